@@ -55,7 +55,7 @@ class Problem:
     @property
     def task(self) -> Task:
         """What the label is."""
-        return self.target.family
+        return self.target.label_kind
 
     @property
     def class_shift(self) -> tuple[float, ...]:
@@ -65,9 +65,7 @@ class Problem:
         Of a binary task one number, of the second class against the first; otherwise one for each
         class, 0 where nothing is learnt of it. Empty where all classes count alike.
         """
-        shift = [math.log(weight or 1.0) for weight in self.class_weights]
-        if self.task is Task.BINARY and shift:
-            shift = [shift[1] - shift[0]]
+        shift = self.target.logit_shift(self.class_weights)
         return tuple(shift) if any(shift) else ()
 
     @classmethod
@@ -108,7 +106,7 @@ class Problem:
             if name not in (label, weight, *ASIDE)
         )
         target = as_task(task)
-        is_class = target.family.is_classification
+        is_class = target.label_kind.is_classification
         classes = read_classes(tft_output) if is_class else ()
         target.check_classes(label, classes)
         return cls(target, label, classes, features, weight)

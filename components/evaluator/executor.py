@@ -174,7 +174,7 @@ class _Rows:
 
     def labels_for(self, task: Task) -> np.ndarray:
         """The labels, [rows]: numbers as they are, classes as indices in their order."""
-        if task is Task.REGRESSION:
+        if not task.is_classification:
             return self.labels.to_numpy()
         return pc.index_in(self.labels, pc.unique(self.labels).sort()).to_numpy()
 

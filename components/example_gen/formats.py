@@ -167,7 +167,7 @@ class ExampleGenSettings(Settings):
     @property
     def task(self) -> Task:
         """What the label is."""
-        return self.target.family
+        return self.target.label_kind
 
     @property
     def format_spec(self) -> FormatSpec:

@@ -207,7 +207,7 @@ def label_numbers(labels: pa.Array, numbers: np.ndarray | None, task: Task) -> n
 
     In order, so that of two classes the second is the positive one.
     """
-    if task is Task.REGRESSION:
+    if not task.is_classification:
         return np.full(len(labels), np.nan) if numbers is None else numbers
     classes = pc.rank(labels, null_placement="at_end", tiebreaker="dense").to_numpy() - 1.0
     classes[~labels.is_valid().to_numpy(zero_copy_only=False)] = np.nan

@@ -78,7 +78,7 @@ def review_split(
     read = {n: _read_moments(n, columns[n], formats) for n in names if n in columns}
     dates = {name: values for name, values in read.items() if values is not None}
     known = ~np.isnan(labels)
-    encode = rank_labels if task is Task.REGRESSION else class_labels
+    encode = class_labels if task.is_classification else rank_labels
     likeness = None
     if dates and known.any():
         likeness = find_likeness({n: d[known] for n, d in dates.items()}, encode(labels[known]))

@@ -56,7 +56,7 @@ class Target:
         self._groups = np.arange(len(labels)) if groups is None else value_codes(groups)
         folds = np.arange(self._groups.max(initial=0) + 1) % _FOLDS
         self._folds = np.random.default_rng(0).permutation(folds)[self._groups]
-        if task is Task.REGRESSION:
+        if not task.is_classification:
             self._measure = _RANKS
         else:
             self._measure = "AUC" if np.nanmax(labels, initial=0) == 1 else "accuracy"

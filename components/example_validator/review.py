@@ -82,7 +82,7 @@ def review_examples(
     numbers = {
         name: read_as_numbers(values)
         for name, values in columns.items()
-        if name in texts and (name != label or task is Task.REGRESSION)
+        if name in texts and (name != label or not task.is_classification)
     }
     known = {name: values for name, values in numbers.items() if values is not None}
     typed = {name for name, choice in choices.items() if not choice.is_by_dtype}
@@ -98,7 +98,7 @@ def find_in_split(
 ) -> SplitFinding | None:
     """What speaks against the split of some columns, the label among them; as `review_split`."""
     labels, numbers = columns[label], None
-    if task is Task.REGRESSION:
+    if not task.is_classification:
         is_text = holds_bytes(labels.type)
         numbers = read_as_numbers(labels) if is_text else labels.to_numpy(zero_copy_only=False)
     targets = label_numbers(labels, numbers, task)

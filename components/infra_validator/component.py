@@ -20,21 +20,31 @@ from tfx.types.standard_component_specs import (
     TRANSFORM_GRAPH_KEY,
 )
 
-from components.infra_validator.executor import LIMITS_KEY, CertifyingExecutor
+from components.infra_validator.executor import (
+    GOLDEN_ROWS_KEY,
+    LIMITS_KEY,
+    CertifyingExecutor,
+)
 from components.infra_validator.limits import CertificateLimits
 
 
 class InfraValidatorSpec(component_spec.ComponentSpec):
     """What it takes and gives; the parameters are explained at the component."""
 
-    PARAMETERS = {name: ExecutionParameter(type=str) for name in (CUSTOM_CONFIG_KEY, LIMITS_KEY)}
+    PARAMETERS = {
+        name: ExecutionParameter(type=str) for name in (CUSTOM_CONFIG_KEY, LIMITS_KEY)
+    } | {GOLDEN_ROWS_KEY: ExecutionParameter(type=str, optional=True)}
     INPUTS = {
         MODEL_KEY: ChannelParameter(type=standard_artifacts.Model),
         MODEL_BLESSING_KEY: ChannelParameter(type=standard_artifacts.ModelBlessing),
-        TRANSFORM_GRAPH_KEY: ChannelParameter(type=standard_artifacts.TransformGraph),
-        EXAMPLES_KEY: ChannelParameter(type=standard_artifacts.Examples),
-        STATISTICS_KEY: ChannelParameter(type=standard_artifacts.ExampleStatistics),
-        SCHEMA_KEY: ChannelParameter(type=standard_artifacts.Schema),
+    } | {
+        key: ChannelParameter(type=artifact, optional=True)
+        for key, artifact in (
+            (TRANSFORM_GRAPH_KEY, standard_artifacts.TransformGraph),
+            (EXAMPLES_KEY, standard_artifacts.Examples),
+            (STATISTICS_KEY, standard_artifacts.ExampleStatistics),
+            (SCHEMA_KEY, standard_artifacts.Schema),
+        )
     }
     OUTPUTS = {BLESSING_KEY: ChannelParameter(type=standard_artifacts.InfraBlessing)}
 
@@ -53,24 +63,27 @@ class InfraValidator(base_component.BaseComponent):
         self,
         model: BaseChannel,
         model_blessing: BaseChannel,
-        transform_graph: BaseChannel,
-        examples: BaseChannel,
-        statistics: BaseChannel,
-        schema: BaseChannel,
         limits: CertificateLimits,
         custom_config: Mapping[str, Any],
+        transform_graph: BaseChannel | None = None,
+        examples: BaseChannel | None = None,
+        statistics: BaseChannel | None = None,
+        schema: BaseChannel | None = None,
+        golden_rows: str | None = None,
     ) -> None:
         """Constructs the component.
 
         Args:
           model: a channel of Model.
           model_blessing: a channel of ModelBlessing; a model that is not blessed is not asked.
-          transform_graph: a channel of TransformGraph, which the model was trained behind.
-          examples: a channel of Examples, as they were read.
-          statistics: a channel of ExampleStatistics of the same.
-          schema: a channel of Schema, with the choices of what columns are.
           limits: how far answers may be apart, and what finding out may take.
           custom_config: the settings of the training, as Trainer is told them.
+          transform_graph: a channel of TransformGraph, which the model was trained behind.
+          examples: a channel of Examples, as they were read; without, the golden rows come from
+            `golden_rows`, or are columns at their edges.
+          statistics: a channel of ExampleStatistics of the same.
+          schema: a channel of Schema, with the choices of what columns are.
+          golden_rows: the import path of a family's function, see `Family.golden_rows`.
         """
         spec = InfraValidatorSpec(
             model=model,
@@ -81,6 +94,7 @@ class InfraValidator(base_component.BaseComponent):
             schema=schema,
             certificate=json.dumps(limits.to_json()),
             custom_config=json.dumps(custom_config),
+            golden_rows=golden_rows,
             blessing=Channel(type=standard_artifacts.InfraBlessing),
         )
         super().__init__(spec=spec)

@@ -33,6 +33,7 @@ BLESSED_PROPERTY = "blessed"
 """TFX's custom property of an InfraBlessing."""
 LIMITS_KEY = "certificate"
 """As the config calls them, which plans show."""
+GOLDEN_ROWS_KEY = "golden_rows"
 _EVAL_SPLIT, _TRAIN_SPLIT = "eval", "train"
 _STATISTICS_FILE = "FeatureStats.pb"
 _WORKER = "components.infra_validator.worker"
@@ -106,14 +107,20 @@ def _payload(
         io_utils.copy_dir(model, os.path.join(scratch, "model"))
         model = os.path.join(scratch, "model")
     properties = add_choices(input_dict, exec_properties)
+    told = {
+        "model": model,
+        "custom_config": json.loads(properties[specs.CUSTOM_CONFIG_KEY]),
+        "limits": json.loads(properties[LIMITS_KEY]),
+        "golden_rows": properties.get(GOLDEN_ROWS_KEY) or "",
+    }
+    if not input_dict.get(specs.EXAMPLES_KEY):
+        return told
     (statistics,) = artifact_utils.get_split_uris(input_dict[specs.STATISTICS_KEY], _TRAIN_SPLIT)
     return {
-        "model": model,
+        **told,
         "transform_graph": artifact_utils.get_single_uri(input_dict[specs.TRANSFORM_GRAPH_KEY]),
         "examples": sorted(split_files(input_dict[specs.EXAMPLES_KEY], _EVAL_SPLIT)),
         "statistics": posixpath.join(statistics, _STATISTICS_FILE),
-        "custom_config": json.loads(properties[specs.CUSTOM_CONFIG_KEY]),
-        "limits": json.loads(properties[LIMITS_KEY]),
     }
 
 

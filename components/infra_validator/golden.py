@@ -62,6 +62,25 @@ def choose_golden_rows(
     return rows
 
 
+def choose_edges(interface: ModelInterface) -> list[GoldenRow]:
+    """Copies of a row of zeros and of nothing seen before, with one column at an edge each."""
+    usual = {column.name: [_usual(column)] * (column.width or 1) for column in interface.columns}
+    base = to_example(usual, interface)
+    edges = [GoldenRow(says, _with(base, some, interface)) for says, some in _edges(interface, {})]
+    return [GoldenRow("every column is as usual", base), *edges[:EDGE_ROWS]]
+
+
+def _usual(column: RawColumn) -> Value:
+    if column.picture:
+        return next(encoded for _, encoded in _pictures())
+    return _NEVER_SEEN.encode() if column.dtype == "string" else 0
+
+
+def to_example(values: Mapping[str, Sequence[Value]], interface: ModelInterface) -> bytes:
+    """A serialised tf.Example of a row's values by column."""
+    return _with(b"", values, interface)
+
+
 def _may_be_served(example: bytes, interface: ModelInterface) -> bool:
     """Whether a server answers a row: each asks itself all golden rows before it does."""
     pictures = [column.name for column in interface.columns if column.picture]

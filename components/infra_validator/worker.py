@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from components.infra_validator.golden import choose_golden_rows
+from components.infra_validator.golden import choose_edges, choose_golden_rows, to_example
 from components.infra_validator.limits import CertificateLimits
 from components.infra_validator.ways import certify
 from components.processes.worker import Channel, end_beyond
 from components.pusher.certificate import GoldenRow
 from trainer_module.errors import TrainingError
 from trainer_module.export.interface import read_interface
+from trainer_module.own_code import load_own
 from trainer_module.settings import TrainerSettings
 
 _AT_ONCE = 32
@@ -31,12 +32,29 @@ def main(payload: dict[str, Any], channel: Channel) -> None:
     )
     end_beyond(limits.memory * 2**30, too_large, channel)
     model = Path(payload["model"])
-    with tf.io.gfile.GFile(payload["statistics"], "rb") as file:
-        statistics = file.read()
-    rows = choose_golden_rows(payload["examples"], statistics, read_interface(model))
-    taken, reference, why_not = ask_keras(payload, rows)
+    rows = _choose_rows(payload, model)
+    if "transform_graph" in payload:
+        taken, reference, why_not = ask_keras(payload, rows)
+    else:
+        taken, reference, why_not = rows, None, ""
     folder = Path(payload["folder"])
     certify(model, taken, reference, why_not, limits.tolerance, folder)
+
+
+def _choose_rows(payload: dict[str, Any], model: Path) -> list[GoldenRow]:
+    """Those of the model's family, those of the examples, or the columns at their edges."""
+    interface = read_interface(model)
+    if path := payload["golden_rows"]:
+        choose = load_own("the golden rows of the task's family", path)
+        return [
+            GoldenRow(says, to_example(values, interface))
+            for says, values in choose(model, payload["custom_config"])
+        ]
+    if "examples" not in payload:
+        return choose_edges(interface)
+    with tf.io.gfile.GFile(payload["statistics"], "rb") as file:
+        statistics = file.read()
+    return choose_golden_rows(payload["examples"], statistics, interface)
 
 
 def ask_keras(

@@ -42,15 +42,16 @@ class LatestOtherBlessedModelStrategy(resolver.ResolverStrategy):
             for model in _blessed_models(input_dict[MODEL_KEY], blessings)
             if model.id not in candidates
         ][:1]
-        behind = {number for model in latest for number in _examples_behind(store, model.id)}
-        return {
+        found = {
             CANDIDATE_KEY: input_dict[CANDIDATE_KEY],
             MODEL_KEY: latest,
             MODEL_BLESSING_KEY: [blessings[model.id] for model in latest],
-            BASELINE_EXAMPLES_KEY: [
-                examples for examples in input_dict[BASELINE_EXAMPLES_KEY] if examples.id in behind
-            ],
         }
+        if BASELINE_EXAMPLES_KEY in input_dict:  # Not of a family that reads its data by itself.
+            behind = {number for model in latest for number in _examples_behind(store, model.id)}
+            read = input_dict[BASELINE_EXAMPLES_KEY]
+            found[BASELINE_EXAMPLES_KEY] = [one for one in read if one.id in behind]
+        return found
 
 
 class WarmStartModelStrategy(resolver.ResolverStrategy):

@@ -117,6 +117,10 @@ class Signatures:
             for output in sorted(tensors)
         }
 
+    def takes(self, name: str, *inputs: str) -> bool:
+        """Whether there is a signature that takes these inputs and no others."""
+        return name in self._signatures and {*self._signatures[name].inputs} == {*inputs}
+
     def ask(self, name: str, inputs: Mapping[str, np.ndarray]) -> Arrays:
         """What a signature gives for inputs by name.
 
@@ -213,8 +217,8 @@ class Model:
 
     @property
     def takes_examples(self) -> bool:
-        """It has a signature for them."""
-        return True
+        """Whether it has a signature for them."""
+        return self._signatures.takes(EXAMPLES, EXAMPLES_INPUT)
 
     @property
     def outputs(self) -> dict[str, tuple[str, tuple[int | None, ...]]]:

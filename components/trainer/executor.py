@@ -85,7 +85,7 @@ class ClusterTrainerExecutor(GenericExecutor):
           TrainingError: there is no model at the end, or a process did not start in time.
         """
         exec_properties = add_best(input_dict, add_choices(input_dict, exec_properties))
-        fn_args = _fn_args(input_dict, output_dict, exec_properties)
+        fn_args = self.make_arguments(input_dict, output_dict, exec_properties)
         options = TrainerOptions.from_environment()
         backup = backup_directory(
             input_dict, exec_properties, fn_args.model_run_dir, options.backup_scope
@@ -105,6 +105,15 @@ class ClusterTrainerExecutor(GenericExecutor):
         if train.checkpoints:
             keep_backup(backup, fn_args.model_run_dir, key)
         remove_backup(backup)
+
+    def make_arguments(
+        self,
+        input_dict: dict[str, list[types.Artifact]],
+        output_dict: dict[str, list[types.Artifact]],
+        exec_properties: dict[str, Any],
+    ) -> FnArgs:
+        """The arguments of `run_fn`."""
+        return _fn_args(input_dict, output_dict, exec_properties)
 
 
 def _fn_args(

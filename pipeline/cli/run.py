@@ -41,14 +41,15 @@ def show_plan(config: PipelineConfig, output: Path, verbose: bool) -> None:
             pushes = component.runs and component.name == ComponentId.PUSHER
         context = resolve_run(config, layout)
         look_at_new_data(context)
-        columns = plan_columns(context)
+        columns = plan_columns(context) if config.family.has_label else None
         for line in columns.lines() if columns else ():
             console.print(line, markup=False)
         notes += context.window.notes if context.window else ()
         notes += columns.notes if columns else ()
         if trains:
             types = columns.choices if columns else {}
-            notes += [*model_note(config, types), *training_notes(config.train)]
+            notes += model_note(config, types) if config.family.has_label else []
+            notes += training_notes(config.train)
         if (hold := read_hold(layout)) is not None:
             notes.append(f"{hold}; a blessed model would wait")
         elif config.push.approve is Approve.MANUAL:

@@ -52,8 +52,14 @@ def import_closure(
         imported, named = _read(source, package, (stat.st_mtime_ns, stat.st_size))
         waiting += [name.rpartition(".")[0], *imported]
         if name not in never_loads:
-            waiting += (module for text in named for module in _loadable(folder, text))
+            # What components and trainer_module name of pipeline is for pipeline to load.
+            loads = (text for text in named if _is_pipelines(name) or not _is_pipelines(text))
+            waiting += (module for text in loads for module in _loadable(folder, text))
     return found
+
+
+def _is_pipelines(name: str) -> bool:
+    return name.partition(".")[0] == "pipeline"
 
 
 def _find(folder: Path, name: str) -> Path | None:

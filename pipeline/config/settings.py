@@ -27,6 +27,8 @@ from pipeline.config.sections.kubeflow import KubeflowSettings
 from pipeline.config.sections.notify import NotifySettings
 from pipeline.config.sections.schedule import DriftSettings, ScheduleSettings
 from pipeline.config.sections.skew import SkewSettings
+from pipeline.own_modules import PACKAGES
+from trainer_module.families import Family, family_of
 from trainer_module.features.pixels import DATA_PIXELS
 from trainer_module.sections import Matching
 from trainer_module.settings import (
@@ -184,7 +186,12 @@ class PipelineConfig(Settings):
     @property
     def task(self) -> Task:
         """What the label is."""
-        return self.target.family
+        return self.target.label_kind
+
+    @property
+    def family(self) -> Family:
+        """That of the task."""
+        return family_of(self.target)
 
     @property
     def schedule_or_default(self) -> ScheduleSettings:
@@ -226,7 +233,9 @@ class PipelineConfig(Settings):
     def own_code(self) -> dict[str, str]:
         """Import paths of the user's code, by the key that names each."""
         preprocessing = {"preprocessing": self.preprocessing} if self.preprocessing else {}
-        return preprocessing | self.trainer_settings.own_code | self.evaluate.own_code
+        named = self.family.code.items()
+        family = {key: path for key, path in named if path.partition(".")[0] not in PACKAGES}
+        return preprocessing | family | self.trainer_settings.own_code | self.evaluate.own_code
 
     @property
     def given_settings(self) -> dict[str, Any]:

@@ -37,6 +37,8 @@ def look_at_data(config: PipelineConfig, layout: Layout, span: Span) -> None:
     Raises:
       DataError: they cannot be used, or the config names a column that they lack.
     """
+    if not config.family.has_label:
+        return  # Its rows need not have a label.
     look = FORMATS[config.data.format].first_look
     is_local = not any(is_remote(file.path) for file in span.files)
     if not look or not is_local or _is_large(span):
@@ -61,6 +63,8 @@ def read_first_rows(config: PipelineConfig, layout: Layout, span: Span) -> First
     Raises:
       DataError: they cannot be used.
     """
+    if not config.family.has_label:
+        return None
     spec = FORMATS[config.data.format]
     files = list(dict.fromkeys(file.path for file in span.files))
     is_local = not any(map(is_remote, files))

@@ -10,12 +10,11 @@ from components.beam_workers.options import LOCAL_ARGS
 from components.pusher.component import Pusher
 from components.resolvers.models import LatestOtherBlessedModelStrategy
 from pipeline.component_ids import ComponentId
-from pipeline.graph.data import Spans, create_data
-from pipeline.graph.inputs import create_inputs
-from pipeline.graph.judging import create_evaluator, create_infra_validator, create_optimizer
-from pipeline.graph.resolving import resolve_baseline, resolve_warm_start
-from pipeline.graph.training import create_trainer, create_tuner
+from pipeline.graph.data import Spans
+from pipeline.graph.families import Given, Wired
 from pipeline.run_context import RunContext
+from trainer_module.errors import ConfigError
+from trainer_module.sections import import_registered
 
 
 def create_pipeline(
@@ -30,70 +29,48 @@ def create_pipeline(
       spans: what to read and to train on, where the data comes in spans.
       baseline_strategy: how the model to beat is found.
     """
-    config = context.config
-    inputs = create_inputs(context, spans)
-
-    # Finds the model whose weights training begins with.
-    warm_start = None
-    if config.schedule_or_default.warm_start:
-        warm_start = resolve_warm_start(inputs.window)
-
-    # Searches for better settings, on a part of what is learnt from.
-    tuner = None
-    if config.tune is not None:
-        tuner = create_tuner(config, inputs)
-
-    # Builds and trains the model under the strategy, in processes of its own, and exports it.
-    trainer = create_trainer(config, inputs, warm_start, tuner)
-    model = trainer.outputs["model"]
-
-    # Finds the model to beat; measures both on the newest data, and blesses the new one if it keeps
-    # the thresholds and is not worse.
-    baseline = resolve_baseline(model, baseline_strategy)
-    evaluator = create_evaluator(config, inputs, model, baseline)
-
-    # Makes smaller and faster variants of a blessed model, and accepts those that are as good.
-    optimizer = None
-    if config.optimize is not None and config.optimize.variants:
-        optimizer = create_optimizer(config, inputs, model, evaluator)
-
-    # Asks a blessed model by every way there is: what disagrees is not pushed.
-    infra_validator = None
-    if config.certificate.enabled:
-        infra_validator = create_infra_validator(config, inputs, model, evaluator)
+    # The family of the task reads the data, trains and judges.
+    given = Given(context, spans, baseline_strategy)
+    wired: Wired = import_registered(given.family.graph)(given)
 
     # Puts a blessed model where a model server picks it up.
     pusher = Pusher(
-        model=model,
-        model_blessing=evaluator.outputs["blessing"],
-        infra_blessing=infra_validator.outputs["blessing"] if infra_validator else None,
-        variants=optimizer.outputs["variants"] if optimizer else None,
+        model=wired.model,
+        model_blessing=wired.blessing,
+        infra_blessing=wired.infra_blessing,
+        variants=wired.variants,
         base_directory=context.layout.serving,
     ).with_id(ComponentId.PUSHER.value)
-    judges = (evaluator, optimizer, infra_validator)
-    wired = [
-        *inputs.components,
-        warm_start,
-        inputs.transform,
-        tuner,
-        trainer,
-        baseline,
-        *judges,
-        pusher,
-    ]
-    return _pipeline(context, [component for component in wired if component is not None])
+    return _pipeline(context, [*wired.nodes, pusher])
 
 
 def create_search(context: RunContext, spans: Spans | None = None) -> pipeline.Pipeline:
-    """The components as far as the search for better settings, which the config asks for."""
-    inputs = create_inputs(context, spans)
-    tuner = create_tuner(context.config, inputs)
-    return _pipeline(context, [*inputs.components, inputs.transform, tuner])
+    """The components as far as the search for better settings, which the config asks for.
+
+    Raises:
+      ConfigError: the family of the task searches for none.
+    """
+    graph = context.config.family.search_graph
+    return _part(context, spans, graph, "tune: a search for better settings")
 
 
 def create_ingestion(context: RunContext, spans: Spans | None = None) -> pipeline.Pipeline:
-    """The components that read, count and check one span, or the data, and no more."""
-    return _pipeline(context, create_data(context, spans).components)
+    """The components that read, count and check one span, or the data, and no more.
+
+    Raises:
+      ConfigError: the family of the task reads the data as it trains.
+    """
+    graph = context.config.family.data_graph
+    return _part(context, spans, graph, "--validate-only: reading the data alone")
+
+
+def _part(context: RunContext, spans: Spans | None, graph: str, what: str) -> pipeline.Pipeline:
+    if not graph:
+        kind = context.config.target.kind
+        raise ConfigError(f"{what} is not there for task {kind}; leave it out.")
+    given = Given(context, spans, LatestOtherBlessedModelStrategy)
+    nodes: list[base_node.BaseNode] = import_registered(graph)(given)
+    return _pipeline(context, nodes)
 
 
 def _pipeline(context: RunContext, components: list[base_node.BaseNode]) -> pipeline.Pipeline:

@@ -21,7 +21,6 @@ from pipeline.config.sections.evaluate import EvaluateSettings, Threshold, Ties
 from pipeline.config.settings import PipelineConfig
 from trainer_module.errors import ConfigError
 from trainer_module.export.signatures import EVAL_LABEL, EVAL_LABEL_SIGNATURE, EVAL_SIGNATURE
-from trainer_module.settings import Task
 from trainer_module.settings.tasks import BaseTask, Metric
 
 
@@ -58,7 +57,7 @@ def reference_metric(config: PipelineConfig) -> str | None:
     The constant is that of the raw labels, which count alike: weighed metrics, or those of a number
     that a function of the user's transforms, are not to be compared with it.
     """
-    is_other = config.preprocessing is not None and config.task is Task.REGRESSION
+    is_other = config.preprocessing is not None and not config.task.is_classification
     if config.data.weight or is_other:
         return None
     names = metric_names(config.evaluate, config.target)

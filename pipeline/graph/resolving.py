@@ -76,21 +76,26 @@ def resolve_warm_start(window: types.BaseChannel) -> Resolver:
     ).with_id(ResolverId.WARM_START.value)
 
 
-def resolve_baseline(model: types.BaseChannel, strategy: type[ResolverStrategy]) -> Resolver:
+def resolve_baseline(
+    model: types.BaseChannel, strategy: type[ResolverStrategy], has_examples: bool = True
+) -> Resolver:
     """The model to beat.
 
     Args:
       model: the candidate.
       strategy: how the other one is found.
+      has_examples: whether ExampleGen has read what models learn from.
     """
     # TFX's own strategies know of no candidate, and of nothing that models have learnt from.
     is_ours = strategy is LatestOtherBlessedModelStrategy
-    examples = types.Channel(
-        type=standard_artifacts.Examples, producer_component_id=ComponentId.EXAMPLE_GEN.value
-    )
+    known = {CANDIDATE_KEY: model} if is_ours else {}
+    if is_ours and has_examples:
+        known[BASELINE_EXAMPLES_KEY] = types.Channel(
+            type=standard_artifacts.Examples, producer_component_id=ComponentId.EXAMPLE_GEN.value
+        )
     return Resolver(
         strategy_class=strategy,
         model=types.Channel(type=standard_artifacts.Model),
         model_blessing=types.Channel(type=standard_artifacts.ModelBlessing),
-        **({CANDIDATE_KEY: model, BASELINE_EXAMPLES_KEY: examples} if is_ours else {}),
+        **known,
     ).with_id(ResolverId.BASELINE.value)

@@ -148,7 +148,8 @@ class CertificateSummary(BaseModel):
     def gist(self) -> str:
         """All of it in a few words."""
         largest = max((way.largest_difference or 0.0 for way in self.ways.values()), default=0.0)
-        return f"{len(self.ways) + 1} ways, {self.rows} rows, at most {largest:.1g} apart"
+        ways = len({*self.ways, self.expected_by})
+        return f"{ways} ways, {self.rows} rows, at most {largest:.1g} apart"
 
 
 class WaitingSummary(BaseModel):

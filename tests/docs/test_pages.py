@@ -15,6 +15,8 @@ import kubeflow_runner
 import local_runner
 from pipeline.config.loading import load_config
 from pipeline.kubeflow.kubeflow_rules import load_for_kubeflow
+from trainer_module.families import FAMILIES
+from trainer_module.settings.tasks import TASKS
 
 ROOT = Path(__file__).parents[2]
 APPS = {"local_runner": local_runner.app, "kubeflow_runner": kubeflow_runner.app}
@@ -46,6 +48,10 @@ def test_config_on_a_page_is_valid(page: Path, text: str, tmp_path: Path, monkey
     for name, code in re.findall(r"```python\n# (\S+)\n(.*?)```", page.read_text(), re.DOTALL):
         (tmp_path / name).write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
+    registries = {"FAMILIES": FAMILIES, "TASKS": TASKS}
+    added = re.findall(r'^(FAMILIES|TASKS)\["(\w+)"\] = "(\S+)"$', page.read_text(), re.MULTILINE)
+    for registry, name, path in added:
+        monkeypatch.setitem(registries[registry], name, path)
     file = tmp_path / "config.yaml"
     file.write_text(text)
     is_there = "builtin:" in text or "{YYYY}" in text

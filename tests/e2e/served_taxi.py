@@ -34,7 +34,7 @@ def ask_for(project: Project, config: Path, table: Path, rows: int, log: Path) -
     options = ("--config", config, "--port", str(port), "--log-requests", log)
     process = project.start("serve", *options)
     try:
-        _wait(f"http://127.0.0.1:{port}/healthz")
+        wait_for(f"http://127.0.0.1:{port}/healthz")
         for number, body in enumerate(_bodies(trips, columns)):
             answer = requests.post(
                 f"http://127.0.0.1:{port}/v1/models/taxi:predict",
@@ -62,7 +62,8 @@ def _value(text: str, column: RawColumn) -> Any:
     return float(text) if text else None
 
 
-def _wait(url: str) -> None:
+def wait_for(url: str) -> None:
+    """Returns when a server answers."""
     until = time.monotonic() + 120
     while True:
         try:

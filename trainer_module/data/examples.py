@@ -19,7 +19,6 @@ from trainer_module.features.base import GROUP, TIME
 from trainer_module.features.raw_columns import NO_FINGERPRINT
 from trainer_module.machine import free_memory
 from trainer_module.problem import Problem
-from trainer_module.settings import Task
 
 _ZONED_TIME = r"[T ]\d{2}:?\d{2}.*(Z|[+-]\d{2}(:?\d{2})?)$"
 _NANOSECONDS = r"(\.\d{6})\d+"
@@ -231,11 +230,11 @@ class Reader:
             for name, values in aside.items():
                 values.append(batch.pop(name).numpy().ravel())
             label, weight = batch[self.problem.label].numpy().ravel(), self._weigh(batch)
-            if self.problem.task is Task.REGRESSION:
-                found.add_labels(label, weight)
-            else:
+            if self.problem.task.is_classification:
                 found.add_classes(label, weight)
                 classes.append(label)
+            else:
+                found.add_labels(label, weight)
             if examples * per_example <= max_bytes:
                 parts.append(batch)
             else:
@@ -301,7 +300,7 @@ class Reader:
     def is_usable(self, batch: Tensors) -> tf.Tensor:
         """Which examples have a label to learn from, and count: [batch] bool."""
         label = tf.reshape(batch[self.problem.label], [-1])
-        is_usable = tf.math.is_finite(label) if self.problem.task is Task.REGRESSION else label >= 0
+        is_usable = self.problem.target.has_labels(label)
         if self.problem.weight:
             is_usable &= tf.reshape(batch[self.problem.weight], [-1]) > 0
         return is_usable

@@ -142,9 +142,10 @@ class ModelInterface:
     """What a model asks for."""
 
     columns: tuple[RawColumn, ...]
-    label: str
-    label_dtype: RawDtype
-    task: str
+    label: str = ""
+    """Empty of a task that has none."""
+    label_dtype: RawDtype = "string"
+    task: str = ""
     """Its kind, as in the config."""
     weight: str | None = None
     classes: tuple[str, ...] = ()

@@ -49,7 +49,7 @@ def export_model(
     finally:
         del model.tft_layer  # It is no part of what a checkpoint of the model holds.
     write_description(description, directory)
-    _write_interface(describe_inputs(tft_output, problem, settings), directory)
+    write_interface(describe_inputs(tft_output, problem, settings), directory)
 
 
 def try_export(
@@ -78,7 +78,8 @@ def try_export(
             ) from error
 
 
-def _write_interface(interface: ModelInterface, directory: str) -> None:
+def write_interface(interface: ModelInterface, directory: str) -> None:
+    """Writes what an exported model asks for beside it."""
     path = os.path.join(directory, INTERFACE_FILE)
     tf.io.gfile.makedirs(os.path.dirname(path))
     with tf.io.gfile.GFile(path, "w") as file:

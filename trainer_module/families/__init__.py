@@ -1,1 +1,83 @@
-"""Families of tasks: what is learnt, from what, and how it is judged."""
+"""Families of tasks: what is learnt, from what, and how it is judged.
+
+A task is what a config names, see `TASKS`; its class says which family it is of. A family says what
+all its tasks need of a config, how they are trained, measured and served. Importing this package
+does not import TensorFlow: a config is checked before that is paid for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+from trainer_module.sections import import_registered
+from trainer_module.settings.tasks import LearningTask
+
+FAMILIES = {
+    "supervised": "trainer_module.families.supervised.family.SupervisedFamily",
+}
+"""Import paths of the families by name."""
+
+DATA_FILES_KEY = "data"
+"""The key of the data's files in the `custom_config` of a family's code."""
+
+
+def read_data_files(custom_config: Mapping[str, Any]) -> list[str]:
+    """The paths of the data's files, those of the newest span last."""
+    return list(custom_config[DATA_FILES_KEY]["files"])
+
+
+class Family:
+    """What the tasks of a family need and do; each layer reads the hooks that are its own.
+
+    Code that a layer above this one runs is named by its import path. It is told the settings and
+    the data's files by TFX's `custom_config`: see `TrainerSettings.from_custom_config` and
+    `read_data_files`.
+    """
+
+    has_label: ClassVar[bool] = False
+    """Whether its data is rows with a label, which all sections of a config are about."""
+    reads: ClassVar[frozenset[str]] = frozenset({"train"})
+    """Else, of those keys of a config that not every family reads, as `data.label`, `features` and
+    `model`, the ones that this one does. Others are refused."""
+
+    graph: ClassVar[str] = "pipeline.graph.families.wire"
+    """The function that gives the nodes of the pipeline, see `pipeline.graph.families.Given`."""
+    search_graph: ClassVar[str] = ""
+    """Likewise, as far as a search for better settings; empty where there is none."""
+    data_graph: ClassVar[str] = ""
+    """Likewise, as far as the data is read and checked; empty where that is a part of training."""
+
+    run_fn: ClassVar[str] = ""
+    """The function that Trainer calls with TFX's `fn_args`; it exports a model by
+    `export_plain`, or another one with an interface. Empty where a graph of its own names it."""
+
+    measure: ClassVar[str] = ""
+    """The function that measures an exported model: of its folder (a Path) and the `custom_config`
+    to the values of metrics by name."""
+    golden_rows: ClassVar[str] = ""
+    """The function that chooses what a model is asked before it is pushed: of its folder and the
+    `custom_config` to (what is special about a row, its values by column); default: every column at
+    its edges."""
+
+    @property
+    def code(self) -> dict[str, str]:
+        """Import paths of all code that it names, by the hook."""
+        hooks = ("graph", "search_graph", "data_graph", "run_fn", "measure", "golden_rows")
+        named = {f"task ({hook})": path for hook in hooks if (path := getattr(self, hook))}
+        return {"task": f"{type(self).__module__}.{type(self).__qualname__}", **named}
+
+    def problems(self, config: Any) -> Iterator[tuple[str, str]]:
+        """What is wrong between the values of a config: the path of a key, and what would be right.
+
+        Args:
+          config: a `PipelineConfig` whose values are fine one by one.
+        """
+        del config
+        return iter(())
+
+
+def family_of(task: LearningTask) -> Family:
+    """The family that a task is of."""
+    found: type[Family] = import_registered(FAMILIES[task.family])
+    return found()

@@ -153,7 +153,7 @@ class TrainerSettings(Settings):
     @property
     def task(self) -> Task:
         """What the label is."""
-        return self.target.family
+        return self.target.label_kind
 
     @property
     def own_code(self) -> dict[str, str]:

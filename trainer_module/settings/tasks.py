@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, TypeAlias
@@ -28,7 +29,7 @@ ERROR_METRICS = "components.evaluator.own_metrics.error_quantiles"
 class Task(StrEnum):
     """What a label is: one of two classes, one of several, or a number.
 
-    A registered task is of one of these families; what reads labels asks for no more.
+    A supervised task is of one of these kinds; what reads labels asks for no more.
     """
 
     BINARY = "binary"
@@ -45,7 +46,8 @@ class Task(StrEnum):
 class Metric:
     """A metric: the TFMA or Keras class that computes it, and which direction is better."""
 
-    class_name: str
+    class_name: str = ""
+    """Empty where a function of the task's family computes it."""
     higher_is_better: bool = True
     module: str = ""
     """Where the class is; empty for one that TFMA or Keras knows by its name."""
@@ -85,15 +87,49 @@ class LabelStatistics(Protocol):
         """Units of a model's last layer."""
 
 
-class BaseTask(Settings):
-    """The settings of a task, and what it makes of a label and of a model's output."""
+class LearningTask(Settings):
+    """The settings of a task, whichever family it is of; a task of a family adds its options."""
 
     kind: str
-    family: ClassVar[Task]
+    family: ClassVar[str]
+    """The name in `FAMILIES`."""
+
+    @property
+    def has_options(self) -> bool:
+        """Whether more is said of it than its name."""
+        return len(self.model_dump(exclude_defaults=True)) > 1
+
+    def without_model_keys(self) -> LearningTask:
+        """The same with those keys alone that matter to who reads the data.
+
+        What only a model reads is no part of their cache keys.
+        """
+        return self
+
+    def metrics(self) -> Mapping[str, Metric]:
+        """What Evaluator can measure, by the names of a config."""
+        raise NotImplementedError
+
+    def usual_metrics(self) -> tuple[str, ...]:
+        """Those of a config that names none; where it sets no threshold, the first one decides."""
+        raise NotImplementedError
+
+
+class BaseTask(LearningTask):
+    """The settings of a supervised task, and what it makes of a label and of a model's output."""
+
+    family: ClassVar[str] = "supervised"
+    label_kind: ClassVar[Task]
+    """What its label is."""
+    monitor: ClassVar[str] = "val_loss"
+    """What training watches, as its history has it, for the best epoch and for stopping: less is
+    better."""
     otherwise: ClassVar[str] = ""
     """Tasks for labels that are not what it needs."""
     needs_activation: ClassVar[bool] = False
     """Whether a model's output cannot be any number."""
+    most_classes: ClassVar[int | None] = None
+    """How many classes a label may have at most; None where any number will do."""
     shown_metrics: ClassVar[tuple[str, ...]] = ()
     """The names of what `make_metrics` makes, the one that says most first."""
 
@@ -112,29 +148,9 @@ class BaseTask(Settings):
         return np.ones(len(labels), bool)
 
     @property
-    def has_options(self) -> bool:
-        """Whether more is said of it than its name."""
-        return len(self.model_dump(exclude_defaults=True)) > 1
-
-    def without_model_keys(self) -> BaseTask:
-        """The same with those keys alone that matter to who reads the data.
-
-        What only a model reads is no part of their cache keys.
-        """
-        return self
-
-    @property
     def takes_own_loss(self) -> bool:
         """Whether a model's whole output is what a loss of the user's compares with the label."""
         return True
-
-    def metrics(self) -> Mapping[str, Metric]:
-        """What Evaluator can measure, by the names of a config."""
-        raise NotImplementedError
-
-    def usual_metrics(self) -> tuple[str, ...]:
-        """Those of a config that names none; where it sets no threshold, the first one decides."""
-        raise NotImplementedError
 
     def transform_label(self, column: AnyTensor, label: str) -> tf.Tensor:
         """The label as the loss wants it, [batch, 1].
@@ -150,6 +166,10 @@ class BaseTask(Settings):
         Raises:
           DataError: the column is not of a type that the task can use.
         """
+        raise NotImplementedError
+
+    def has_labels(self, labels: tf.Tensor) -> tf.Tensor:
+        """Which transformed labels are not missing, of the same shape, bool."""
         raise NotImplementedError
 
     def check_classes(self, label: str, classes: tuple[str, ...]) -> None:
@@ -179,6 +199,16 @@ class BaseTask(Settings):
     def make_loss(self, problem: LabelStatistics) -> tf_keras.losses.Loss:
         """The usual loss, new."""
         raise NotImplementedError
+
+    def make_class_loss(
+        self, problem: LabelStatistics, label_smoothing: float, gamma: float | None
+    ) -> tf_keras.losses.Loss:
+        """Cross-entropy of classes, or with a `gamma` the focal loss, new."""
+        raise NotImplementedError
+
+    def logit_shift(self, class_weights: Sequence[float]) -> list[float]:
+        """What the weights of classes add to logits: of a class that counts twice log 2."""
+        return [math.log(weight or 1.0) for weight in class_weights]
 
     def loss_unit(self, problem: LabelStatistics) -> float:
         """What labels and numbers are divided by before the loss of a model's number is taken."""

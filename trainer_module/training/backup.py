@@ -13,12 +13,13 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
+from trainer_module.settings.tasks import BaseTask
 from trainer_module.strategies.agreement import agree
 from trainer_module.training.checkpoints import CheckpointNotes, Checkpoints
 
 logger = logging.getLogger(__name__)
 
-MONITOR = "val_loss"
+MONITOR = BaseTask.monitor
 """What the best epoch is best at: lower is better."""
 
 Logs = dict[str, Any] | None

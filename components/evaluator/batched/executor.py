@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import functools
 import logging
-import posixpath
 from collections.abc import Mapping
 from typing import Any
 
 import tensorflow_model_analysis as tfma
 from tensorflow_metadata.proto.v0 import schema_pb2
-from tfx.components.evaluator import constants
 from tfx.components.evaluator import executor as stock
 from tfx.types import Artifact, artifact_utils
 from tfx.types import standard_component_specs as specs
-from tfx.utils import io_utils, json_utils, path_utils, proto_utils
+from tfx.utils import json_utils, path_utils, proto_utils
 
 from components.compat.tfx import make_beam_pipeline
 from components.evaluator.batched.measuring import Computations
 from components.evaluator.batched.pipeline import evaluate_if_possible
 from components.evaluator.batched.reading import Question
 from components.evaluator.batched.slices import slice_columns
+from components.evaluator.gate import mark_blessing
 from components.evaluator.verdict_settings import VerdictSettings
 from components.schema_reader import read_schema_artifact
 from components.split_files import split_files
@@ -146,26 +145,8 @@ def bless(
 ) -> None:
     """Says in the blessing's artifact what the validation came to, as TFX does."""
     blessing = artifact_utils.get_single_instance(output_dict[specs.BLESSING_KEY])
-    names = {
-        specs.MODEL_KEY: (
-            constants.ARTIFACT_PROPERTY_CURRENT_MODEL_URI_KEY,
-            constants.ARTIFACT_PROPERTY_CURRENT_MODEL_ID_KEY,
-        ),
-        specs.BASELINE_MODEL_KEY: (
-            constants.ARTIFACT_PROPERTY_BASELINE_MODEL_URI_KEY,
-            constants.ARTIFACT_PROPERTY_BASELINE_MODEL_ID_KEY,
-        ),
-    }
-    for key, (uri, number) in names.items():
-        for artifact in input_dict.get(key) or []:
-            blessing.set_string_custom_property(uri, artifact.uri)
-            blessing.set_int_custom_property(number, artifact.id)
     if "current_component_id" in exec_properties:
         component = exec_properties["current_component_id"]
         blessing.set_string_custom_property("component_id", component)
     is_good = tfma.load_validation_result(evaluation).validation_ok
-    found = (constants.BLESSED_FILE_NAME, constants.BLESSED_VALUE)
-    missed = (constants.NOT_BLESSED_FILE_NAME, constants.NOT_BLESSED_VALUE)
-    file, value = found if is_good else missed
-    io_utils.write_string_file(posixpath.join(blessing.uri, file), "")
-    blessing.set_int_custom_property(constants.ARTIFACT_PROPERTY_BLESSED_KEY, value)
+    mark_blessing(input_dict, blessing, is_good)

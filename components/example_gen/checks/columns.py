@@ -10,7 +10,6 @@ from components.example_gen.columns.encoded import ColumnKind
 from components.example_gen.columns.seen import SeenColumn, is_comma_number
 from components.example_gen.formats import ExampleGenSettings
 from trainer_module.errors import DataError
-from trainer_module.settings import Task
 
 # Of columns in a message.
 _SHOWN_NAMES = 20
@@ -43,7 +42,7 @@ def check_column(name: str, column: SeenColumn, settings: ExampleGenSettings) ->
     if name == settings.label:
         # A class may be a number or a name.
         if (
-            settings.task is Task.REGRESSION
+            not settings.task.is_classification
             and column.kind is ColumnKind.BYTES
             and cell is not None
         ):

@@ -232,7 +232,7 @@ def _check_labels(
         return
     is_number = pa.types.is_floating(labels.type) or pa.types.is_integer(labels.type)
     usable = np.zeros(len(labels), bool)
-    if is_number or task.family.is_classification:
+    if is_number or task.label_kind.is_classification:
         usable = task.takes(labels.to_numpy(zero_copy_only=False))
     if not usable.all():
         place = int(np.argmin(usable))

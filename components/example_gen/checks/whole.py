@@ -13,7 +13,6 @@ from components.example_gen.checks.rows import ChunkReport, show_label
 from components.example_gen.formats import ExampleGenSettings, Unlabelled
 from components.example_gen.notes import DataNotes, counted
 from trainer_module.errors import DataError
-from trainer_module.settings import Task
 
 # The split that a model is trained on, by TFX's convention.
 TRAIN_SPLIT = "train"
@@ -159,7 +158,8 @@ def _check_classes(
             f"Label {settings.label!r} is {shown} in every row: a classifier needs two classes or"
             " more; check data.label and the data."
         )
-    if settings.task is Task.BINARY and len(total) > 2:
+    most = settings.target.most_classes
+    if most is not None and len(total) > most:
         other = "regression" if any(_has_fraction(value) for value in total) else "multiclass"
         raise DataError(
             f"Label {settings.label!r} has {len(total)} classes ({shown}), but task: binary needs"

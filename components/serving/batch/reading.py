@@ -36,7 +36,7 @@ from components.serving.requests import EXAMPLES_INPUT, kind_of_column, measure_
 from trainer_module.errors import ConfigError, DataError, enumerate_names
 from trainer_module.export.interface import ModelInterface, TextReader
 from trainer_module.features.pixels import DATA_PIXELS
-from trainer_module.settings.tasks import task_class
+from trainer_module.settings.tasks import Task, task_class
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ def _settings(given: Input, interface: ModelInterface) -> ExampleGenSettings:
     return ExampleGenSettings(
         format=given.format,
         label=interface.label,
-        task=_family(interface),
+        task=_label_kind(interface),
         csv=given.csv,
         pictures=_picture_paths(given, interface),
         encoded_pictures=tuple(c.name for c in interface.columns if c.picture == "bytes"),
@@ -196,9 +196,10 @@ def _settings(given: Input, interface: ModelInterface) -> ExampleGenSettings:
     )
 
 
-def _family(interface: ModelInterface) -> str:
+def _label_kind(interface: ModelInterface) -> str:
     """The kind of label there is, as a task that needs no options, such as the order of classes."""
-    return task_class(interface.task).family.value
+    # A task without a label may be of a family that is not known here.
+    return task_class(interface.task).label_kind.value if interface.label else Task.REGRESSION.value
 
 
 class _Kinds(ColumnKinds):
@@ -300,7 +301,7 @@ def _read_pictures(given: Input, interface: ModelInterface) -> Iterator[Block]:
         ExampleGenSettings(
             format="images",
             label="class",
-            task=_family(interface),
+            task=_label_kind(interface),
             max_pixels=given.max_pixels,
             on_bad_file=None,
         )

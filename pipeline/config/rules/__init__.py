@@ -14,12 +14,14 @@ from pipeline.config.rules.bert import (
 )
 from pipeline.config.rules.data import (
     DATA_RULES,
+    builtin_data_is_known,
     labels_exist,
     path_exists,
     picture_folders_exist,
     schema_exists,
 )
 from pipeline.config.rules.evaluate import EVALUATE_RULES
+from pipeline.config.rules.family import FAMILY_RULES
 from pipeline.config.rules.model import MODEL_RULES
 from pipeline.config.rules.optimize import OPTIMIZE_RULES, packages_are_installed
 from pipeline.config.rules.schedule import SCHEDULE_RULES
@@ -42,7 +44,16 @@ RULES: tuple[Rule, ...] = (
     *TUNE_RULES,
     *OPTIMIZE_RULES,
 )
-"""Every rule, in the order in which problems are reported."""
+"""Every rule of supervised tasks, in the order in which problems are reported."""
+OF_ANY_FAMILY: tuple[Rule, ...] = (
+    *FAMILY_RULES,
+    path_exists,
+    builtin_data_is_known,
+    *BEAM_RULES,
+    *EVALUATE_RULES,
+    *SCHEDULE_RULES,
+)
+"""Those of tasks of other families, whose own rules are `Family.problems`."""
 LOOK_AT_FILES = (
     path_exists,
     labels_exist,
@@ -62,7 +73,7 @@ def check_rules(config: PipelineConfig, looks_at_files: bool = True) -> Iterator
       config: values that are fine one by one.
       looks_at_files: whether the pipeline runs on this machine, with its files.
     """
-    for rule in RULES:
+    for rule in RULES if config.family.has_label else OF_ANY_FAMILY:
         if looks_at_files or rule not in LOOK_AT_FILES:
             yield from rule(config)
     if looks_at_files:

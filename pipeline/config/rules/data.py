@@ -18,7 +18,7 @@ from pipeline.config.settings import (
     PipelineConfig,
 )
 from trainer_module.errors import DataError, enumerate_names
-from trainer_module.settings import ImageFeature, Task
+from trainer_module.settings import ImageFeature
 
 
 def path_exists(config: PipelineConfig) -> Iterator[Issue]:
@@ -230,7 +230,7 @@ def picture_folders_exist(config: PipelineConfig) -> Iterator[Issue]:
 
 def image_folders_hold_classes(config: PipelineConfig) -> Iterator[Issue]:
     """A folder's name is a class, never a number to regress to."""
-    if FORMATS[config.data.format].holds_images and config.task is Task.REGRESSION:
+    if FORMATS[config.data.format].holds_images and not config.task.is_classification:
         found = f"found {config.target.kind!r}; {config.data.format} data has classes as labels"
         yield Issue("task", found)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pipeline.config.issues import Issue, near_match
 from pipeline.config.settings import PipelineConfig
 from trainer_module.errors import enumerate_names
-from trainer_module.settings import EarlyStoppingSettings, Precision, Strategy, Task, TrainSettings
+from trainer_module.settings import EarlyStoppingSettings, Precision, Strategy, TrainSettings
 from trainer_module.settings.model import is_grown
 from trainer_module.settings.train import LOSSES, READ_WITHOUT_STEPS, losses_for
 from trainer_module.strategies import strategies_of_several_processes
@@ -73,7 +73,7 @@ def losses_can_be_scaled(config: PipelineConfig) -> Iterator[Issue]:
 
 def class_weights_have_classes(config: PipelineConfig) -> Iterator[Issue]:
     """A number to predict has no classes."""
-    if config.train.class_weights and config.task is Task.REGRESSION:
+    if config.train.class_weights and not config.task.is_classification:
         yield Issue(
             "train.class_weights",
             f"{config.target.kind} has no classes; leave it out, or use data.weight",

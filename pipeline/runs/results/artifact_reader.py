@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import posixpath
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,8 @@ from tfx.orchestration import metadata
 from tfx.types import Artifact, artifact_utils
 
 from components.column_types.choice import Choice, read_choices
+from components.evaluator.gate import GateReport
+from components.evaluator.gate import read_report as read_report_of_gate
 from components.example_gen.notes import read_notes
 from components.example_validator.column_review import Review
 from components.example_validator.review import read_review
@@ -26,11 +29,10 @@ from components.schema_reader import read_schema_artifact
 from components.tuner.results import read_leaderboard
 from pipeline.component_ids import ComponentId
 from pipeline.config.settings import PipelineConfig
-from pipeline.runs.results.run_results import PushedVersion
+from pipeline.runs.results.run_results import EvaluationReport, MetricResult, PushedVersion
 
 if TYPE_CHECKING:
     from components.example_validator.anomalies import Anomaly
-    from pipeline.runs.results.evaluation_report import EvaluationReport
 
 
 class ArtifactReader:
@@ -180,6 +182,8 @@ class ArtifactReader:
         blessings = self.outputs(ComponentId.EVALUATOR, "blessing")
         if not evaluations or not blessings:
             return None
+        if (report := read_report_of_gate(evaluations[0].uri)) is not None:
+            return _of_gate(report)
         # It imports TFMA, which takes seconds: steps that read no evaluation do without.
         from pipeline.runs.results.evaluation_report import read_evaluation
 
@@ -187,7 +191,7 @@ class ArtifactReader:
 
     def mistakes(self) -> str:
         """Which classes the model takes for which, in a sentence; empty if not measured."""
-        if ComponentId.EVALUATOR not in self._executions:
+        if ComponentId.EVALUATOR not in self._executions or not self._config.family.has_label:
             return ""
         from pipeline.runs.results.confusion import describe_mistakes
 
@@ -228,6 +232,21 @@ class ArtifactReader:
                 destination = artifact.get_string_custom_property("pushed_destination")
                 return PushedVersion(destination, Path(artifact.uri))
         return None
+
+
+def _of_gate(report: GateReport) -> EvaluationReport:
+    """What was decided without TFMA, as it is told."""
+    metrics = tuple(
+        MetricResult(
+            name=metric.name,
+            value=math.nan if metric.value is None else metric.value,
+            in_service=metric.in_service,
+            needs=metric.needs,
+            ok=not metric.failure,
+        )
+        for metric in report.metrics
+    )
+    return EvaluationReport(report.blessed, report.reason, metrics, slices={})
 
 
 def _is_blessed(blessing: Artifact) -> bool:

@@ -66,7 +66,8 @@ class ArtifactResults(ArtifactReader):
         if execution is not None and state is not State.FAILED:
             self.add(component, execution)
         found = SummaryBuilder(self._config, self, summary).of(component, state)
-        if component == ComponentId.EVALUATOR and summary.blessed is False:
+        is_refused = component == ComponentId.EVALUATOR and summary.blessed is False
+        if is_refused and self._config.family.has_label:
             # It imports TFMA as well, like the evaluation that was read.
             from pipeline.runs.results.suspicion import DataSuspicion
 

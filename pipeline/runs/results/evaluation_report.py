@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import tensorflow_model_analysis as tfma
 
 from components.evaluator.constant_prediction import ConstantPrediction
 from components.evaluator.executor import read_constant_prediction
-from components.evaluator.noise import Interval, Noise, read_noise
+from components.evaluator.noise import Noise, read_noise
 from components.evaluator.slices import BASELINE, CANDIDATE, metrics_by_slice, slice_name
 from pipeline.config.metrics import find_metric
 from pipeline.config.settings import PipelineConfig
@@ -19,6 +18,7 @@ from pipeline.graph.evaluation import (
     effective_thresholds,
     metric_names,
 )
+from pipeline.runs.results.run_results import EvaluationReport, MetricResult
 from pipeline.runs.results.verdict_words import (
     Measured,
     describe_failure,
@@ -34,39 +34,6 @@ _MISTAKES_LEFT = 0.02
 """Share of a constant's mistakes that a nearly perfect classifier makes at most."""
 _FEWEST_ROWS = 50
 """Of fewer, a good model makes no mistake by chance."""
-
-
-@dataclass(frozen=True)
-class MetricResult:
-    """One metric of the whole eval split."""
-
-    name: str
-    value: float
-    in_service: float | None
-    """The same of the model to beat; None if there is none."""
-    needs: str
-    """What the thresholds ask, in words; empty if nothing."""
-    ok: bool
-    """Whether nothing was found against it, on no slice either."""
-    interval: Interval | None = None
-    difference: Interval | None = None
-    """Of the value less that in service."""
-
-
-@dataclass(frozen=True)
-class EvaluationReport:
-    """What was measured and decided."""
-
-    blessed: bool
-    reason: str
-    metrics: tuple[MetricResult, ...]
-    slices: dict[str, dict[str, float]]
-    """Slice, such as `plan=gold`, to its metrics and its `example_count`; NaN if undefined."""
-    confidence: float | None = None
-    """Of the intervals."""
-    notes: list[str] = field(default_factory=list)
-    nearly_perfect: MetricResult | None = None
-    """The first metric that is nearly as good as it can be."""
 
 
 def read_evaluation(uri: str, config: PipelineConfig, blessed: bool) -> EvaluationReport:

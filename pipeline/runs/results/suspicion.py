@@ -25,7 +25,7 @@ from pipeline.config.span_patterns import span_kind
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.span_records import SpanRecords
 from pipeline.runs.results.artifact_reader import ArtifactReader
-from pipeline.runs.results.evaluation_report import MetricResult
+from pipeline.runs.results.run_results import MetricResult
 
 KEPT_SHARE = 0.5
 """A model has collapsed that keeps less than this of what it was better by than a constant."""

@@ -16,7 +16,8 @@ from evaluation_artifacts import (
     write_model,
 )
 
-from pipeline.runs.results.evaluation_report import EvaluationReport, read_evaluation
+from pipeline.runs.results.evaluation_report import read_evaluation
+from pipeline.runs.results.run_results import EvaluationReport
 
 USERS = Path(__file__).parents[2] / "components" / "evaluator"
 """The folder of a module as users write them."""

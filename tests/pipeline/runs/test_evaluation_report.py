@@ -13,11 +13,10 @@ from components.evaluator.slices import slice_value
 from components.example_validator.leakage import Strength
 from pipeline.runs.results.artifact_results import describe_perfection
 from pipeline.runs.results.evaluation_report import (
-    EvaluationReport,
-    MetricResult,
     is_nearly_perfect,
     read_evaluation,
 )
+from pipeline.runs.results.run_results import EvaluationReport, MetricResult
 
 
 def read(measured: Measured) -> EvaluationReport:

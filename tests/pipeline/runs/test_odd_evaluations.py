@@ -18,7 +18,8 @@ from tfx.types import Artifact, artifact_utils, standard_artifacts
 from components.evaluator.batched.crowds import MOST_SLICES
 from components.evaluator.noise import read_noise
 from components.user_errors import find_user_error
-from pipeline.runs.results.evaluation_report import EvaluationReport, read_evaluation
+from pipeline.runs.results.evaluation_report import read_evaluation
+from pipeline.runs.results.run_results import EvaluationReport
 
 Row = dict[str, Any]
 

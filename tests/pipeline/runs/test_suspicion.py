@@ -7,7 +7,7 @@ import math
 import pytest
 
 from components.evaluator.constant_prediction import ConstantPrediction
-from pipeline.runs.results.evaluation_report import MetricResult
+from pipeline.runs.results.run_results import MetricResult
 from pipeline.runs.results.suspicion import has_collapsed, worst_acceptable
 
 AUC = ConstantPrediction("auc", 0.5, 0.53, 400)

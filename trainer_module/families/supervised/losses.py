@@ -11,7 +11,7 @@ import tf_keras
 from trainer_module.errors import TrainingError
 from trainer_module.own_code import load_own
 from trainer_module.problem import Problem
-from trainer_module.settings import LossSettings, Task
+from trainer_module.settings import LossSettings
 
 FARTHEST = 20.0
 """An exponent from which on no larger one is worth telling apart: half a billion times 1."""
@@ -92,22 +92,16 @@ def _make_plain_loss(problem: Problem, settings: LossSettings | None) -> Any:
     if settings.is_custom:
         return _own_loss(settings)
     smoothing = settings.label_smoothing
-    match settings.kind, problem.task:
-        case "cross_entropy", Task.BINARY:
-            return tf_keras.losses.BinaryCrossentropy(label_smoothing=smoothing)
-        case "cross_entropy", Task.MULTICLASS:
-            return OneHotLoss(len(problem.classes), smoothing)
-        case "focal", Task.BINARY:
-            return tf_keras.losses.BinaryFocalCrossentropy(
-                gamma=settings.gamma, label_smoothing=smoothing
-            )
-        case "focal", Task.MULTICLASS:
-            return OneHotLoss(len(problem.classes), smoothing, settings.gamma)
-        case "mse", _:
+    match settings.kind:
+        case "cross_entropy":
+            return problem.target.make_class_loss(problem, smoothing, gamma=None)
+        case "focal":
+            return problem.target.make_class_loss(problem, smoothing, settings.gamma)
+        case "mse":
             return problem.target.whole_loss(tf_keras.losses.MeanSquaredError(), problem, degree=2)
-        case "mae", _:
+        case "mae":
             return problem.target.whole_loss(tf_keras.losses.MeanAbsoluteError(), problem)
-        case "huber", _:
+        case "huber":
             delta = settings.delta or problem.label_deviation
             loss = tf_keras.losses.Huber(delta / problem.target.loss_unit(problem))
             return problem.target.whole_loss(loss, problem, degree=2)

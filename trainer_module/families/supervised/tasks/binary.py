@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from trainer_module.errors import TrainingError
@@ -21,7 +21,8 @@ class BinaryTask(ClassTask):
     """One of two classes; the one that sorts last is the positive one."""
 
     kind: Literal["binary"]
-    family: ClassVar[Task] = Task.BINARY
+    label_kind: ClassVar[Task] = Task.BINARY
+    most_classes: ClassVar[int | None] = 2
     shown_metrics: ClassVar[tuple[str, ...]] = ("auc", "accuracy")
 
     def metrics(self) -> Mapping[str, Metric]:
@@ -50,6 +51,21 @@ class BinaryTask(ClassTask):
     def usual_metrics(self) -> tuple[str, ...]:
         """The area under the curve decides."""
         return ("auc", "accuracy", "log_loss")
+
+    def make_class_loss(
+        self, problem: LabelStatistics, label_smoothing: float, gamma: float | None
+    ) -> tf_keras.losses.Loss:
+        """Of the probability of the positive class."""
+        import tf_keras
+
+        if gamma is None:
+            return tf_keras.losses.BinaryCrossentropy(label_smoothing=label_smoothing)
+        return tf_keras.losses.BinaryFocalCrossentropy(gamma=gamma, label_smoothing=label_smoothing)
+
+    def logit_shift(self, class_weights: Sequence[float]) -> list[float]:
+        """One number, of the second class against the first."""
+        shift = super().logit_shift(class_weights)
+        return [shift[1] - shift[0]] if shift else []
 
     def check_classes(self, label: str, classes: tuple[str, ...]) -> None:
         """They are two."""

@@ -32,6 +32,10 @@ class ClassTask(BaseTask):
         order = ClassOrder(label, numeric=column.dtype != tf.string)
         return compute_and_apply_classes(dense_strings(column), order)
 
+    def has_labels(self, labels: tf.Tensor) -> tf.Tensor:
+        """Those of a class of the train split."""
+        return labels >= 0
+
     def check_classes(self, label: str, classes: tuple[str, ...]) -> None:
         """Classes are there: the preprocessing numbered them."""
         if not classes:
@@ -75,7 +79,7 @@ class ClassTask(BaseTask):
 class ManyClassTask(ClassTask):
     """Base of the tasks of two classes or more, of each of which a model gives the probability."""
 
-    family: ClassVar[Task] = Task.MULTICLASS
+    label_kind: ClassVar[Task] = Task.MULTICLASS
 
     def check_classes(self, label: str, classes: tuple[str, ...]) -> None:
         """They are two or more."""
@@ -94,6 +98,14 @@ class ManyClassTask(ClassTask):
         import tf_keras
 
         return tf_keras.losses.SparseCategoricalCrossentropy()
+
+    def make_class_loss(
+        self, problem: LabelStatistics, label_smoothing: float, gamma: float | None
+    ) -> tf_keras.losses.Loss:
+        """Of the probabilities of all classes."""
+        from trainer_module.families.supervised.losses import OneHotLoss
+
+        return OneHotLoss(len(problem.classes), label_smoothing, gamma or 0.0)
 
     def make_metrics(self) -> list[tf_keras.metrics.Metric]:
         """Accuracy."""

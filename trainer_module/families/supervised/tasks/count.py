@@ -26,7 +26,7 @@ class CountTask(NumberTask):
     @property
     def usual_objective(self) -> str:
         """The deviance, but for a constant."""
-        return "val_loss"
+        return self.monitor
 
     @property
     def needs(self) -> str:

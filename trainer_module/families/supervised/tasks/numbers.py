@@ -45,7 +45,7 @@ ERRORS = {
 class NumberTask(BaseTask):
     """Base of the tasks whose label is a number."""
 
-    family: ClassVar[Task] = Task.REGRESSION
+    label_kind: ClassVar[Task] = Task.REGRESSION
     shown_metrics: ClassVar[tuple[str, ...]] = ("rmse", "mae")
     otherwise: ClassVar[str] = "binary or multiclass"
 
@@ -70,6 +70,12 @@ class NumberTask(BaseTask):
                 "binary or multiclass."
             )
         return dense_numbers(column)
+
+    def has_labels(self, labels: tf.Tensor) -> tf.Tensor:
+        """Finite ones."""
+        import tensorflow as tf
+
+        return tf.math.is_finite(labels)
 
     def outputs(self, classes: tuple[str, ...]) -> tuple[str, ...]:
         """The number."""

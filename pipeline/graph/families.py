@@ -1,0 +1,178 @@
+"""What a family of tasks is given to wire its pipeline, what it gives, and the usual nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tfx import types
+from tfx.dsl.components.base import base_node
+from tfx.dsl.components.common.resolver import ResolverStrategy
+
+from components.evaluator.gate import Bounds, GateEvaluator
+from components.infra_validator.component import InfraValidator
+from components.infra_validator.limits import CertificateLimits
+from components.trainer.component import Trainer
+from pipeline.component_ids import ComponentId
+from pipeline.config.fingerprint import CODE_KEY, code_fingerprint
+from pipeline.config.sections.evaluate import Threshold
+from pipeline.config.settings import PipelineConfig
+from pipeline.graph.cache_keys import add_code
+from pipeline.graph.data import Spans
+from pipeline.graph.judging import WAYS
+from pipeline.graph.resolving import resolve_baseline
+from pipeline.own_modules import PACKAGES
+from pipeline.run_context import RunContext
+from trainer_module.families import DATA_FILES_KEY, Family
+
+
+@dataclass(frozen=True)
+class Given:
+    """What the pipeline has resolved before a family wires its nodes."""
+
+    context: RunContext
+    """The config, and where artifacts, metadata and the pushed model go."""
+    spans: Spans | None
+    """What to read and to train on, where the data comes in spans."""
+    baseline_strategy: type[ResolverStrategy]
+    """How the model to beat is found."""
+
+    @property
+    def family(self) -> Family:
+        """That of the config's task."""
+        return self.context.config.family
+
+
+@dataclass(frozen=True)
+class Wired:
+    """The nodes of a pipeline, and which of their outputs Pusher takes."""
+
+    nodes: Sequence[base_node.BaseNode]
+    """In the order in which the data flows; Pusher comes after them. The node that gives the model
+    is called Trainer, the one that blesses it Evaluator, and the one of a certificate
+    InfraValidator: summaries, versions and schedules know them by these ids."""
+    model: types.BaseChannel
+    """What is pushed."""
+    blessing: types.BaseChannel
+    """Whether it is good enough."""
+    infra_blessing: types.BaseChannel | None = None
+    """Whether it answers alike by every way, if that is asked."""
+    variants: types.BaseChannel | None = None
+    """Smaller and faster models that are pushed with it."""
+
+
+def wire(given: Given) -> Wired:
+    """The usual nodes of a family: its `run_fn` trains, its `measure` is what decides."""
+    trainer = create_trainer(given)
+    model = trainer.outputs["model"]
+    baseline = resolve_baseline(model, given.baseline_strategy, has_examples=False)
+    evaluator = create_gate(given, model, baseline)
+    nodes, infra_blessing = [trainer, baseline, evaluator], None
+    if given.context.config.certificate.enabled:
+        validator = create_certificate(given, model, evaluator)
+        nodes.append(validator)
+        infra_blessing = validator.outputs["blessing"]
+    return Wired(nodes, model, evaluator.outputs["blessing"], infra_blessing)
+
+
+def custom_config(given: Given, *functions: str, roots: Sequence[str] = ()) -> dict[str, Any]:
+    """What code of a family is told: the settings, the data's files, and a hash of that code.
+
+    Args:
+      given: to the family.
+      functions: import paths of the code.
+      roots: modules of ours that run it, where the component has no other place for their hash.
+    """
+    context = given.context
+    files = [file.path for span in context.data for file in span.files]
+    data = {"files": files, "revisions": [span.signature for span in context.data]}
+    code = code_fingerprint(
+        [*roots, *(path.rpartition(".")[0] for path in functions if _is_ours(path))],
+        [path for path in functions if not _is_ours(path)],
+    )
+    settings = context.config.trainer_settings.to_custom_config()
+    return {**settings, DATA_FILES_KEY: data, CODE_KEY: code}
+
+
+def _is_ours(path: str) -> bool:
+    return path.partition(".")[0] in PACKAGES
+
+
+def create_trainer(given: Given, examples: types.BaseChannel | None = None) -> base_node.BaseNode:
+    """Trainer, which calls the family's `run_fn` in the processes of the strategy.
+
+    Args:
+      given: to the family.
+      examples: what it learns from, where nodes of the family have made some.
+    """
+    family = given.family
+    trainer = Trainer(
+        run_fn=family.run_fn,
+        custom_config=custom_config(given, family.run_fn, roots=["components.trainer.component"]),
+        examples=examples,
+    )
+    return trainer.with_id(ComponentId.TRAINER.value)
+
+
+def create_gate(
+    given: Given, model: types.BaseChannel, baseline: base_node.BaseNode
+) -> base_node.BaseNode:
+    """Evaluator, which blesses a model by what the family's `measure` finds.
+
+    Args:
+      given: to the family.
+      model: what was trained.
+      baseline: finds the model to beat.
+    """
+    config, family = given.context.config, given.family
+    evaluator = GateEvaluator(
+        model=model,
+        baseline_model=baseline.outputs["model"],
+        measure=family.measure,
+        bounds=bounds_of(config),
+        custom_config=custom_config(given, family.measure),
+    ).with_id(ComponentId.EVALUATOR.value)
+    add_code(evaluator)
+    return evaluator
+
+
+def bounds_of(config: PipelineConfig) -> list[Bounds]:
+    """What the metrics that decide have to keep: those with thresholds, or else the first.
+
+    A model is not worse than the one in service in any of them.
+    """
+    task, evaluate, known = config.target, config.evaluate, config.target.metrics()
+    usual = (*evaluate.named, *task.usual_metrics())[:1]
+    thresholds = evaluate.thresholds or dict.fromkeys(usual, Threshold())
+    return [
+        Bounds(
+            name,
+            known[name].higher_is_better,
+            threshold.least,
+            threshold.most,
+            threshold.tolerance,
+            known[name].is_compared,
+        )
+        for name, threshold in thresholds.items()
+    ]
+
+
+def create_certificate(
+    given: Given, model: types.BaseChannel, evaluator: base_node.BaseNode
+) -> base_node.BaseNode:
+    """InfraValidator, which asks a blessed model for the family's golden rows by every way."""
+    family, certificate = given.family, given.context.config.certificate
+    rows = [family.golden_rows] if family.golden_rows else []
+    validator = InfraValidator(
+        model=model,
+        model_blessing=evaluator.outputs["blessing"],
+        limits=CertificateLimits(
+            certificate.tolerance, certificate.timeout.total_seconds(), certificate.memory
+        ),
+        ways=WAYS,
+        custom_config=custom_config(given, *rows),
+        golden_rows=family.golden_rows,
+    ).with_id(ComponentId.INFRA_VALIDATOR.value)
+    add_code(validator, WAYS, never_loads=())
+    return validator
