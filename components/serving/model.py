@@ -18,7 +18,7 @@ import numpy as np
 
 from components.compat.sessions import make_callable
 from components.pusher.variants import find_variant
-from components.serving.requests import EXAMPLES, RAW, Arrays, measure_pictures
+from components.serving.requests import EXAMPLES, EXAMPLES_INPUT, RAW, Arrays, measure_pictures
 from trainer_module.errors import DataError, shorten
 from trainer_module.export.interface import ModelInterface, RawColumn, RawDtype, read_interface
 from trainer_module.export.loading import with_operations

@@ -20,7 +20,6 @@ from pipeline.config.sections.evaluate import Threshold
 from pipeline.config.settings import PipelineConfig
 from pipeline.graph.cache_keys import add_code
 from pipeline.graph.data import Spans
-from pipeline.graph.judging import WAYS
 from pipeline.graph.resolving import resolve_baseline
 from pipeline.own_modules import PACKAGES
 from pipeline.run_context import RunContext
@@ -170,9 +169,8 @@ def create_certificate(
         limits=CertificateLimits(
             certificate.tolerance, certificate.timeout.total_seconds(), certificate.memory
         ),
-        ways=WAYS,
         custom_config=custom_config(given, *rows),
         golden_rows=family.golden_rows,
     ).with_id(ComponentId.INFRA_VALIDATOR.value)
-    add_code(validator, WAYS, never_loads=())
+    add_code(validator, never_loads=())
     return validator
