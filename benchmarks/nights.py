@@ -75,7 +75,7 @@ def main() -> None:
         nights.file.write_text(yaml.safe_dump(settings))
         config = load_config(nights.file)
         began = time.perf_counter()
-        connection = connection_config(config, nights.layout)
+        connection = connection_config(config.metadata, nights.layout)
         apply_retention(config, nights.layout, nights.event_log, connection)
         deleted = time.perf_counter() - began
         kept = measure(nights)

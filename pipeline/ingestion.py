@@ -7,16 +7,12 @@ import hashlib
 from tfx.proto import example_gen_pb2, range_config_pb2
 
 from components.example_gen.component import ArrowExampleGen
+from components.example_gen.formats import ExampleGenSettings
 from components.schema_gen.files import schema_revision
 from pipeline.component_ids import ComponentId
 from pipeline.config.fingerprint import MODELS, code_fingerprint
-from pipeline.config.settings import DataSettings, PipelineConfig
-from pipeline.data.ingestion import (
-    Ingestion,
-    curated_schema,
-    pictures_revision,
-    reading_settings,
-)
+from pipeline.config.sections.data import DataSettings
+from pipeline.data.ingestion import Ingestion, pictures_revision
 from pipeline.data.location import DataLocation
 from pipeline.data.span_files import label_files, revision_of
 from pipeline.layout import Layout
@@ -24,27 +20,29 @@ from pipeline.layout import Layout
 _EXECUTOR = "components.example_gen.executor"
 
 
-def resolve_ingestion(config: PipelineConfig, layout: Layout) -> Ingestion:
+def resolve_ingestion(
+    reading: ExampleGenSettings, curated: str | None, data: DataSettings, layout: Layout
+) -> Ingestion:
     """Reads the schema's revision, and says how the files of a config are read.
 
     Args:
-      config: a checked config.
+      reading: how the files are read, but for what changes with code, schema and files.
+      curated: the path of the user's own schema, if there is one.
+      data: the config's section.
       layout: where the schema is kept; where its files are elsewhere, the schema is not looked at.
     """
-    curated = curated_schema(config, layout)
-    settings = reading_settings(config, layout).model_copy(
+    is_here = not layout.is_elsewhere
+    settings = reading.model_copy(
         update={
-            "schema_revision": (
-                "" if layout.is_elsewhere else schema_revision(curated, layout.kept_schema)
-            ),
-            "pictures_revision": "" if layout.is_elsewhere else pictures_revision(config, layout),
-            "labels_revision": (
-                "" if layout.is_elsewhere else revision_of(label_files(config.data))
-            ),
+            "schema_revision": (schema_revision(curated, layout.kept_schema) if is_here else ""),
+            "pictures_revision": pictures_revision(data, reading.pictures, layout)
+            if is_here
+            else "",
+            "labels_revision": (revision_of(label_files(data)) if is_here else ""),
             "code": code_fingerprint([_EXECUTOR], never_loads=MODELS),
         }
     )
-    text = f"{settings.model_dump_json()} {config.data.model_dump_json()}"
+    text = f"{settings.model_dump_json()} {data.model_dump_json()}"
     return Ingestion(settings, curated, hashlib.sha256(text.encode()).hexdigest()[:16])
 
 

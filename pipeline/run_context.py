@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from components.example_gen.formats import ExampleGenSettings
 from pipeline.clock import system_clock
+from pipeline.config.sections.data import has_spans, span_kind
 from pipeline.config.settings import PipelineConfig
-from pipeline.config.span_patterns import has_spans, span_kind
-from pipeline.data.ingestion import Ingestion
+from pipeline.data.ingestion import Ingestion, curated_schema, reading_settings
 from pipeline.data.location import DataLocation, locate_data
 from pipeline.data.spans import Span, Window, choose_window, list_spans, whole_data
 from pipeline.layout import Layout
@@ -64,7 +65,12 @@ class RunContext:
     @cached_property
     def connection(self) -> Any:
         """How ML Metadata reaches its store; may hold a password, and is never logged."""
-        return connection_config(self.config, self.layout)
+        return connection_config(self.config.metadata, self.layout)
+
+    @cached_property
+    def reading(self) -> ExampleGenSettings:
+        """How the files are read, as far as that is known before TFX is imported."""
+        return reading_settings(self.config, self.layout)
 
     @cached_property
     def ingestion(self) -> Ingestion:
@@ -74,7 +80,8 @@ class RunContext:
         # It imports TFX, which takes seconds: data and stores are checked before.
         from pipeline.ingestion import resolve_ingestion
 
-        return resolve_ingestion(self.config, self.layout)
+        curated = curated_schema(self.config.schema_file, self.layout)
+        return resolve_ingestion(self.reading, curated, self.config.data, self.layout)
 
 
 def resolve_run(

@@ -8,7 +8,8 @@ from rich.markup import escape
 
 from pipeline.cli.options import quiet_console
 from pipeline.component_ids import ComponentId
-from pipeline.config.settings import Approve, PipelineConfig
+from pipeline.config.sections.push import Approve
+from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventLog
 from pipeline.records.metadata.store import check_store
@@ -24,7 +25,7 @@ def show_plan(config: PipelineConfig, output: Path, verbose: bool) -> None:
       DataError: the run would be refused, as it cannot use the data.
     """
     layout = Layout.of(config, output)
-    check_store(config, layout)
+    check_store(config.metadata, layout)
     with quiet_console(verbose) as console:
         console.print(f"[bold]{config.name}[/bold], what a run would do now")
         from pipeline.runs.columns import plan_columns
@@ -48,13 +49,14 @@ def show_plan(config: PipelineConfig, output: Path, verbose: bool) -> None:
         notes += columns.notes if columns else ()
         if trains:
             types = columns.choices if columns else {}
-            notes += model_note(config, types) if config.family.has_label else []
+            if config.family.has_label:
+                notes += model_note(config.model, config.features, types)
             notes += training_notes(config.train)
         if (hold := read_hold(layout)) is not None:
             notes.append(f"{hold}; a blessed model would wait")
         elif config.push.approve is Approve.MANUAL:
             notes.append("push.approve is manual: a blessed model would wait for `approve`")
-        expired = find_expired(config, layout, EventLog(layout.event_log), 1, int(pushes))
+        expired = find_expired(config.schedule, layout, EventLog(layout.event_log), 1, int(pushes))
         if expired:
             if_pushed = ", if the model is pushed" if pushes and expired.versions else ""
             notes.append(f"then {expired} will be deleted (schedule.keep){if_pushed}")

@@ -101,7 +101,7 @@ def schedule(
         clock = system_clock if now is None else _fixed_clock(now)
         raise typer.Exit(check_once(pipelines, lock_file, runner, clock))
     for pipeline in pipelines:
-        check_secrets(pipeline.load_config())
+        check_secrets(pipeline.load_config().notify)
     serve(pipelines, lock_file, runner)
 
 

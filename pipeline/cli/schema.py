@@ -83,7 +83,7 @@ def accept(
     find_modules_here()
     loaded = load_config(config, overrides)
     layout = Layout.of(loaded, output)
-    check_store(loaded, layout)
+    check_store(loaded.metadata, layout)
     with quiet_console(verbose) as console:
         from pipeline.runs.acceptance import accept_last_data
 

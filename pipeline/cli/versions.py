@@ -12,8 +12,8 @@ import typer
 
 from components.example_gen.paths import is_remote
 from components.pusher.variants import accepted_variants, read_manifest
+from pipeline.config.sections.data import has_spans, span_kind
 from pipeline.config.settings import PipelineConfig
-from pipeline.config.span_patterns import has_spans, span_kind
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventLog
 from pipeline.runs.console.run_console import shown

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,10 @@ class Issue:
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}" if self.path else self.message
+
+
+Rule = Callable[..., Iterator[Issue]]
+"""A function that finds problems; it is handed the parts of a config that its parameters name."""
 
 
 def near_match(name: str, candidates: Iterable[str]) -> str:

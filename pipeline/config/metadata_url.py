@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
-from pipeline.config.issues import near_match
+from pipeline.config.issues import Issue, near_match
 
 SCHEME = "mysql"
 SERVICE_SCHEME = "grpc"
@@ -106,3 +107,15 @@ def _split_password(url: str) -> tuple[str, bool]:
     before, at, after = rest.rpartition("@")
     user, colon, _ = before.partition(":")
     return f"{scheme}{separator}{user}{colon and ':***'}{at}{after}", bool(colon)
+
+
+def metadata_names_a_database(metadata: str | None) -> Iterator[Issue]:
+    """A server's URL names user, host and database, and keeps the password to itself."""
+    if metadata is not None:
+        try:
+            parse_metadata_url(metadata)
+        except ValueError as error:
+            yield Issue("metadata", str(error))
+
+
+METADATA_RULES = (metadata_names_a_database,)

@@ -1,35 +1,34 @@
-"""The typed configuration: what the YAML file may say.
+"""The whole config: what the YAML file may say, and what is derived from it alone.
 
-Values are checked here one by one; what holds between them stands in `pipeline.config.rules`.
+Each section, and what has to hold between it and others, is a module of `sections`.
 Nothing here imports TensorFlow or TFX, so that a bad file is refused at once.
 """
 
 from __future__ import annotations
 
+import hashlib
+import inspect
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, model_validator
 
-from components.example_gen.csv_settings import CsvSettings
 from components.example_gen.formats import (
     FORMATS,
     IMAGE_FEATURE,
-    DataFormat,
-    OnBadFile,
-    Unlabelled,
 )
-from components.example_gen.label_settings import LabelsSettings
 from components.serving.settings import LogSettings, RequestSettings
-from pipeline.config.sections.certificate import AnyCertificate, CertificateSettings
-from pipeline.config.sections.evaluate import EvaluateSettings
+from pipeline.config.issues import Issue, Rule
+from pipeline.config.sections.data import BeamSettings, DataSettings
+from pipeline.config.sections.evaluate import Criteria, EvaluateSettings
 from pipeline.config.sections.kubeflow import KubeflowSettings
 from pipeline.config.sections.notify import NotifySettings
-from pipeline.config.sections.schedule import DriftSettings, ScheduleSettings
-from pipeline.config.sections.skew import SkewSettings
+from pipeline.config.sections.push import AnyCertificate, CertificateSettings, PushSettings
+from pipeline.config.sections.schedule import DriftSettings, OnDrift, ScheduleSettings
+from pipeline.config.sections.skew import OnSkew, SkewSettings
 from pipeline.own_modules import PACKAGES
 from trainer_module.families import Family, family_of
-from trainer_module.features.pixels import DATA_PIXELS
 from trainer_module.sections import Matching
 from trainer_module.settings import (
     CrossValidation,
@@ -48,50 +47,6 @@ from trainer_module.settings.optimize import OptimizeSettings, WhileTraining
 from trainer_module.settings.train import NOT_IN_CACHE_KEY
 from trainer_module.settings.tune import AnyTune
 
-TRAIN_SPLIT = "train"
-EVAL_SPLIT = "eval"
-BUILTIN_PREFIX = "builtin:"
-
-
-class DataSettings(Settings):
-    """Where the data is and how it is split."""
-
-    format: DataFormat
-    path: str = Field(min_length=1)
-    """A file, folder or glob, local or gs://; `{SPAN}`, `{VERSION}`, `{YYYY}{MM}{DD}` and
-    `{HH}` pick the latest span; `builtin:digits`, `builtin:reviews` and `builtin:taxi` are shipped
-    data. Relative to where you run."""
-    label: str = Field(default="label", min_length=1)
-    """The column to predict. For images in folders the folder's name is the label."""
-    weight: str | None = None
-    """A column that says how much each example counts in the loss and in the metrics; it is no
-    feature, and nobody asks for it when the model serves."""
-    splits: dict[str, int | str] = {TRAIN_SPLIT: 8, EVAL_SPLIT: 2}
-    """Hash buckets per split (8 and 2: 80 % and 20 %), or a glob per split below `path`."""
-    split_by: str | None = None
-    """A column, such as a customer's id, whose equal values go to the same split, also when other
-    columns come or go; default: the whole record decides."""
-    csv: CsvSettings = CsvSettings()
-    """How CSV files are written, where looking at them does not tell."""
-    stratify: bool = False
-    """Whether each class of the label is split in proportion, one of a single row into train."""
-    order_by: str | None = None
-    """A column of numbers, or of dates and times (ISO 8601), by whose order the rows are split: the
-    oldest into train, the newest into the last split; equal values stay together. `null` says that
-    a random split of dated rows is meant."""
-    on_bad_file: OnBadFile = OnBadFile.FAIL
-    """Whether a broken picture ends the run, or is left out and named: one in a folder of a class,
-    or one that a row names by path, with that row."""
-    max_pixels: PositiveInt = DATA_PIXELS
-    """What a picture may have by its header; one of more counts as broken, as to decode it takes
-    gigabytes."""
-    unlabelled: Unlabelled = Unlabelled.FAIL
-    """Whether a row without a label ends the run, or such rows are left out and counted. With
-    `labels` they are left out, unless this key says fail."""
-    labels: LabelsSettings | None = None
-    """Labels that come later, in files of their own, joined by a key; default: a column `label` of
-    the data."""
-
 
 class OnAnomaly(StrEnum):
     """What a severe data anomaly does."""
@@ -100,31 +55,23 @@ class OnAnomaly(StrEnum):
     WARN = "warn"
 
 
-class Approve(StrEnum):
-    """Who decides that a blessed model is pushed."""
+NOT_ABOUT_THE_MODEL = set(ScheduleSettings.model_fields) - {
+    "window",
+    "missing_span",
+    "warm_start",
+}
+"""Keys of `schedule` that say when and how often, not what comes of it."""
 
-    AUTO = "auto"
-    MANUAL = "manual"
-
-
-class PushSettings(Settings):
-    """Where a blessed model goes."""
-
-    directory: str | None = None
-    """The folder a model server watches; default: `<output>/<name>/serving/<name>`."""
-    approve: Approve = Approve.AUTO
-    """Whether a blessed model is pushed at once, or waits for `local_runner.py approve`."""
-
-
-class BeamSettings(Settings):
-    """How Apache Beam runs the data components."""
-
-    args: list[str] = []
-    """Beam pipeline options, such as `--runner=FlinkRunner`; default: on this machine."""
-    workers: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
-    """The most processes that share the work of a data component on this machine; auto: one for
-    each 32 MB of files, as far as there are files, cores and memory."""
-
+NOT_THE_MODEL: Any = {
+    "beam": True,
+    "notify": True,
+    "schedule": NOT_ABOUT_THE_MODEL,
+    "kubeflow": True,
+    "requests": True,
+    "log": True,
+    "skew": True,
+}
+"""Sections, or keys of one, that say nothing of the model or where it goes."""
 
 NAME_PATTERN = r"[a-z][a-z0-9_-]{0,62}"
 
@@ -183,6 +130,19 @@ class PipelineConfig(Settings):
             object.__setattr__(self, "features", {IMAGE_FEATURE: ImageFeature(type="image")})
         return self
 
+    def find_issues(self, rules: Iterable[Rule]) -> Iterator[Issue]:
+        """The problems that rules find, each of which is handed what its parameters name.
+
+        Args:
+          rules: their parameters are called as sections, or as properties below; `config` is the
+            whole.
+        """
+        for rule in rules:
+            names = inspect.signature(rule).parameters
+            yield from rule(
+                **{name: self if name == "config" else getattr(self, name) for name in names}
+            )
+
     @property
     def task(self) -> Task:
         """What the label is."""
@@ -197,6 +157,19 @@ class PipelineConfig(Settings):
     def schedule_or_default(self) -> ScheduleSettings:
         """The schedule; without one the latest span is trained on."""
         return self.schedule or ScheduleSettings()
+
+    @property
+    def has_trigger(self) -> bool:
+        """Whether anything sets off the schedule."""
+        schedule, drift = self.schedule_or_default, self.drift
+        by_drift = drift.on_drift is OnDrift.RETRAIN and bool(drift.columns)
+        by_skew = self.skew.on_skew is OnSkew.RETRAIN and self.skew.is_watched
+        return schedule.cron is not None or schedule.on_new_data or by_drift or by_skew
+
+    @property
+    def without_search(self) -> dict[str, Any]:
+        """The config as its file has it, but for `tune`."""
+        return self.model_dump(mode="json", exclude_unset=True, exclude={"tune"})
 
     @property
     def while_training(self) -> WhileTraining:
@@ -226,8 +199,55 @@ class PipelineConfig(Settings):
     @property
     def unsized_pictures(self) -> list[str]:
         """The columns of pictures whose size follows from the data."""
-        features = self.features.items()
-        return [n for n, f in features if isinstance(f, ImageFeature) and f.size is None]
+        return find_unsized(self.features)
+
+    @property
+    def no_features(self) -> tuple[str, ...]:
+        """The columns that a model never takes for inputs."""
+        return (self.data.label, self.data.weight) if self.data.weight else (self.data.label,)
+
+    @property
+    def criteria(self) -> Criteria:
+        """What a model of this pipeline is judged by."""
+        return Criteria(
+            self.target,
+            self.evaluate,
+            self.data.weight,
+            changes_labels=self.preprocessing is not None and not self.task.is_classification,
+            split_by=self.data.split_by,
+            order_by=self.data.order_by,
+        )
+
+    @property
+    def named_columns(self) -> dict[str, str]:
+        """The columns that the model or its evaluation uses, by the key that names each."""
+        features = {
+            _key(name, column, feature): column
+            for name, feature in self.features.items()
+            for column in feature.columns_of(name)
+        }
+        if self.data.weight:
+            features["data.weight"] = self.data.weight
+        slices = {
+            f"evaluate.slices.{i}": name
+            for i, columns in enumerate(self.evaluate.slices)
+            for name in columns
+        }
+        return features | slices
+
+    @property
+    def all_named_columns(self) -> dict[str, str]:
+        """Those, and the ones by which data is split or drift is measured."""
+        by = {"data.split_by": self.data.split_by, "data.order_by": self.data.order_by}
+        split_by = {key: name for key, name in by.items() if name}
+        drift = {f"drift.columns.{name}": name for name in self.drift.columns}
+        return self.named_columns | split_by | drift
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with what may change the model, or where it goes."""
+        text = self.model_dump_json(exclude=NOT_THE_MODEL)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
     def own_code(self) -> dict[str, str]:
@@ -268,3 +288,15 @@ class PipelineConfig(Settings):
             evaluate=CrossValidation(folds=self.evaluate.folds),
             optimize=self.while_training,
         )
+
+
+def find_unsized(features: Mapping[str, Feature]) -> list[str]:
+    """The columns of pictures whose size the config leaves to the data."""
+    return [n for n, f in features.items() if isinstance(f, ImageFeature) and f.size is None]
+
+
+def _key(name: str, column: str, feature: Feature) -> str:
+    """Of a column that a feature reads; `from: path` is easily read as the column's name."""
+    if isinstance(feature, ImageFeature) and feature.origin == "path":
+        return f"features.{name}, a feature that is called as the column of its paths"
+    return f"features.{name}" + ("" if column == name else f" ({column})")

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from components.example_gen.columns.known_kinds import read_known_kinds
 from components.example_gen.files.opening import is_gzip
-from components.example_gen.formats import FORMATS
+from components.example_gen.formats import FORMATS, ExampleGenSettings
 from components.example_gen.paths import is_remote
 from components.named_columns import check_named_columns
-from pipeline.config.named_columns import all_named_columns
-from pipeline.config.settings import PipelineConfig
-from pipeline.data.ingestion import reading_settings
 from pipeline.data.span_files import File
 from pipeline.data.spans import Span
-from pipeline.layout import Layout
 from trainer_module.sections import import_registered
 
 if TYPE_CHECKING:
@@ -26,46 +23,40 @@ _GZIP_RATIO = 8
 """So many bytes come out of one of a .gz file, about."""
 
 
-def look_at_data(config: PipelineConfig, layout: Layout, span: Span) -> None:
+def look_at_data(settings: ExampleGenSettings, named: Mapping[str, str], span: Span) -> None:
     """Makes those checks of ExampleGen that need neither TensorFlow nor splits.
 
     Args:
-      config: a checked config.
-      layout: of the pipeline.
+      settings: how the files are read.
+      named: the columns that the config names, by the key that names each.
       span: what is read; data without spans counts as one.
 
     Raises:
       DataError: they cannot be used, or the config names a column that they lack.
     """
-    if not config.family.has_label:
-        return  # Its rows need not have a label.
-    look = FORMATS[config.data.format].first_look
+    look = FORMATS[settings.format].first_look
     is_local = not any(is_remote(file.path) for file in span.files)
     if not look or not is_local or _is_large(span):
         return
-    settings = reading_settings(config, layout)
     # A file may belong to several splits.
     files = list(dict.fromkeys(file.path for file in span.files))
     columns: frozenset[str] = import_registered(look)(settings, files)
     # A column of earlier data that is gone is an anomaly, which ExampleValidator judges.
     known = sorted(columns | read_known_kinds(settings.schema_file).keys())
-    check_named_columns(all_named_columns(config), known)
+    check_named_columns(named, known)
 
 
-def read_first_rows(config: PipelineConfig, layout: Layout, span: Span) -> FirstRows | None:
+def read_first_rows(settings: ExampleGenSettings, span: Span) -> FirstRows | None:
     """The first rows of a table; None where they are elsewhere, are pictures, or would take long.
 
     Args:
-      config: a checked config.
-      layout: of the pipeline.
+      settings: how the files are read.
       span: what is read; data without spans counts as one.
 
     Raises:
       DataError: they cannot be used.
     """
-    if not config.family.has_label:
-        return None
-    spec = FORMATS[config.data.format]
+    spec = FORMATS[settings.format]
     files = list(dict.fromkeys(file.path for file in span.files))
     is_local = not any(map(is_remote, files))
     if not spec.first_look or spec.holds_images or not is_local or _is_large(span):
@@ -73,7 +64,7 @@ def read_first_rows(config: PipelineConfig, layout: Layout, span: Span) -> First
     # Imported only now: most commands read no data.
     from components.example_gen.first_look.tables import read_first_rows as read
 
-    return read(reading_settings(config, layout), files)
+    return read(settings, files)
 
 
 def _is_large(span: Span) -> bool:

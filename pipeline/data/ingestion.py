@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from components.example_gen.formats import FORMATS, ExampleGenSettings, Unlabelled
 from components.example_gen.label_settings import LabelsSettings
 from components.example_gen.paths import is_remote
-from pipeline.config.settings import DataSettings, PipelineConfig
-from pipeline.config.span_patterns import has_spans
+from pipeline.config.sections.data import DataSettings, has_spans
+from pipeline.config.settings import PipelineConfig
 from pipeline.data.location import locate_data
 from pipeline.layout import Layout
 from trainer_module.settings import ImageFeature, NumericFeature
@@ -55,7 +56,7 @@ def reading_settings(config: PipelineConfig, layout: Layout) -> ExampleGenSettin
         on_bad_file=config.data.on_bad_file,
         unlabelled=_unlabelled(config.data),
         labels=_labels(config.data, layout),
-        schema_file=curated_schema(config, layout) or layout.kept_schema,
+        schema_file=curated_schema(config.schema_file, layout) or layout.kept_schema,
     )
 
 
@@ -97,12 +98,12 @@ def _encoded_pictures(config: PipelineConfig) -> tuple[str, ...]:
     )
 
 
-def pictures_revision(config: PipelineConfig, layout: Layout) -> str:
+def pictures_revision(data: DataSettings, folders: Mapping[str, str], layout: Layout) -> str:
     """Changes with local pictures that a table names; those of a span are taken to stay."""
-    if has_spans(config.data):
+    if has_spans(data):
         return ""
-    base = locate_data(config.data, layout).base
-    named = [folder or base for folder in reading_settings(config, layout).pictures.values()]
+    base = locate_data(data, layout).base
+    named = [folder or base for folder in folders.values()]
     local = sorted({folder for folder in named if not is_remote(folder)})
     written = {str(layout.output), layout.serving}
     if not local:
@@ -113,8 +114,8 @@ def pictures_revision(config: PipelineConfig, layout: Layout) -> str:
     return folder_revision(local, written)
 
 
-def curated_schema(config: PipelineConfig, layout: Layout) -> str | None:
+def curated_schema(schema_file: str | None, layout: Layout) -> str | None:
     """The path of the user's own schema; as the config has it where the files are elsewhere."""
-    if config.schema_file is None or layout.is_elsewhere or is_remote(config.schema_file):
-        return config.schema_file
-    return str(Path(config.schema_file).absolute())
+    if schema_file is None or layout.is_elsewhere or is_remote(schema_file):
+        return schema_file
+    return str(Path(schema_file).absolute())

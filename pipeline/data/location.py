@@ -8,7 +8,7 @@ from pathlib import Path
 
 from components.example_gen.builtin import BUILTIN_DATA
 from components.example_gen.paths import check_files_exist, is_remote, resolve_input
-from pipeline.config.settings import BUILTIN_PREFIX, DataSettings
+from pipeline.config.sections.data import BUILTIN_PREFIX, DataSettings
 from pipeline.layout import Layout
 
 ALL_FILES = "all"

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from components.example_gen.csv_settings import CsvSettings
 from components.example_gen.formats import FORMATS
-from pipeline.config.settings import DataSettings
+from pipeline.config.sections.data import DataSettings
 from pipeline.data.span_files import File
 from trainer_module.sections import import_registered
 

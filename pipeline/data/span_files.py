@@ -14,8 +14,7 @@ from pathlib import Path
 from components.example_gen.label_settings import find_label_files
 from components.example_gen.paths import is_hidden, is_remote
 from components.example_gen.spans.placeholders import DATE, HOUR, NAMES, PLACEHOLDER
-from pipeline.config.settings import DataSettings
-from pipeline.config.span_patterns import SpanKind
+from pipeline.config.sections.data import DataSettings, SpanKind
 
 _ESCAPED = re.compile(rf"\\\{{({'|'.join(NAMES)})(?::(\d+))?\\\}}")
 _DIGITS = {"YYYY": r"\d{4}", "MM": r"\d{2}", "DD": r"\d{2}", HOUR: "(?:[01][0-9]|2[0-3])"}

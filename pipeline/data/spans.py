@@ -16,9 +16,8 @@ from pathlib import Path
 
 from components.example_gen.paths import is_remote
 from pipeline.clock import is_future
+from pipeline.config.sections.data import NO_SPAN, DataSettings, SpanKind, has_spans, span_kind
 from pipeline.config.sections.schedule import MissingSpan, ScheduleSettings, WindowSettings
-from pipeline.config.settings import DataSettings
-from pipeline.config.span_patterns import NO_SPAN, SpanKind, has_spans, span_kind
 from pipeline.data.location import DataLocation
 from pipeline.data.rows import are_empty
 from pipeline.data.span_files import (

@@ -11,8 +11,7 @@ from components.example_validator.component import ExampleValidator
 from components.schema_gen.component import SchemaGen
 from components.statistics_gen.component import StatisticsGen
 from pipeline.component_ids import ComponentId
-from pipeline.config.named_columns import named_columns
-from pipeline.config.span_patterns import span_kind
+from pipeline.config.sections.data import span_kind
 from pipeline.graph.cache_keys import add_code
 from pipeline.graph.resolving import resolve_statistics
 from pipeline.ingestion import make_example_gen
@@ -101,7 +100,7 @@ def create_data(context: RunContext, spans: Spans | None) -> Data:
         declared=None if config.preprocessing else [*config.features, config.data.weight or ""],
         ignored=config.columns_of(IgnoredFeature),
         on_anomaly=config.on_anomaly.value,
-        named=named_columns(config),
+        named=config.named_columns,
         drift=config.drift.model_dump_json() if config.drift.columns else "",
         previous_statistics=previous.outputs["statistics"] if previous else None,
         compared_with=compared_with,

@@ -14,104 +14,43 @@ from tensorflow_model_analysis.proto import config_pb2
 from components.evaluator.constant_prediction import FORMULAS
 from components.evaluator.dependence import Dependence
 from components.evaluator.verdict_settings import VerdictSettings
-from components.optimizer.plan import DecidingMetric
 from pipeline.config.issues import near_match
-from pipeline.config.metrics import NAME, find_metric
-from pipeline.config.sections.evaluate import EvaluateSettings, Threshold, Ties
-from pipeline.config.settings import PipelineConfig
+from pipeline.config.sections.evaluate import NAME, Criteria, EvaluateSettings, Threshold, Ties
 from trainer_module.errors import ConfigError
 from trainer_module.export.signatures import EVAL_LABEL, EVAL_LABEL_SIGNATURE, EVAL_SIGNATURE
-from trainer_module.settings.tasks import BaseTask, Metric
+from trainer_module.settings.tasks import Metric
 
 
-def metric_names(evaluate: EvaluateSettings, task: BaseTask) -> list[str]:
-    """The numbers to compute: those named, or the task's usual ones, and those with thresholds.
-
-    Of what is given as TFMA's config only a threshold makes a metric decide.
-    """
-    named = [name for name in evaluate.named if find_metric(task, evaluate, name).is_number]
-    named = named or [*task.usual_metrics()]
-    return list(dict.fromkeys([*named, *evaluate.configured, *evaluate.thresholds]))
-
-
-def plot_names(evaluate: EvaluateSettings, task: BaseTask) -> list[str]:
-    """The curves and matrices that are named, of which TFMA keeps files of their own."""
-    named = dict.fromkeys(evaluate.named)
-    return [name for name in named if not find_metric(task, evaluate, name).is_number]
-
-
-def constant_metric(config: PipelineConfig) -> str | None:
+def constant_metric(criteria: Criteria) -> str | None:
     """The metric in which a model must be better than a constant prediction.
 
     Where a threshold has a bound it is None, as a person has decided what is good enough. Those of
     a tolerance alone hold no model where none is in service to compare with.
     """
-    thresholds = config.evaluate.thresholds.values()
+    thresholds = criteria.evaluate.thresholds.values()
     is_decided = any(one.min is not None or one.max is not None for one in thresholds)
-    return None if is_decided else reference_metric(config)
+    return None if is_decided else reference_metric(criteria)
 
 
-def reference_metric(config: PipelineConfig) -> str | None:
+def reference_metric(criteria: Criteria) -> str | None:
     """The first metric that decides and of which a constant prediction's is known.
 
     The constant is that of the raw labels, which count alike: weighed metrics, or those of a number
     that a function of the user's transforms, are not to be compared with it.
     """
-    is_other = config.preprocessing is not None and not config.task.is_classification
-    if config.data.weight or is_other:
+    if criteria.weight or criteria.changes_labels:
         return None
-    names = metric_names(config.evaluate, config.target)
-    decide = config.evaluate.thresholds or names
-    return next((name for name in names if name in decide and name in FORMULAS), None)
+    decide = criteria.evaluate.thresholds or criteria.names
+    return next((name for name in criteria.names if name in decide and name in FORMULAS), None)
 
 
-def effective_thresholds(evaluate: EvaluateSettings, task: BaseTask) -> dict[str, Threshold]:
-    """The thresholds; where there are none, one that any number for the first metric keeps.
-
-    TFX does not decide without a threshold; then the model in service and the constant prediction,
-    which Evaluator adds, are the only bounds.
-    """
-    if evaluate.thresholds:
-        return dict(evaluate.thresholds)
-    return {metric_names(evaluate, task)[0]: Threshold()}
-
-
-def other_metrics(config: PipelineConfig) -> dict[str, bool]:
-    """Metrics that speak against a model that is worse in them, and whether more of them is better.
-
-    Where thresholds are set there are none, as a person has said which metrics decide.
-    """
-    if config.evaluate.thresholds:
-        return {}
-    # Of the user's own it is not known what is better.
-    known = config.target.metrics()
-    named = metric_names(config.evaluate, config.target)[1:]
-    return {
-        name: known[name].higher_is_better
-        for name in named
-        if name in known and known[name].is_compared and not known[name].is_half
-    }
-
-
-def deciding_metric(config: PipelineConfig) -> DecidingMetric:
-    """The metric by which variants of a model are compared with it: the first that decides."""
-    names = metric_names(config.evaluate, config.target)
-    name = next(name for name in names if name in (config.evaluate.thresholds or names))
-    metric = find_metric(config.target, config.evaluate, name)
-    direction = metric.higher_is_better if metric.is_compared else None
-    return DecidingMetric(name=name, higher_is_better=direction, has_unit=metric.has_unit)
-
-
-def make_eval_config(config: PipelineConfig) -> config_pb2.EvalConfig:
+def make_eval_config(criteria: Criteria) -> config_pb2.EvalConfig:
     """The TFMA configuration of a pipeline."""
-    task, evaluate = config.target, config.evaluate
-    _check_configured(evaluate)
-    thresholds = effective_thresholds(evaluate, task)
+    _check_configured(criteria.evaluate)
+    thresholds, slices = criteria.thresholds, _slicing_specs(criteria.evaluate)
     metrics = [
-        _metric_config(
-            name, _find(task, evaluate, name), thresholds.get(name), _slicing_specs(evaluate)
-        )
-        for name in [*metric_names(evaluate, task), *plot_names(evaluate, task)]
+        _metric_config(name, _find(criteria, name), thresholds.get(name), slices)
+        for name in [*criteria.names, *criteria.plots]
     ]
     return config_pb2.EvalConfig(
         model_specs=[
@@ -120,19 +59,19 @@ def make_eval_config(config: PipelineConfig) -> config_pb2.EvalConfig:
                 model_type=TF_GENERIC,
                 signature_name=EVAL_SIGNATURE,
                 label_key=EVAL_LABEL,
-                example_weight_key=config.data.weight or "",
+                example_weight_key=criteria.weight or "",
                 preprocessing_function_names=[EVAL_LABEL_SIGNATURE],
             )
         ],
-        metrics_specs=_with_example_count(metrics, is_weighted=config.data.weight is not None),
+        metrics_specs=_with_example_count(metrics, is_weighted=criteria.weight is not None),
         options=config_pb2.Options(include_default_metrics={"value": False}),
-        slicing_specs=[config_pb2.SlicingSpec(), *_slicing_specs(evaluate)],
+        slicing_specs=[config_pb2.SlicingSpec(), *slices],
     )
 
 
-def make_measuring_config(config: PipelineConfig) -> config_pb2.EvalConfig:
+def make_measuring_config(criteria: Criteria) -> config_pb2.EvalConfig:
     """The same without thresholds, which are for Evaluator, that knows of a model in service."""
-    eval_config = make_eval_config(config)
+    eval_config = make_eval_config(criteria)
     for metric in (metric for spec in eval_config.metrics_specs for metric in spec.metrics):
         metric.ClearField("per_slice_thresholds")
     return eval_config
@@ -173,8 +112,8 @@ def _check_configured(evaluate: EvaluateSettings) -> None:
             ) from error
 
 
-def _find(task: BaseTask, evaluate: EvaluateSettings, name: str) -> Metric:
-    metric = find_metric(task, evaluate, name)
+def _find(criteria: Criteria, name: str) -> Metric:
+    metric = criteria.metric(name)
     # TFMA looks among its own first, whatever module is named beside the class.
     taken = metric_types.registered_metrics().get(metric.class_name)
     if taken and metric.module and not metric.module.startswith(tfma.__name__):
@@ -185,16 +124,16 @@ def _find(task: BaseTask, evaluate: EvaluateSettings, name: str) -> Metric:
     return metric
 
 
-def make_verdict(config: PipelineConfig) -> VerdictSettings:
+def make_verdict(criteria: Criteria) -> VerdictSettings:
     """What the verdict makes of chance."""
-    thresholds, ties = config.evaluate.thresholds.items(), config.evaluate.ties
+    thresholds, ties = criteria.evaluate.thresholds.items(), criteria.evaluate.ties
     return VerdictSettings(
-        config.evaluate.confidence,
+        criteria.evaluate.confidence,
         lower=tuple(name for name, threshold in thresholds if threshold.is_least_sure),
         upper=tuple(name for name, threshold in thresholds if threshold.is_most_sure),
-        dependence=Dependence(config.data.split_by or "", config.data.order_by or ""),
-        others=other_metrics(config),
-        deciding=deciding_metric(config).name,
+        dependence=Dependence(criteria.split_by or "", criteria.order_by or ""),
+        others=criteria.others,
+        deciding=criteria.deciding.name,
         keeps_ties=None if ties is None else ties is Ties.KEEP,
     )
 

@@ -10,11 +10,11 @@ from components.infra_validator.component import InfraValidator
 from components.infra_validator.limits import CertificateLimits
 from components.resolvers.models import BASELINE_EXAMPLES_KEY
 from pipeline.component_ids import ComponentId
-from pipeline.config.settings import EVAL_SPLIT, TRAIN_SPLIT, PipelineConfig
+from pipeline.config.sections.data import EVAL_SPLIT, TRAIN_SPLIT
+from pipeline.config.settings import PipelineConfig
 from pipeline.graph.cache_keys import add_code, certificate_config
 from pipeline.graph.evaluation import (
     constant_metric,
-    deciding_metric,
     make_eval_config,
     make_measuring_config,
     make_verdict,
@@ -44,14 +44,14 @@ def create_evaluator(
         baseline_examples=baseline.outputs.get(BASELINE_EXAMPLES_KEY),
         learnt_examples=inputs.window,
         warm_start=config.schedule_or_default.warm_start,
-        eval_config=make_eval_config(config),
+        eval_config=make_eval_config(config.criteria),
         schema=inputs.schema,
         label=config.data.label,
         task=config.task,
         split=EVAL_SPLIT,
-        constant_metric=reference_metric(config),
-        constant_decides=constant_metric(config) is not None,
-        verdict=make_verdict(config),
+        constant_metric=reference_metric(config.criteria),
+        constant_decides=constant_metric(config.criteria) is not None,
+        verdict=make_verdict(config.criteria),
     ).with_id(ComponentId.EVALUATOR.value)
     add_code(evaluator, own=config.evaluate.own_code.values())
     return evaluator
@@ -76,10 +76,10 @@ def create_optimizer(
         transformed_examples=inputs.transform.outputs["transformed_examples"],
         transform_graph=inputs.transform.outputs["transform_graph"],
         schema=inputs.schema,
-        eval_config=make_measuring_config(config),
+        eval_config=make_measuring_config(config.criteria),
         split=EVAL_SPLIT,
         train_split=TRAIN_SPLIT,
-        plan=OptimizerPlan(settings=config.optimize, metric=deciding_metric(config)),
+        plan=OptimizerPlan(settings=config.optimize, metric=config.criteria.deciding),
     ).with_id(ComponentId.OPTIMIZER.value)
     add_code(optimizer, own=config.evaluate.own_code.values(), never_loads=())
     return optimizer

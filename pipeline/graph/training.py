@@ -8,7 +8,8 @@ from tfx.proto import trainer_pb2
 
 from components.trainer.executor import ClusterTrainerExecutor
 from pipeline.component_ids import ComponentId
-from pipeline.config.settings import EVAL_SPLIT, TRAIN_SPLIT, PipelineConfig
+from pipeline.config.sections.data import EVAL_SPLIT, TRAIN_SPLIT
+from pipeline.config.settings import PipelineConfig
 from pipeline.graph.cache_keys import RUN_FN, trainer_config, tuner_config
 from pipeline.graph.inputs import Inputs
 

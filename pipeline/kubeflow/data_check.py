@@ -13,9 +13,9 @@ from itertools import islice
 
 import kfp_server_api as kfp_api
 
+from pipeline.config.sections.data import span_kind
 from pipeline.config.sections.notify import Occasion
 from pipeline.config.settings import PipelineConfig
-from pipeline.config.span_patterns import span_kind
 from pipeline.exit_codes import EXIT_FAILED
 from pipeline.kubeflow.api.client import Kubeflow
 from pipeline.kubeflow.api.submission import runs_of
@@ -64,7 +64,7 @@ def check(
     """
     scheduled = _without_clock(config)
     if once:
-        check_secrets(scheduled)
+        check_secrets(scheduled.notify)
     layout = _change_to_volume(config)
     event_log = EventLog(layout.event_log)
     runs = list(islice(runs_of(kubeflow, config), RECENT_RUNS))
@@ -128,7 +128,15 @@ def _record_lost_end(config: PipelineConfig, event_log: EventLog, run: kfp_api.V
         return  # The run was of another volume: this ledger knows nothing of it.
     message = f"run {run_id} on Kubeflow ended as {state.lower()}, and left no word"
     event_log.record(EventKind.FAILED, message, run=run_id, exit_code=EXIT_FAILED, how="ended")
-    notify(config, Occasion.FAILED, message, {"how": "ended"}, event_log, run=run_id)
+    notify(
+        config.notify,
+        config.name,
+        Occasion.FAILED,
+        message,
+        {"how": "ended"},
+        event_log,
+        run=run_id,
+    )
 
 
 def _parameters(config: PipelineConfig, due: Due) -> Parameters:

@@ -18,10 +18,11 @@ from pipeline.config.metadata_url import (
     parse_metadata_url,
 )
 from pipeline.config.rules import check_rules
+from pipeline.config.sections.data import BUILTIN_PREFIX, has_spans
 from pipeline.config.sections.kubeflow import DEFAULT_RESOURCES, Target
+from pipeline.config.sections.push import Approve
 from pipeline.config.sections.schedule import OnDrift
-from pipeline.config.settings import BUILTIN_PREFIX, Approve, PipelineConfig
-from pipeline.config.span_patterns import has_spans
+from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.cluster_layout import cluster_metadata, settings_of
 from pipeline.kubeflow.compiled import FINALIZE, SETUP
 from pipeline.kubeflow.vertex_rules import check_for_vertex

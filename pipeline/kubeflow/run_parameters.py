@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from pydantic import ValidationError
 
 from pipeline.config.issues import from_validation, near_match
+from pipeline.config.sections.data import has_spans, span_kind
 from pipeline.config.settings import PipelineConfig
-from pipeline.config.span_patterns import has_spans, span_kind
 from pipeline.kubeflow.compiled import Parameters, ParameterValue
 from trainer_module.errors import ConfigError, enumerate_names
 from trainer_module.settings import AUTO

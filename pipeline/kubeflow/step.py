@@ -231,7 +231,7 @@ def _describe_failure(config: PipelineConfig, name: str, error: BaseException) -
         from pipeline.config.fingerprint import own_sources
         from pipeline.runs.failures import explain
 
-        status, message = explain(error, own_sources(config))
+        status, message = explain(error, own_sources(config.own_code.values()))
     return StepReport(
         step=name,
         state=State.FAILED,

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from components.example_gen.paths import is_remote
 from pipeline.config.issues import Issue
+from pipeline.config.sections.data import BUILTIN_PREFIX, has_spans
 from pipeline.config.sections.kubeflow import KubeflowSettings
-from pipeline.config.settings import BUILTIN_PREFIX, PipelineConfig
-from pipeline.config.span_patterns import has_spans
+from pipeline.config.settings import PipelineConfig
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,127}")
 _BUCKET = re.compile(r"gs://[a-z0-9][-a-z0-9_.]+[a-z0-9](/.*)?")

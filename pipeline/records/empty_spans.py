@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pipeline.config.sections.notify import Occasion
-from pipeline.config.settings import PipelineConfig
+from pipeline.config.sections.notify import NotifySettings, Occasion
 from pipeline.data.spans import Span
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.notify import notify
@@ -13,12 +12,17 @@ from pipeline.records.span_records import SpanRecords
 
 
 def tell_empty_spans(
-    config: PipelineConfig, spans: Iterable[Span], event_log: EventLog, run: str | None = None
+    settings: NotifySettings,
+    pipeline: str,
+    spans: Iterable[Span],
+    event_log: EventLog,
+    run: str | None = None,
 ) -> bool:
     """Records spans without a row, and notifies of them, but for those that are known.
 
     Args:
-      config: of the pipeline.
+      settings: who is told of what.
+      pipeline: its name.
       spans: that were found to be empty.
       event_log: of the pipeline.
       run: the id of the run that found them, if one did.
@@ -37,6 +41,14 @@ def tell_empty_spans(
         event_log.record(
             EventKind.EMPTY_SPAN, message, run=run, span=span.number, signature=span.signature
         )
-        notify(config, Occasion.SKIPPED, message, {"span": span.name}, event_log, run=run)
+        notify(
+            settings,
+            pipeline,
+            Occasion.SKIPPED,
+            message,
+            {"span": span.name},
+            event_log,
+            run=run,
+        )
         is_told = True
     return is_told

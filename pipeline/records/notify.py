@@ -26,10 +26,10 @@ from pipeline.config.secret_variables import read_secret, shown_name
 from pipeline.config.sections.notify import (
     WEBHOOK_URL,
     EmailSettings,
+    NotifySettings,
     Occasion,
     WebhookSettings,
 )
-from pipeline.config.settings import PipelineConfig
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.mail import explain_answer, send_mail
 from trainer_module.errors import ConfigError
@@ -61,27 +61,27 @@ class _UndeliveredError(Exception):
         self.again = again
 
 
-def check_secrets(config: PipelineConfig, occasion: Occasion | None = None) -> None:
+def check_secrets(settings: NotifySettings, occasion: Occasion | None = None) -> None:
     """Finds out before anything is changed whether the secrets that notifications need are there.
 
     Args:
-      config: a checked config.
+      settings: who is told of what.
       occasion: what will be told of; default: anything.
 
     Raises:
       ConfigError: an environment variable that the config names is not set, or is empty.
     """
-    occasions = config.notify.occasions
+    occasions = settings.occasions
     if not occasions or (occasion is not None and occasion not in occasions):
         return
-    for key, variable in config.notify.variables.items():
+    for key, variable in settings.variables.items():
         if read_secret(variable) is None:
             raise ConfigError(
                 f"{key}: the environment variable {shown_name(variable)} is not set, or is empty; "
                 "set it where the pipeline runs, on Kubeflow by kubeflow.secrets, or remove the "
                 "key; --set notify.occasions=[] tells nobody"
             )
-    if (webhook := config.notify.webhook) is not None:
+    if (webhook := settings.webhook) is not None:
         try:
             _url(webhook)
         except _UndeliveredError as error:
@@ -89,7 +89,8 @@ def check_secrets(config: PipelineConfig, occasion: Occasion | None = None) -> N
 
 
 def notify(
-    config: PipelineConfig,
+    settings: NotifySettings,
+    pipeline: str,
     occasion: Occasion,
     message: str,
     details: dict[str, Any],
@@ -99,18 +100,18 @@ def notify(
     """Begins to tell the webhook and the mail addresses of the config; never raises.
 
     Args:
-      config: a checked config.
+      settings: who is told of what.
+      pipeline: its name.
       occasion: what happened; nothing is sent if the config does not name it.
       message: a sentence for people.
       details: for programs.
       event_log: of the pipeline; records what could not be delivered.
       run: the id of the run it is about.
     """
-    settings = config.notify
     if occasion not in settings.occasions:
         return
     content = {
-        "pipeline": config.name,
+        "pipeline": pipeline,
         "occasion": occasion.value,
         "message": message,
         "run": run,

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from pipeline.config.fingerprint import config_fingerprint
+from pipeline.config.sections.data import NO_SPAN, span_kind
 from pipeline.config.sections.notify import Occasion
 from pipeline.config.sections.schedule import MissingSpan
 from pipeline.config.settings import PipelineConfig
-from pipeline.config.span_patterns import NO_SPAN, span_kind
 from pipeline.data.spans import Span
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
 from pipeline.records.notify import notify
@@ -273,7 +272,7 @@ class RunEvents:
             details |= {
                 "window": self._window,
                 "spans": self.states,
-                "config": config_fingerprint(self._config),
+                "config": self._config.fingerprint,
             }
             self._record(EventKind.FINISHED, summary.reason or status.value, **details)
             if status is Status.NOT_BLESSED:
@@ -290,4 +289,12 @@ class RunEvents:
         self._event_log.record(kind, message, run=self._run, **details)
 
     def _tell(self, occasion: Occasion, message: str, **details: Any) -> None:
-        notify(self._config, occasion, message, details, self._event_log, run=self._run)
+        notify(
+            self._config.notify,
+            self._config.name,
+            occasion,
+            message,
+            details,
+            self._event_log,
+            run=self._run,
+        )

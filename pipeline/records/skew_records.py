@@ -71,7 +71,7 @@ def record_skew(
         details: dict[str, Any] = {"columns": sorted(new), "version": version, "rows": rows}
         event_log.record(EventKind.SKEW, message, **details)
         if config.skew.on_skew is not OnSkew.WARN:
-            notify(config, Occasion.SKEW, message, details, event_log)
+            notify(config.notify, config.name, Occasion.SKEW, message, details, event_log)
     return said
 
 

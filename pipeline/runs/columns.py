@@ -17,12 +17,12 @@ from components.example_gen.first_look.tables import FirstRows
 from components.example_gen.formats import FORMATS
 from components.example_validator.review import find_in_split
 from components.schema_gen.files import read_schema
-from pipeline.config.settings import PipelineConfig
+from pipeline.config.settings import PipelineConfig, find_unsized
 from pipeline.data.first_look import read_first_rows
 from pipeline.run_context import RunContext
 from pipeline.runs.console.run_console import shown
 from trainer_module.features.base import BaseFeature
-from trainer_module.settings import TextFeature
+from trainer_module.settings import Feature, TextFeature
 
 DECLARED = "as the config says"
 _SHOWN = 20
@@ -81,7 +81,7 @@ def plan_columns(context: RunContext) -> ColumnTypes | None:
     if fileio.exists(path):
         schema = read_schema(path, config.data.label)
         chosen = read_choices(schema, path)
-        found = effective_types(config, chosen)
+        found = effective_types(config.features, config.no_features, chosen)
         if not chosen:
             return ColumnTypes(
                 f"columns: {shown(path)} says no types: numbers are numeric, text is categorical",
@@ -89,10 +89,11 @@ def plan_columns(context: RunContext) -> ColumnTypes | None:
             )
         texts = {feature.name for feature in schema.feature if feature.type == schema_pb2.BYTES}
         return ColumnTypes(f"columns, as {shown(path)} says", found, texts)
-    look = read_first_rows(config, context.layout, context.data[-1])
+    has_label = config.family.has_label
+    look = read_first_rows(context.reading, context.data[-1]) if has_label else None
     if look is None:
         return _unseen(config)
-    no_features = {config.data.label, config.data.weight}
+    no_features = config.no_features
     columns = {name: v for name, v in look.columns.items() if name not in no_features}
     lists = {name: v for name, v in look.lists.items() if name not in no_features}
     facts = [*look_at(columns, look.dates, look.total), *look_at_lists(lists)]
@@ -100,7 +101,7 @@ def plan_columns(context: RunContext) -> ColumnTypes | None:
     vectors = {name: _vector(*found) for name, found in look.vectors.items()}
     return ColumnTypes(
         f"columns, by {extent} {look.rows:,} rows; the first run decides, and keeps it",
-        effective_types(config, {**choose_types(facts), **vectors}),
+        effective_types(config.features, config.no_features, {**choose_types(facts), **vectors}),
         {one.name for one in facts if one.is_text},
         _split_notes(config, look),
     )
@@ -125,7 +126,7 @@ def _unseen(config: PipelineConfig) -> ColumnTypes | None:
     return ColumnTypes(
         "columns: the first run decides what they are; a plan looks into no such files (tfrecord,"
         " remote or large ones)",
-        effective_types(config, {}),
+        effective_types(config.features, config.no_features, {}),
     )
 
 
@@ -135,18 +136,25 @@ def _vector(length: int, is_text: bool) -> Choice:
     return Choice({"type": kind}, f"lists of {length:,} {what} in each row, place by place")
 
 
-def effective_types(config: PipelineConfig, chosen: Mapping[str, Choice]) -> dict[str, Choice]:
-    """The choices for columns, but for what the config says of them."""
+def effective_types(
+    features: Mapping[str, Feature], no_features: Collection[str], chosen: Mapping[str, Choice]
+) -> dict[str, Choice]:
+    """The choices for columns, but for what the config says of them.
+
+    Args:
+      features: what it says.
+      no_features: the columns that are none.
+      chosen: what was chosen by the data.
+    """
     declared = {
         name: Choice(
             feature.model_dump(mode="json", exclude_unset=True),
             DECLARED + _doubt(feature, chosen.get(name)),
         )
-        for name, feature in config.features.items()
+        for name, feature in features.items()
     }
-    no_features = (config.data.label, config.data.weight)
     sized = {name: choice for name, choice in chosen.items() if choice.type == "image"}
-    known = {name: sized[name] for name in config.unsized_pictures if name in sized}
+    known = {name: sized[name] for name in find_unsized(features) if name in sized}
     found = {**chosen, **declared, **known}
     return {n: choice for n, choice in found.items() if n not in no_features}
 

@@ -105,11 +105,11 @@ def _run_components(
     spans = None
     if window is not None:
         event_log = EventLog(context.layout.event_log)
-        tell_empty_spans(config, window.empty, event_log, run_id)
+        tell_empty_spans(config.notify, config.name, window.empty, event_log, run_id)
         reader = WindowReader(context, event_log, run_events, run_id)
         usable = [window.newest] if request.validate_only else reader.read(window, console)
         observer.summary.notes += reader.notes
-        spans = make_spans(usable, config, event_log)
+        spans = make_spans(usable, config.drift, event_log)
         if not request.validate_only:
             observer.summary.notes += left_out(window, usable, event_log)
     create = create_search if request.search_only else create_pipeline

@@ -57,10 +57,10 @@ def run_pipeline(
             "train.cluster.launcher: kubernetes starts pods for a pipeline on Kubeflow, see "
             "kubeflow_runner.py; to run it here: --set train.cluster.launcher=local"
         )
-    check_secrets(config)
+    check_secrets(config.notify)
     layout = Layout.of(config, output)
     with one_at_a_time(layout):
-        check_store(config, layout)
+        check_store(config.metadata, layout)
         context = resolve_run(config, layout, request)
         reruns = Reruns(context)
         is_asked = request.may_repeat and not is_in_tfx_command_line()

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from components.column_types.choice import Choice
 from components.processes.kubernetes.pod_settings import PodSettings
 from components.trainer.options import TrainerOptions
-from pipeline.config.settings import PipelineConfig
-from trainer_module.settings import Precision, TrainSettings
+from trainer_module.settings import Feature, ModelSettings, Precision, TrainSettings
 from trainer_module.settings.model import AUTO, kind_for
 from trainer_module.strategies.base import BaseStrategy, Processes
 from trainer_module.strategy_choice import choose_strategy
@@ -52,18 +51,21 @@ def training_notes(train: TrainSettings) -> list[str]:
     return _notes(train, choose_strategy(train, tf_config).strategy, tf_config)
 
 
-def model_note(config: PipelineConfig, columns: Mapping[str, Choice]) -> list[str]:
+def model_note(
+    model: ModelSettings, features: Mapping[str, Feature], columns: Mapping[str, Choice]
+) -> list[str]:
     """Which model is trained and why, where the config names none.
 
     Args:
-      config: of the pipeline.
+      model: the config's section.
+      features: what the config says of columns.
       columns: what they are, as far as that is known.
     """
-    if config.model.kind != AUTO:
+    if model.kind != AUTO:
         return []
-    known = {name: feature.type for name, feature in config.features.items()}
+    known = {name: feature.type for name, feature in features.items()}
     types = (known | {name: choice.type for name, choice in columns.items()}).values()
-    given = config.model.model_fields_set
+    given = model.model_fields_set
     kind = kind_for(types, given)
     reasons = {
         kind_for(["image"], given): "a feature is an image",

@@ -13,9 +13,7 @@ from tfx.orchestration import metadata
 from components.example_validator.verdict import ACCEPT_SPAN
 from components.schema_gen.files import schema_content
 from components.user_errors import is_drift
-from pipeline.config.fingerprint import config_fingerprint
-from pipeline.config.sections.schedule import MissingSpan, OnDrift
-from pipeline.config.settings import PipelineConfig
+from pipeline.config.sections.schedule import DriftSettings, MissingSpan, OnDrift
 from pipeline.data.spans import Span, Window
 from pipeline.graph.create import create_ingestion
 from pipeline.graph.data import Spans
@@ -36,7 +34,7 @@ def usability_fingerprint(context: RunContext) -> str:
     """Changes with what decides whether a span can be used, but for its files."""
     # The schema is read anew each time: the first span that can be used writes it.
     content = schema_content(context.ingestion.settings.schema_file)
-    parts = (context.ingestion.fingerprint, config_fingerprint(context.config), content)
+    parts = (context.ingestion.fingerprint, context.config.fingerprint, content)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
@@ -46,11 +44,11 @@ def usable_spans(window: Window, context: RunContext, event_log: EventLog) -> li
         return list(window.spans)
     settings, records = usability_fingerprint(context), SpanRecords(event_log)
     older = window.spans[:-1]
-    usable = [s for s in older if not _stays_out(s, settings, context.config, records)]
+    usable = [s for s in older if not _stays_out(s, settings, context.config.drift, records)]
     return [*usable, window.newest]
 
 
-def _stays_out(span: Span, settings: str, config: PipelineConfig, records: SpanRecords) -> bool:
+def _stays_out(span: Span, settings: str, drift: DriftSettings, records: SpanRecords) -> bool:
     """Whether a span was refused, and would be again."""
     refusal = records.refusal(span)
     # With other settings, or another schema, it may do.
@@ -59,29 +57,29 @@ def _stays_out(span: Span, settings: str, config: PipelineConfig, records: SpanR
     if not refusal.details.get("has_drifted"):
         return True
     # So it may where it is compared with another span now, such as one that was accepted.
-    return refusal.details.get("compared_with") == _compared_with(span, config, records)
+    return refusal.details.get("compared_with") == _compared_with(span, drift, records)
 
 
-def make_spans(usable: Sequence[Span], config: PipelineConfig, event_log: EventLog) -> Spans:
+def make_spans(usable: Sequence[Span], drift: DriftSettings, event_log: EventLog) -> Spans:
     """What the graph is told of the spans to train on, oldest first.
 
     Args:
       usable: spans of the window.
-      config: of the run.
+      drift: how far columns may move, which says what they are compared with.
       event_log: knows what was read before.
     """
     numbers = tuple(span.number for span in usable)
-    compared_with = _compared_with(usable[-1], config, SpanRecords(event_log))
+    compared_with = _compared_with(usable[-1], drift, SpanRecords(event_log))
     return Spans(numbers[-1], numbers, compared_with)
 
 
-def _compared_with(span: Span, config: PipelineConfig, records: SpanRecords) -> int | None:
+def _compared_with(span: Span, drift: DriftSettings, records: SpanRecords) -> int | None:
     """The span that drift is measured from; None where it is not measured."""
-    if not config.drift.columns:
+    if not drift.columns:
         return None
     if records.acceptance(span):
         return None
-    return records.compared_with(span.number, config.drift.on_drift)
+    return records.compared_with(span.number, drift.on_drift)
 
 
 def left_out(window: Window, usable: Sequence[Span], event_log: EventLog) -> list[str]:
@@ -160,7 +158,7 @@ class WindowReader:
         if context.config.schedule_or_default.missing_span is not MissingSpan.FAIL:
             # What it is compared with, a span before it may have been read only now.
             records, settings = SpanRecords(self._event_log), usability_fingerprint(context)
-            if _stays_out(span, settings, context.config, records):
+            if _stays_out(span, settings, context.config.drift, records):
                 return False
         return self._ingest(span, console)
 
@@ -168,12 +166,12 @@ class WindowReader:
         """Reads a span; returns whether it can be used."""
         context = self._context
         title, began = f"span {span.name}", time.monotonic()
-        observer = _SpanObserver(ArtifactReader(context.connection, context.config))
+        observer = _SpanObserver(ArtifactReader(context.connection, context.config.criteria))
         had_schema = context.layout.schema.exists()
         self._run_events.started()
         console.started(title)
         records = SpanRecords(self._event_log)
-        compared_with = _compared_with(span, context.config, records)
+        compared_with = _compared_with(span, context.config.drift, records)
         pipeline = create_ingestion(context, Spans(span.number, compared_with=compared_with))
         try:
             LocalRunner(f"{self._run_id}.{span.name}", observer).run(pipeline)

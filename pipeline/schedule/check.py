@@ -9,10 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from pipeline.config.sections.data import span_kind
 from pipeline.config.sections.notify import Occasion
 from pipeline.config.sections.schedule import ScheduleSettings
 from pipeline.config.settings import PipelineConfig
-from pipeline.config.span_patterns import span_kind
 from pipeline.exit_codes import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -149,7 +149,7 @@ def _enforce_time_limit(pipeline: ScheduledPipeline, context: CheckContext) -> i
         limit = end_overdue(layout.scheduled)
     except InternalError as error:
         if record_decision(NotDue(str(error), {}, EXIT_FAILED), event_log, now) and config:
-            notify(config, Occasion.FAILED, str(error), {}, event_log)
+            notify(config.notify, config.name, Occasion.FAILED, str(error), {}, event_log)
         raise
     if limit is None:
         return EXIT_PUSHED
@@ -176,14 +176,14 @@ def _reload_config(pipeline: ScheduledPipeline, context: CheckContext) -> Pipeli
                 f"{pipeline.config_file}: `name` was {pipeline.name!r} and is {config.name!r} now; "
                 "start the scheduler anew"
             )
-        check_secrets(config)
+        check_secrets(config.notify)
     except ConfigError as error:
         layout = Layout(pipeline.output, pipeline.name)
         make_root(layout)
         event_log, now = EventLog(layout.event_log), context.clock()
         is_new = record_decision(NotDue(str(error), {}, EXIT_UNUSABLE), event_log, now)
         if is_new and (known := context.configs.get(pipeline.name)):
-            notify(known, Occasion.FAILED, str(error), {}, event_log)
+            notify(known.notify, known.name, Occasion.FAILED, str(error), {}, event_log)
         said = explain_lasting(str(error), EXIT_UNUSABLE, event_log, now)
         raise ConfigError(said) from None
     return config

@@ -71,7 +71,7 @@ def _record_wait(
         return
     event_log.record(EventKind.SKIPPED, message)
     if config is not None and not is_run_under_way(layout):
-        notify(config, Occasion.FAILED, message, {"how": "waits"}, event_log)
+        notify(config.notify, config.name, Occasion.FAILED, message, {"how": "waits"}, event_log)
 
 
 def _record_exit(
@@ -98,7 +98,9 @@ def _record_failure(
     run = of_run.run if of_run else None
     event_log.record(EventKind.FAILED, message, run=run, exit_code=exit_code, how=how)
     if config is not None:
-        notify(config, Occasion.FAILED, message, {"how": how}, event_log, run=run)
+        notify(
+            config.notify, config.name, Occasion.FAILED, message, {"how": how}, event_log, run=run
+        )
     return event_log.events(EventKind.FAILED, newest=1)[0]
 
 

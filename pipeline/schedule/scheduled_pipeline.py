@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.config.loading import load_config, read_name
-from pipeline.config.rules.schedule import TRIGGERS, has_trigger
+from pipeline.config.sections.schedule import TRIGGERS
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from trainer_module.errors import ConfigError
@@ -88,6 +88,6 @@ def _is_good(file: Path) -> bool:
 
 def _load_scheduled(file: Path, overrides: Sequence[str]) -> PipelineConfig:
     config = load_config(file, overrides)
-    if config.schedule is None or not has_trigger(config):
+    if config.schedule is None or not config.has_trigger:
         raise ConfigError(f"{file}: schedule: nothing ever sets it off; {TRIGGERS}")
     return config

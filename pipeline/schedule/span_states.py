@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from pipeline.config.sections.data import has_spans, span_kind
 from pipeline.config.settings import PipelineConfig
-from pipeline.config.span_patterns import has_spans, span_kind
 from pipeline.data.location import locate_data
 from pipeline.data.rows import are_empty
 from pipeline.data.spans import Span, list_spans, unsettled

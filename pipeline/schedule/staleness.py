@@ -90,7 +90,7 @@ def _tell(
     config: PipelineConfig, event_log: EventLog, now: datetime, message: str, over: bool = False
 ) -> None:
     event_log.record(EventKind.STALE, message, at=now, over=over)
-    notify(config, Occasion.STALE, message, {"over": over}, event_log)
+    notify(config.notify, config.name, Occasion.STALE, message, {"over": over}, event_log)
 
 
 def _word(event: LoggedEvent) -> str:

@@ -55,11 +55,11 @@ def approve(
       DataError: a file is damaged only in its copy.
       TryLaterError: a run is under way, or the metadata is busy or away.
     """
-    check_secrets(config, Occasion.PUSHED)
+    check_secrets(config.notify, Occasion.PUSHED)
     _find(event_log, request.number)
     with one_at_a_time(layout), pushing(layout):
         waiting = _find(event_log, request.number)
-        connection = check_store(config, layout)
+        connection = check_store(config.metadata, layout)
         catalog = read_catalog(layout, event_log)
         provenance = Provenance(
             waiting.model, waiting.model_id, waiting.model_created, waiting.run, now()
@@ -156,5 +156,7 @@ def _record(
         **kept,
     )
     details = {"metrics": kept["metrics"], "reason": reason}
-    notify(config, Occasion.PUSHED, message, details, event_log, run=waiting.run)
+    notify(
+        config.notify, config.name, Occasion.PUSHED, message, details, event_log, run=waiting.run
+    )
     return message

@@ -9,8 +9,7 @@ from typing import Any
 
 from components.example_gen.paths import is_remote
 from components.pusher.versions import OUTGOING_PREFIX
-from pipeline.config.sections.schedule import ALL
-from pipeline.config.settings import PipelineConfig
+from pipeline.config.sections.schedule import ALL, ScheduleSettings
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.trainings import trainings
@@ -46,7 +45,7 @@ class Expired:
 
 
 def find_expired(
-    config: PipelineConfig,
+    schedule: ScheduleSettings | None,
     layout: Layout,
     event_log: EventLog,
     coming_runs: int = 0,
@@ -55,15 +54,15 @@ def find_expired(
     """Finds what is no longer kept; without a schedule, everything is.
 
     Args:
-      config: of the pipeline.
+      schedule: of the pipeline.
       layout: of the pipeline.
       event_log: of the pipeline.
       coming_runs: how many runs there will be besides those that are there.
       coming_versions: the same of versions.
     """
-    if config.schedule is None:
+    if schedule is None:
         return Expired()
-    keep = config.schedule.keep
+    keep = schedule.keep
     versions: list[Version] = []
     # A store has rules of its own for what is to be deleted.
     if keep.versions != ALL and not is_remote(layout.serving):

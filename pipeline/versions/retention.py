@@ -11,7 +11,7 @@ from typing import Any
 
 from components.example_gen.paths import is_remote
 from components.pusher.versions import delete_abandoned, delete_whole
-from pipeline.config.sections.schedule import KeepSettings
+from pipeline.config.sections.schedule import DriftSettings, KeepSettings, ScheduleSettings
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.lock import one_at_a_time
@@ -63,9 +63,9 @@ def _apply(
     config: PipelineConfig, layout: Layout, event_log: EventLog, connection: Any
 ) -> tuple[list[str], list[str]]:
     """Returns what will be deleted, and what was."""
-    expired = find_expired(config, layout, event_log)
-    asked = _asked_for(config, event_log)
-    announced = _announce(config, expired.only(KEYS - asked), event_log)
+    expired = find_expired(config.schedule, layout, event_log)
+    asked = _asked_for(config.schedule, event_log)
+    announced = _announce(config.schedule_or_default.keep, expired.only(KEYS - asked), event_log)
     expired = expired.only(asked)
     deletion = Deletion.begin(layout, event_log)
     delete_abandoned(layout.run("").root)
@@ -109,7 +109,7 @@ def finish_deletion(config: PipelineConfig, layout: Layout, event_log: EventLog)
         return []
     try:
         with one_at_a_time(layout):
-            connection = check_store(config, layout)
+            connection = check_store(config.metadata, layout)
             return apply_retention(config, layout, event_log, connection)
     except TryLaterError:
         return []  # A run is under way, and does so at its end.
@@ -120,18 +120,17 @@ def finish_deletion(config: PipelineConfig, layout: Layout, event_log: EventLog)
         return [f"what a deletion that was killed has left cannot be deleted: {why}"]
 
 
-def _asked_for(config: PipelineConfig, event_log: EventLog) -> Set[str]:
+def _asked_for(schedule: ScheduleSettings | None, event_log: EventLog) -> Set[str]:
     """The keys of `schedule.keep` that the config sets itself; all, once it was said what goes."""
-    if config.schedule is None or event_log.last(EventKind.TO_DELETE) is not None:
+    if schedule is None or event_log.last(EventKind.TO_DELETE) is not None:
         return KEYS
-    return config.schedule.keep.model_fields_set
+    return schedule.keep.model_fields_set
 
 
-def _announce(config: PipelineConfig, expired: Expired, event_log: EventLog) -> list[str]:
+def _announce(keep: KeepSettings, expired: Expired, event_log: EventLog) -> list[str]:
     """Says what goes by default, before it does."""
     if not expired:
         return []
-    keep = config.schedule_or_default.keep
     message = (
         f"the next run deletes {expired}, as the newest {keep.versions} versions and {keep.runs} "
         "runs are kept; to keep all: schedule: {keep: {versions: all, runs: all}}"
@@ -172,10 +171,10 @@ def _delete_runs(
     metadata = None
     if connection is not None and (config.metadata is not None or layout.metadata.exists()):
         needed = {v.model for v in read_catalog(layout, event_log) if v.model is not None}
-        for waiting in kept_waiting(config, event_log):
+        for waiting in kept_waiting(config.schedule_or_default.keep, event_log):
             beside = (waiting.variants(layout), waiting.certificate(layout))
             needed |= {waiting.model, *(str(folder) for folder in beside if folder is not None)}
-        needed |= _last_passed(config, event_log)
+        needed |= _last_passed(config.drift, event_log)
         metadata = retire_artifacts(layout, connection, expired.kept_runs, needed)
         deletion.artifacts |= {
             uri: size_of(Path(uri)) for uri in metadata.retired_uris if Path(uri).exists()
@@ -186,11 +185,11 @@ def _delete_runs(
         delete_whole(layout.run(run).root)
     if metadata is not None:
         # Last, as a store that is busy or full may refuse it; the next deletion makes up for it.
-        _forget_runs(config, layout, event_log, metadata, expired.kept_runs)
+        _forget_runs(config.metadata, layout, event_log, metadata, expired.kept_runs)
 
 
 def _forget_runs(
-    config: PipelineConfig,
+    address: str | None,
     layout: Layout,
     event_log: EventLog,
     metadata: ArtifactRecords,
@@ -200,14 +199,14 @@ def _forget_runs(
     own = {event.run for event in event_log.events(EventKind.STARTED) if event.run is not None}
     executions, artifacts = find_forgettable(metadata, layout.name, own, kept)
     if executions or artifacts:
-        forget(config, layout, executions, artifacts)
+        forget(address, layout, executions, artifacts)
 
 
-def _last_passed(config: PipelineConfig, event_log: EventLog) -> set[str]:
+def _last_passed(drift: DriftSettings, event_log: EventLog) -> set[str]:
     """The uri of the examples that the next span's drift is measured from, however old they are."""
-    if not config.drift.columns:
+    if not drift.columns:
         return set()
     records = SpanRecords(event_log)
-    number = records.compared_with(sys.maxsize, config.drift.on_drift)
+    number = records.compared_with(sys.maxsize, drift.on_drift)
     reading = None if number is None else records.reading(number)
     return set() if reading is None else {reading.details["uri"]}

@@ -93,7 +93,7 @@ def roll_back(
 def _unnotified(config: PipelineConfig) -> list[str]:
     """A line if a notification lacks its secret, which does not stop a rollback."""
     try:
-        check_secrets(config, Occasion.ROLLED_BACK)
+        check_secrets(config.notify, Occasion.ROLLED_BACK)
     except ConfigError as error:
         return [f"not everybody was notified of the rollback: {error}"]
     return []
@@ -244,7 +244,7 @@ def _finish(
         reinstated=[version.number for version in lifted],
     )
     details = {"version": copy.number, "copy_of": copy.origin, "reason": reason}
-    notify(config, Occasion.ROLLED_BACK, message, details, event_log)
+    notify(config.notify, config.name, Occasion.ROLLED_BACK, message, details, event_log)
     return [*lines, message, *_lost_variants(catalog, copy)]
 
 

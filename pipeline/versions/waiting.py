@@ -13,8 +13,9 @@ from components.example_gen.paths import is_remote
 from components.pusher.certificate import CERTIFICATE_FOLDER
 from components.pusher.variants import has_variants
 from components.pusher.versions import BLESSES_PROPERTY, WAITS_PROPERTY, find_damage
-from pipeline.config.sections.schedule import ALL
-from pipeline.config.settings import Approve, PipelineConfig
+from pipeline.config.sections.push import Approve
+from pipeline.config.sections.schedule import ALL, KeepSettings
+from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.summary import Status, WaitingSummary
@@ -124,10 +125,9 @@ def still_waiting(event_log: EventLog) -> list[Waiting]:
     return [waiting for waiting in read_waiting(event_log) if not waiting.is_superseded]
 
 
-def kept_waiting(config: PipelineConfig, event_log: EventLog) -> list[Waiting]:
+def kept_waiting(keep: KeepSettings, event_log: EventLog) -> list[Waiting]:
     """Those that retention keeps for an approval, newest first: as many as versions that serve."""
-    keep = config.schedule_or_default.keep.versions
-    return still_waiting(event_log)[: None if keep == ALL else keep]
+    return still_waiting(event_log)[: None if keep.versions == ALL else keep.versions]
 
 
 def _begun(event_log: EventLog) -> dict[str | None, int]:

@@ -111,7 +111,7 @@ def mark_models(
     if not versions:
         return []
     found: dict[tuple[object, ...], list[int]] = {}
-    connection = check_store(config, layout)
+    connection = check_store(config.metadata, layout)
     if connection is not None:
         found = _mark(connection, versions, withdrawn)
     lines = [

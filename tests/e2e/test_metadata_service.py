@@ -45,10 +45,10 @@ def test_a_service_that_is_not_there_is_named(tmp_path: Path) -> None:
     url = f"grpc://127.0.0.1:{free_port()}"
     layout = Layout(tmp_path, "digits")
     with pytest.raises(ConfigError, match=f"{url}: the metadata service cannot be used .*running"):
-        check_store(config_of(url), layout)
+        check_store(config_of(url).metadata, layout)
 
 
 def test_a_service_cannot_be_copied_for_a_plan(tmp_path: Path) -> None:
     layout = Layout(tmp_path, "digits")
     with pytest.raises(ConfigError, match=r"cannot be copied.*name the database behind it"):
-        copy_to_sqlite(config_of("grpc://metadata:8080"), layout, tmp_path / "copy.db")
+        copy_to_sqlite(config_of("grpc://metadata:8080").metadata, layout, tmp_path / "copy.db")

@@ -12,13 +12,11 @@ import pytest
 import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis.proto import config_pb2
 
-from pipeline.config.sections.evaluate import EvaluateSettings, Threshold
+from pipeline.config.sections.evaluate import Criteria, EvaluateSettings, Threshold
 from pipeline.config.settings import PipelineConfig
 from pipeline.graph.evaluation import (
     constant_metric,
-    effective_thresholds,
     make_eval_config,
-    metric_names,
 )
 from trainer_module.errors import ConfigError
 from trainer_module.export.signatures import EVAL_LABEL, EVAL_LABEL_SIGNATURE, EVAL_SIGNATURE
@@ -38,7 +36,7 @@ def make_config(task: Any = "binary", **sections: Any) -> PipelineConfig:
 
 
 def eval_config(task: Any = "binary", **evaluate: Any) -> tfma.EvalConfig:
-    return make_eval_config(make_config(task, evaluate=evaluate))
+    return make_eval_config(make_config(task, evaluate=evaluate).criteria)
 
 
 def metrics_of(config: tfma.EvalConfig) -> dict[str, tfma.MetricConfig]:
@@ -94,9 +92,9 @@ def test_metrics_are_those_named_and_then_those_with_thresholds() -> None:
     both = EvaluateSettings.model_validate(
         {"metrics": ["recall", "auc"], "thresholds": {"precision": {}, "auc": {}}}
     )
-    assert metric_names(both, as_task("binary")) == ["recall", "auc", "precision"]
+    assert Criteria(as_task("binary"), both).names == ["recall", "auc", "precision"]
     usual = EvaluateSettings.model_validate({"thresholds": {"recall": {"min": 0.5}}})
-    assert metric_names(usual, as_task("binary")) == ["auc", "accuracy", "log_loss", "recall"]
+    assert Criteria(as_task("binary"), usual).names == ["auc", "accuracy", "log_loss", "recall"]
     config = eval_config(metrics=["recall"], thresholds={"auc": {"min": 0.5}})
     assert list(metrics_of(config))[1:] == ["recall", "auc"]
 
@@ -160,7 +158,7 @@ def test_a_threshold_is_of_the_whole_split_alone() -> None:
 def test_examples_count_by_the_weights_of_the_data() -> None:
     data = {"format": "csv", "path": "nowhere.csv", "weight": "trust"}
     config = PipelineConfig.model_validate({"name": "weighted", "data": data, "task": "binary"})
-    found = make_eval_config(config)
+    found = make_eval_config(config.criteria)
     assert found.model_specs[0].example_weight_key == "trust"
     count, others = found.metrics_specs
     assert [metric.class_name for metric in count.metrics] == ["ExampleCount"]
@@ -186,7 +184,7 @@ def test_without_thresholds_only_the_model_in_service_is_one() -> None:
     assert threshold.change_threshold.absolute.value == 0
     assert not metrics_of(config)["auc"].per_slice_thresholds
     settings = EvaluateSettings(metrics=["log_loss", "auc"])
-    assert effective_thresholds(settings, as_task("binary")) == {"log_loss": Threshold()}
+    assert Criteria(as_task("binary"), settings).thresholds == {"log_loss": Threshold()}
 
 
 @pytest.mark.parametrize(
@@ -202,19 +200,19 @@ def test_without_thresholds_only_the_model_in_service_is_one() -> None:
 def test_a_constant_prediction_is_to_be_beaten_where_nobody_has_decided(
     evaluate: dict[str, Any], metric: str | None
 ) -> None:
-    assert constant_metric(make_config(evaluate=evaluate)) == metric
+    assert constant_metric(make_config(evaluate=evaluate).criteria) == metric
 
 
 def test_a_constant_prediction_of_other_numbers_than_the_metrics_is_none() -> None:
     own = {"preprocessing": "my.function"}
-    assert constant_metric(make_config("regression", **own)) is None
-    assert constant_metric(make_config("binary", **own)) == "auc"
-    assert constant_metric(make_config(data={"weight": "w"})) is None
+    assert constant_metric(make_config("regression", **own).criteria) is None
+    assert constant_metric(make_config("binary", **own).criteria) == "auc"
+    assert constant_metric(make_config(data={"weight": "w"}).criteria) is None
 
 
 def test_given_thresholds_are_the_only_ones() -> None:
     settings = EvaluateSettings.model_validate({"thresholds": {"recall": {"min": 0.5}}})
-    assert effective_thresholds(settings, as_task("binary")) == {"recall": Threshold(min=0.5)}
+    assert Criteria(as_task("binary"), settings).thresholds == {"recall": Threshold(min=0.5)}
 
 
 def test_the_model_is_asked_by_the_signatures_of_evaluation() -> None:
@@ -268,17 +266,17 @@ def test_a_metric_of_tfmas_config_has_its_arguments_and_a_threshold_by_its_name(
 def test_a_metric_of_tfmas_config_decides_by_a_threshold_alone() -> None:
     settings = EvaluateSettings.model_validate({"metrics": [SPECIFICITY]})
     task = as_task("binary")
-    assert metric_names(settings, task) == ["auc", "accuracy", "log_loss", "specificity"]
-    assert effective_thresholds(settings, task) == {"auc": Threshold()}
+    assert Criteria(task, settings).names == ["auc", "accuracy", "log_loss", "specificity"]
+    assert Criteria(task, settings).thresholds == {"auc": Threshold()}
 
 
 def test_a_curve_neither_decides_nor_is_it_a_number() -> None:
     settings = EvaluateSettings(metrics=["confusion_matrix", "f1", "calibration_curve"])
     task = as_task("binary")
-    assert metric_names(settings, task) == ["f1"]
-    assert effective_thresholds(settings, task) == {"f1": Threshold()}
+    assert Criteria(task, settings).names == ["f1"]
+    assert Criteria(task, settings).thresholds == {"f1": Threshold()}
     alone = EvaluateSettings(metrics=["confusion_matrix"])
-    assert metric_names(alone, task) == ["auc", "accuracy", "log_loss"]
+    assert Criteria(task, alone).names == ["auc", "accuracy", "log_loss"]
 
 
 @pytest.mark.parametrize(

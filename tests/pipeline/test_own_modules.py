@@ -17,7 +17,7 @@ SCRIPT = """
 import json, subprocess, sys
 from pathlib import Path
 from pipeline.cli.options import find_modules_here
-from pipeline.config.user_code.import_paths import find_source
+from pipeline.config.user_code import find_source
 from pipeline.runs.imports import shared_module_path
 from pipeline.schedule.scheduler import default_runner
 

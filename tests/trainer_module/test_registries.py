@@ -21,10 +21,10 @@ from components.processes.supervisor import Policy
 from components.trainer.workers import Training, make_workers, restart_policy
 from pipeline.config.loading import load_config
 from pipeline.config.reference import config_reference, config_schema
-from pipeline.config.rules.model import model_can_do_what_is_asked
+from pipeline.config.sections.model import model_can_do_what_is_asked
 from pipeline.config.settings import PipelineConfig
-from pipeline.ingestion import resolve_ingestion
 from pipeline.layout import Layout
+from pipeline.run_context import resolve_run
 from trainer_module.errors import ConfigError
 from trainer_module.families.supervised.tasks.regression import RegressionTask
 from trainer_module.features import FEATURES
@@ -111,7 +111,8 @@ class BoundedTask(RegressionTask):
 def test_a_task_with_options_that_trees_do_not_know_is_refused() -> None:
     config = load("model.kind=trees", "train={}")
     task = BoundedTask(kind="regression", bounds=[0.1, 0.9])
-    (issue,) = model_can_do_what_is_asked(config.model_copy(update={"target": task}))
+    changed = config.model_copy(update={"target": task})
+    (issue,) = changed.find_issues([model_can_do_what_is_asked])
     assert issue.path == "task"
     assert "found regression with options, but trees know binary, multiclass and" in issue.message
 
@@ -267,7 +268,7 @@ def test_the_reference_shows_a_feature_type() -> None:
 @pytest.mark.usefixtures("letters")
 def test_a_column_of_a_type_may_mix_numbers_and_text(tmp_path: Path) -> None:
     config = load("features={company: {type: letters}, fare: {type: numeric}}")
-    settings = resolve_ingestion(config, Layout.of(config, tmp_path)).settings
+    settings = resolve_run(config, Layout.of(config, tmp_path)).ingestion.settings
     assert settings.mixed_columns == ("company",)
 
 

@@ -80,7 +80,9 @@ def test_config_takes_a_task_by_name_or_with_options() -> None:
         load("task={kind: share, step: 2}", "evaluate={}")
     with pytest.raises(ConfigError, match=r"'mse' is no metric for share; did you mean `mae`\?"):
         load("task=share", "evaluate={metrics: [mse]}")
-    assert [metric.class_name for metric in make_eval_config(config).metrics_specs[0].metrics] == [
+    assert [
+        metric.class_name for metric in make_eval_config(config.criteria).metrics_specs[0].metrics
+    ] == [
         "ExampleCount",
         "MeanAbsoluteError",
     ]

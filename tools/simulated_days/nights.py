@@ -154,7 +154,7 @@ class Nights:
 
     def _launch(self, context: RunContext, run: str) -> None:
         operators = dict.fromkeys(_OutputFolders.SUPPORTED_EXECUTOR_SPEC_TYPE, _OutputFolders)
-        spans = make_spans(context.data, self.config, self.event_log)
+        spans = make_spans(context.data, self.config.drift, self.event_log)
         compiled = compiler.Compiler().compile(create_pipeline(context, spans))
         for node in compiled_nodes(compiled, run):
             launch(node, custom_executor_operators=operators)

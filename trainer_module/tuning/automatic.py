@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from trainer_module.settings import TrainerSettings
 from trainer_module.settings.model import ZOO
+from trainer_module.settings.optimize import can_change
 from trainer_module.settings.tune import Range
-from trainer_module.training.compression.kinds import can_change
 from trainer_module.tuning.space import KIND, Dimension
 
 TABLE_KINDS = ("tabular", "mlp", "trees")

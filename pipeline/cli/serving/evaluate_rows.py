@@ -93,7 +93,7 @@ def _measure(
     from components.evaluator.slices import CANDIDATE, metrics_by_slice
     from pipeline.graph.evaluation import make_measuring_config
 
-    eval_config, model = make_measuring_config(config), str(asked.folder)
+    eval_config, model = make_measuring_config(config.criteria), str(asked.folder)
     if asked.variant is None:
         shared = tfma.default_eval_shared_model(model, eval_config=eval_config)
     else:

@@ -71,7 +71,7 @@ def skew(
 
 def _record(config: PipelineConfig, layout: Layout, event_log: EventLog) -> None:
     """Compares what has not been compared yet, writes it down, and tells of it."""
-    check_secrets(config, Occasion.SKEW)
+    check_secrets(config.notify, Occasion.SKEW)
     files = new_requests(config, event_log)
     if not files:
         typer.echo("skew: there are too few new requests")

@@ -1,14 +1,18 @@
-"""Who is told of what becomes of a pipeline: the config's section `notify`."""
+"""`notify`: who is told of what becomes of a pipeline."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated
 
 from pydantic import Field, model_validator
 
+from pipeline.config.issues import Issue
 from trainer_module.sections import Matching
-from trainer_module.settings import Settings
+from trainer_module.settings import (
+    Settings,
+)
 from trainer_module.settings.durations import SomeTime
 
 
@@ -108,3 +112,16 @@ class NotifySettings(Settings):
             "notify.email.password_variable": self.email and self.email.password_variable,
         }
         return {key: variable for key, variable in named.items() if variable}
+
+
+def stale_alarms_reach_somebody(notify: NotifySettings, has_trigger: bool) -> Iterator[Issue]:
+    """The looks of a schedule raise the alarm, and it is sent as an occasion."""
+    if notify.stale_after is None:
+        return
+    if not has_trigger:
+        yield Issue("notify.stale_after", "nobody looks without a `schedule:` that runs by itself")
+    if Occasion.STALE not in notify.occasions:
+        yield Issue("notify.stale_after", "it is told as `stale`, which notify.occasions lacks")
+
+
+NOTIFY_RULES = (stale_alarms_reach_somebody,)

@@ -1,8 +1,9 @@
-"""The sections of a config that retraining by itself needs."""
+"""`schedule` and `drift`: when to retrain, on which spans, and what to keep."""
 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterator
 from datetime import date, datetime, timedelta
 from enum import StrEnum
 from typing import Literal
@@ -17,7 +18,16 @@ from pydantic import (
     model_validator,
 )
 
-from trainer_module.settings import Settings
+from components.example_gen.spans.placeholders import pattern_fault
+from pipeline.config.issues import Issue
+from pipeline.config.sections.data import (
+    DataSettings,
+    has_spans,
+    span_kind,
+)
+from trainer_module.settings import (
+    Settings,
+)
 from trainer_module.settings.durations import Duration, SomeTime
 
 CRON_FIELDS = 5
@@ -161,3 +171,80 @@ class DriftSettings(Settings):
     """Thresholds by column: {payment_type: {infinity_norm: 0.1}}."""
     on_drift: OnDrift = OnDrift.WARN
     """What happens when a threshold is passed; fail leaves the span out until it is accepted."""
+
+
+TRIGGERS = (
+    "give it cron: 0 3 * * * or on_new_data: true, or let drift do it with drift.on_drift: retrain "
+    "and drift.columns, or skew with skew.on_skew: retrain"
+)
+_SPANS = "such as data/{SPAN}/*.csv or data/{YYYY}-{MM}-{DD}/*.csv"
+
+
+def schedule_has_an_occasion(
+    schedule: ScheduleSettings | None, has_trigger: bool
+) -> Iterator[Issue]:
+    """A schedule that nothing sets off would never run; runs by hand have windows as well."""
+    by_hand = {"window", "missing_span", "settle", "warm_start", "keep"}
+    if schedule is None or has_trigger or schedule.model_fields_set <= by_hand:
+        return
+    yield Issue("schedule", f"nothing ever sets it off; {TRIGGERS}")
+
+
+def spans_are_named_in_full(data: DataSettings) -> Iterator[Issue]:
+    """An hour belongs to a day, a version to a span."""
+    keys = {"data.path": data.path}
+    keys |= {f"data.splits.{name}": str(glob) for name, glob in data.splits.items()}
+    for key, pattern in keys.items():
+        if fault := pattern_fault(pattern):
+            yield Issue(key, f"{pattern}: {fault}")
+
+
+def windows_need_spans(data: DataSettings, schedule: ScheduleSettings | None) -> Iterator[Issue]:
+    """Without spans there is one set of data, and all of it is trained on."""
+    if schedule is None or has_spans(data):
+        return
+    for key in ("window", "missing_span"):
+        if key in schedule.model_fields_set:
+            yield Issue(
+                f"schedule.{key}",
+                f"data.path has no spans; leave this out, or give it some, {_SPANS}",
+            )
+
+
+def window_begins_at_a_span(
+    data: DataSettings, schedule_or_default: ScheduleSettings
+) -> Iterator[Issue]:
+    """Spans are dates or numbers, and so is where a window begins."""
+    since, dated = schedule_or_default.window.since, span_kind(data).is_dated
+    if since is not None and has_spans(data) and isinstance(since, date) is not dated:
+        right = "dates, such as 2026-01-05" if dated else "numbers"
+        yield Issue("schedule.window.since", f"found {since}; the spans at data.path are {right}")
+
+
+def drift_needs_spans(data: DataSettings, drift: DriftSettings) -> Iterator[Issue]:
+    """Drift is measured between the newest span and the one trained on last."""
+    if drift.columns and not has_spans(data):
+        yield Issue(
+            "drift.columns",
+            f"data.path has no spans to compare; leave this out, or give it some, {_SPANS}",
+        )
+
+
+def retraining_by_drift_has_thresholds(drift: DriftSettings) -> Iterator[Issue]:
+    """Drift is what passes a threshold."""
+    if drift.on_drift is OnDrift.RETRAIN and not drift.columns:
+        yield Issue(
+            "drift.columns",
+            "on_drift: retrain, but no column has a threshold; one is "
+            "{payment_type: {infinity_norm: 0.1}}",
+        )
+
+
+SCHEDULE_RULES = (
+    spans_are_named_in_full,
+    schedule_has_an_occasion,
+    windows_need_spans,
+    window_begins_at_a_span,
+    drift_needs_spans,
+    retraining_by_drift_has_thresholds,
+)

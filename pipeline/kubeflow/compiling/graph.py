@@ -14,7 +14,7 @@ from tfx.dsl.compiler import compiler
 from tfx.orchestration import pipeline as pipeline_module
 from tfx.proto.orchestration import pipeline_pb2
 
-from pipeline.config.span_patterns import NO_SPAN, has_spans
+from pipeline.config.sections.data import NO_SPAN, has_spans
 from pipeline.graph.create import create_pipeline
 from pipeline.graph.data import Spans
 from pipeline.run_context import RunContext

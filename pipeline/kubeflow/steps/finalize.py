@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
+from pipeline.config.sections.data import NO_SPAN
 from pipeline.config.settings import PipelineConfig
-from pipeline.config.span_patterns import NO_SPAN
 from pipeline.data.location import DataLocation
 from pipeline.data.spans import Span
 from pipeline.kubeflow.cluster_layout import cluster_layout, run_root

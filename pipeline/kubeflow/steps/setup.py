@@ -62,9 +62,9 @@ def set_up_run(
         return
     notes = _compare_code(code)
     _make_output(layout)
-    check_secrets(config)
+    check_secrets(config.notify)
     _check_config(config)
-    check_store(config, layout)
+    check_store(config.metadata, layout)
     span = str(parameters["span"])
     request = RunRequest(BECAUSE, span or None, through_name="the parameter span,")
     context = resolve_run(config, layout, request)
@@ -82,10 +82,10 @@ def _make_record(
     run_events.started()
     spans, usable = None, data
     if window is not None:
-        tell_empty_spans(config, window.empty, event_log, run_id)
+        tell_empty_spans(config.notify, config.name, window.empty, event_log, run_id)
         reader = WindowReader(context, event_log, run_events, run_id)
         usable = reader.read(window, console)
-        spans = make_spans(usable, config, event_log)
+        spans = make_spans(usable, config.drift, event_log)
         told = left_out(window, usable, event_log)
         notes = [*notes, *window.notes, *reader.notes, *told]
     graph = compile_graph(context, spans)

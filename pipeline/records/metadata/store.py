@@ -20,7 +20,6 @@ from pipeline.config.metadata_url import (
     MetadataService,
     parse_metadata_url,
 )
-from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.records.metadata.forgetting import forget_in_file, forget_on_server
 from pipeline.records.metadata.mysql_store import check_server, copy_server, server_connection
@@ -40,20 +39,20 @@ _ROOM_OF_A_RUN = 100_000
 LEFT = "it was left as it is"
 
 
-def connection_config(config: PipelineConfig, layout: Layout) -> Any:
+def connection_config(metadata: str | None, layout: Layout) -> Any:
     """How ML Metadata reaches its store.
 
     Args:
-      config: a checked config.
+      metadata: the config's key of that name; None for a SQLite file in the output folder.
       layout: of the pipeline.
 
     Returns:
       A `metadata_store_pb2.ConnectionConfig`, or the `MetadataStoreClientConfig` of a service. It
       holds the password: never to be logged.
     """
-    if config.metadata is None:
+    if metadata is None:
         return sqlite_connection(layout.metadata)
-    return _connection_to(parse_metadata_url(config.metadata))
+    return _connection_to(parse_metadata_url(metadata))
 
 
 def _connection_to(server: MetadataServer | MetadataService) -> Any:
@@ -88,13 +87,13 @@ def sqlite_connection(path: Path) -> Any:
     )
 
 
-def check_store(config: PipelineConfig, layout: Layout) -> Any:
+def check_store(metadata: str | None, layout: Layout) -> Any:
     """Finds out before a run whether the metadata can be read and written.
 
     What cannot be used is left as it is. A SQLite file that is not there yet is no problem.
 
     Args:
-      config: a checked config.
+      metadata: the config's key of that name; None for a SQLite file in the output folder.
       layout: of the pipeline.
 
     Returns:
@@ -106,14 +105,14 @@ def check_store(config: PipelineConfig, layout: Layout) -> Any:
       ConfigError: the file is corrupt, or was written by another version of ML Metadata; the
         server refuses the user, or has no such database.
     """
-    if config.metadata is None:
+    if metadata is None:
         if not layout.metadata.exists():
             return None
         _check_file(layout)
         connection = sqlite_connection(layout.metadata)
         _open_store(connection, str(layout.metadata))
         return connection
-    server = parse_metadata_url(config.metadata)
+    server = parse_metadata_url(metadata)
     connection = _connection_to(server)
     if isinstance(server, MetadataService):
         _ask_service(connection, server)
@@ -123,19 +122,19 @@ def check_store(config: PipelineConfig, layout: Layout) -> Any:
     return connection
 
 
-def copy_to_sqlite(config: PipelineConfig, layout: Layout, path: Path) -> None:
+def copy_to_sqlite(metadata: str | None, layout: Layout, path: Path) -> None:
     """Copies all metadata, as of one moment, into a SQLite file of its own.
 
     Args:
-      config: a checked config, whose store `check_store` has found usable.
+      metadata: the same key, whose store `check_store` has found usable.
       layout: of the pipeline.
       path: the new file; where there is no metadata yet, it is not made.
 
     Raises:
       ConfigError: the server cannot be used.
     """
-    if config.metadata is not None:
-        server = parse_metadata_url(config.metadata)
+    if metadata is not None:
+        server = parse_metadata_url(metadata)
         if isinstance(server, MetadataService):
             raise ConfigError(
                 f"{server}: a metadata service cannot be copied, which this needs; name the "
@@ -152,14 +151,14 @@ def copy_to_sqlite(config: PipelineConfig, layout: Layout, path: Path) -> None:
 
 
 def forget(
-    config: PipelineConfig, layout: Layout, executions: Sequence[int], artifacts: Sequence[int]
+    metadata: str | None, layout: Layout, executions: Sequence[int], artifacts: Sequence[int]
 ) -> None:
     """Deletes executions and artifacts from the store, all of them or none.
 
     A metadata service, which has no call for it either, keeps them.
 
     Args:
-      config: a checked config.
+      metadata: the config's key of that name; None for a SQLite file in the output folder.
       layout: of the pipeline; its lock is held.
       executions: ids, whose events and contexts go with them.
       artifacts: ids, that only these executions have to do with.
@@ -168,10 +167,10 @@ def forget(
       ConfigError: the server cannot be used.
       sqlite3.Error: the file cannot be written.
     """
-    if config.metadata is None:
+    if metadata is None:
         forget_in_file(layout.metadata, BUSY_SECONDS, executions, artifacts)
         return
-    server = parse_metadata_url(config.metadata)
+    server = parse_metadata_url(metadata)
     if isinstance(server, MetadataServer):
         forget_on_server(server, executions, artifacts)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from components.processes.stopping import settle
 from pipeline.component_ids import ComponentId
-from pipeline.config.fingerprint import config_fingerprint
 from pipeline.layout import RunLayout
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.run_events import RunEvents
@@ -48,18 +47,19 @@ def look_at_new_data(context: RunContext) -> None:
     Raises:
       DataError: they cannot be used.
     """
-    if _has_been_read(context):
+    # Rows of other families need not have a label.
+    if not context.config.family.has_label or _has_been_read(context):
         return
     # Imported only now: commands that read no data do without Arrow.
     from pipeline.data.first_look import look_at_data
 
-    look_at_data(context.config, context.layout, context.data[-1])
+    look_at_data(context.reading, context.config.all_named_columns, context.data[-1])
 
 
 def _has_been_read(context: RunContext) -> bool:
     """Whether the last run that ended well has read the same files, told the same."""
     last = EventLog(context.layout.event_log).last(EventKind.FINISHED)
-    if last is None or last.details["config"] != config_fingerprint(context.config):
+    if last is None or last.details["config"] != context.config.fingerprint:
         return False
     span = context.data[-1]
     known = last.details["spans"].get(str(span.number), {})

@@ -23,7 +23,6 @@ from tfx.utils import json_utils
 from components.example_validator.component import check_columns
 from components.schema_gen.files import read_schema
 from pipeline.config.fingerprint import CODE_KEY, FILES_KEY
-from pipeline.config.named_columns import all_named_columns
 from pipeline.config.settings import PipelineConfig
 from pipeline.graph.create import create_pipeline
 from pipeline.graph.data import Spans
@@ -106,7 +105,7 @@ def make_plan(config: PipelineConfig, layout: Layout) -> Iterator[PlannedCompone
     """
     with ScratchFolder() as scratch:
         copy = Path(scratch) / "metadata.db"
-        copy_to_sqlite(config, layout, copy)
+        copy_to_sqlite(config.metadata, layout, copy)
         context = resolve_run(config, layout)
         _check_columns(context)
         pipeline = create_pipeline(context, _spans(context))
@@ -126,7 +125,7 @@ def _check_columns(context: RunContext) -> None:
     """Raises DataError if the config names a column that the data did not have before."""
     config, schema_file = context.config, context.ingestion.settings.schema_file
     if fileio.exists(schema_file):
-        check_columns(all_named_columns(config), read_schema(schema_file, config.data.label))
+        check_columns(config.all_named_columns, read_schema(schema_file, config.data.label))
 
 
 def _spans(context: RunContext) -> Spans | None:
@@ -135,7 +134,7 @@ def _spans(context: RunContext) -> Spans | None:
         return None
     event_log = EventLog(context.layout.event_log)
     usable = usable_spans(context.window, context, event_log)
-    return make_spans(usable, context.config, event_log)
+    return make_spans(usable, context.config.drift, event_log)
 
 
 def _plan_node(node: Node, would_run: set[str]) -> PlannedComponent:

@@ -55,7 +55,7 @@ def given_to(context: RunContext) -> Facts | None:
       OSError: something of it cannot be looked at.
     """
     config, layout = context.config, context.layout
-    curated = curated_schema(config, layout)
+    curated = curated_schema(config.schema_file, layout)
     if config.metadata is not None or (curated is not None and is_remote(curated)):
         return None
     lock = ROOT / "uv.lock"
@@ -69,7 +69,7 @@ def given_to(context: RunContext) -> Facts | None:
         "Scopeline's code": files_fingerprint(
             source for name in PACKAGES for source in sorted((ROOT / name).rglob("*.py"))
         ),
-        "code that the config names": stamp_of_files(own_sources(config)),
+        "code that the config names": stamp_of_files(own_sources(config.own_code.values())),
         "files that the config names": stamp_of_files(
             [*files_read(config), *([Path(curated)] if curated else [])]
         ),
@@ -79,7 +79,7 @@ def given_to(context: RunContext) -> Facts | None:
             [(span.number, span.signature) for span in context.data],
             [(span.number, span.signature) for span in window.empty] if window else [],
         ),
-        "pictures": pictures_revision(config, layout),
+        "pictures": pictures_revision(config.data, context.reading.pictures, layout),
     }
 
 

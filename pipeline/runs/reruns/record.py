@@ -101,7 +101,7 @@ class Reruns:
             return
         try:
             event_log = EventLog(context.layout.event_log)
-            if find_expired(context.config, context.layout, event_log) or would_run():
+            if find_expired(context.config.schedule, context.layout, event_log) or would_run():
                 logger.info("The next run has something to do, though nothing changes")
                 return
             left = left_by(context, summary.run_id)

@@ -28,8 +28,9 @@ from components.pusher.versions import WITHDRAWN_PROPERTY
 from components.schema_reader import read_schema_artifact
 from components.tuner.results import read_leaderboard
 from pipeline.component_ids import ComponentId
-from pipeline.config.settings import PipelineConfig
+from pipeline.config.sections.evaluate import Criteria
 from pipeline.runs.results.run_results import EvaluationReport, MetricResult, PushedVersion
+from trainer_module.families import family_of
 
 if TYPE_CHECKING:
     from components.example_validator.anomalies import Anomaly
@@ -38,15 +39,15 @@ if TYPE_CHECKING:
 class ArtifactReader:
     """Reads the outputs of a run's executions, as far as it came."""
 
-    def __init__(self, connection: metadata_store_pb2.ConnectionConfig, config: PipelineConfig):
+    def __init__(self, connection: metadata_store_pb2.ConnectionConfig, criteria: Criteria):
         """Reads nothing yet.
 
         Args:
           connection: of the metadata store.
-          config: of the run.
+          criteria: what the run's model is judged by.
         """
         self._connection = connection
-        self._config = config
+        self._criteria = criteria
         self._executions: dict[str, int] = {}
 
     def add(self, component: str, execution: int) -> None:
@@ -187,11 +188,12 @@ class ArtifactReader:
         # It imports TFMA, which takes seconds: steps that read no evaluation do without.
         from pipeline.runs.results.evaluation_report import read_evaluation
 
-        return read_evaluation(evaluations[0].uri, self._config, _is_blessed(blessings[0]))
+        return read_evaluation(evaluations[0].uri, self._criteria, _is_blessed(blessings[0]))
 
     def mistakes(self) -> str:
         """Which classes the model takes for which, in a sentence; empty if not measured."""
-        if ComponentId.EVALUATOR not in self._executions or not self._config.family.has_label:
+        has_label = family_of(self._criteria.task).has_label
+        if ComponentId.EVALUATOR not in self._executions or not has_label:
             return ""
         from pipeline.runs.results.confusion import describe_mistakes
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 
 from ml_metadata.proto import metadata_store_pb2
 
@@ -11,6 +11,7 @@ from components.example_validator.leakage import Strength
 from components.example_validator.review import show_findings
 from components.pusher.versions import WITHDRAWN_PROPERTY
 from pipeline.component_ids import ComponentId
+from pipeline.config.sections.data import span_kind
 from pipeline.config.settings import PipelineConfig
 from pipeline.records.event_log import EventLog
 from pipeline.records.summary import (
@@ -23,6 +24,7 @@ from pipeline.records.summary import (
 from pipeline.runs.columns import effective_types, gist_of_types
 from pipeline.runs.console.trials import why_not_the_first
 from pipeline.runs.results.artifact_reader import ArtifactReader, gist
+from trainer_module.settings import Feature
 
 
 def describe_perfection(metric: str, value: float, strongest: Strength | None) -> str:
@@ -56,7 +58,8 @@ class ArtifactResults(ArtifactReader):
           config: of the run.
           event_log: of the pipeline, which knows what models in service were like.
         """
-        super().__init__(connection, config)
+        super().__init__(connection, config.criteria)
+        self._config = config
         self._event_log = event_log
 
     def read(
@@ -65,13 +68,18 @@ class ArtifactResults(ArtifactReader):
         """Adds a component's results to the summary, as `RunResults` says."""
         if execution is not None and state is not State.FAILED:
             self.add(component, execution)
-        found = SummaryBuilder(self._config, self, summary).of(component, state)
+        config = self._config
+        builder = SummaryBuilder(config.features, config.no_features, self, summary)
+        found = builder.of(component, state)
         is_refused = component == ComponentId.EVALUATOR and summary.blessed is False
-        if is_refused and self._config.family.has_label:
+        if is_refused and config.family.has_label:
             # It imports TFMA as well, like the evaluation that was read.
             from pipeline.runs.results.suspicion import DataSuspicion
 
-            suspicion = DataSuspicion(self, self._config, self._event_log).in_words()
+            kind, on_drift = span_kind(self._config.data), self._config.drift.on_drift
+            suspicion = DataSuspicion(
+                self, self._criteria, kind, on_drift, self._event_log
+            ).in_words()
             summary.reason = "; ".join(filter(None, (summary.reason, suspicion)))
         return found
 
@@ -79,15 +87,22 @@ class ArtifactResults(ArtifactReader):
 class SummaryBuilder:
     """Reads what components left behind into a summary."""
 
-    def __init__(self, config: PipelineConfig, reader: ArtifactReader, summary: RunSummary) -> None:
+    def __init__(
+        self,
+        features: Mapping[str, Feature],
+        no_features: Collection[str],
+        reader: ArtifactReader,
+        summary: RunSummary,
+    ) -> None:
         """Reads nothing yet.
 
         Args:
-          config: of the run.
+          features: what the config says of columns.
+          no_features: the columns that are none.
           reader: of the run, as far as it came.
           summary: is filled.
         """
-        self._config = config
+        self._features, self._no_features = features, no_features
         self._reader = reader
         self._summary = summary
 
@@ -146,7 +161,7 @@ class SummaryBuilder:
         chosen = self._reader.column_choices()
         if not chosen:
             return ""
-        types = effective_types(self._config, chosen)
+        types = effective_types(self._features, self._no_features, chosen)
         self._summary.columns = {
             name: ColumnSummary(settings=choice.settings, reason=choice.reason)
             for name, choice in types.items()

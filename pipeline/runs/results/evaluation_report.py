@@ -11,13 +11,8 @@ from components.evaluator.constant_prediction import ConstantPrediction
 from components.evaluator.executor import read_constant_prediction
 from components.evaluator.noise import Noise, read_noise
 from components.evaluator.slices import BASELINE, CANDIDATE, metrics_by_slice, slice_name
-from pipeline.config.metrics import find_metric
-from pipeline.config.settings import PipelineConfig
-from pipeline.graph.evaluation import (
-    constant_metric,
-    effective_thresholds,
-    metric_names,
-)
+from pipeline.config.sections.evaluate import Criteria
+from pipeline.graph.evaluation import constant_metric
 from pipeline.runs.results.run_results import EvaluationReport, MetricResult
 from pipeline.runs.results.verdict_words import (
     Measured,
@@ -36,45 +31,45 @@ _FEWEST_ROWS = 50
 """Of fewer, a good model makes no mistake by chance."""
 
 
-def read_evaluation(uri: str, config: PipelineConfig, blessed: bool) -> EvaluationReport:
+def read_evaluation(uri: str, criteria: Criteria, blessed: bool) -> EvaluationReport:
     """Reads an evaluation artifact.
 
     Args:
       uri: its folder.
-      config: of the run, for the order of the metrics and their thresholds.
+      criteria: of the run, for the order of the metrics and their thresholds.
       blessed: whether TFX blessed the model.
     """
     by_slice, noise = metrics_by_slice(uri), read_noise(uri)
     _clear_undefined(by_slice, noise)
     failed = _failed_metrics(uri)
     reference = read_constant_prediction(uri)
-    constant = reference if constant_metric(config) else None
+    constant = reference if constant_metric(criteria) else None
     has_baseline = BASELINE in by_slice.get("", {})
-    names = _reported(config, by_slice.get("", {}).get(CANDIDATE, {}))
-    measured = {name: _measured(name, "", by_slice, noise, config) for name in names}
+    names = _reported(criteria, by_slice.get("", {}).get(CANDIDATE, {}))
+    measured = {name: _measured(name, "", by_slice, noise, criteria) for name in names}
     results = tuple(
         MetricResult(
             name=name,
             value=one.value,
             in_service=one.in_service,
-            needs=describe_needs(config, name, has_baseline, constant, noise),
+            needs=describe_needs(criteria, name, has_baseline, constant, noise),
             ok=not any(name in of_slice for of_slice in failed.values()),
             interval=one.noise.interval,
             difference=one.noise.difference,
         )
         for name, one in measured.items()
     )
-    reason = _kept(measured, config, noise, constant)
+    reason = _kept(measured, criteria, noise, constant)
     if not blessed:
         failures = [
-            describe_failure(_measured(name, where, by_slice, noise, config), config, constant)
+            describe_failure(_measured(name, where, by_slice, noise, criteria), criteria, constant)
             for name in names
             for where in sorted(failed)
             if name in failed[where]
         ]
         reason = "; ".join(failures) or "TFMA could not validate the metrics; see the log"
     slices = {name: models.get(CANDIDATE, {}) for name, models in by_slice.items() if name}
-    notes = [*noise.notes, *_notes(config, noise, has_baseline)]
+    notes = [*noise.notes, *_notes(criteria, noise, has_baseline)]
     perfect = next((r for r in results if is_nearly_perfect(r, reference)), None)
     return EvaluationReport(blessed, reason, results, slices, noise.confidence, notes, perfect)
 
@@ -100,11 +95,11 @@ def is_nearly_perfect(result: MetricResult, constant: ConstantPrediction | None)
     return explained and result.value <= (1 - _PERFECT) * constant.value
 
 
-def _reported(config: PipelineConfig, measured: Mapping[str, float]) -> list[str]:
+def _reported(criteria: Criteria, measured: Mapping[str, float]) -> list[str]:
     """The metrics to tell of: of those of TFMA's config, one without a threshold may be a plot."""
-    evaluate = config.evaluate
+    evaluate = criteria.evaluate
     plots = {n for n in evaluate.configured if n not in measured and n not in evaluate.thresholds}
-    return [name for name in metric_names(evaluate, config.target) if name not in plots]
+    return [name for name in criteria.names if name not in plots]
 
 
 def _measured(
@@ -112,13 +107,13 @@ def _measured(
     where: str,
     by_slice: Mapping[str, Mapping[str, Mapping[str, float]]],
     noise: Noise,
-    config: PipelineConfig,
+    criteria: Criteria,
 ) -> Measured:
     models = by_slice.get(where, {})
     value = models.get(CANDIDATE, {}).get(name, math.nan)
     in_service = models.get(BASELINE, {}).get(name)
     # One without quantiles has no coverage, which no threshold compares.
-    is_compared = find_metric(config.target, config.evaluate, name).is_compared
+    is_compared = criteria.metric(name).is_compared
     if in_service is not None and not math.isfinite(in_service) and not is_compared:
         in_service = None
     return Measured(name, where, value, in_service, noise.of(name, where), noise.confidence)
@@ -146,12 +141,12 @@ def _failed_metrics(uri: str) -> dict[str, set[str]]:
 
 def _kept(
     measured: Mapping[str, Measured],
-    config: PipelineConfig,
+    criteria: Criteria,
     noise: Noise,
     constant: ConstantPrediction | None,
 ) -> str:
     """Why a model is blessed."""
-    kept = "every threshold is kept" if config.evaluate.thresholds else "no thresholds are set"
+    kept = "every threshold is kept" if criteria.evaluate.thresholds else "no thresholds are set"
     if constant is not None:
         kept = f"{constant.metric} is better than a constant prediction's"
         if constant.is_beaten_by_luck:
@@ -166,24 +161,24 @@ def _kept(
                 f"{noise.not_compared}"
             )
         return f"{kept}, and no model in service was compared with"
-    held = effective_thresholds(config.evaluate, config.target)
-    within = [describe_within_noise(measured[name], config) for name in measured if name in held]
+    held = criteria.thresholds
+    within = [describe_within_noise(measured[name], criteria) for name in measured if name in held]
     said = "; ".join(filter(None, within))
     compared = "it is not worse than the model in service"
     return f"{kept}, and {compared}" + (f" beyond noise: {said}" if said else "")
 
 
-def _notes(config: PipelineConfig, noise: Noise, has_baseline: bool) -> list[str]:
+def _notes(criteria: Criteria, noise: Noise, has_baseline: bool) -> list[str]:
     """What cannot be known."""
     notes = []
-    names = metric_names(config.evaluate, config.target)
+    names = criteria.names
     for name in names:
         slices = [where for where in noise.slices if where and not noise.of(name, where).defined]
         if slices:
             named = ", ".join(slices[:MOST_NAMED])
             more = f" and {len(slices) - MOST_NAMED} more" if len(slices) > MOST_NAMED else ""
             notes.append(f"{name} is undefined on {named}{more}, where no threshold holds it")
-    thresholds = effective_thresholds(config.evaluate, config.target)
+    thresholds = criteria.thresholds
     held = [
         name
         for name in names
@@ -191,7 +186,7 @@ def _notes(config: PipelineConfig, noise: Noise, has_baseline: bool) -> list[str
         and (threshold.is_least_sure or threshold.is_most_sure or has_baseline)
     ]
     unknown = held if noise.confidence is None else [name for name in held if name in noise.without]
-    if unknown and config.evaluate.confidence is not None:
+    if unknown and criteria.evaluate.confidence is not None:
         notes.append(
             f"there are no intervals of {', '.join(unknown)}, which TFMA computes by itself: "
             "thresholds hold the values as they are"

@@ -40,7 +40,7 @@ def find_last_execution(
         return None
     import ml_metadata as mlmd
 
-    store = mlmd.MetadataStore(connection_config(config, layout))
+    store = mlmd.MetadataStore(connection_config(config.metadata, layout))
     node = store.get_context_by_type_and_name("node", f"{config.name}.{component}")
     executions = store.get_executions_by_context(node.id) if node else []
     done = [e for e in executions if not has_ended or e.last_known_state in (e.COMPLETE, e.CACHED)]

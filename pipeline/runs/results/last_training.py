@@ -10,7 +10,8 @@ from typing import Any
 from components.column_types.handing_on import complete
 from components.trainer.best_values import with_best
 from pipeline.component_ids import ComponentId
-from pipeline.config.settings import EVAL_SPLIT, TRAIN_SPLIT, PipelineConfig
+from pipeline.config.sections.data import EVAL_SPLIT, TRAIN_SPLIT
+from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.runs.results.last_execution import find_last_execution
 from trainer_module.errors import ConfigError

@@ -19,9 +19,9 @@ from components.evaluator.executor import read_constant_prediction
 from components.example_validator.component import DRIFT_SPLIT
 from components.example_validator.moves import most_moved
 from pipeline.component_ids import ComponentId
-from pipeline.config.metrics import find_metric
-from pipeline.config.settings import PipelineConfig
-from pipeline.config.span_patterns import span_kind
+from pipeline.config.sections.data import SpanKind
+from pipeline.config.sections.evaluate import Criteria
+from pipeline.config.sections.schedule import OnDrift
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.span_records import SpanRecords
 from pipeline.runs.results.artifact_reader import ArtifactReader
@@ -81,16 +81,27 @@ def has_collapsed(
 class DataSuspicion:
     """Compares a model in service with what it was when it was pushed."""
 
-    def __init__(self, reader: ArtifactReader, config: PipelineConfig, event_log: EventLog) -> None:
+    def __init__(
+        self,
+        reader: ArtifactReader,
+        criteria: Criteria,
+        kind: SpanKind,
+        on_drift: OnDrift,
+        event_log: EventLog,
+    ) -> None:
         """Reads nothing yet.
 
         Args:
           reader: of the run, whose Evaluator has ended.
-          config: of the run.
+          criteria: of the run.
+          kind: of the spans of the data.
+          on_drift: what drift does, which says which spans have passed.
           event_log: knows what pushed models were like, and which spans passed.
         """
         self._reader = reader
-        self._config = config
+        self._criteria = criteria
+        self._kind = kind
+        self._on_drift = on_drift
         self._event_log = event_log
 
     def in_words(self) -> str:
@@ -120,7 +131,7 @@ class DataSuspicion:
     def _has_collapsed(
         self, result: MetricResult, had: float | None, constant: ConstantPrediction | None
     ) -> bool:
-        metric = find_metric(self._config.target, self._config.evaluate, result.name)
+        metric = self._criteria.metric(result.name)
         is_known = constant is not None and constant.metric == result.name
         return has_collapsed(result, had, constant if is_known else None, metric.higher_is_better)
 
@@ -130,7 +141,7 @@ class DataSuspicion:
         if not found or not found[0].has_custom_property(utils.SPAN_PROPERTY_NAME):
             return ""
         newest, records = _span_of(found[0]), SpanRecords(self._event_log)
-        older = records.compared_with(newest, self._config.drift.on_drift)
+        older = records.compared_with(newest, self._on_drift)
         reading = None if older is None else records.reading(older)
         if older is None or reading is None:
             return ""
@@ -138,7 +149,7 @@ class DataSuspicion:
         before = list(self._statistics_of(reading.details["uri"]))[-1:]
         if not now or not before:
             return ""
-        since = f"span {span_kind(self._config.data).show(older)}"
+        since = f"span {self._kind.show(older)}"
         if moved := most_moved(before[0], now[0]):
             return f"; what moved most since {since}: {'; '.join(moved)}"
         return (

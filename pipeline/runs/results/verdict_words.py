@@ -7,10 +7,7 @@ from dataclasses import dataclass
 
 from components.evaluator.constant_prediction import ConstantPrediction
 from components.evaluator.noise import Interval, MetricNoise, Noise
-from pipeline.config.metrics import find_metric
-from pipeline.config.sections.evaluate import Threshold
-from pipeline.config.settings import PipelineConfig
-from pipeline.graph.evaluation import deciding_metric, effective_thresholds, other_metrics
+from pipeline.config.sections.evaluate import Criteria, EvaluateSettings, Threshold
 
 
 @dataclass(frozen=True)
@@ -38,7 +35,7 @@ class Measured:
 
 
 def describe_needs(
-    config: PipelineConfig,
+    criteria: Criteria,
     name: str,
     has_baseline: bool,
     constant: ConstantPrediction | None,
@@ -48,32 +45,32 @@ def describe_needs(
     needs = []
     if constant is not None and constant.metric == name:
         needs.append(f"better than {constant.value:.4g} of a constant")
-    threshold = effective_thresholds(config.evaluate, config.target).get(name)
+    threshold = criteria.thresholds.get(name)
     if threshold is None:
-        is_held = has_baseline and name in other_metrics(config) and noise.of(name).shared
+        is_held = has_baseline and name in criteria.others and noise.of(name).shared
         return ", ".join([*needs, *(["not worse than in service beyond noise"] if is_held else [])])
     sure = {True: " for certain", False: ""}
     if threshold.least is not None:
         needs.append(f"at least {threshold.least:g}{sure[threshold.is_least_sure]}")
     if threshold.most is not None:
         needs.append(f"at most {threshold.most:g}{sure[threshold.is_most_sure]}")
-    if has_baseline and find_metric(config.target, config.evaluate, name).is_compared:
+    if has_baseline and criteria.metric(name).is_compared:
         slack = f" by more than {threshold.tolerance:g}" if threshold.tolerance else ""
         is_known = noise.confidence is not None and name not in noise.without
-        is_known &= not (noise.keeps_ties and name == deciding_metric(config).name)
+        is_known &= not (noise.keeps_ties and name == criteria.deciding.name)
         beyond = " beyond noise" if is_known else ""
         needs.append(f"not worse than in service{slack}{beyond}")
     return ", ".join(needs) + (", on each slice" if threshold.slices and needs else "")
 
 
-def describe_within_noise(measured: Measured, config: PipelineConfig) -> str:
+def describe_within_noise(measured: Measured, criteria: Criteria) -> str:
     """By how much a metric is worse, which may be chance; empty if it is not worse."""
     difference, in_service = measured.noise.difference, measured.in_service
     if difference is None or in_service is None:
         return ""
-    is_better = _is_higher_better(config, measured.name)
+    is_better = criteria.metric(measured.name).higher_is_better
     loss = (in_service - measured.value) * (1 if is_better else -1)
-    tolerance = _threshold(config, measured.name).tolerance
+    tolerance = _threshold(criteria, measured.name).tolerance
     if not loss > tolerance:
         return ""
     return (
@@ -83,13 +80,13 @@ def describe_within_noise(measured: Measured, config: PipelineConfig) -> str:
 
 
 def describe_failure(
-    measured: Measured, config: PipelineConfig, constant: ConstantPrediction | None
+    measured: Measured, criteria: Criteria, constant: ConstantPrediction | None
 ) -> str:
     """Why a metric is not good enough."""
     said, value = measured.said, measured.value
     if not measured.noise.defined or not math.isfinite(value):
         return f"{said}, not a number: {_why_undefined(measured)}"
-    threshold = _threshold(config, measured.name)
+    threshold = _threshold(criteria, measured.name)
     if beyond := _beyond_bounds(measured, threshold):
         return f"{said}, {beyond}"
     compared = constant if constant is not None and constant.metric == measured.name else None
@@ -104,24 +101,24 @@ def describe_failure(
     if measured.noise.shared is not None:
         return (
             f"{worse} beyond noise ({measured.show(measured.noise.shared, '+')}), whatever "
-            f"{deciding_metric(config).name} says. evaluate.thresholds says which metrics decide"
+            f"{criteria.deciding.name} says. evaluate.thresholds says which metrics decide"
         )
     difference = measured.noise.difference
     if difference is None:
         return f"{worse} ({key} allows for noise)"
     shown, tolerance = measured.show(difference, "+"), threshold.tolerance
-    is_better = _is_higher_better(config, measured.name)
+    is_better = criteria.metric(measured.name).higher_is_better
     if difference.high >= -tolerance if is_better else difference.low <= tolerance:
         return (
-            f"{worse} within noise ({shown}). That one stays{_why_kept(config)}. "
+            f"{worse} within noise ({shown}). That one stays{_why_kept(criteria.evaluate)}. "
             f"`evaluate: {{ties: newest}}` pushes the new one, {key} allows more"
         )
     return f"{worse} beyond noise ({shown}). {key} allows more"
 
 
-def _why_kept(config: PipelineConfig) -> str:
+def _why_kept(evaluate: EvaluateSettings) -> str:
     """Why the model in service stays where it is better by chance, after `that one stays`."""
-    if config.evaluate.ties is not None:
+    if evaluate.ties is not None:
         return ", as evaluate.ties says"
     return ", as both have learnt from the same data and a change has to be for the better"
 
@@ -156,10 +153,6 @@ def _beyond_bounds(measured: Measured, threshold: Threshold) -> str:
     return ""
 
 
-def _threshold(config: PipelineConfig, name: str) -> Threshold:
+def _threshold(criteria: Criteria, name: str) -> Threshold:
     # Of what only has to be better than a constant prediction there is none.
-    return effective_thresholds(config.evaluate, config.target).get(name, Threshold())
-
-
-def _is_higher_better(config: PipelineConfig, name: str) -> bool:
-    return find_metric(config.target, config.evaluate, name).higher_is_better
+    return criteria.thresholds.get(name, Threshold())

@@ -11,8 +11,8 @@ from tfx.orchestration import metadata
 
 from components.example_validator.component import DRIFT_SPLIT
 from components.example_validator.drift import Older
+from pipeline.config.sections.data import has_spans, span_kind
 from pipeline.config.settings import PipelineConfig
-from pipeline.config.span_patterns import has_spans, span_kind
 from pipeline.layout import Layout
 from pipeline.records.metadata.store import check_store
 from pipeline.runs.results.artifact_reader import ArtifactReader
@@ -30,9 +30,9 @@ def training_statistics(config: PipelineConfig, layout: Layout, version: Version
     Raises:
       ConfigError: they are not known, or not there any more.
     """
-    connection = check_store(config, layout)
+    connection = check_store(config.metadata, layout)
     if connection is not None and version.model is not None:
-        reader = ArtifactReader(connection, config)
+        reader = ArtifactReader(connection, config.criteria)
         for span, uri in _examples_behind(connection, version):
             if found := reader.made_of(uri, _STATISTICS):
                 statistics = stats_artifact_utils.load_statistics(found[-1], DRIFT_SPLIT).proto()

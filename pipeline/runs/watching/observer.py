@@ -121,7 +121,7 @@ class RunObserver:
             # It imports TFX, whose errors it knows; whoever has one has imported that already.
             from pipeline.runs.failures import explain
 
-            status, message = explain(error, own_sources(self._context.config))
+            status, message = explain(error, own_sources(self._context.config.own_code.values()))
             if (window := self._context.window) is not None:
                 # Only here are spans known by what people call them.
                 message = message.replace(ACCEPT_SPAN, accept_span(window.newest.name))

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from pipeline.config.sections.data import has_spans
 from pipeline.config.settings import PipelineConfig
-from pipeline.config.span_patterns import has_spans
 from pipeline.data.location import locate_data
 from pipeline.data.spans import (
     Span,

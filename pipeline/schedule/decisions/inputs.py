@@ -8,10 +8,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from pipeline.config.fingerprint import config_fingerprint
+from pipeline.config.sections.data import has_spans
 from pipeline.config.sections.schedule import ScheduleSettings
 from pipeline.config.settings import PipelineConfig
-from pipeline.config.span_patterns import has_spans
 from pipeline.data.spans import Span
 from pipeline.exit_codes import EXIT_PUSHED
 from pipeline.layout import Layout
@@ -108,7 +107,7 @@ class DecisionInputs:
     @property
     def fingerprint(self) -> str:
         """The config's."""
-        return config_fingerprint(self.config)
+        return self.config.fingerprint
 
     @property
     def has_changed(self) -> bool:

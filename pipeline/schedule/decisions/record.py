@@ -30,7 +30,9 @@ def note_clock(config: PipelineConfig, event_log: EventLog, now: datetime) -> st
         f"{show_time(ahead, settings)}: what lies in the future does not count"
     )
     event_log.record(EventKind.CLOCK_SET_BACK, message, at=now)
-    notify(config, Occasion.FAILED, message, {"how": "clock set back"}, event_log)
+    notify(
+        config.notify, config.name, Occasion.FAILED, message, {"how": "clock set back"}, event_log
+    )
     return message
 
 
@@ -41,12 +43,12 @@ def note_decision(
     _note_recovery(decision, event_log, now)
     before = event_log.last(EventKind.DUE, EventKind.SKIPPED)
     is_new = record_decision(decision, event_log, now)
-    is_told = tell_empty_spans(config, decision.empty_spans, event_log)
+    is_told = tell_empty_spans(config.notify, config.name, decision.empty_spans, event_log)
     if is_new and isinstance(decision, NotDue):
         if decision.is_problem:
-            notify(config, Occasion.FAILED, decision.reason, {}, event_log)
+            notify(config.notify, config.name, Occasion.FAILED, decision.reason, {}, event_log)
         elif not is_told and _is_told_as_skipped(decision, before):
-            notify(config, Occasion.SKIPPED, decision.reason, {}, event_log)
+            notify(config.notify, config.name, Occasion.SKIPPED, decision.reason, {}, event_log)
     _note_left_out(config, decision, event_log, now)
 
 
@@ -140,4 +142,4 @@ def _note_left_out(
     for message in decision.left_out:
         if message not in known:
             event_log.record(EventKind.LEFT_OUT, message, at=now)
-            notify(config, Occasion.LEFT_OUT, message, {}, event_log)
+            notify(config.notify, config.name, Occasion.LEFT_OUT, message, {}, event_log)

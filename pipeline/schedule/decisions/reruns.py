@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.config.span_patterns import NO_SPAN
+from pipeline.config.sections.data import NO_SPAN
 from pipeline.exit_codes import EXIT_INTERRUPTED, EXIT_UNUSABLE
 from pipeline.records.event_log import LoggedEvent
 from pipeline.schedule.cron import show_time

@@ -89,7 +89,7 @@ def make_config(
                 "task": kind,
                 "evaluate": {"metrics": metrics, "slices": slices},
             }
-        )
+        ).criteria
     )
     config.model_specs[0].CopyFrom(tfma.ModelSpec(label_key="truth", prediction_key="output"))
     if is_weighted:

@@ -73,7 +73,7 @@ def evaluate(task: str, data: Data, folder: Path) -> dict[str, Any]:
                 "task": {"kind": task, **options},
                 "evaluate": {"metrics": named},
             }
-        )
+        ).criteria
     )
     config.model_specs[0].CopyFrom(
         tfma.ModelSpec(label_key="truth", prediction_key="output", example_weight_key="weight")

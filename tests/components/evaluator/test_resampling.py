@@ -181,7 +181,7 @@ def judge(
 ) -> tuple[bool, MetricNoise]:
     """Whether a model is blessed, by the code that Evaluator runs, and how sure its accuracy is."""
     eval_config = tfma.utils.update_eval_config_with_defaults(
-        make_eval_config(config), has_baseline=True, rubber_stamp=True
+        make_eval_config(config.criteria), has_baseline=True, rubber_stamp=True
     )
     labels, ones = np.arange(len(right)) % 2, np.ones(len(right))
 
@@ -189,7 +189,7 @@ def judge(
         scores = np.where(is_right == (labels == 1), 0.8, 0.2).astype(np.float32)
         return ModelRows(labels, scores[:, np.newaxis], np.zeros((len(right), 0)), ones)
 
-    settings = make_verdict(config)
+    settings = make_verdict(config.criteria)
     if columns is not None and settings.dependence.order_by:
         ends = block_ends(settings.dependence.keys(columns))
         settings = replace(settings, dependence=replace(settings.dependence, ends=ends))
@@ -317,14 +317,14 @@ def judge_slices(
         }
     )
     eval_config = tfma.utils.update_eval_config_with_defaults(
-        make_eval_config(pipeline), has_baseline=True, rubber_stamp=True
+        make_eval_config(pipeline.criteria), has_baseline=True, rubber_stamp=True
     )
     none, ones = np.zeros((len(labels), 0)), np.ones(len(labels))
     models = {
         name: ModelRows(labels.astype(np.int64), said.astype(np.float32)[:, None], none, ones)
         for name, said in scores.items()
     }
-    settings = make_verdict(pipeline)
+    settings = make_verdict(pipeline.criteria)
     if keeps_ties is not None:
         settings = replace(settings, keeps_ties=keeps_ties)
     kinds = [tuple(names) for names in pipeline.evaluate.slices]

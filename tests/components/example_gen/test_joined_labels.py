@@ -14,7 +14,7 @@ from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.label_settings import find_label_files
 from components.example_gen.notes import read_notes
 from components.example_gen.sources import make_source
-from pipeline.config.rules.data import csv_is_the_format
+from pipeline.config.sections.data import csv_is_the_format
 from pipeline.config.settings import PipelineConfig
 
 LABELS = "key,label\n"
@@ -90,7 +90,7 @@ def test_labels_in_csv_may_have_decimal_commas(tmp_path, generate):
             },
         }
     )
-    assert list(csv_is_the_format(config)) == []
+    assert list(csv_is_the_format(config.data)) == []
     (tmp_path / "rows").mkdir()
     numbers = [n / 2 for n in range(60)]
     table = pa.table({"key": range(60), "x": numbers})

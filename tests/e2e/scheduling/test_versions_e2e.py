@@ -166,7 +166,7 @@ def test_old_runs_are_deleted_and_the_last_one_stays_cached(
     before = {a.id: a.uri for a in artifacts(layout)}
     executed, trained = executions(layout), models_data(layout)
 
-    (line,) = apply_retention(config, layout, event_log, connection_config(config, layout))
+    (line,) = apply_retention(config, layout, event_log, connection_config(config.metadata, layout))
 
     live = [a for a in artifacts(layout) if a.state == pb.Artifact.LIVE]
     deleted = before.keys() - {a.id for a in live}
@@ -184,7 +184,9 @@ def test_old_runs_are_deleted_and_the_last_one_stays_cached(
     assert event.message == line
     assert event.details["artifacts"] == len(deleted)
     assert event.details["bytes"] > 0
-    assert apply_retention(config, layout, event_log, connection_config(config, layout)) == []
+    assert (
+        apply_retention(config, layout, event_log, connection_config(config.metadata, layout)) == []
+    )
 
     rerun = project.scopeline(*run_with(3))
     assert rerun.returncode == 0, rerun.stdout + rerun.stderr
@@ -217,7 +219,7 @@ def test_killed_deletion_is_finished_by_the_next(
     store.put_artifacts([old])
     assert Path(old.uri).exists()
 
-    apply_retention(config, layout, event_log, connection_config(config, layout))
+    apply_retention(config, layout, event_log, connection_config(config.metadata, layout))
 
     assert not Path(old.uri).exists()
     (serving,) = list_versions(Path(layout.serving))

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from pipeline.config.loading import load_config
-from pipeline.config.named_columns import named_columns
 from pipeline.config.settings import PipelineConfig
 from trainer_module.errors import ConfigError
 
@@ -45,8 +44,8 @@ def test_settings_that_cannot_be(feature: dict[str, Any], message: str) -> None:
 
 def test_a_cross_names_the_columns_that_it_is_of() -> None:
     config = load(pair={"type": "cross", "of": ["fare", "company"]}, company={"type": "ignore"})
-    assert {"fare", "company"} < set(named_columns(config).values())
-    assert "pair" not in named_columns(config).values()
+    assert {"fare", "company"} < set(config.named_columns.values())
+    assert "pair" not in config.named_columns.values()
     settings = config.trainer_settings
     assert settings.is_asked_for("company"), "the cross needs it"
     assert not load(company={"type": "ignore"}).trainer_settings.is_asked_for("company")
@@ -54,4 +53,4 @@ def test_a_cross_names_the_columns_that_it_is_of() -> None:
 
 def test_a_date_needs_the_column_of_its_reference() -> None:
     config = load(end={"type": "date", "reference": "start"})
-    assert set(named_columns(config).values()) >= {"start", "end"}
+    assert set(config.named_columns.values()) >= {"start", "end"}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import warm
 
-from pipeline.config.import_closure import import_closure
+from pipeline.config.fingerprint import import_closure
 from pipeline.own_modules import PACKAGES, ROOT
 
 EXECUTORS = {

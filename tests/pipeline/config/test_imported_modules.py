@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config.user_code.import_paths import check_import_path, find_source
-from pipeline.config.user_code.imported_modules import imported_sources
+from pipeline.config.user_code import check_import_path, find_source, imported_sources
 
 
 @pytest.fixture

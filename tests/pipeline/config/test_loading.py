@@ -6,11 +6,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
 from pipeline.config import rules
+from pipeline.config.issues import Rule
 from pipeline.config.loading import load_config
+from pipeline.config.settings import PipelineConfig
 from trainer_module.errors import ConfigError
 from trainer_module.settings import ImageFeature, StepSchedule, Strategy
 
@@ -27,6 +30,16 @@ def test_broken_file_says_what_its_comments_expect(path: Path) -> None:
     assert expected
     for words in expected:
         assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("rule", rules.RULES, ids=lambda rule: rule.__name__)
+def test_rule_is_handed_parts_of_the_config_of_the_types_that_it_names(rule: Rule) -> None:
+    sections = get_type_hints(PipelineConfig)
+    for name, kind in get_type_hints(rule).items():
+        if name != "return":
+            part = getattr(PipelineConfig, name, None)
+            is_derived = isinstance(part, property)
+            assert kind == (get_type_hints(part.fget)["return"] if is_derived else sections[name])
 
 
 def test_every_rule_has_a_broken_file() -> None:

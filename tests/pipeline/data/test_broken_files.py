@@ -100,7 +100,8 @@ def test_what_the_broken_files_are_made_of_is_sound(
     sound = Broken("sound", files, (), data, images if data["format"] == "images" else {})
     config = load_config(write(sound, tmp_path))
     layout = Layout.of(config, tmp_path / "output")
-    look_at_data(config, layout, resolve_run(config, layout).data[-1])
+    context = resolve_run(config, layout)
+    look_at_data(context.reading, config.all_named_columns, context.data[-1])
 
 
 @pytest.mark.parametrize(

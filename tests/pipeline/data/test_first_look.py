@@ -39,7 +39,8 @@ def look(folder: Path, path: str = "a.csv", **changes: Any) -> None:
     """Looks at data that can be used."""
     config = load_config(write_config(folder, path, **changes))
     layout = Layout.of(config, folder / "output")
-    look_at_data(config, layout, resolve_run(config, layout).data[-1])
+    context = resolve_run(config, layout)
+    look_at_data(context.reading, config.all_named_columns, context.data[-1])
 
 
 def refused(folder: Path, path: str = "a.csv", **changes: Any) -> str:

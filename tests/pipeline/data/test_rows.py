@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.config.settings import DataSettings
+from pipeline.config.sections.data import DataSettings
 from pipeline.data.location import locate_data
 from pipeline.data.rows import are_empty
 from pipeline.data.span_files import File

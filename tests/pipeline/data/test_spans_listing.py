@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from pipeline.config.sections.data import DataSettings, SpanKind, has_spans
 from pipeline.config.sections.schedule import ScheduleSettings
-from pipeline.config.settings import DataSettings, PipelineConfig
-from pipeline.config.span_patterns import SpanKind, has_spans
+from pipeline.config.settings import PipelineConfig
 from pipeline.data.location import locate_data
 from pipeline.data.spans import Span, Window, choose_window, list_spans, whole_data
 from pipeline.layout import Layout

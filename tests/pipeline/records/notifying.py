@@ -20,7 +20,7 @@ def tell(
 ) -> float:
     """Notifies; returns how many seconds that took."""
     began = time.monotonic()
-    notify(config, occasion, MESSAGE, DETAILS, event_log, run="r1")
+    notify(config.notify, config.name, occasion, MESSAGE, DETAILS, event_log, run="r1")
     wait_for_deliveries()
     return time.monotonic() - began
 

@@ -59,7 +59,7 @@ def test_url_may_come_from_the_environment(
     config = load_config(DIGITS, ["notify.webhook={url_variable: HOOK_URL}"])
     with hook(204, 404) as server:
         monkeypatch.setenv("HOOK_URL", f"{server.url}/{SECRET}")
-        check_secrets(config)
+        check_secrets(config.notify)
         tell(config, event_log)
         assert event_log.events() == []
         tell(config, event_log)
@@ -74,7 +74,7 @@ def test_variable_without_a_url_is_recorded(
     config = load_config(DIGITS, ["notify.webhook={url_variable: HOOK_URL}"])
     words = "the environment variable HOOK_URL holds none: a webhook's URL begins with http://"
     with pytest.raises(ConfigError, match=words) as caught:
-        check_secrets(config)
+        check_secrets(config.notify)
     assert SECRET not in str(caught.value)
     tell(config, event_log)
     assert failure(event_log).startswith(f"the webhook was not told of 'failed': {words}")
@@ -106,7 +106,7 @@ def test_nothing_is_signed_with_an_empty_key_or_sent_unsigned(
             DIGITS, [f"notify.webhook={{url: '{server.url}', secret_variable: HOOK_KEY}}"]
         )
         with pytest.raises(ConfigError, match="HOOK_KEY is not set, or is empty"):
-            check_secrets(config)
+            check_secrets(config.notify)
         tell(config, event_log)
     assert server.requests == []
     assert failure(event_log).endswith(
@@ -119,10 +119,10 @@ def test_a_secret_is_asked_for_only_where_it_is_used(monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("HOOK_KEY")
     webhook = "notify.webhook={url: 'https://example.com/hook', secret_variable: HOOK_KEY}"
     some = load_config(DIGITS, [webhook, "notify.occasions=[failed]"])
-    check_secrets(some, Occasion.ROLLED_BACK)
+    check_secrets(some.notify, Occasion.ROLLED_BACK)
     with pytest.raises(ConfigError, match="HOOK_KEY"):
-        check_secrets(some, Occasion.FAILED)
-    check_secrets(load_config(DIGITS, [webhook, "notify.occasions=[]"]))
+        check_secrets(some.notify, Occasion.FAILED)
+    check_secrets(load_config(DIGITS, [webhook, "notify.occasions=[]"]).notify)
 
 
 def test_other_occasions_are_silent(event_log: EventLog) -> None:
@@ -226,14 +226,14 @@ def test_missing_secret_is_named_before_a_run(monkeypatch: pytest.MonkeyPatch) -
         ],
     )
     with pytest.raises(ConfigError, match=r"notify.email.password_variable: .* MAIL_KEY is not"):
-        check_secrets(config)
+        check_secrets(config.notify)
     monkeypatch.setenv("MAIL_KEY", "x")
-    check_secrets(config)
+    check_secrets(config.notify)
     monkeypatch.delenv("HOOK_KEY")
     with pytest.raises(ConfigError, match=r"notify.webhook.secret_variable: .* HOOK_KEY is not"):
-        check_secrets(config)
+        check_secrets(config.notify)
     with pytest.raises(ConfigError, match="user and password_variable go together"):
         load_config(DIGITS, ["notify.email={server: m, sender: a, to: [a], user: a}"])
     config = load_config(DIGITS, ["notify.webhook={url_variable: hunter2}"])
     with pytest.raises(ConfigError, match=r"url_variable: .* that it names is not set, or is"):
-        check_secrets(config)
+        check_secrets(config.notify)

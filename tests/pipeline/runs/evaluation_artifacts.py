@@ -158,16 +158,19 @@ def measure(
             inputs,
             {"evaluation": [evaluation], "blessing": [blessing]},
             {
-                "eval_config": json_format.MessageToJson(make_eval_config(config)),
+                "eval_config": json_format.MessageToJson(make_eval_config(config.criteria)),
                 CONSTANT_KEY: _constant(config),
-                VERDICT_KEY: make_verdict(config).to_json(),
+                VERDICT_KEY: make_verdict(config.criteria).to_json(),
             },
         )
     return Measured(evaluation.uri, config, bool(blessing.get_int_custom_property("blessed")))
 
 
 def _constant(config: PipelineConfig) -> str:
-    metric, decides = reference_metric(config), constant_metric(config) is not None
+    metric, decides = (
+        reference_metric(config.criteria),
+        constant_metric(config.criteria) is not None,
+    )
     named = {"metric": metric, "label": "label", "task": config.task.value}
     return json.dumps(named | {"decides": decides}) if metric else ""
 

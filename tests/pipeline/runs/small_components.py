@@ -178,6 +178,6 @@ def play(
         pipeline_root=layout.artifacts,
         components=list(nodes),
         enable_cache=True,
-        metadata_connection_config=connection_config(config, layout),
+        metadata_connection_config=connection_config(config.metadata, layout),
     )
     LocalRunner(run_id, observer, *gate).run(pipeline)

@@ -15,11 +15,11 @@ from tfx.dsl.components.base.base_node import BaseNode
 
 from components.pusher.versions import list_versions
 from pipeline.config.settings import PipelineConfig
-from pipeline.data.location import locate_data
-from pipeline.ingestion import make_example_gen, resolve_ingestion
+from pipeline.ingestion import make_example_gen
 from pipeline.layout import Layout
 from pipeline.records.metadata.store import connection_config
 from pipeline.records.summary import RunSummary, State
+from pipeline.run_context import resolve_run
 from pipeline.runs.results.artifact_reader import ArtifactReader
 from pipeline.runs.results.artifact_results import SummaryBuilder
 
@@ -30,12 +30,14 @@ class Reading:
     """Reads what each component left as soon as it has ended."""
 
     def __init__(self, config: PipelineConfig, layout: Layout) -> None:
-        self.results = ArtifactReader(connection_config(config, layout), config)
+        self.results = ArtifactReader(connection_config(config.metadata, layout), config.criteria)
         self.summary = RunSummary(
             run_id="run 1", pipeline=config.name, started="now", strategy="default"
         )
         self.lines: dict[str, tuple[State, str]] = {}
-        self._findings = SummaryBuilder(config, self.results, self.summary)
+        self._findings = SummaryBuilder(
+            config.features, config.no_features, self.results, self.summary
+        )
 
     def started(self, component: str) -> None:
         del component
@@ -92,7 +94,8 @@ def test_what_was_done_to_pictures_is_told_by_a_cached_rerun_too(
     (tmp_path / "photos" / "class1" / "notes.txt").touch()
     data = {"format": "images", "path": str(tmp_path / "photos")}
     config = config_of(data=data)
-    location, ingestion = locate_data(config.data, layout), resolve_ingestion(config, layout)
+    context = resolve_run(config, layout)
+    location, ingestion = context.location, context.ingestion
     for run_id, state in (("run 1", State.RAN), ("run 2", State.CACHED)):
         nodes = [make_example_gen(config.data, location, ingestion)]
         reading = read(layout, nodes, config, run_id)

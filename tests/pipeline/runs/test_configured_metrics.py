@@ -29,7 +29,7 @@ def evaluate(folder: Path, scores: list[float], **evaluate: Any) -> EvaluationRe
     config = config_of(evaluate)
     examples = write_examples(folder, scores=scores)
     measured = measure(folder / "one", config, examples, write_model(folder, "scores"))
-    return read_evaluation(measured.uri, config, measured.blessed)
+    return read_evaluation(measured.uri, config.criteria, measured.blessed)
 
 
 def test_one_of_tfmas_has_its_arguments_and_decides_by_its_threshold(tmp_path: Path) -> None:

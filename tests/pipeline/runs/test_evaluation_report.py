@@ -20,7 +20,7 @@ from pipeline.runs.results.run_results import EvaluationReport, MetricResult
 
 
 def read(measured: Measured) -> EvaluationReport:
-    return read_evaluation(measured.uri, measured.config, measured.blessed)
+    return read_evaluation(measured.uri, measured.config.criteria, measured.blessed)
 
 
 @pytest.fixture(scope="module")
@@ -185,7 +185,7 @@ def test_a_model_that_is_no_better_than_a_constant_prediction_is_not_blessed(
 
 def test_a_verdict_without_a_failed_metric_points_to_the_log(evaluations: Evaluations) -> None:
     kept = evaluations.kept
-    evaluation = read_evaluation(kept.uri, kept.config, blessed=False)
+    evaluation = read_evaluation(kept.uri, kept.config.criteria, blessed=False)
     assert evaluation.reason == "TFMA could not validate the metrics; see the log"
 
 

@@ -60,7 +60,7 @@ def row(number: int, **more: Any) -> Row:
 
 
 def report_of(measured: Measured) -> EvaluationReport:
-    return read_evaluation(measured.uri, measured.config, measured.blessed)
+    return read_evaluation(measured.uri, measured.config.criteria, measured.blessed)
 
 
 OWN = "tf_keras.metrics.BinaryIoU"

@@ -88,13 +88,18 @@ IMAGE = {"image": {"type": "image", "height": 8, "width": 8}}
 def test_a_model_that_is_left_out_is_told(sections: dict[str, Any], notes: list[str]) -> None:
     data = {"format": "csv", "path": "trips.csv", "label": "tip"}
     values = {"name": "trips", "task": "binary", "data": data, **sections}
-    assert model_note(PipelineConfig.model_validate(values), {}) == notes
+    config = PipelineConfig.model_validate(values)
+    assert model_note(config.model, config.features, {}) == notes
 
 
 def test_the_model_follows_from_columns_of_which_the_config_says_nothing() -> None:
     data = {"format": "csv", "path": "trips.csv", "label": "tip"}
     config = PipelineConfig.model_validate({"name": "trips", "task": "binary", "data": data})
     columns = {"id": Choice({"type": "ignore"}, ""), "review": Choice({"type": "text"}, "")}
-    assert model_note(config, columns) == ["model: bag, as all features are text"]
+    assert model_note(config.model, config.features, columns) == [
+        "model: bag, as all features are text"
+    ]
     columns["stars"] = Choice({"type": "numeric"}, "")
-    assert model_note(config, columns) == ["model: tabular, as no feature is an image"]
+    assert model_note(config.model, config.features, columns) == [
+        "model: tabular, as no feature is an image"
+    ]

@@ -107,7 +107,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
         [examples],
         "eval",
         schema,
-        make_measuring_config(CONFIG),
+        make_measuring_config(CONFIG.criteria),
         lambda: beam.Pipeline(options=PipelineOptions(list(IN_PROCESS_ARGS))),
     )
     factors = {"same": 1.0, "half": 0.5, "nan": math.nan, "corrupt": 1.0}

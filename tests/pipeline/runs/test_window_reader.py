@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tiny_data import ROWS, TinyPipeline
 
-from pipeline.config.span_patterns import SpanKind
+from pipeline.config.sections.data import SpanKind
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.run_events import RunEvents
 from pipeline.run_context import BY_HAND, RunRequest, resolve_run

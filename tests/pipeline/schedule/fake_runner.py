@@ -21,8 +21,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from pipeline.config.loading import load_config
+from pipeline.config.sections.data import SpanKind
 from pipeline.config.settings import PipelineConfig
-from pipeline.config.span_patterns import SpanKind
 from pipeline.data.location import locate_data
 from pipeline.data.request_files import count_rows
 from pipeline.data.spans import choose_window, list_spans

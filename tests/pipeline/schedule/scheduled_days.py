@@ -10,8 +10,8 @@ from typing import Any
 import yaml
 
 from pipeline.config.loading import load_config
+from pipeline.config.sections.data import has_spans
 from pipeline.config.settings import PipelineConfig
-from pipeline.config.span_patterns import has_spans
 from pipeline.data.location import locate_data
 from pipeline.data.spans import Span, Window, choose_window, list_spans, whole_data
 from pipeline.layout import Layout

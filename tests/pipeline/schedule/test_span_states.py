@@ -190,11 +190,11 @@ def test_a_span_without_rows_is_told_once_and_again_when_it_changes(days: Days) 
         decision = days.check(at(7))
         assert isinstance(decision, NotDue), "the others have been trained on"
         assert "span 2026-01-06 is empty, and waits" in decision.reason
-        tell_empty_spans(days.config, decision.empty_spans, days.event_log)
+        tell_empty_spans(days.config.notify, days.config.name, decision.empty_spans, days.event_log)
     days.deliver(7)
     due = days.check(at(8))
     assert isinstance(due, Due)
-    tell_empty_spans(days.config, due.empty_spans, days.event_log)
+    tell_empty_spans(days.config.notify, days.config.name, due.empty_spans, days.event_log)
     (event,) = days.events(EventKind.EMPTY_SPAN)
     assert event.message.startswith("span 2026-01-06 holds no row; it waits for some")
     days.run(at(8))

@@ -63,7 +63,7 @@ def test_what_stays_is_used_as_before(nights: Nights) -> None:
     }
     assert len(behind) == NIGHTS
 
-    connection = check_store(nights.config, nights.layout)
+    connection = check_store(nights.config.metadata, nights.layout)
     (line,) = apply_retention(nights.config, nights.layout, nights.event_log, connection)
 
     gone = NIGHTS - KEPT_VERSIONS
@@ -88,7 +88,7 @@ def test_what_stays_is_used_as_before(nights: Nights) -> None:
 
 
 def test_the_store_grows_no_more(nights: Nights) -> None:
-    connection = check_store(nights.config, nights.layout)
+    connection = check_store(nights.config.metadata, nights.layout)
     sizes = []
     for _ in range(3):
         nights.play(WINDOW, launched=False)
@@ -102,7 +102,7 @@ def test_the_store_grows_no_more(nights: Nights) -> None:
 @pytest.fixture(scope="module")
 def steady(nights: Nights) -> dict[str, Any]:
     """What is in the metadata when as much goes as comes."""
-    connection = check_store(nights.config, nights.layout)
+    connection = check_store(nights.config.metadata, nights.layout)
     for _ in range(2):
         nights.play(WINDOW)
         apply_retention(nights.config, nights.layout, nights.event_log, connection)
@@ -113,7 +113,7 @@ def _killed(nights: Nights, module: ModuleType, step: str) -> None:
     """Applies the retention, and kills this process before a step of it."""
     forgetting._WASTED = 0  # So that the file is always made smaller.
     setattr(module, step, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
-    connection = check_store(nights.config, nights.layout)
+    connection = check_store(nights.config.metadata, nights.layout)
     apply_retention(nights.config, nights.layout, nights.event_log, connection)
 
 

@@ -33,7 +33,7 @@ def keeping(keep: str = "") -> PipelineConfig:
 
 
 def apply(service: Service, config: PipelineConfig) -> list[str]:
-    connection = connection_config(config, service.layout)
+    connection = connection_config(config.metadata, service.layout)
     return apply_retention(config, service.layout, service.event_log, connection)
 
 
@@ -86,7 +86,7 @@ def test_versions_of_another_pipeline_in_the_same_folder_stay(tmp_path: Path) ->
 def test_nothing_goes_by_default_before_it_was_said(service: Service) -> None:
     roots = make_runs(service, 33)
     config = keeping()
-    connection = connection_config(config, service.layout)
+    connection = connection_config(config.metadata, service.layout)
     assert apply(service, service.config) == [], "without a schedule"
     (said,) = delete_expired(config, service.layout, service.event_log, connection)
     assert said.startswith("the next run deletes 3 runs, the oldest run-00, as the newest 10")
@@ -109,7 +109,7 @@ def test_what_a_config_does_not_ask_for_is_said_before(service: Service) -> None
     roots = make_runs(service, 31)
     service.event_log.record(EventKind.DELETED, "1 version deleted (17), 0.1 MB")
     config = keeping("keep: {versions: 1}")
-    connection = connection_config(config, service.layout)
+    connection = connection_config(config.metadata, service.layout)
     (said,) = delete_expired(config, service.layout, service.event_log, connection)
     assert said.startswith("the next run deletes 1 run, the oldest run-00, as ")
     deleted = service.event_log.last(EventKind.DELETED)
@@ -136,7 +136,7 @@ def test_the_run_that_just_ended_stays_beside_newer_ones_that_no_ledger_knows(
     # It was refused before its first component, under a clock that was set back.
     service.event_log.record(EventKind.FAILED, "no data", run=roots[1].name)
     config = keeping("keep: {runs: 1}")
-    soon = find_expired(config, service.layout, service.event_log, coming_runs=1)
+    soon = find_expired(config.schedule, service.layout, service.event_log, coming_runs=1)
     assert soon.runs == tuple(root.name for root in roots)
     apply(service, config)
     assert [root.exists() for root in roots] == [False, True, False, True]

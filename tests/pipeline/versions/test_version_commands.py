@@ -104,7 +104,10 @@ def test_old_versions_are_deleted_but_for_those_to_go_back_to(service: Service) 
     abandoned.mkdir()
 
     (line,) = apply_retention(
-        config, service.layout, service.event_log, connection_config(config, service.layout)
+        config,
+        service.layout,
+        service.event_log,
+        connection_config(config.metadata, service.layout),
     )
 
     left = [int(path.name) for path in list_versions(Path(service.layout.serving))]
@@ -118,7 +121,10 @@ def test_old_versions_are_deleted_but_for_those_to_go_back_to(service: Service) 
     assert event.details["bytes"] >= len("first")
     assert (
         apply_retention(
-            config, service.layout, service.event_log, connection_config(config, service.layout)
+            config,
+            service.layout,
+            service.event_log,
+            connection_config(config.metadata, service.layout),
         )
         == []
     )

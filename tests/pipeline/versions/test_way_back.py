@@ -204,7 +204,7 @@ def test_retention_keeps_a_version_to_go_back_to(service: Service) -> None:
     config = load_config(DIGITS, ["schedule={cron: 0 3 * * *, keep: {versions: 2}}"])
 
     def expired() -> list[int]:
-        found = find_expired(config, service.layout, service.event_log)
+        found = find_expired(config.schedule, service.layout, service.event_log)
         return [version.number for version in found.versions]
 
     assert expired() == [first, second]

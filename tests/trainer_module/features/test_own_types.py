@@ -97,7 +97,10 @@ def test_the_config_finds_it_without_running_it(
     (tmp_path / "purse.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)
     config = load_config(TAXI, ["features={fare: {type: coins.Coin, rate: 2}}"])
-    assert [source.name for source in own_sources(config)] == ["coins.py", "purse.py"]
+    assert [source.name for source in own_sources(config.own_code.values())] == [
+        "coins.py",
+        "purse.py",
+    ]
     assert config.features["fare"].model_dump() == {"type": "coins.Coin", "rate": 2}
     with pytest.raises(ConfigError, match=r"features.fare.type: found 'coins.Con'; .* no `Con`"):
         load_config(TAXI, ["features={fare: {type: coins.Con}}"])

@@ -22,7 +22,7 @@ from pipeline.layout import Layout
 from pipeline.records.metadata.forgetting import forget_in_file
 from pipeline.records.metadata.store import check_store, connection_config, copy_to_sqlite, forget
 
-DIGITS = Path(__file__).parents[3] / "configs" / "digits.yaml"
+DIGITS = Path(__file__).parents[4] / "configs" / "digits.yaml"
 REFERENCES = {
     ("Event", "execution_id"): "Execution",
     ("Event", "artifact_id"): "Artifact",
@@ -122,30 +122,30 @@ def config(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> A
 def test_what_is_forgotten_is_gone_and_the_rest_as_before(
     config: PipelineConfig, layout: Layout, tmp_path: Path
 ) -> None:
-    connection = connection_config(config, layout)
+    connection = connection_config(config.metadata, layout)
     (first, output), (second, kept), (third, newest) = fill(connection)
-    forget(config, layout, [first], [])
-    forget(config, layout, [second], [output])
+    forget(config.metadata, layout, [first], [])
+    forget(config.metadata, layout, [second], [output])
 
-    check_store(config, layout)
+    check_store(config.metadata, layout)
     assert state(connection) == {
         "artifacts": ["/run 1", "/run 2"],
         "executions": [str(third)],
         "contexts": ["#run 2", "p", "run 2"],
         "events": [f"{third} {newest}", f"{third} {kept}"],
     }
-    copy_to_sqlite(config, layout, tmp_path / "copy.db")
+    copy_to_sqlite(config.metadata, layout, tmp_path / "copy.db")
     assert rows_without_their_others(tmp_path / "copy.db") == []
     assert put_run(mlmd.MetadataStore(connection), "run 4")[0] > third, "no id comes twice"
-    forget(config, layout, [third], [kept, newest])
+    forget(config.metadata, layout, [third], [kept, newest])
     assert state(connection)["artifacts"] == ["/run 4"]
 
 
 def test_file_becomes_smaller(layout: Layout) -> None:
     config = load_config(DIGITS)
-    made = fill(connection_config(config, layout), runs=60)
+    made = fill(connection_config(config.metadata, layout), runs=60)
     before = layout.metadata.stat().st_size
-    forget(config, layout, [e for e, _ in made[:-1]], [a for _, a in made[:-2]])
+    forget(config.metadata, layout, [e for e, _ in made[:-1]], [a for _, a in made[:-2]])
     assert layout.metadata.stat().st_size < before - 59 * 2000
     assert rows_without_their_others(layout.metadata) == []
 
@@ -166,7 +166,7 @@ class _Read(sqlite3.Connection):
 def test_file_that_cannot_become_smaller_now_forgets_all_the_same(
     layout: Layout, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    connection = connection_config(load_config(DIGITS), layout)
+    connection = connection_config(load_config(DIGITS).metadata, layout)
     made = fill(connection, runs=20)
     connect = sqlite3.connect
     monkeypatch.setattr(sqlite3, "connect", lambda *a, **kw: connect(*a, **{"factory": _Read} | kw))
@@ -196,13 +196,13 @@ def _forget_and_be_killed(layout: Layout, ids: tuple[list[int], list[int]], at: 
 
     connect = sqlite3.connect
     sqlite3.connect = lambda *args, **kwargs: connect(*args, factory=Killing, **kwargs)
-    forget(load_config(DIGITS), layout, *ids)
+    forget(load_config(DIGITS).metadata, layout, *ids)
 
 
 @pytest.mark.parametrize("at", [2, 6, 12, 17, 99])
 def test_killed_in_between_all_of_it_is_there_or_none(layout: Layout, at: int) -> None:
     config = load_config(DIGITS)
-    connection = connection_config(config, layout)
+    connection = connection_config(config.metadata, layout)
     made = fill(connection)
     before = state(connection)
     ids = [made[0][0], made[1][0]], [made[0][1]]
@@ -211,9 +211,9 @@ def test_killed_in_between_all_of_it_is_there_or_none(layout: Layout, at: int) -
     )
     process.start()
     process.join(60)
-    check_store(config, layout)
+    check_store(config.metadata, layout)
     assert process.exitcode == (0 if at == 99 else -signal.SIGKILL)
     assert (state(connection) == before) is (at != 99)
-    forget(config, layout, *ids)
+    forget(config.metadata, layout, *ids)
     assert len(state(connection)["executions"]) == 1
     assert rows_without_their_others(layout.metadata) == []

@@ -30,7 +30,7 @@ from pipeline.records.metadata.store import (
 )
 from trainer_module.errors import ConfigError, TryLaterError
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 DIGITS = ROOT / "configs" / "digits.yaml"
 TEXTS = ("plain", "Größe", "数字", "😀", "")
 
@@ -100,20 +100,20 @@ def contents(connection: metadata_store_pb2.ConnectionConfig) -> list[str]:
 def refused(layout: Layout, config: PipelineConfig | None = None) -> str:
     """What the check says; it is one sentence, without the password."""
     with pytest.raises(ConfigError) as caught:
-        check_store(config or load_config(DIGITS), layout)
+        check_store((config or load_config(DIGITS)).metadata, layout)
     assert "\n" not in str(caught.value)
     assert PASSWORD not in str(caught.value)
     return str(caught.value)
 
 
 def test_a_store_that_is_fine_or_not_there_yet_is_no_problem(layout: Layout) -> None:
-    check_store(load_config(DIGITS), layout)
+    check_store(load_config(DIGITS).metadata, layout)
     assert not layout.metadata.exists()
     layout.metadata.touch()  # As a run leaves it that is killed at once.
-    check_store(load_config(DIGITS), layout)
+    check_store(load_config(DIGITS).metadata, layout)
     fill(sqlite_connection(layout.metadata))
     before = layout.metadata.read_bytes()
-    check_store(load_config(DIGITS), layout)
+    check_store(load_config(DIGITS).metadata, layout)
     assert layout.metadata.read_bytes() == before
 
 
@@ -141,7 +141,7 @@ def test_full_disk_is_what_is_said(tmp_path: Path) -> None:
         "        while True: use()\n"
         "    except Exception as error:\n"
         "        print(type(error).__name__, says_full(error), str(error).splitlines()[0])\n"
-        "said(lambda: check_store(config, layout))\n"
+        "said(lambda: check_store(config.metadata, layout))\n"
         "said(lambda: fill(sqlite_connection(layout.metadata)))\n"
         "said(lambda: EventLog(layout.event_log).record(EventKind.DUE, 'x' * 9999))\n"
         "said(lambda: only_scheduler(layout.scheduler_lock).__enter__())\n"
@@ -236,7 +236,7 @@ def test_file_that_another_process_has_locked(
         assert "another process has locked the metadata; it was left as it is" in refused(layout)
         assert process.stdin is not None
         process.stdin.close()
-    check_store(load_config(DIGITS), layout)
+    check_store(load_config(DIGITS).metadata, layout)
 
 
 @pytest.mark.parametrize("scheme", ["mysql://scopeline@{}/meta", "grpc://{}"])
@@ -245,7 +245,7 @@ def test_server_that_is_away_may_come_back(layout: Layout, scheme: str) -> None:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
     config = load_config(DIGITS, [f"metadata={scheme.format(address)}"])
     with pytest.raises(TryLaterError, match="is it running, and are host and port right"):
-        check_store(config, layout)
+        check_store(config.metadata, layout)
 
 
 def test_run_with_a_corrupt_file_ends_with_a_sentence(file: Path, tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ def test_run_with_a_corrupt_file_ends_with_a_sentence(file: Path, tmp_path: Path
 
 
 def test_copy_of_a_file_is_the_same(file: Path, layout: Layout, tmp_path: Path) -> None:
-    copy_to_sqlite(load_config(DIGITS), layout, tmp_path / "copy.db")
+    copy_to_sqlite(load_config(DIGITS).metadata, layout, tmp_path / "copy.db")
     copied = contents(sqlite_connection(tmp_path / "copy.db"))
     assert copied == contents(sqlite_connection(file))
     assert len(copied) > 3 * len(TEXTS)
@@ -292,14 +292,14 @@ def test_server_is_used_and_copied(
     server: MariaDB, layout: Layout, tmp_path: Path, database: str
 ) -> None:
     config = on(server.url(database, host="localhost"))  # By its port, not by a socket file.
-    copy_to_sqlite(config, layout, tmp_path / "nothing.db")
+    copy_to_sqlite(config.metadata, layout, tmp_path / "nothing.db")
     assert contents(sqlite_connection(tmp_path / "nothing.db")) == []
-    check_store(config, layout)
-    fill(connection_config(config, layout))
-    check_store(config, layout)
-    copy_to_sqlite(config, layout, tmp_path / "copy.db")
+    check_store(config.metadata, layout)
+    fill(connection_config(config.metadata, layout))
+    check_store(config.metadata, layout)
+    copy_to_sqlite(config.metadata, layout, tmp_path / "copy.db")
     copied = contents(sqlite_connection(tmp_path / "copy.db"))
-    assert copied == contents(connection_config(config, layout))
+    assert copied == contents(connection_config(config.metadata, layout))
     assert len(copied) > 3 * len(TEXTS)
     assert not layout.metadata.exists()
 
@@ -337,7 +337,7 @@ def test_server_that_is_down(layout: Layout, host: str) -> None:
 def test_server_with_a_newer_ml_metadata(server: MariaDB, layout: Layout) -> None:
     server.administer("CREATE DATABASE meta_newer")
     config = on(server.url("meta_newer"))
-    check_store(config, layout)
+    check_store(config.metadata, layout)
     server.administer("UPDATE MLMDEnv SET schema_version = 99", "meta_newer")
     assert "written by a newer ML Metadata (schema 99; this one has 10)" in refused(layout, config)
     assert server.administer("SELECT * FROM MLMDEnv", "meta_newer") == [(99,)]

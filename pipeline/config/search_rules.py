@@ -1,4 +1,4 @@
-"""What has to hold between a search, its space and the config that it is for."""
+"""What has to hold between a search, its space and the config, of which it tries other versions."""
 
 from __future__ import annotations
 
@@ -8,15 +8,22 @@ from typing import Any
 from pydantic import ValidationError
 
 from pipeline.config.issues import Issue, from_validation, near_match, show_value
-from pipeline.config.rules.model import MODEL_RULES
-from pipeline.config.rules.optimize import OPTIMIZE_RULES
-from pipeline.config.rules.train import TRAIN_RULES
+from pipeline.config.sections.model import MODEL_RULES
+from pipeline.config.sections.optimize import OPTIMIZE_RULES
+from pipeline.config.sections.train import TRAIN_RULES
 from pipeline.config.settings import PipelineConfig
 from trainer_module.errors import enumerate_names
-from trainer_module.settings import ModelSettings, Settings, TrainSettings
-from trainer_module.settings.model import AUTO, ZOO
+from trainer_module.settings import (
+    AUTO,
+    ModelSettings,
+    Settings,
+    TrainerSettings,
+    TrainSettings,
+)
+from trainer_module.settings.model import ZOO
+from trainer_module.settings.tasks import BaseTask
 from trainer_module.settings.train import READERS
-from trainer_module.settings.tune import Algorithm
+from trainer_module.settings.tune import Algorithm, TuneSettings
 from trainer_module.strategies.base import Processes
 from trainer_module.tuning.objective import LOSS, PREFIX, objectives_of
 from trainer_module.tuning.space import KIND, OPTIMIZER, candidate, reads
@@ -38,9 +45,9 @@ NOT_SEARCHED = (
 """Keys that say where and how training runs, or that Transform goes by."""
 
 
-def searched_keys_are_known(config: PipelineConfig) -> Iterator[Issue]:
+def searched_keys_are_known(tune: TuneSettings | None) -> Iterator[Issue]:
     """A search changes what the Trainer reads; for all else the steps before it would run again."""
-    for path in _space(config):
+    for path in _space(tune):
         section, _, key = path.partition(".")
         where = f"tune.space.{path}"
         if section == "features":
@@ -62,13 +69,14 @@ def searched_keys_are_known(config: PipelineConfig) -> Iterator[Issue]:
             yield Issue(where, "no trial can have a value of its own for this; leave it out")
 
 
-def searched_values_fit(config: PipelineConfig) -> Iterator[Issue]:
+def searched_values_fit(
+    tune: TuneSettings | None, trainer_settings: TrainerSettings, without_search: dict[str, Any]
+) -> Iterator[Issue]:
     """Each value that a trial may have is one that the config could have."""
-    space = _space(config)
-    if any(True for _ in searched_keys_are_known(config)):
+    space = _space(tune)
+    if any(True for _ in searched_keys_are_known(tune)):
         return
-    given = _given(config)
-    kinds = space[KIND].extremes if KIND in space else [config.trainer_settings.model.kind]
+    kinds = space[KIND].extremes if KIND in space else [trainer_settings.model.kind]
     for path, values in space.items():
         readers = [kind for kind in kinds if reads(str(kind), path)]
         if not readers:
@@ -80,15 +88,14 @@ def searched_values_fit(config: PipelineConfig) -> Iterator[Issue]:
             )
             continue
         others = {KIND: readers[0]} if KIND in space else {}
-        others |= _reader_of_option(config, path)
+        others |= _reader_of_option(space, path)
         for value in values.probes:
-            yield from _problems_of(given, path, value, others)
+            yield from _problems_of(without_search, path, value, others)
 
 
-def _reader_of_option(config: PipelineConfig, path: str) -> dict[str, Any]:
+def _reader_of_option(space: dict[str, Any], path: str) -> dict[str, Any]:
     """The optimizer with which an option of one is to be tried."""
     readers = READERS.get(path.removeprefix(f"{OPTIMIZER}."))
-    space = _space(config)
     choices = [v for p in (OPTIMIZER, f"{OPTIMIZER}.kind") if p in space for v in space[p].extremes]
     able = [choice for choice in choices if readers and choice in readers]
     return {f"{OPTIMIZER}.kind": able[0]} if able else {}
@@ -121,34 +128,30 @@ def _issues(raw: dict[str, Any], config: PipelineConfig | None = None) -> list[I
         config = config or PipelineConfig.model_validate(raw)
     except ValidationError:
         return []
-    return [
-        issue for rule in (*MODEL_RULES, *TRAIN_RULES, *OPTIMIZE_RULES) for issue in rule(config)
-    ]
+    return list(config.find_issues((*MODEL_RULES, *TRAIN_RULES, *OPTIMIZE_RULES)))
 
 
-def objectives_are_measured(config: PipelineConfig) -> Iterator[Issue]:
+def objectives_are_measured(target: BaseTask, tune: TuneSettings | None) -> Iterator[Issue]:
     """What a trial is judged by is what a training measures after each epoch."""
-    tune = config.tune
     if tune is None or tune.objective is None:
         return
-    known = objectives_of(config.target)
+    known = objectives_of(target)
     if tune.objective not in known:
-        is_evaluated = tune.objective.removeprefix(PREFIX) in config.target.metrics()
+        is_evaluated = tune.objective.removeprefix(PREFIX) in target.metrics()
         whose = "Evaluator alone" if is_evaluated else "nothing"
         yield Issue(
             "tune.objective",
-            f"found {tune.objective!r}, which {whose} measures for a {config.target.kind} task; "
+            f"found {tune.objective!r}, which {whose} measures for a {target.kind} task; "
             f"right is one of {', '.join(known)}",
         )
 
 
-def searched_losses_are_compared(config: PipelineConfig) -> Iterator[Issue]:
+def searched_losses_are_compared(target: BaseTask, tune: TuneSettings | None) -> Iterator[Issue]:
     """Values of different losses say nothing of each other."""
-    tune = config.tune
-    objective = None if tune is None else tune.objective or config.target.usual_objective
-    losses = [path for path in _space(config) if path.split(".")[:2] == ["train", "loss"]]
+    objective = None if tune is None else tune.objective or target.usual_objective
+    losses = [path for path in _space(tune) if path.split(".")[:2] == ["train", "loss"]]
     if objective == LOSS and losses:
-        others = [name for name in objectives_of(config.target) if name != LOSS]
+        others = [name for name in objectives_of(target) if name != LOSS]
         yield Issue(
             f"tune.space.{losses[0]}",
             f"trials of different losses cannot be compared by {LOSS}; give tune.objective: "
@@ -156,16 +159,20 @@ def searched_losses_are_compared(config: PipelineConfig) -> Iterator[Issue]:
         )
 
 
-def searches_are_of_our_training(config: PipelineConfig) -> Iterator[Issue]:
+def searches_are_of_our_training(
+    train: TrainSettings, tune: TuneSettings | None
+) -> Iterator[Issue]:
     """Whoever trains otherwise searches otherwise."""
-    if config.tune is not None and config.train.run_fn:
-        yield Issue("tune", f"{config.train.run_fn} trains in its own way; leave `tune` out")
+    if tune is not None and train.run_fn:
+        yield Issue("tune", f"{train.run_fn} trains in its own way; leave `tune` out")
 
 
-def trials_are_processes_of_this_machine(config: PipelineConfig) -> Iterator[Issue]:
+def trials_are_processes_of_this_machine(
+    train: TrainSettings, tune: TuneSettings | None
+) -> Iterator[Issue]:
     """A trial is one process: there is no cluster to start for each."""
-    strategy = config.train.strategy
-    if config.tune is not None and strategy.processes is not Processes.ONE:
+    strategy = train.strategy
+    if tune is not None and strategy.processes is not Processes.ONE:
         yield Issue(
             "tune",
             f"each trial is trained by one process, and strategy {strategy.kind} takes several; "
@@ -173,10 +180,12 @@ def trials_are_processes_of_this_machine(config: PipelineConfig) -> Iterator[Iss
         )
 
 
-def searched_models_read_the_same(config: PipelineConfig) -> Iterator[Issue]:
+def searched_models_read_the_same(
+    tune: TuneSettings | None, trainer_settings: TrainerSettings
+) -> Iterator[Issue]:
     """Transform has run once, for the config's own model."""
-    space = _space(config)
-    own = config.trainer_settings.model.kind
+    space = _space(tune)
+    own = trainer_settings.model.kind
     for kind in space[KIND].extremes if KIND in space else ():
         if kind in ZOO and own in ZOO and ZOO[kind].features != ZOO[own].features:
             yield Issue(
@@ -188,9 +197,8 @@ def searched_models_read_the_same(config: PipelineConfig) -> Iterator[Issue]:
             yield Issue(f"tune.space.{KIND}", f"{AUTO} is no kind to try; it stands for {own} here")
 
 
-def grids_have_steps(config: PipelineConfig) -> Iterator[Issue]:
+def grids_have_steps(tune: TuneSettings | None) -> Iterator[Issue]:
     """Between two numbers there are too many to try them all."""
-    tune = config.tune
     if tune is None or tune.algorithm is not Algorithm.GRID:
         return
     if tune.is_automatic:
@@ -204,13 +212,8 @@ def grids_have_steps(config: PipelineConfig) -> Iterator[Issue]:
             )
 
 
-def _space(config: PipelineConfig) -> dict[str, Any]:
-    return {} if config.tune is None else config.tune.space
-
-
-def _given(config: PipelineConfig) -> dict[str, Any]:
-    """The config as its file has it, without the search."""
-    return config.model_dump(mode="json", exclude_unset=True, exclude={"tune"})
+def _space(tune: TuneSettings | None) -> dict[str, Any]:
+    return {} if tune is None else tune.space
 
 
 TUNE_RULES = (

@@ -1,4 +1,4 @@
-"""What has to hold between `optimize`, the model, its training and this machine."""
+"""`optimize`: what has to hold between it, the model, its training and this machine."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 
 from pipeline.config.issues import Issue, near_match
-from pipeline.config.settings import PipelineConfig
+from pipeline.config.sections.evaluate import EvaluateSettings
+from pipeline.config.sections.schedule import ScheduleSettings
 from trainer_module.errors import enumerate_names
-from trainer_module.settings import Precision
+from trainer_module.settings import (
+    ModelSettings,
+    Precision,
+    TrainSettings,
+)
 from trainer_module.settings.model import is_grown
-from trainer_module.settings.optimize import EXTRA, OptimizeSettings, VariantName
+from trainer_module.settings.optimize import EXTRA, NOT_QUANTISED, OptimizeSettings, VariantName
 from trainer_module.strategies.base import Processes
-from trainer_module.training.compression.kinds import NOT_QUANTISED
 
 FLOAT_BITS = 32
 
@@ -21,23 +25,25 @@ LITERT_PACKAGES = ("ai_edge_litert",)
 ONNX_PACKAGES = ("onnx", "onnxruntime", "tf2onnx")
 
 
-def trained_in_steps_is_pruned(config: PipelineConfig) -> Iterator[Issue]:
+def trained_in_steps_is_pruned(
+    model: ModelSettings, train: TrainSettings, optimize: OptimizeSettings | None
+) -> Iterator[Issue]:
     """Only weights that an optimizer moves can be pruned or quantised while it does so."""
-    for key, verb in _while_training(config).items():
+    for key, verb in _while_training(optimize).items():
         where = f"optimize.{key}"
-        if config.train.run_fn:
-            yield Issue(where, f"{config.train.run_fn} trains in its own way; leave it out")
-        elif is_grown(config.model.kind):
+        if train.run_fn:
+            yield Issue(where, f"{train.run_fn} trains in its own way; leave it out")
+        elif is_grown(model.kind):
             yield Issue(
                 where,
-                f"{config.model.kind} have no weights to {verb}; leave it out, or use a network, "
+                f"{model.kind} have no weights to {verb}; leave it out, or use a network, "
                 "such as the model tabular",
             )
 
 
-def constant_schedules_have_no_end(config: PipelineConfig) -> Iterator[Issue]:
+def constant_schedules_have_no_end(optimize: OptimizeSettings | None) -> Iterator[Issue]:
     """What is pruned at once has nothing to come to."""
-    prune = _optimize(config).prune
+    prune = _optimize(optimize).prune
     if prune and prune.is_constant and "end" in prune.model_fields_set:
         yield Issue(
             "optimize.prune.end",
@@ -46,9 +52,11 @@ def constant_schedules_have_no_end(config: PipelineConfig) -> Iterator[Issue]:
         )
 
 
-def networks_begin_whole(config: PipelineConfig) -> Iterator[Issue]:
+def networks_begin_whole(
+    model: ModelSettings, optimize: OptimizeSettings | None
+) -> Iterator[Issue]:
     """What is frozen cannot make up for what is pruned of it."""
-    if _optimize(config).prune and config.model.begins_frozen:
+    if _optimize(optimize).prune and model.begins_frozen:
         yield Issue(
             "optimize.prune",
             "the network begins frozen, and could not adjust to what is pruned of it; give "
@@ -56,10 +64,12 @@ def networks_begin_whole(config: PipelineConfig) -> Iterator[Issue]:
         )
 
 
-def pruning_has_steps_in_order(config: PipelineConfig) -> Iterator[Issue]:
+def pruning_has_steps_in_order(
+    train: TrainSettings, optimize: OptimizeSettings | None
+) -> Iterator[Issue]:
     """One worker would bring back what another has pruned, or measure other ranges."""
-    strategy = config.train.strategy
-    for key in _while_training(config):
+    strategy = train.strategy
+    for key in _while_training(optimize):
         if strategy.processes is Processes.SERVERS:
             yield Issue(
                 f"optimize.{key}",
@@ -68,10 +78,12 @@ def pruning_has_steps_in_order(config: PipelineConfig) -> Iterator[Issue]:
             )
 
 
-def pruning_has_all_steps(config: PipelineConfig) -> Iterator[Issue]:
+def pruning_has_all_steps(
+    train: TrainSettings, optimize: OptimizeSettings | None
+) -> Iterator[Issue]:
     """Steps that loss scaling skips do not count: the last ones would not get to the sparsity."""
-    precision = config.train.precision
-    if _optimize(config).prune and precision is Precision.MIXED_FLOAT16:
+    precision = train.precision
+    if _optimize(optimize).prune and precision is Precision.MIXED_FLOAT16:
         yield Issue(
             "optimize.prune",
             f"the loss scaling of train.precision {precision} skips steps, so that training could "
@@ -79,11 +91,16 @@ def pruning_has_all_steps(config: PipelineConfig) -> Iterator[Issue]:
         )
 
 
-def networks_can_be_quantised(config: PipelineConfig) -> Iterator[Issue]:
+def networks_can_be_quantised(
+    model: ModelSettings,
+    train: TrainSettings,
+    optimize: OptimizeSettings | None,
+    schedule_or_default: ScheduleSettings,
+) -> Iterator[Issue]:
     """TFMOT knows layers of Keras's, one after the other, in full precision."""
-    if not _optimize(config).quantize:
+    if not _optimize(optimize).quantize:
         return
-    kind, precision = config.model.kind, config.train.precision
+    kind, precision = model.kind, train.precision
     if kind in NOT_QUANTISED:
         yield Issue(
             "optimize.quantize",
@@ -96,7 +113,7 @@ def networks_can_be_quantised(config: PipelineConfig) -> Iterator[Issue]:
             f"found train.precision {precision}, but training for 8 bits computes with float32; "
             f"use {Precision.FLOAT32}, or leave one of them out",
         )
-    if config.schedule_or_default.warm_start:
+    if schedule_or_default.warm_start:
         yield Issue(
             "optimize.quantize",
             "training for 8 bits begins from scratch, as layers that are wrapped for it do not "
@@ -104,9 +121,9 @@ def networks_can_be_quantised(config: PipelineConfig) -> Iterator[Issue]:
         )
 
 
-def required_are_variants(config: PipelineConfig) -> Iterator[Issue]:
+def required_are_variants(optimize: OptimizeSettings | None) -> Iterator[Issue]:
     """What is required, or accepted, is made at all."""
-    optimize = _optimize(config)
+    optimize = _optimize(optimize)
     if not optimize.variants:
         for key in ("accept", "required"):
             if getattr(optimize, key) != type(optimize).model_fields[key].default:
@@ -125,16 +142,16 @@ def required_are_variants(config: PipelineConfig) -> Iterator[Issue]:
             )
 
 
-def variants_are_named_once(config: PipelineConfig) -> Iterator[Issue]:
+def variants_are_named_once(optimize: OptimizeSettings | None) -> Iterator[Issue]:
     """A variant has one folder."""
-    variants = _optimize(config).variants
+    variants = _optimize(optimize).variants
     for name in dict.fromkeys(n for n in variants if variants.count(n) > 1):
         yield Issue("optimize.variants", f"{name.value!r} is there twice; name it once")
 
 
-def limits_can_be_met(config: PipelineConfig) -> Iterator[Issue]:
+def limits_can_be_met(optimize: OptimizeSettings | None) -> Iterator[Issue]:
     """A file is not smaller than its weights: zeros that pruning leaves take room as well."""
-    optimize = _optimize(config)
+    optimize = _optimize(optimize)
     most = optimize.accept.max_size_ratio
     able = [name for name in optimize.variants if most is None or _least_ratio(name) < most]
     unable = optimize.required_variants if able else optimize.variants
@@ -148,20 +165,22 @@ def limits_can_be_met(config: PipelineConfig) -> Iterator[Issue]:
             )
 
 
-def slices_of_variants_are_measured(config: PipelineConfig) -> Iterator[Issue]:
+def slices_of_variants_are_measured(
+    evaluate: EvaluateSettings, optimize: OptimizeSettings | None
+) -> Iterator[Issue]:
     """Variants are compared on the slices that the model itself is measured on."""
-    if _optimize(config).accept.slices and not config.evaluate.slices:
+    if _optimize(optimize).accept.slices and not evaluate.slices:
         yield Issue(
             "optimize.accept.slices",
             "found true, but there are no evaluate.slices; name some, or leave it out",
         )
 
 
-def packages_are_installed(config: PipelineConfig) -> Iterator[Issue]:
+def packages_are_installed(optimize: OptimizeSettings | None) -> Iterator[Issue]:
     """What makes models smaller is an extra; a run on this machine would miss it after hours."""
-    optimize = _optimize(config)
+    optimize = _optimize(optimize)
     needed: dict[str, Sequence[str]] = {"variants": _packages_of(optimize.variants)}
-    needed |= dict.fromkeys(_while_training(config), TRAINING_PACKAGES)
+    needed |= dict.fromkeys(_while_training(optimize), TRAINING_PACKAGES)
     for key, packages in needed.items():
         missing = [name for name in packages if find_spec(name) is None]
         if missing:
@@ -173,13 +192,13 @@ def packages_are_installed(config: PipelineConfig) -> Iterator[Issue]:
             )
 
 
-def _optimize(config: PipelineConfig) -> OptimizeSettings:
-    return config.optimize or OptimizeSettings()
+def _optimize(optimize: OptimizeSettings | None) -> OptimizeSettings:
+    return optimize or OptimizeSettings()
 
 
-def _while_training(config: PipelineConfig) -> dict[str, str]:
+def _while_training(optimize: OptimizeSettings | None) -> dict[str, str]:
     """By key that the Trainer is told of the section, what it does to weights."""
-    told = _optimize(config)
+    told = _optimize(optimize)
     verbs = {"prune": "prune", "quantize": "quantise"}
     return {key: verb for key, verb in verbs.items() if getattr(told, key) is not None}
 
@@ -206,4 +225,3 @@ OPTIMIZE_RULES = (
     limits_can_be_met,
     slices_of_variants_are_measured,
 )
-"""All rules of this module that need nothing of this machine."""

@@ -1,11 +1,14 @@
-"""What has to hold between a task's family and the rest of a config."""
+"""What has to hold between a task's family and the config, of which it reads what it likes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from pipeline.config.issues import Issue
-from pipeline.config.settings import DataSettings, PipelineConfig
+from pipeline.config.sections.data import DataSettings
+from pipeline.config.sections.evaluate import EvaluateSettings
+from pipeline.config.settings import PipelineConfig
+from trainer_module.settings.tasks import BaseTask
 
 SECTIONS = {
     "features",
@@ -45,12 +48,12 @@ def the_family_agrees(config: PipelineConfig) -> Iterator[Issue]:
     return (Issue(path, message) for path, message in config.family.problems(config))
 
 
-def metrics_are_the_familys(config: PipelineConfig) -> Iterator[Issue]:
+def metrics_are_the_familys(evaluate: EvaluateSettings, target: BaseTask) -> Iterator[Issue]:
     """Classes of Keras's and TFMA's compare with labels, which there are none of."""
-    for key, path in config.evaluate.own_code.items():
-        known = ", ".join(config.target.metrics())
-        yield Issue(key, f"found {path!r}; a task {config.target.kind} is measured by {known}")
-    for place, metric in enumerate(config.evaluate.metrics):
+    for key, path in evaluate.own_code.items():
+        known = ", ".join(target.metrics())
+        yield Issue(key, f"found {path!r}; a task {target.kind} is measured by {known}")
+    for place, metric in enumerate(evaluate.metrics):
         if not isinstance(metric, str):
             yield Issue(f"evaluate.metrics.{place}", "found a class; name a metric of the task")
 

@@ -1,0 +1,403 @@
+"""`data` and `beam`: where the data is, how it is split and read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date, datetime, timedelta
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, PositiveInt
+
+from components.example_gen.builtin import BUILTIN_DATA
+from components.example_gen.csv_settings import CsvSettings
+from components.example_gen.formats import FORMATS, IMAGE_FEATURE, DataFormat, OnBadFile, Unlabelled
+from components.example_gen.label_settings import LabelsSettings, find_label_files
+from components.example_gen.paths import is_remote
+from components.example_gen.spans.placeholders import (
+    HOURS_A_DAY,
+    is_dated,
+    is_hourly,
+    is_span_pattern,
+)
+from pipeline.config.issues import Issue, near_match
+from trainer_module.errors import DataError, enumerate_names
+from trainer_module.features.pixels import DATA_PIXELS
+from trainer_module.settings import (
+    Feature,
+    ImageFeature,
+    Settings,
+)
+from trainer_module.settings.tasks import BaseTask
+
+TRAIN_SPLIT = "train"
+EVAL_SPLIT = "eval"
+BUILTIN_PREFIX = "builtin:"
+
+
+class DataSettings(Settings):
+    """Where the data is and how it is split."""
+
+    format: DataFormat
+    path: str = Field(min_length=1)
+    """A file, folder or glob, local or gs://; `{SPAN}`, `{VERSION}`, `{YYYY}{MM}{DD}` and
+    `{HH}` pick the latest span; `builtin:digits`, `builtin:reviews` and `builtin:taxi` are shipped
+    data. Relative to where you run."""
+    label: str = Field(default="label", min_length=1)
+    """The column to predict. For images in folders the folder's name is the label."""
+    weight: str | None = None
+    """A column that says how much each example counts in the loss and in the metrics; it is no
+    feature, and nobody asks for it when the model serves."""
+    splits: dict[str, int | str] = {TRAIN_SPLIT: 8, EVAL_SPLIT: 2}
+    """Hash buckets per split (8 and 2: 80 % and 20 %), or a glob per split below `path`."""
+    split_by: str | None = None
+    """A column, such as a customer's id, whose equal values go to the same split, also when other
+    columns come or go; default: the whole record decides."""
+    csv: CsvSettings = CsvSettings()
+    """How CSV files are written, where looking at them does not tell."""
+    stratify: bool = False
+    """Whether each class of the label is split in proportion, one of a single row into train."""
+    order_by: str | None = None
+    """A column of numbers, or of dates and times (ISO 8601), by whose order the rows are split: the
+    oldest into train, the newest into the last split; equal values stay together. `null` says that
+    a random split of dated rows is meant."""
+    on_bad_file: OnBadFile = OnBadFile.FAIL
+    """Whether a broken picture ends the run, or is left out and named: one in a folder of a class,
+    or one that a row names by path, with that row."""
+    max_pixels: PositiveInt = DATA_PIXELS
+    """What a picture may have by its header; one of more counts as broken, as to decode it takes
+    gigabytes."""
+    unlabelled: Unlabelled = Unlabelled.FAIL
+    """Whether a row without a label ends the run, or such rows are left out and counted. With
+    `labels` they are left out, unless this key says fail."""
+    labels: LabelsSettings | None = None
+    """Labels that come later, in files of their own, joined by a key; default: a column `label` of
+    the data."""
+
+
+class BeamSettings(Settings):
+    """How Apache Beam runs the data components."""
+
+    args: list[str] = []
+    """Beam pipeline options, such as `--runner=FlinkRunner`; default: on this machine."""
+    workers: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    """The most processes that share the work of a data component on this machine; auto: one for
+    each 32 MB of files, as far as there are files, cores and memory."""
+
+
+NO_SPAN = -1
+"""The number of data that does not come in spans."""
+
+_EPOCH = datetime(1970, 1, 1)
+_HOUR_FORMAT = "%Y-%m-%dT%H"
+
+
+class SpanKind(Enum):
+    """What a span of some data is; its value says it in messages."""
+
+    NUMBER = "a number"
+    DAY = "a date, such as 2026-01-05"
+    HOUR = "an hour, such as 2026-01-05T08"
+
+    @property
+    def is_dated(self) -> bool:
+        """Whether it is a day, or an hour of one."""
+        return self is not SpanKind.NUMBER
+
+    def show(self, number: int) -> str:
+        """A span's number as people know it."""
+        if self is SpanKind.HOUR:
+            return (_EPOCH + timedelta(hours=number)).strftime(_HOUR_FORMAT)
+        if self is SpanKind.DAY:
+            return (_EPOCH + timedelta(days=number)).date().isoformat()
+        return str(number)
+
+    def parse(self, text: str) -> int:
+        """The number of a span that is shown like that; ValueError for anything else."""
+        if self is SpanKind.HOUR:
+            return (datetime.strptime(text, _HOUR_FORMAT) - _EPOCH) // timedelta(hours=1)
+        return self.first(date.fromisoformat(text)) if self is SpanKind.DAY else int(text)
+
+    def first(self, day: date) -> int:
+        """The number of the first span of a day; of spans that have dates alone."""
+        days = (day - _EPOCH.date()).days
+        return days * HOURS_A_DAY if self is SpanKind.HOUR else days
+
+
+def has_spans(data: DataSettings) -> bool:
+    """Whether the data comes in spans."""
+    return any(map(is_span_pattern, span_patterns(data)))
+
+
+def span_kind(data: DataSettings) -> SpanKind:
+    """What a span of the data is; a number where it does not come in spans."""
+    patterns = span_patterns(data)
+    if any(map(is_hourly, patterns)):
+        return SpanKind.HOUR
+    return SpanKind.DAY if any(map(is_dated, patterns)) else SpanKind.NUMBER
+
+
+def span_patterns(data: DataSettings) -> list[str]:
+    """The patterns that may name spans: the path, and a glob per split."""
+    return [data.path, *(split for split in data.splits.values() if isinstance(split, str))]
+
+
+def path_exists(data: DataSettings) -> Iterator[Issue]:
+    """A local path without wildcards has to be there; others are looked at by ExampleGen."""
+    path = data.path
+    if path.startswith(BUILTIN_PREFIX) or is_remote(path) or any(c in path for c in "*?[{"):
+        return
+    if not Path(path).exists():
+        folder = Path(path).parent
+        names = [str(p) for p in folder.iterdir()] if folder.is_dir() else []
+        hint = f"; {near_match(path, names)}" if 0 < len(names) <= 20 else ""
+        yield Issue("data.path", f"found {path!r}; there is no such file or folder{hint}")
+
+
+def builtin_data_is_known(data: DataSettings) -> Iterator[Issue]:
+    """`builtin:` names shipped data, each of one format."""
+    if not data.path.startswith(BUILTIN_PREFIX):
+        return
+    name = data.path.removeprefix(BUILTIN_PREFIX)
+    if name not in BUILTIN_DATA:
+        yield Issue(
+            "data.path", f"found {name!r} as shipped data; {near_match(name, BUILTIN_DATA)}"
+        )
+    elif data.format != BUILTIN_DATA[name].format:
+        yield Issue(
+            "data.format",
+            f"found {data.format!r}; builtin:{name} is {BUILTIN_DATA[name].format}",
+        )
+
+
+def csv_is_the_format(data: DataSettings) -> Iterator[Issue]:
+    """How CSV files are written matters for them alone, which files of labels may be as well."""
+    if data.format == "csv" or data.csv == CsvSettings():
+        return
+    if data.labels is None:
+        yield Issue(
+            "data.csv",
+            f"the format is {data.format}; remove this key, unless files of `data.labels` are CSV",
+        )
+
+
+def splits_hold_train_and_eval(data: DataSettings) -> Iterator[Issue]:
+    """Training and evaluation need a split each."""
+    for split in (TRAIN_SPLIT, EVAL_SPLIT):
+        if split not in data.splits:
+            found = ", ".join(data.splits)
+            yield Issue("data.splits", f"found {found}; a split called `{split}` is missing")
+
+
+def splits_are_of_one_kind(data: DataSettings) -> Iterator[Issue]:
+    """Hash buckets divide one set of files; globs name several: never both."""
+    splits = data.splits
+    if len({type(value) for value in splits.values()}) > 1:
+        yield Issue(
+            "data.splits",
+            f"found {splits}; give every split a number of hash buckets, or every split a glob",
+        )
+    for name, value in splits.items():
+        if isinstance(value, int) and value < 1:
+            yield Issue(f"data.splits.{name}", f"found {value}; a split has at least 1 bucket")
+
+
+def split_by_has_buckets(data: DataSettings) -> Iterator[Issue]:
+    """Only hash buckets are filled by a column's value."""
+    if data.split_by and any(isinstance(v, str) for v in data.splits.values()):
+        yield Issue(
+            "data.split_by",
+            f"found {data.split_by!r}, but the splits are globs; give every split a number "
+            "of hash buckets",
+        )
+
+
+def rows_are_split_in_one_way(data: DataSettings, target: BaseTask) -> Iterator[Issue]:
+    """What decides about a row is its hash, a column's, its class or its time."""
+    chosen = [key for key in ("split_by", "stratify", "order_by") if getattr(data, key)]
+    for key in chosen[1:]:
+        yield Issue(f"data.{key}", f"it excludes data.{chosen[0]}; leave one of them out")
+    if any(isinstance(share, str) for share in data.splits.values()):
+        for key in {"stratify", "order_by"}.intersection(chosen):
+            yield Issue(
+                f"data.{key}", "the splits are globs; give every split a number of hash buckets"
+            )
+    if data.stratify and not target.label_kind.is_classification:
+        yield Issue("data.stratify", f"found true, but task {target.kind} has no classes")
+    if data.order_by and FORMATS[data.format].holds_images:
+        yield Issue(
+            "data.order_by", f"found {data.order_by!r}, but {data.format} data has no such column"
+        )
+
+
+def files_left_out_are_examples(
+    data: DataSettings, features: dict[str, Feature]
+) -> Iterator[Issue]:
+    """A file that holds many rows is mended, as a hole in a table is no accident."""
+    if data.on_bad_file is not OnBadFile.SKIP or FORMATS[data.format].has_file_per_example:
+        return
+    if not any(isinstance(f, ImageFeature) and f.origin == "path" for f in features.values()):
+        able = enumerate_names((n for n, f in FORMATS.items() if f.has_file_per_example), "and")
+        yield Issue(
+            "data.on_bad_file",
+            f"found 'skip'; of {data.format} data a broken file ends the run, as it holds many "
+            f"rows; skip is for {able}, and for pictures that a column names (from: path)",
+        )
+
+
+def labels_of_others_are_of_tables(data: DataSettings) -> Iterator[Issue]:
+    """Labels in files of their own are joined to rows, by a column that is not the label."""
+    if data.labels is None:
+        return
+    if FORMATS[data.format].first_look != FORMATS["csv"].first_look:
+        able = enumerate_names((n for n, f in FORMATS.items() if f.names_pictures), "and")
+        yield Issue("data.labels", f"found {data.format} data; labels are joined to {able}")
+    if data.labels.key == data.label:
+        yield Issue("data.labels.key", f"found {data.label!r}, which is the label; name another")
+    path = data.labels.path
+    if is_remote(path) or "{" in path:
+        yield Issue(
+            "data.labels.path",
+            f"found {path!r}; right is a local file, folder or glob, without spans: each span's "
+            "rows look for their labels in all of them",
+        )
+
+
+def labels_exist(data: DataSettings) -> Iterator[Issue]:
+    """Files of labels have to be there."""
+    labels = data.labels
+    if labels is not None and not is_remote(labels.path) and "{" not in labels.path:
+        try:
+            find_label_files(labels.path)
+        except DataError as error:
+            yield Issue("data.labels.path", str(error).removeprefix("data.labels.path: "))
+
+
+def label_is_no_feature(data: DataSettings, features: dict[str, Feature]) -> Iterator[Issue]:
+    """The label follows from the task; it cannot be an input."""
+    label = data.label
+    for name, feature in features.items():
+        if name == label:
+            yield Issue(f"features.{label}", "the label cannot be a feature; remove this key")
+        elif label in feature.columns_of(name):
+            yield Issue(f"features.{name}", f"it uses {label!r}, which is the label; leave it out")
+
+
+def weight_is_a_column_of_its_own(
+    data: DataSettings, features: dict[str, Feature]
+) -> Iterator[Issue]:
+    """A weight is neither what is learnt nor what it is learnt from."""
+    weight = data.weight
+    if weight is None:
+        return
+    if weight == data.label:
+        yield Issue("data.weight", f"found {weight!r}, which is the label; name another column")
+    if weight in features:
+        yield Issue(f"features.{weight}", "the weight cannot be a feature; remove this key")
+    if FORMATS[data.format].holds_images:
+        found = f"found {weight!r}, but {data.format} data has no columns; leave it out"
+        yield Issue("data.weight", found)
+
+
+def pictures_are_the_one_feature(
+    data: DataSettings, features: dict[str, Feature]
+) -> Iterator[Issue]:
+    """Image data has one feature, `image`."""
+    if not FORMATS[data.format].holds_images:
+        return
+    for name in features:
+        if name != IMAGE_FEATURE:
+            yield Issue(
+                f"features.{name}",
+                f"{data.format} data has the one feature `{IMAGE_FEATURE}`",
+            )
+    if not isinstance(features.get(IMAGE_FEATURE), ImageFeature):
+        yield Issue(
+            f"features.{IMAGE_FEATURE}",
+            f"{data.format} data holds pictures; leave all features out, or give this one, "
+            "such as {type: image, height: 28, width: 28, channels: 1}",
+        )
+
+
+def pictures_of_tables_have_files(
+    data: DataSettings, features: dict[str, Feature]
+) -> Iterator[Issue]:
+    """A table of text can only name its pictures; a file of tf.Examples holds them."""
+    spec = FORMATS[data.format]
+    for name, feature in features.items():
+        if not isinstance(feature, ImageFeature):
+            continue
+        if feature.origin == "path" and not spec.names_pictures:
+            able = enumerate_names((n for n, f in FORMATS.items() if f.names_pictures), "and")
+            yield Issue(
+                f"features.{name}.from",
+                f"found 'path', but {data.format} data holds pictures; leave it out. Paths "
+                f"are for {able}",
+            )
+        elif feature.origin != "path" and not spec.holds_bytes:
+            yield Issue(
+                f"features.{name}",
+                f"{data.format} files hold no encoded pictures, but may name their files; "
+                "add from: path",
+            )
+
+
+def picture_folders_exist(data: DataSettings, features: dict[str, Feature]) -> Iterator[Issue]:
+    """A local folder of pictures has to be there."""
+    for name, feature in features.items():
+        folder = feature.folder if isinstance(feature, ImageFeature) else None
+        if folder and not is_remote(folder) and not Path(folder).is_dir():
+            beside = Path(data.path).parent / folder
+            hint = f"; did you mean {str(beside)!r}?" if beside.is_dir() else f" in {Path.cwd()}"
+            found = f"found {folder!r}; there is no such folder{hint}"
+            yield Issue(f"features.{name}.folder", found)
+
+
+def image_folders_hold_classes(data: DataSettings, target: BaseTask) -> Iterator[Issue]:
+    """A folder's name is a class, never a number to regress to."""
+    if FORMATS[data.format].holds_images and not target.label_kind.is_classification:
+        found = f"found {target.kind!r}; {data.format} data has classes as labels"
+        yield Issue("task", found)
+
+
+def schema_exists(schema_file: str | None) -> Iterator[Issue]:
+    """A curated schema has to be a file."""
+    path = schema_file
+    if path is not None and not is_remote(path) and not Path(path).is_file():
+        yield Issue("schema", f"found {path!r}; there is no such file")
+
+
+DATA_RULES = (
+    path_exists,
+    builtin_data_is_known,
+    csv_is_the_format,
+    splits_hold_train_and_eval,
+    splits_are_of_one_kind,
+    split_by_has_buckets,
+    rows_are_split_in_one_way,
+    files_left_out_are_examples,
+    labels_of_others_are_of_tables,
+    labels_exist,
+    label_is_no_feature,
+    weight_is_a_column_of_its_own,
+    pictures_are_the_one_feature,
+    pictures_of_tables_have_files,
+    picture_folders_exist,
+    image_folders_hold_classes,
+    schema_exists,
+)
+
+
+def workers_are_of_this_machine(beam: BeamSettings) -> Iterator[Issue]:
+    """Who says how Beam runs says with its options how many workers there are."""
+    if beam.args and "workers" in beam.model_fields_set:
+        yield Issue(
+            "beam.workers",
+            f"found {beam.workers} beside beam.args, which say where Beam runs: leave "
+            "beam.args out to use the cores of this machine, or say it in the words of that "
+            "runner, such as --parallelism=4 of Flink",
+        )
+
+
+BEAM_RULES = (workers_are_of_this_machine,)

@@ -1,0 +1,303 @@
+"""`model`: what has to hold between it, its weights, the task, the features and the user's code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pipeline.config.issues import Issue, near_match
+from pipeline.config.user_code import check_import_path
+from trainer_module.errors import DataError, TrainingError, enumerate_names
+from trainer_module.families.supervised.models.bert.files import read_files
+from trainer_module.families.supervised.models.pretrained.formats import check_format
+from trainer_module.features.text.pieces import read_pieces
+from trainer_module.settings import (
+    AUTO,
+    Feature,
+    ImageFeature,
+    ModelSettings,
+    TextFeature,
+    TrainerSettings,
+    TrainSettings,
+)
+from trainer_module.settings.model import NETWORKS, SIZES, ZOO, ModelSpec, undemanding_models
+from trainer_module.settings.tasks import BaseTask
+
+FOUND = ("text",)
+"""Types that a column may be found to be, without a word of the config."""
+
+
+def import_paths_lead_somewhere(model: ModelSettings, own_code: dict[str, str]) -> Iterator[Issue]:
+    """Code of the user's is found before anything runs, without running it."""
+    for key, path in own_code.items():
+        yield from check_import_path(key, path)
+    kind = model.kind
+    if not model.is_custom and kind not in (AUTO, *ZOO):
+        yield Issue(
+            "model.kind",
+            f"found {kind!r}; {near_match(kind, ZOO)} "
+            "A builder of yours is an import path, such as my_models.build_model",
+        )
+
+
+def model_has_the_feature_it_needs(
+    features: dict[str, Feature], preprocessing: str | None, trainer_settings: TrainerSettings
+) -> Iterator[Issue]:
+    """A model may need a feature of some type, such as an image to slide a convolution over."""
+    kind = trainer_settings.model.kind
+    needs = ZOO[kind].needs if kind in ZOO else ""
+    if not needs or needs in FOUND or preprocessing is not None:
+        return
+    if not any(feature.type == needs for feature in features.values()):
+        article = "an" if needs[0] in "aeiou" else "a"
+        others = enumerate_names(undemanding_models(), "and")
+        yield Issue(
+            "model.kind", f"found {kind!r}, but no feature is {article} {needs}; {others} need none"
+        )
+
+
+def model_can_do_what_is_asked(
+    target: BaseTask,
+    features: dict[str, Feature],
+    preprocessing: str | None,
+    model: ModelSettings,
+) -> Iterator[Issue]:
+    """A model may know some tasks alone, and take no feature of some type, as trees no pixels."""
+    kind = model.kind
+    spec = ZOO.get(kind, ModelSpec(""))
+    types = {feature.type for feature in features.values()}
+    others = {n: s for n, s in ZOO.items() if not s.needs or s.needs in types}
+    for name, feature in features.items():
+        if feature.type in spec.refuses and preprocessing is None:
+            able = enumerate_names((n for n, s in others.items() if not types & {*s.refuses}), "or")
+            yield Issue(
+                "model.kind",
+                f"found {kind!r}, which takes no {feature.type}, and feature {name!r} is one; use "
+                f"{able}",
+            )
+    plain = not target.has_options
+    if spec.tasks and not (plain and target.kind in spec.tasks):
+        able = enumerate_names((n for n, s in others.items() if not s.tasks), "or")
+        yield Issue(
+            "task",
+            f"found {target.kind}{'' if plain else ' with options'}, but {kind} know "
+            f"{enumerate_names(spec.tasks, 'and')} alone, without options; use the model {able}",
+        )
+
+
+MODEL_RULES = (
+    import_paths_lead_somewhere,
+    model_has_the_feature_it_needs,
+    model_can_do_what_is_asked,
+)
+
+
+KEYS = ("size", "weights", "transfer", "sync_batch_norm")
+"""Of the section `model`: not every model reads them, and builders of the user's do not."""
+
+
+def networks_are_there_to_transfer(
+    model: ModelSettings, trainer_settings: TrainerSettings
+) -> Iterator[Issue]:
+    """What is said of a network means nothing to a model that has none."""
+    model = trainer_settings.model
+    spec = ZOO.get(model.kind)
+    given = {key for key in KEYS if getattr(model, key)}
+    if spec:
+        given |= model.model_fields_set & {key for s in ZOO.values() for key in s.reads}
+    for key in (key for key in type(model).model_fields if key in given):
+        if not (spec and key in spec.reads) and getattr(model, key) is not None:
+            able = enumerate_names((n for n, s in ZOO.items() if key in s.reads), "or")
+            yield Issue(
+                f"model.{key}", f"{model.kind} does not read it; leave it out, or use {able}"
+            )
+
+
+def pictures_are_large_enough(
+    features: dict[str, Feature], preprocessing: str | None, model: ModelSettings
+) -> Iterator[Issue]:
+    """A network halves a picture several times."""
+    kind = model.kind
+    if kind not in NETWORKS or preprocessing is not None:
+        return
+    least = NETWORKS[kind].least
+    for name, feature in features.items():
+        size = feature.size if isinstance(feature, ImageFeature) else None
+        if size is not None and min(size) < least:
+            yield Issue(
+                f"features.{name}",
+                f"found {size[0]}x{size[1]} pixels, but {kind} takes {least}x{least} "
+                f"and more; give height: {least} and width: {least}, as pictures are resized",
+            )
+
+
+def something_is_left_to_fine_tune(model: ModelSettings, train: TrainSettings) -> Iterator[Issue]:
+    """A network that is unfrozen after the last epoch never is."""
+    transfer, epochs = model.transfer, train.epochs
+    after = transfer.unfreeze_after if transfer else None
+    if after and epochs != AUTO and after >= epochs:
+        yield Issue(
+            "model.transfer.unfreeze_after",
+            f"found {after}, but train.epochs is {epochs}, so nothing would be fine-tuned; give "
+            f"fewer than {epochs}, or more epochs",
+        )
+
+
+def unfreezing_has_its_time(model: ModelSettings) -> Iterator[Issue]:
+    """What holds from then on means nothing where that is never."""
+    transfer = model.transfer
+    if transfer is None or transfer.unfreeze_after:
+        return
+    for key in ("unfreeze_layers", "learning_rate"):
+        if key in transfer.model_fields_set:
+            yield Issue(
+                f"model.transfer.{key}",
+                f"found {getattr(transfer, key)}, but the network is never unfrozen; say when by "
+                "unfreeze_after: 10, or leave it out",
+            )
+
+
+def heads_are_said_once(model: ModelSettings) -> Iterator[Issue]:
+    """Two keys for the dense layers before the output."""
+    transfer = model.transfer
+    if transfer and transfer.head is not None and "hidden_units" in model.model_fields_set:
+        yield Issue(
+            "model.hidden_units",
+            f"found {model.hidden_units}, but model.transfer.head says so too; leave one "
+            "of them out",
+        )
+
+
+def phases_are_of_our_training(model: ModelSettings, train: TrainSettings) -> Iterator[Issue]:
+    """Whoever trains otherwise freezes what they like."""
+    if train.run_fn and model.transfer:
+        yield Issue("model.transfer", f"{train.run_fn} trains in its own way; leave it out")
+
+
+def weights_are_a_file_of_weights(model: ModelSettings) -> Iterator[Issue]:
+    """Local weights have to be there, and of a format that holds numbers alone."""
+    path, kind = model.weights, model.kind
+    if path is None or kind not in NETWORKS or "://" in path:
+        return
+    if not Path(path).exists():
+        folder = Path(path).parent
+        names = [str(p) for p in folder.iterdir()] if folder.is_dir() else []
+        hint = f"; {near_match(path, names)}" if 0 < len(names) <= 20 else ""
+        yield Issue("model.weights", f"found {path!r}; there is no such file or folder{hint}")
+    elif Path(path).is_file():
+        try:
+            check_format(Path(path), path)
+        except TrainingError as error:
+            yield Issue("model.weights", str(error).removeprefix("model.weights: ").rstrip("."))
+
+
+TRANSFER_RULES = (
+    networks_are_there_to_transfer,
+    pictures_are_large_enough,
+    something_is_left_to_fine_tune,
+    unfreezing_has_its_time,
+    heads_are_said_once,
+    phases_are_of_our_training,
+    weights_are_a_file_of_weights,
+)
+
+
+def bert_reads_pieces_of_words(
+    features: dict[str, Feature], model: ModelSettings
+) -> Iterator[Issue]:
+    """What BERT reads has a first token, which no other way of cutting text gives."""
+    if model.kind != "bert":
+        return
+    fine: dict[str, list[str | None]] = {
+        "tokens": ["wordpiece"],
+        "encoding": ["sequence", None],
+        "hash_buckets": [None],
+    }
+    for name, feature in features.items():
+        if feature.type != "text":
+            continue
+        for key in fine.keys() & feature.model_fields_set:
+            if (found := getattr(feature, key)) not in fine[key]:
+                yield Issue(
+                    f"features.{name}.{key}",
+                    f"found {found!r}; the model bert reads pieces of words in their order: leave "
+                    "it out",
+                )
+
+
+def weights_are_those_of_a_bert(
+    features: dict[str, Feature], model: ModelSettings
+) -> Iterator[Issue]:
+    """Weights fit the files beside them, the sizes that are asked for, and the texts."""
+    if model.kind != "bert":
+        return
+    try:
+        shape = read_files(model.weights).shape if model.weights else None
+    except DataError as error:
+        yield Issue("model.weights", str(error).rstrip("."))
+        return
+    if shape and model.size and not shape.is_of(model.size):
+        yield Issue(
+            "model.size",
+            f"found {model.size.layers} layers of {model.size.hidden} with {model.size.heads} "
+            f"heads, but {model.weights} are the weights of {shape.layers} of {shape.hidden} with "
+            f"{shape.heads}; leave it out",
+        )
+    positions = shape.positions if shape else (model.size or SIZES["tiny"]).max_tokens
+    for name, feature in features.items():
+        if isinstance(feature, TextFeature) and feature.max_tokens > positions:
+            yield Issue(
+                f"features.{name}.max_tokens",
+                f"found {feature.max_tokens}, but the model reads {positions} tokens at most",
+            )
+
+
+def weights_bring_their_vocabulary(
+    features: dict[str, Feature], model: ModelSettings
+) -> Iterator[Issue]:
+    """The pieces of another one would have the vectors of those of the weights."""
+    weights = model.weights
+    if model.kind != "bert" or weights is None:
+        return
+    for name, feature in features.items():
+        folder = feature.vocabulary if isinstance(feature, TextFeature) else None
+        if folder and Path(folder) != Path(weights):
+            yield Issue(
+                f"features.{name}.vocabulary",
+                f"found {folder!r}, but model.weights, {weights}, have a vocabulary of their own; "
+                "leave it out",
+            )
+
+
+def vocabularies_can_be_read(features: dict[str, Feature], model: ModelSettings) -> Iterator[Issue]:
+    """A local folder with a vocabulary has to be there, and whole."""
+    for name, feature in features.items():
+        folder = feature.vocabulary if isinstance(feature, TextFeature) else None
+        if folder is None or folder == model.weights:
+            continue
+        try:
+            read_pieces(folder)
+        except DataError as error:
+            yield Issue(f"features.{name}.vocabulary", str(error).rstrip("."))
+
+
+def layers_decay_where_they_have_numbers(
+    train: TrainSettings, trainer_settings: TrainerSettings
+) -> Iterator[Issue]:
+    """The rate falls from block to block of a BERT; a builder of the user's may have some."""
+    kind, decay = trainer_settings.model.kind, train.optimizer.layer_decay
+    if decay and kind in ZOO and kind != "bert":
+        yield Issue(
+            "train.optimizer.layer_decay",
+            f"found {decay:g}, but the model {kind} has no blocks whose rates could differ; leave "
+            "it out, or use the model bert",
+        )
+
+
+BERT_RULES = (
+    bert_reads_pieces_of_words,
+    weights_are_those_of_a_bert,
+    weights_bring_their_vocabulary,
+    vocabularies_can_be_read,
+    layers_decay_where_they_have_numbers,
+)

@@ -1,0 +1,251 @@
+"""`train`: what has to hold between its keys, and between them and the rest of a config."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pipeline.config.issues import Issue, near_match
+from pipeline.config.sections.evaluate import EvaluateSettings
+from pipeline.config.sections.schedule import ScheduleSettings
+from trainer_module.errors import enumerate_names
+from trainer_module.settings import (
+    EarlyStoppingSettings,
+    Feature,
+    ImageFeature,
+    ModelSettings,
+    Precision,
+    Strategy,
+    TrainSettings,
+)
+from trainer_module.settings.model import is_grown
+from trainer_module.settings.tasks import BaseTask
+from trainer_module.settings.train import LOSSES, READ_WITHOUT_STEPS, losses_for
+from trainer_module.strategies import strategies_of_several_processes
+from trainer_module.strategies.base import Processes
+
+
+def loss_fits_the_task(target: BaseTask, train: TrainSettings) -> Iterator[Issue]:
+    """A loss of ours is for some tasks; one of the user's is their affair."""
+    loss, known = train.loss, losses_for(target.kind)
+    if loss is None or loss.is_custom or loss.kind in known:
+        return
+    what = f"for {target.kind}" if loss.kind in LOSSES else "of ours"
+    yield Issue(
+        "train.loss",
+        f"{loss.kind!r} is no loss {what}; {near_match(loss.kind, known)} "
+        "A loss of yours is an import path, such as my_losses.asymmetric",
+    )
+
+
+def own_losses_are_of_one_number(target: BaseTask, train: TrainSettings) -> Iterator[Issue]:
+    """A loss of the user's knows nothing of quantiles."""
+    loss, task = train.loss, target
+    if loss is not None and loss.is_custom and not task.takes_own_loss:
+        yield Issue(
+            "train.loss",
+            f"found {loss.kind!r}, but with task.quantiles a model gives several numbers; use "
+            f"{enumerate_names(losses_for(task.kind), 'or')}, or leave task.quantiles out",
+        )
+
+
+def averages_have_steps_in_order(train: TrainSettings) -> Iterator[Issue]:
+    """The workers of parameter servers have no common last step of an epoch."""
+    strategy, ema = train.strategy, train.optimizer.ema
+    if strategy.processes is Processes.SERVERS and ema:
+        yield Issue(
+            "train.optimizer.ema",
+            f"found {ema:g}, but the workers of {strategy.kind} take their steps in no order; "
+            "leave it out",
+        )
+
+
+def averages_have_all_steps(train: TrainSettings) -> Iterator[Issue]:
+    """Steps that loss scaling skips do not count: averages would come after an epoch's end."""
+    precision, ema = train.precision, train.optimizer.ema
+    if precision is Precision.MIXED_FLOAT16 and ema:
+        yield Issue(
+            "train.optimizer.ema",
+            f"found {ema:g}, but the loss scaling of {precision} skips steps, so that epochs would "
+            f"not end with the average; use precision {Precision.MIXED_BFLOAT16}, or leave it out",
+        )
+
+
+def losses_can_be_scaled(train: TrainSettings) -> Iterator[Issue]:
+    """Keras scales a loss only where each replica has variables of its own."""
+    precision, strategy = train.precision, train.strategy
+    if precision is Precision.MIXED_FLOAT16 and not strategy.scales_losses:
+        yield Issue(
+            "train.precision",
+            f"found {precision}, but its loss scaling does not work under strategy "
+            f"{strategy.kind}; use {Precision.MIXED_BFLOAT16}, or strategy {Strategy.MIRRORED}",
+        )
+
+
+def class_weights_have_classes(target: BaseTask, train: TrainSettings) -> Iterator[Issue]:
+    """A number to predict has no classes."""
+    if train.class_weights and not target.label_kind.is_classification:
+        yield Issue(
+            "train.class_weights",
+            f"{target.kind} has no classes; leave it out, or use data.weight",
+        )
+
+
+def checkpoints_are_of_our_training(train: TrainSettings) -> Iterator[Issue]:
+    """Whoever trains otherwise keeps checkpoints as they like."""
+    if train.run_fn and train.checkpoints:
+        yield Issue("train.checkpoints", f"{train.run_fn} keeps its own; leave it out")
+
+
+def folds_are_of_our_training(train: TrainSettings, evaluate: EvaluateSettings) -> Iterator[Issue]:
+    """Whoever trains otherwise trains once: nobody would deal out the folds."""
+    if train.run_fn and evaluate.folds:
+        yield Issue(
+            "evaluate.folds",
+            f"found {evaluate.folds}, but {train.run_fn} trains in its own way, "
+            "without folds; leave it out",
+        )
+
+
+def workers_have_a_strategy(train: TrainSettings) -> Iterator[Issue]:
+    """Only some strategies train in several processes."""
+    strategy = train.strategy
+    runs_alone = strategy.processes is Processes.ONE and strategy.kind != Strategy.AUTO
+    if train.cluster is None or not runs_alone:
+        return
+    if train.cluster.workers > 1:
+        yield Issue(
+            "train.cluster.workers",
+            f"found {train.cluster.workers}, but strategy {strategy.kind} trains in one process; "
+            f"use {enumerate_names(strategies_of_several_processes(), 'or')}, or leave `cluster` "
+            "out",
+        )
+
+
+def servers_are_backed_up_by_epoch(train: TrainSettings) -> Iterator[Issue]:
+    """The workers of parameter servers have no step in common but an epoch's last."""
+    strategy = train.strategy
+    if strategy.processes is Processes.SERVERS and train.backup_steps:
+        yield Issue(
+            "train.backup_steps",
+            f"found {train.backup_steps}, but {strategy.kind} is backed up at the end of "
+            "each epoch; leave it out",
+        )
+
+
+ONE_DEVICE = (Strategy.DEFAULT, Strategy.ONE_DEVICE, Strategy.AUTO)
+"""What trees are grown under."""
+
+
+def _grows(model: ModelSettings, train: TrainSettings) -> bool:
+    """Whether our own training grows trees, and takes no steps."""
+    return is_grown(model.kind) and train.run_fn is None
+
+
+def trees_are_grown_on_one_device(model: ModelSettings, train: TrainSettings) -> Iterator[Issue]:
+    """YDF grows them on the cores of this machine: there are no gradients to share."""
+    kind = train.strategy.kind
+    if _grows(model, train) and kind not in ONE_DEVICE:
+        yield Issue(
+            "train.strategy",
+            f"found {kind}, but {model.kind} are grown on one machine, by all its cores; "
+            f"use {enumerate_names(ONE_DEVICE, 'or')}",
+        )
+
+
+def trees_take_no_steps(model: ModelSettings, train: TrainSettings) -> Iterator[Issue]:
+    """What is said of epochs, batches and gradients would be said in vain."""
+    if not _grows(model, train):
+        return
+    for key, field in TrainSettings.model_fields.items():
+        if key not in READ_WITHOUT_STEPS and getattr(train, key) != field.default:
+            yield Issue(
+                f"train.{key}",
+                f"{model.kind} are not trained in steps, and do not read it; leave it out. "
+                f"They read {enumerate_names(READ_WITHOUT_STEPS, 'and')}",
+            )
+    stopping = train.early_stopping
+    if isinstance(stopping, EarlyStoppingSettings) and stopping.min_delta:
+        yield Issue(
+            "train.early_stopping.min_delta",
+            f"found {stopping.min_delta:g}, but {model.kind} stop by patience alone; leave it out",
+        )
+
+
+def trees_begin_from_scratch(
+    model: ModelSettings, train: TrainSettings, schedule_or_default: ScheduleSettings
+) -> Iterator[Issue]:
+    """YDF adds no trees to those of another training."""
+    if _grows(model, train) and schedule_or_default.warm_start:
+        yield Issue(
+            "schedule.warm_start",
+            f"found true, but {model.kind} are grown from scratch, which takes seconds; "
+            "leave it out",
+        )
+
+
+TRAIN_RULES = (
+    loss_fits_the_task,
+    own_losses_are_of_one_number,
+    averages_have_steps_in_order,
+    averages_have_all_steps,
+    losses_can_be_scaled,
+    class_weights_have_classes,
+    checkpoints_are_of_our_training,
+    folds_are_of_our_training,
+    workers_have_a_strategy,
+    servers_are_backed_up_by_epoch,
+    trees_are_grown_on_one_device,
+    trees_take_no_steps,
+    trees_begin_from_scratch,
+)
+
+
+def augmented_are_pictures(
+    features: dict[str, Feature], preprocessing: str | None, train: TrainSettings
+) -> Iterator[Issue]:
+    """What is turned and shifted is a picture; a function of the user's may make some."""
+    if train.augment is None or preprocessing is not None:
+        return
+    if not any(isinstance(f, ImageFeature) for f in features.values()):
+        yield Issue(
+            "train.augment",
+            "it changes pictures, but no feature is an image; leave it out, or give a column "
+            "{type: image}",
+        )
+
+
+def mixed_labels_are_classes(target: BaseTask, train: TrainSettings) -> Iterator[Issue]:
+    """Half of two classes is a label; the mean of two pictures shows no mean of their numbers."""
+    augment, task = train.augment, target
+    if augment is not None and augment.mixup and not target.label_kind.is_classification:
+        yield Issue(
+            "train.augment.mixup",
+            f"found {augment.mixup:g}, but task {task.kind} has no classes to mix; leave it out",
+        )
+
+
+def cutouts_leave_something(features: dict[str, Feature], train: TrainSettings) -> Iterator[Issue]:
+    """A square that covers a whole picture leaves nothing to learn from."""
+    cutout = train.augment.cutout if train.augment is not None else 0
+    for name, feature in features.items():
+        size = feature.size if isinstance(feature, ImageFeature) else None
+        if size is not None and cutout >= min(size):
+            yield Issue(
+                "train.augment.cutout",
+                f"found {cutout}, but image {name!r} is {size[0]}x{size[1]} pixels; "
+                f"use at most half of its side, {min(size) // 2}",
+            )
+
+
+def augmentation_is_of_our_training(train: TrainSettings) -> Iterator[Issue]:
+    """Whoever trains otherwise changes pictures as they like."""
+    if train.run_fn and train.augment:
+        yield Issue("train.augment", f"{train.run_fn} reads pictures as they are; leave it out")
+
+
+AUGMENT_RULES = (
+    augmented_are_pictures,
+    mixed_labels_are_classes,
+    cutouts_leave_something,
+    augmentation_is_of_our_training,
+)
