@@ -9,7 +9,7 @@ from tfx.proto import trainer_pb2
 from components.trainer.executor import ClusterTrainerExecutor
 from pipeline.component_ids import ComponentId
 from pipeline.config.settings import EVAL_SPLIT, TRAIN_SPLIT, PipelineConfig
-from pipeline.graph.cache_keys import RUN_FN, trainer_config, tuner_config
+from pipeline.graph.cache_keys import run_fn, trainer_config, tuner_config
 from pipeline.graph.inputs import Inputs
 
 
@@ -48,7 +48,7 @@ def create_trainer(
     """
     transform = inputs.transform
     return Trainer(
-        run_fn=config.train.run_fn or RUN_FN,
+        run_fn=run_fn(config),
         examples=transform.outputs["transformed_examples"],
         transform_graph=transform.outputs["transform_graph"],
         schema=inputs.schema,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
+from types import ModuleType
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
@@ -161,6 +163,9 @@ ZOO: dict[str, ModelSpec] = {
 }
 """The models by the name in `model.kind`."""
 
+TRAINER, TREES_TRAINER = TRAINERS = ("trainer_module.trainer", "trainer_module.trees_trainer")
+"""The modules with a `run_fn`: of networks, and of what is grown."""
+
 AUTO = "auto"
 """The kind of a model that follows from the features."""
 
@@ -186,6 +191,16 @@ def undemanding_models() -> list[str]:
 def is_grown(kind: str) -> bool:
     """Whether a model is not trained in steps of an optimizer, over a network's weights."""
     return kind in ZOO and not ZOO[kind].builder
+
+
+def trainer_of(kind: str) -> str:
+    """The module whose `run_fn` and `train` train a kind of model."""
+    return TREES_TRAINER if is_grown(kind) else TRAINER
+
+
+def load_trainer(kind: str) -> ModuleType:
+    """The module of `trainer_of`, imported."""
+    return import_module(trainer_of(kind))
 
 
 def load_builder(kind: str) -> Callable[..., Any]:
