@@ -209,6 +209,8 @@ def load_builder(kind: str) -> Callable[..., Any]:
     Raises:
       TrainingError: if `kind` is neither, or the module or function cannot be found.
     """
+    if is_grown(kind):
+        raise TrainingError(f"model {kind!r} has no builder: {TREES_TRAINER}.run_fn grows it.")
     path = ZOO[kind].builder if kind in ZOO else kind
     if "." not in path:
         near = difflib.get_close_matches(kind, ZOO, n=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import math
 import os
@@ -123,16 +124,12 @@ class TrialRunner:
     def _open(
         self, settings: TrainerSettings, folder: str, watcher: TrialWatcher, part: int
     ) -> TrainingInputs:
-        inputs = open_inputs(self._fn_args, settings, self._runtime, self._known)
+        arguments = copy.copy(self._fn_args)
+        arguments.model_run_dir, arguments.base_model = folder, None
         backup = {"backup_directory": os.path.join(folder, BACKUP_FOLDER)}
-        return replace(
-            inputs,
-            runtime=self._runtime.model_copy(update=backup),
-            data=self._held_out(inputs, part),
-            model_run_dir=folder,
-            base_model=None,
-            watchers=[watcher],
-        )
+        runtime = self._runtime.model_copy(update=backup)
+        inputs = open_inputs(arguments, settings, runtime, self._known)
+        return replace(inputs, data=self._held_out(inputs, part), watchers=[watcher])
 
     def _held_out(self, inputs: TrainingInputs, part: int) -> TrainingData:
         data = inputs.data
