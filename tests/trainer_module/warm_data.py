@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 import tf_keras
 from trainer_data import Row, Transformed, transformed_once
-from trainings import begin, open_training
+from trainings import begin, open_training, run_fn
 
 from trainer_module.settings import ModelSettings, TrainerSettings
-from trainer_module.trainer import run_fn
 from trainer_module.training.plan import Trained, TrainingInputs
 
 ODD = b"caf\xe9"
