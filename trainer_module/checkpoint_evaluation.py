@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
-import tensorflow_transform as tft
 import tf_keras
 
-from trainer_module.data.loading import load_data
 from trainer_module.errors import TrainingError
-from trainer_module.settings import DefaultStrategy, Strategy, TrainerSettings
-from trainer_module.trainer import open_strategy
+from trainer_module.runtime import Runtime, StrategyChoice
+from trainer_module.settings import DefaultStrategy, Strategy
 from trainer_module.training.building import build_model
-from trainer_module.training.checkpoints import CheckpointNotes
+from trainer_module.training.checkpoint import CheckpointNotes
+from trainer_module.training.plan import open_inputs
 
 
 @dataclass(frozen=True)
@@ -39,12 +38,10 @@ def evaluate_checkpoint(fn_args: Any, path: str) -> CheckpointEvaluation:
     Raises:
       TrainingError: the model is not the one that was saved.
     """
-    settings = TrainerSettings.from_custom_config(fn_args.custom_config)
-    settings = settings.with_strategy(DefaultStrategy(kind=Strategy.DEFAULT))
-    strategy = open_strategy(settings)
-    tft_output = tft.TFTransformOutput(fn_args.transform_graph_path)
-    data = load_data(fn_args, tft_output, settings, strategy, workers=1)
-    model = build_model(data.problem, settings, strategy, data.train.steps)
+    default = StrategyChoice(strategy=DefaultStrategy(kind=Strategy.DEFAULT))
+    inputs = open_inputs(fn_args, runtime=Runtime(choice=default))
+    settings, data = inputs.settings, inputs.data
+    model = build_model(data.problem, settings, inputs.strategy, data.train.steps)
     # Which optimizer is in a checkpoint depends on the phase, if there are any; none is needed.
     begins_frozen = settings.model.begins_frozen
     restored = tf_keras.Model(model.input, model.output) if begins_frozen else model

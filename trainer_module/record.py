@@ -13,8 +13,8 @@ from trainer_module.data.weights import describe_imbalance
 from trainer_module.runtime import Runtime
 from trainer_module.settings import AUTO, TrainerSettings
 from trainer_module.settings.length import choose_batch_size, choose_stopping
-from trainer_module.strategies.worker_counters import read_counts
-from trainer_module.training import Job, TrainingJob
+from trainer_module.training.folds import FOLDS_FOLDER, Train, cross_validate
+from trainer_module.training.plan import Trained, TrainingInputs, TrainingPlan
 
 RECORD_FILE = "training.json"
 """In the model run: how the training went."""
@@ -24,21 +24,23 @@ UNEVEN = 2
 
 
 def describe(
-    settings: TrainerSettings, runtime: Runtime, job: Job, seconds: float
+    settings: TrainerSettings, runtime: Runtime, trained: Trained, seconds: float
 ) -> dict[str, Any]:
     """The record as JSON: `history` has a value per epoch for each metric.
 
     Args:
       settings: with the strategy that was used.
       runtime: of this process.
-      job: that has been trained.
+      trained: what came of the training.
       seconds: that the loop took, since the last interruption.
     """
-    history, train = job.history, job.train
+    history, train = trained.history, trained.train
     epochs = len(history["loss"])
     steps = epochs * train.steps
-    step_seconds = job.step_seconds
-    per_worker = _examples_per_worker(runtime, job, steps)
+    step_seconds = trained.step_seconds
+    per_worker = settings.train.strategy.examples_per_worker(
+        runtime.workers, steps * train.global_batch_size
+    )
     return {
         "model": settings.model.kind,
         "strategy": settings.train.strategy.kind,
@@ -48,22 +50,22 @@ def describe(
         "workers": runtime.workers,
         "global_batch_size": train.global_batch_size,
         "epochs": epochs,
-        "best_epoch": job.best_epoch,
-        "examples": {"train": train.examples, "eval": job.evaluation.examples},
+        "best_epoch": trained.best_epoch,
+        "examples": {"train": train.examples, "eval": trained.evaluation.examples},
         "examples_per_worker": per_worker,
         "source": train.source,
         "steps": steps,
-        "warm_start": job.base_model,
-        "resumed_at_step": job.start_step,
+        "warm_start": trained.base_model,
+        "resumed_at_step": trained.start_step,
         "restarts": list(runtime.restarts),
         "seconds": round(seconds, 3),
         "step_seconds": round(step_seconds, 6),
         "examples_per_second": round(
             train.global_batch_size / step_seconds if step_seconds else 0, 1
         ),
-        "notes": list(_notes(settings, runtime, job, per_worker)),
+        "notes": list(_notes(settings, runtime, trained, per_worker)),
         "history": dict(history),
-        **job.extras,
+        **trained.extras,
     }
 
 
@@ -92,6 +94,25 @@ def remember_record(directory: str, record: dict[str, Any], writes: bool) -> dic
     return record
 
 
+def with_folds(record: dict[str, Any], train: Train, inputs: TrainingInputs) -> dict[str, Any]:
+    """The record of a training, with what cross-validation comes to, if it is asked for.
+
+    Args:
+      record: of the training.
+      train: trains a model of a fold as the model itself was trained.
+      inputs: of the training.
+
+    Raises:
+      TrainingError: there are fewer examples than folds, or training diverges.
+    """
+    count = inputs.settings.evaluate.folds
+    if not count:
+        return record
+    backups = os.path.join(inputs.backup_directory, FOLDS_FOLDER)
+    record = remember_record(backups, record, inputs.runtime.writes_backup)
+    return record | {"folds": cross_validate(count, train, inputs)}
+
+
 def add_restarts(model_run_dir: str, restarts: Sequence[str]) -> None:
     """Puts all restarts into the record, if there is one: also those the chief did not notice."""
     path = os.path.join(model_run_dir, RECORD_FILE)
@@ -101,37 +122,36 @@ def add_restarts(model_run_dir: str, restarts: Sequence[str]) -> None:
         write_record(model_run_dir, record | {"restarts": list(restarts)})
 
 
-def _examples_per_worker(runtime: Runtime, job: Job, steps: int) -> list[int | None]:
-    """Examples that each worker has trained on."""
-    if job.is_asynchronous:
-        return read_counts(runtime.workers)
-    workers = job.train.workers
-    return [steps * job.train.global_batch_size // workers] * workers
-
-
 def _notes(
-    settings: TrainerSettings, runtime: Runtime, job: Job, per_worker: Sequence[int | None]
+    settings: TrainerSettings,
+    runtime: Runtime,
+    trained: Trained,
+    per_worker: Sequence[int | None],
 ) -> Iterator[str]:
     """What the one who reads the summary should know."""
-    yield from job.notes
+    yield from trained.notes
     if runtime.reason:
         yield f"strategy auto: {settings.train.strategy.kind}, as {runtime.reason}"
-    if isinstance(job, TrainingJob):
-        yield from _notes_on_steps(settings, runtime, job, per_worker)
+    if trained.plan is not None:
+        yield from _notes_on_steps(settings, runtime, trained, trained.plan, per_worker)
 
 
 def _notes_on_steps(
-    settings: TrainerSettings, runtime: Runtime, job: TrainingJob, per_worker: Sequence[int | None]
+    settings: TrainerSettings,
+    runtime: Runtime,
+    trained: Trained,
+    plan: TrainingPlan,
+    per_worker: Sequence[int | None],
 ) -> Iterator[str]:
     """On how long a network trained, and which examples its steps took."""
-    train = job.train
-    if job.start.epoch >= runtime.continued_epochs > 0:
+    train = trained.train
+    if trained.start.epoch >= runtime.continued_epochs > 0:
         yield (
             f"training went on from epoch {runtime.continued_epochs} of an earlier run: only the "
             "number of epochs differs"
         )
     if settings.train.epochs == AUTO:
-        yield _length(settings, job)
+        yield _length(settings, trained, plan)
     batch_size = choose_batch_size(settings.train, train.examples, train.replicas)
     if train.batch_size < batch_size:
         yield (
@@ -162,16 +182,16 @@ def _notes_on_steps(
         )
 
 
-def _length(settings: TrainerSettings, job: TrainingJob) -> str:
+def _length(settings: TrainerSettings, trained: Trained, plan: TrainingPlan) -> str:
     """What `epochs: auto` came to, and why."""
-    train, epochs = job.train, len(job.history["loss"])
+    train, epochs = trained.train, len(trained.history["loss"])
     chosen = (
-        f"epochs auto: at most {job.epochs} of {train.steps} steps with {train.global_batch_size} "
+        f"epochs auto: at most {plan.epochs} of {train.steps} steps with {train.global_batch_size} "
         "examples each"
     )
     if train.rounds > 1:
         chosen += f", in which every example comes up {train.rounds} times"
     stopping = choose_stopping(settings.train, train.steps)
-    if stopping is None or epochs == job.epochs or not job.chooses:
+    if stopping is None or epochs == plan.epochs or not plan.chooses:
         return chosen
     return f"{chosen}; ended after {epochs}, as {stopping.patience} in a row were no better"

@@ -30,8 +30,8 @@ from components.schema_gen.inference import infer_schema
 from components.tuner.finals import choose
 from components.tuner.search import Search, SearchJob
 from trainer_module.settings import Task, TrainerSettings
+from trainer_module.settings.model import load_trainer
 from trainer_module.settings.tune import TuneSettings
-from trainer_module.trainer import run_fn
 from trainer_module.tuning.plan import SearchPlan
 
 TUNED = "tuned"
@@ -63,7 +63,7 @@ class Transformed:
             settings = self._search(seed, seconds, target)
         else:
             settings = _settings(self.table, sections)
-        run_fn(
+        load_trainer(settings.model.kind).run_fn(
             FnArgs(
                 train_files=[self._split("train")],
                 eval_files=[self._split("eval")],

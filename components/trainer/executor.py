@@ -44,6 +44,7 @@ from trainer_module.record import add_restarts
 from trainer_module.runtime import Runtime
 from trainer_module.scratch import ScratchFolder
 from trainer_module.settings import AUTO, TrainerSettings
+from trainer_module.settings.model import trainer_of
 from trainer_module.strategies import processes_of
 from trainer_module.strategies.base import Processes
 from trainer_module.strategy_choice import choose_strategy
@@ -90,8 +91,12 @@ class ClusterTrainerExecutor(GenericExecutor):
         backup = backup_directory(
             input_dict, exec_properties, fn_args.model_run_dir, options.backup_scope
         )
+        settings = TrainerSettings.from_custom_config(fn_args.custom_config)
+        train = settings.train
         run_fn = exec_properties[RUN_FN_KEY]
-        train = TrainerSettings.from_custom_config(fn_args.custom_config).train
+        if input_dict.get(HYPERPARAMETERS_KEY) and not train.run_fn:
+            # The search may have chosen another kind of model than the config names.
+            run_fn = f"{trainer_of(settings.model.kind)}.run_fn"
         key = steps_key(input_dict, exec_properties)
         # How many `auto` stands for is known to those that read the data.
         epochs = 0 if train.epochs == AUTO else train.epochs

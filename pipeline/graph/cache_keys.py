@@ -22,7 +22,7 @@ from trainer_module.settings import (
     TextFeature,
     TrainerSettings,
 )
-from trainer_module.settings.model import ZOO
+from trainer_module.settings.model import TRAINERS, ZOO, trainer_of
 from trainer_module.settings.tune import TUNE_KEY
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 PREPROCESSING_FN = "trainer_module.preprocessing.preprocessing_fn"
 OWN_PREPROCESSING_FN = "trainer_module.preprocessing.preprocess_by_own_function"
-RUN_FN = "trainer_module.trainer.run_fn"
 
 
 def preprocessing_fn(config: PipelineConfig) -> str:
@@ -73,12 +72,16 @@ def transform_config(config: PipelineConfig) -> dict[str, object]:
     return {**told, OWN_PREPROCESSING_KEY: config.preprocessing} if is_wrapped else told
 
 
+def run_fn(config: PipelineConfig) -> str:
+    """The import path of the function that trains, where a search chooses no other kind."""
+    return config.train.run_fn or f"{trainer_of(config.model.kind)}.run_fn"
+
+
 def trainer_config(config: PipelineConfig) -> dict[str, object]:
     """What Trainer is told."""
     settings = config.trainer_settings
-    code = code_fingerprint(
-        ["components.trainer.executor", _module_of(RUN_FN)], settings.own_code.values()
-    )
+    # A search may choose another kind of model, which another function trains.
+    code = code_fingerprint(["components.trainer.executor", *TRAINERS], settings.own_code.values())
     told = _custom_config(settings, code, _weights(settings))
     # What the search finds is put in where it was left out.
     return told if config.tune is None else {**told, SETTINGS_KEY: config.given_settings}

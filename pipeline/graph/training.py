@@ -10,7 +10,7 @@ from components.trainer.executor import ClusterTrainerExecutor
 from pipeline.component_ids import ComponentId
 from pipeline.config.sections.data import EVAL_SPLIT, TRAIN_SPLIT
 from pipeline.config.settings import PipelineConfig
-from pipeline.graph.cache_keys import RUN_FN, trainer_config, tuner_config
+from pipeline.graph.cache_keys import run_fn, trainer_config, tuner_config
 from pipeline.graph.inputs import Inputs
 
 
@@ -49,7 +49,7 @@ def create_trainer(
     """
     transform = inputs.transform
     return Trainer(
-        run_fn=config.train.run_fn or RUN_FN,
+        run_fn=run_fn(config),
         examples=transform.outputs["transformed_examples"],
         transform_graph=transform.outputs["transform_graph"],
         schema=inputs.schema,

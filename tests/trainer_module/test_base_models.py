@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +12,10 @@ import tensorflow as tf
 import tf_keras
 from test_loops import Interrupt
 from trainer_data import Transformed, read_record
+from trainings import train_whole
 from warm_data import (
     dense,
+    given,
     layer,
     load,
     prepare,
@@ -32,8 +34,6 @@ from trainer_module.base_model import (
 from trainer_module.errors import TrainingError
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
-from trainer_module.settings import Loop
-from trainer_module.training import LOOPS
 
 
 def test_it_is_told_in_the_record(orders_model: str, later_orders_model: str) -> None:
@@ -134,21 +134,29 @@ def test_numbers_side_by_side_follow_their_names() -> None:
     assert axis_of("age", "fare").parts == (("age", 1), ("fare", 1))
 
 
+class Begun(tf_keras.callbacks.Callback):
+    """Takes down the weights that training goes on with, by layer."""
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.weights = {layer.name: layer.get_weights() for layer in self.model.layers}
+
+
 @pytest.mark.parametrize("strategy", ["default", "mirrored"])
 def test_an_interrupted_training_goes_on_from_its_own_backup(
     orders: Transformed, orders_model: str, tmp_path: Path, strategy: str
 ) -> None:
-    job = prepare(orders, tmp_path, orders_model, strategy=strategy, learning_rate=0.5)
-    interrupt = Interrupt(2 * job.train.steps - 1, job.train.steps)
+    inputs = given(orders, tmp_path, orders_model, strategy=strategy, learning_rate=0.5)
+    steps = inputs.data.train.steps
     with pytest.raises(KeyboardInterrupt):
-        LOOPS[Loop.FIT](replace(job, callbacks=[*job.callbacks, interrupt]))
+        train_whole(inputs, [Interrupt(2 * steps - 1, steps)])
     kept = tf.train.load_checkpoint(
         tf.train.latest_checkpoint(str(tmp_path / "model_run" / "checkpoints"))
     )
-    job = prepare(orders, tmp_path, orders_model, strategy=strategy)
-    assert job.start.epoch == 1
+    begun = Begun()
+    trained = train_whole(given(orders, tmp_path, orders_model, strategy=strategy), [begun])
+    assert trained.start.epoch == 1
     saved = kept.get_tensor("model/layer_with_weights-0/embeddings/.ATTRIBUTES/VARIABLE_VALUE")
-    np.testing.assert_array_equal(layer(job.model, "company_embedding")[0], saved)
+    np.testing.assert_array_equal(begun.weights["company_embedding"][0], saved)
     assert not np.array_equal(saved, layer(load(orders_model), "company_embedding")[0])
 
 

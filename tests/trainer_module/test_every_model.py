@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,9 +17,10 @@ import pytest
 import tensorflow as tf
 import tf_keras
 from trainer_data import SMALLEST_BERT, Transformed, to_example
-from warm_data import load, using
-from warm_data import prepare as job_of
+from trainings import train_whole
+from warm_data import given, load, using
 
+from trainer_module import trees_trainer
 from trainer_module.data.augmentation import make_augmentation
 from trainer_module.data.examples import Content, Reader
 from trainer_module.data.input_pipeline import Split
@@ -34,9 +34,8 @@ from trainer_module.settings import TrainerSettings
 from trainer_module.settings.model import NETWORKS as PRETRAINED
 from trainer_module.settings.model import ZOO
 from trainer_module.settings.tasks import TASKS
-from trainer_module.trainer import open_job, open_strategy
-from trainer_module.training import Job
-from trainer_module.training.job import TrainingJob
+from trainer_module.trainer import open_strategy
+from trainer_module.training.plan import TrainingInputs
 
 ORDER = ["low", "mid", "high"]
 TASK_OPTIONS: dict[str, Any] = {
@@ -146,8 +145,8 @@ def make_label(task: str, tensors: dict[str, tf.Tensor]) -> tf.Tensor:
     return tf.constant(np.digitize(first, bounds))
 
 
-def prepare(case: Case, directory: Path, strategy: str, loop: str) -> Job:
-    """All that happens before the first step, of examples that no Transform has made."""
+def prepare(case: Case, directory: Path, strategy: str, loop: str) -> TrainingInputs:
+    """What a training is given, of examples that no Transform has made."""
     settings = TrainerSettings.model_validate(
         {
             "label": "y",
@@ -185,8 +184,7 @@ def prepare(case: Case, directory: Path, strategy: str, loop: str) -> Job:
     data = TrainingData(problem, train, Split(reader, content, ROWS, replicas))
     built = open_strategy(settings)
     assert built.num_replicas_in_sync == replicas
-    arguments = SimpleNamespace(model_run_dir=str(directory), transform_graph_path="")
-    return open_job(arguments, settings, Runtime(), built, data)
+    return TrainingInputs(settings, Runtime(), built, None, data, str(directory))
 
 
 def check_rows_are_alone(case: Case, model: Any, tolerance: float) -> None:
@@ -206,11 +204,9 @@ def test_it_learns_the_same_under_every_strategy_by_both_loops(case: Case, tmp_p
     is_exact = case.precision == "float32"
     losses = []
     for strategy, loop in zip(case.strategies, ("fit", "custom"), strict=True):
-        job = prepare(case, tmp_path / loop, strategy, loop)
-        assert isinstance(job, TrainingJob)
-        job.run()
-        losses.append(job.backup.history["loss"])
-        check_rows_are_alone(case, job.result, 1e-5 if is_exact else 0.02)
+        trained = train_whole(prepare(case, tmp_path / loop, strategy, loop))
+        losses.append(trained.history["loss"])
+        check_rows_are_alone(case, trained.model, 1e-5 if is_exact else 0.02)
     assert losses[0][1] < losses[0][0]
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-4 if is_exact else 0.05)
 
@@ -228,9 +224,8 @@ def test_the_cases_have_all_there_is() -> None:
 @pytest.mark.parametrize("features", ["numbers", "a number", "categories", "a category"])
 def test_trees_take_what_networks_do(features: str, tmp_path: Path) -> None:
     case = Case("trees", "binary", (features,), "float32", ("one_device", ""))
-    job = prepare(case, tmp_path, "one_device", "fit")
-    job.run()
-    check_rows_are_alone(case, job.result, 1e-6)
+    trained = trees_trainer.train(prepare(case, tmp_path, "one_device", "fit"))
+    check_rows_are_alone(case, trained.model, 1e-6)
 
 
 EXPORTED = {
@@ -261,9 +256,7 @@ def test_what_is_exported_is_what_was_trained(
         model = load(path)
     else:
         data, path = using(data, kind, **SIZES.get(kind, {})), str(tmp_path / "exported")
-        job = job_of(data, tmp_path, None, epochs=1)
-        job.run()
-        model = job.result
+        model = train_whole(given(data, tmp_path, None, epochs=1)).model
         export_model(model, data.tft_output, data.problem, data.settings, path)
     exported = tf.saved_model.load(path)
     served, label = exported.signatures["serving_default"], data.problem.label

@@ -8,42 +8,33 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
-import tensorflow_transform as tft
 import tf_keras
 from trainer_data import Transformed, read_record
+from trainings import begin, open_training, train_whole
 
 from trainer_module.checkpoint_evaluation import evaluate_checkpoint
-from trainer_module.data.loading import load_data
 from trainer_module.errors import TrainingError
 from trainer_module.problem import Problem
 from trainer_module.runtime import Runtime
-from trainer_module.settings import Loop, ModelSettings, TrainerSettings
-from trainer_module.trainer import make_job, open_strategy, run_fn
-from trainer_module.training import LOOPS, TrainingJob
-from trainer_module.training.backup import Backup, BestEpoch, Position
-from trainer_module.training.callbacks import EpochTimes
+from trainer_module.settings import Loop, ModelSettings
+from trainer_module.trainer import run_fn
+from trainer_module.training.checkpoint import BestEpoch, CheckpointCallback, Position
+from trainer_module.training.plan import TrainingInputs
 
 TWO_REPLICAS = ("mirrored", "central_storage")
 
 
 def prepare(
     data: Transformed, directory: Path, runtime: Runtime | None = None, **train: Any
-) -> TrainingJob:
-    """All that happens before the first step; `directory` keeps the backup."""
+) -> TrainingInputs:
+    """What a training is given, with the seed set; `directory` keeps the backup."""
     fn_args = data.fn_args(directory / "run", train=train)
-    settings = TrainerSettings.from_custom_config(fn_args.custom_config)
-    runtime = runtime or Runtime(backup_directory=str(directory / "backup"))
-    strategy = open_strategy(settings)
-    tft_output = tft.TFTransformOutput(fn_args.transform_graph_path)
-    loaded = load_data(fn_args, tft_output, settings, strategy, 1)
-    return make_job(fn_args, settings, runtime, strategy, loaded)
+    return open_training(fn_args, runtime or Runtime(backup_directory=str(directory / "backup")))
 
 
 def train(data: Transformed, directory: Path, loop: Loop = Loop.FIT, **settings: Any) -> dict:
     """The history of a whole training."""
-    job = prepare(data, directory, **settings)
-    LOOPS[loop](job)
-    return job.backup.history
+    return train_whole(prepare(data, directory, loop=loop, **settings)).history
 
 
 @pytest.fixture(scope="module")
@@ -111,9 +102,8 @@ def test_same_seed_and_global_batch_same_losses(
         assert history[name] == pytest.approx(values, rel=tolerance), name
     first, *_, last = history["learning_rate"]
     assert first > last
-    assert float(prepare(regularized, tmp_path / "fresh").model.losses[0]) > 0.1, (
-        "the weights count"
-    )
+    fresh = begin(prepare(regularized, tmp_path / "fresh")).model
+    assert float(fresh.losses[0]) > 0.1, "the weights count"
 
 
 # 15 steps are no multiple of 4.
@@ -124,20 +114,23 @@ def test_several_steps_at_a_time_come_to_the_same(
     """Each epoch's losses and metrics, without asking for them in every step."""
     batch_size = 16 if strategy in TWO_REPLICAS else 32
     options = {"strategy": strategy, "batch_size": batch_size, "steps_per_execution": 4}
-    job = prepare(trips, tmp_path, **options)
     traced = []
 
-    class Counting(type(job.model)):
-        def call(self, *arguments: Any, **options: Any) -> Any:
-            traced.append(tf.inside_function())
-            return super().call(*arguments, **options)
+    class Count(tf_keras.callbacks.Callback):
+        def set_model(self, model: tf_keras.Model) -> None:
+            class Counting(type(model)):
+                def call(self, *arguments: Any, **options: Any) -> Any:
+                    traced.append(tf.inside_function())
+                    return super().call(*arguments, **options)
 
-    job.model.__class__ = Counting
-    LOOPS[Loop.FIT](job)
+            model.__class__ = Counting
+
+    inputs = prepare(trips, tmp_path, **options)
+    trained = train_whole(inputs, [Count()])
     for name, values in expected.items():
-        assert job.backup.history[name] == pytest.approx(values, rel=1e-5), name
-    assert job.model.optimizer.iterations.numpy() == 3 * 15
-    replicas = job.strategy.num_replicas_in_sync
+        assert trained.history[name] == pytest.approx(values, rel=1e-5), name
+    assert trained.model.optimizer.iterations.numpy() == 3 * 15
+    replicas = inputs.strategy.num_replicas_in_sync
     assert traced == [True] * 2 * replicas, "one graph for the steps, one for the evaluation"
 
 
@@ -199,23 +192,18 @@ def test_an_interrupted_training_goes_on_as_if_nothing_had_happened(
 ) -> None:
     options = {"strategy": strategy, "batch_size": 16 if strategy in TWO_REPLICAS else 32}
     runtime = Runtime(backup_directory=str(tmp_path / "backup"), backup_steps=backup_steps)
-    job = prepare(trips, tmp_path, runtime, **options)
-    assert job.train.steps == 15
-    interrupt = Interrupt(killed_at, job.train.steps)
-    interrupted = TrainingJob(
-        **{**vars(job), "callbacks": [*job.callbacks[:-1], interrupt, job.backup]}
-    )
+    options["loop"] = loop
+    inputs = prepare(trips, tmp_path, runtime, **options)
+    assert inputs.data.train.steps == 15
     with pytest.raises(KeyboardInterrupt):
-        LOOPS[loop](interrupted)
+        train_whole(inputs, [Interrupt(killed_at, 15)])
 
-    job = prepare(trips, tmp_path, runtime, **options)
-    assert job.start == resumes_at
-    LOOPS[loop](job)
+    trained = train_whole(prepare(trips, tmp_path, runtime, **options))
+    assert trained.start == resumes_at
     for name, values in expected.items():
-        assert job.backup.history[name] == pytest.approx(values, rel=1e-5), name
-    (times,) = (c for c in job.callbacks if isinstance(c, EpochTimes))
-    assert len(times.seconds) == 3 - resumes_at.epoch
-    assert job.model.optimizer.iterations.numpy() == 3 * 15
+        assert trained.history[name] == pytest.approx(values, rel=1e-5), name
+    assert len(trained.epoch_seconds) == 3 - resumes_at.epoch
+    assert trained.model.optimizer.iterations.numpy() == 3 * 15
 
 
 def test_early_stopping_and_the_best_epoch_are_remembered(
@@ -226,24 +214,20 @@ def test_early_stopping_and_the_best_epoch_are_remembered(
     options = {"learning_rate": worse, "early_stopping": {"patience": 3}, "epochs": 20}
     whole = train(trips, tmp_path / "whole", **options)
     assert len(whole["loss"]) == 5
-    job = prepare(trips, tmp_path, **options)
-    interrupt = Interrupt(50, job.train.steps)
     with pytest.raises(KeyboardInterrupt):
-        LOOPS[Loop.FIT](TrainingJob(**{**vars(job), "callbacks": [*job.callbacks, interrupt]}))
-    job = prepare(trips, tmp_path, **options)
-    assert job.start == Position(3, 0)
-    LOOPS[Loop.FIT](job)
-    assert job.backup.history["val_loss"] == pytest.approx(whole["val_loss"], rel=1e-5)
+        train_whole(prepare(trips, tmp_path, **options), [Interrupt(50, 15)])
+    trained = train_whole(prepare(trips, tmp_path, **options))
+    assert trained.start == Position(3, 0)
+    assert trained.history["val_loss"] == pytest.approx(whole["val_loss"], rel=1e-5)
     for loop in Loop:
-        job = prepare(trips, tmp_path, **options)
-        LOOPS[loop](job)
-        assert len(job.backup.history["loss"]) == 5, "what has ended stays ended"
-    evaluation = job.evaluation.batches(tf.distribute.InputContext())
-    found = job.model.evaluate(evaluation, verbose=0, return_dict=True)
+        trained = train_whole(prepare(trips, tmp_path, loop=loop, **options))
+        assert len(trained.history["loss"]) == 5, "what has ended stays ended"
+    evaluation = trained.evaluation.batches(tf.distribute.InputContext())
+    found = trained.model.evaluate(evaluation, verbose=0, return_dict=True)
     assert found["loss"] == pytest.approx(min(whole["val_loss"]), rel=1e-5)
     kept = Runtime(backup_directory=str(tmp_path / "backup"), continued_epochs=5)
-    later = prepare(trips, tmp_path, kept, **options)
-    assert later.last_epoch == 20, "unless an earlier run had ended, which this one goes on from"
+    with pytest.raises(KeyboardInterrupt):  # Unless it was an earlier run that had ended.
+        train_whole(prepare(trips, tmp_path, kept, **options), [Interrupt(5 * 15 + 1, 15)])
 
 
 class Remembers(tf_keras.callbacks.Callback):
@@ -261,10 +245,11 @@ class Remembers(tf_keras.callbacks.Callback):
 
 
 def test_callbacks_of_one_class_have_their_own_state(tmp_path: Path) -> None:
-    def restored(*values: str) -> tuple[Backup, list[Remembers]]:
+    def restored(*values: str) -> tuple[CheckpointCallback, list[Remembers]]:
         callbacks = [Remembers(value) for value in values]
         strategy = tf.distribute.get_strategy()
-        backup = Backup(strategy, str(tmp_path), 1, callbacks=[BestEpoch(), *callbacks])
+        backup = CheckpointCallback(strategy, str(tmp_path), 1)
+        backup.watch([BestEpoch(), *callbacks])
         model = tf_keras.Sequential([tf_keras.layers.Dense(1, input_shape=(1,))])
         model.compile("sgd", "mse")
         backup.restore(model)
@@ -283,7 +268,7 @@ def test_more_epochs_go_on_from_the_last_checkpoint_that_was_kept(
 ) -> None:
     kept = {"checkpoints": {"keep": 2}}
     train(trips, tmp_path, epochs=2, early_stopping={"patience": 9}, **kept)
-    assert prepare(trips, tmp_path).start == Position(2, 0)
+    assert begin(prepare(trips, tmp_path)).start == Position(2, 0)
     history = train(trips, tmp_path, **kept)
     for name, values in expected.items():
         assert history[name] == pytest.approx(values, rel=1e-5), name
@@ -309,19 +294,17 @@ def test_training_on_fewer_replicas_begins_anew(
 ) -> None:
     """An epoch has more steps then; in the first one, a checkpoint's number does not show that."""
     runtime = Runtime(backup_directory=str(tmp_path / "backup"), backup_steps=backup_steps)
-    job = prepare(trips, tmp_path, runtime, strategy="mirrored")
-    interrupt = Interrupt(4 if backup_steps else 16, job.train.steps)
-    interrupted = TrainingJob(**{**vars(job), "callbacks": [*job.callbacks, interrupt]})
+    inputs = prepare(trips, tmp_path, runtime, strategy="mirrored")
+    interrupt = Interrupt(5 if backup_steps else 16, inputs.data.train.steps)
     with pytest.raises(KeyboardInterrupt):
-        LOOPS[Loop.FIT](interrupted)
-    job = prepare(trips, tmp_path, runtime)
-    assert job.start == Position()
+        train_whole(inputs, [interrupt])
+    assert begin(prepare(trips, tmp_path, runtime)).start == Position()
     assert "Training begins anew: an epoch now has 15 steps" in caplog.text
     assert not list((tmp_path / "backup").iterdir())
     if not backup_steps:
-        LOOPS[Loop.FIT](job)
+        trained = train_whole(prepare(trips, tmp_path, runtime))
         for name, values in expected.items():
-            assert job.backup.history[name] == pytest.approx(values, rel=1e-5), name
+            assert trained.history[name] == pytest.approx(values, rel=1e-5), name
 
 
 @pytest.mark.parametrize("loop", Loop)
@@ -331,7 +314,7 @@ def test_a_loss_that_is_no_number_keeps_the_last_good_checkpoint(
     diverging = {"schedule": "steps", "values": [0.05, 1e30], "boundaries": [2]}
     with pytest.raises(TrainingError, match=r"training diverged: loss is \w+ at step 3[1-5], in"):
         train(houses, tmp_path, loop, learning_rate=diverging)
-    assert prepare(houses, tmp_path).start == Position(2, 0)
+    assert begin(prepare(houses, tmp_path)).start == Position(2, 0)
 
 
 @pytest.mark.parametrize(
@@ -343,7 +326,7 @@ def test_mixed_precision(shades: Transformed, tmp_path: Path, loop: Loop, precis
     fn_args = shades.fn_args(tmp_path, train=options)
     try:
         run_fn(fn_args)
-        job = prepare(shades, tmp_path, precision=precision)
+        job = begin(prepare(shades, tmp_path, precision=precision))
     finally:
         tf_keras.mixed_precision.set_global_policy("float32")
     record = read_record(tmp_path / "Format-Serving")

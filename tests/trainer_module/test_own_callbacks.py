@@ -8,14 +8,11 @@ from typing import Any
 import pytest
 import tf_keras
 from trainer_data import Transformed
+from trainings import open_training, train_whole
 
-from trainer_module.data.loading import load_data
 from trainer_module.errors import TrainingError
-from trainer_module.runtime import Runtime
 from trainer_module.settings import Loop, TrainerSettings
-from trainer_module.trainer import make_job, open_strategy
-from trainer_module.training import LOOPS
-from trainer_module.training.own_callbacks import make_callbacks
+from trainer_module.training.callbacks import make_own_callbacks
 
 calls: list[str] = []
 
@@ -62,10 +59,7 @@ def test_hooks_of_both_loops(trips: Transformed, tmp_path: Path, loop: Loop) -> 
     callbacks = [f"{__name__}.listen_for_one_epoch"]
     options = {"loop": loop, "callbacks": callbacks, "batch_size": 225, "epochs": 3}
     fn_args = trips.fn_args(tmp_path, train=options)
-    settings = TrainerSettings.from_custom_config(fn_args.custom_config)
-    strategy = open_strategy(settings)
-    data = load_data(fn_args, trips.tft_output, settings, strategy, 1)
-    LOOPS[loop](make_job(fn_args, settings, Runtime(), strategy, data))
+    train_whole(open_training(fn_args))
     steps = ["step 0 with a loss: True", "step 1 with a loss: True"]
     assert calls == [
         "train begins",
@@ -81,7 +75,7 @@ def test_what_is_no_callback_is_refused() -> None:
     def made(path: str) -> Any:
         train = {"callbacks": [f"{__name__}.{path}"]}
         settings = TrainerSettings.model_validate({"label": "y", "task": "binary", "train": train})
-        return make_callbacks(settings)
+        return make_own_callbacks(settings)
 
     (listener,) = made("Listener")
     assert listener.last_epoch == 2

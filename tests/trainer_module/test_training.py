@@ -15,9 +15,12 @@ import tf_keras
 from pydantic import ValidationError
 
 from trainer_module.errors import TrainingError
-from trainer_module.settings import TrainSettings
-from trainer_module.training.callbacks import EpochTimes, build_callbacks
+from trainer_module.runtime import Runtime
+from trainer_module.settings import Task, TrainerSettings, TrainSettings
+from trainer_module.training.callbacks import EpochTimes, make_callbacks
+from trainer_module.training.checkpoint import CheckpointCallback
 from trainer_module.training.optimizers.learning_rate import build_schedule
+from trainer_module.training.plan import TrainingInputs, TrainingPlan
 
 STEPS = 10
 
@@ -87,6 +90,11 @@ def fit(
     model = tf_keras.Sequential([tf_keras.layers.Dense(1, use_bias=False, input_shape=(1,))])
     rate = build_schedule(settings, steps_per_epoch=4)
     model.compile(tf_keras.optimizers.SGD(rate), "mse")
+    strategy = tf.distribute.get_strategy()
+    given = TrainerSettings(label="y", task=Task.BINARY, train=settings)
+    inputs: Any = TrainingInputs(given, Runtime(), strategy, None, None, str(directory))
+    plan = TrainingPlan(epochs, epochs, steps=4, examples_per_step=1)
+    checkpoint = CheckpointCallback(strategy, inputs.backup_directory, 4)
     data = data or (np.ones((4, 1), np.float32), np.ones((4, 1), np.float32))
     model.fit(
         *data,
@@ -94,12 +102,7 @@ def fit(
         validation_data=data,
         epochs=epochs,
         verbose=0,
-        callbacks=[
-            *callbacks,
-            *build_callbacks(
-                settings, tf.distribute.get_strategy(), 4, str(directory), str(directory / "backup")
-            )[:-1],
-        ],
+        callbacks=[*callbacks, *make_callbacks(inputs, plan, checkpoint)[:-1]],
     )
     return model
 

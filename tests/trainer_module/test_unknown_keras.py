@@ -13,16 +13,17 @@ import tf_keras
 from tf_keras.src.engine.training import Model
 from tf_keras.src.optimizers.optimizer import Optimizer, _BaseOptimizer
 
+from trainer_module.compat import keras
+from trainer_module.compat.keras import use_several_steps
 from trainer_module.errors import InternalError
-from trainer_module.training import several_steps
-from trainer_module.training.backup import Position
 from trainer_module.training.building import _is_linear
+from trainer_module.training.checkpoint import Position
 from trainer_module.training.compression.optimizer import pruning_of, strip_pruning, with_pruning
-from trainer_module.training.fit import train_by_fit
+from trainer_module.training.loops import train_by_fit
 from trainer_module.training.optimizers import lean_steps
 from trainer_module.training.optimizers.layer_decay import with_layer_decay
 from trainer_module.training.optimizers.lean_steps import with_lean_steps
-from trainer_module.training.several_steps import use_several_steps
+from trainer_module.training.plan import TrainingPlan
 
 PLAN: Any = SimpleNamespace(weights=[])
 Adam = tf_keras.optimizers.Adam
@@ -66,15 +67,17 @@ def test_rates_by_layer_are_not_taken_for_applied(
 
 def test_steps_that_are_done_are_not_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
     change(monkeypatch, Model, "_maybe_load_initial_counters_from_ckpt")
-    job: Any = SimpleNamespace(start=Position(1, 5))
+    model = tf_keras.Sequential([tf_keras.layers.Dense(1, input_shape=(2,))])
+    data: Any = None
+    plan = TrainingPlan(2, 2, steps=9, examples_per_step=1)
     with pytest.raises(InternalError, match="going on within an epoch cannot be relied on"):
-        train_by_fit(job)
+        train_by_fit(model, data, plan, Position(1, 5), [])
 
 
 @pytest.fixture
 def warnings(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     caplog.set_level(logging.WARNING)
-    caches = (lean_steps._is_known, several_steps._is_known)
+    caches = (lean_steps._is_known, keras._knows_steps)
     for cache in caches:
         cache.cache_clear()
     yield lambda: [line for line in caplog.messages if line.startswith("slower")]
@@ -113,8 +116,8 @@ def test_other_executions_of_steps_are_left_to_keras(
     monkeypatch: pytest.MonkeyPatch, warnings: Callable[[], list[str]]
 ) -> None:
     expected = trained(Adam(0.1), 2)
-    several_steps._is_known.cache_clear()
-    monkeypatch.setattr(several_steps, "_repeat", lambda *_: pytest.fail("it is replaced"))
+    keras._knows_steps.cache_clear()
+    monkeypatch.setattr(keras, "_repeat", lambda *_: pytest.fail("it is replaced"))
     change(monkeypatch, Model, "get_metrics_result")
     assert trained(Adam(0.1), 2) == expected
     trained(Adam(0.1), 2)

@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from trainer_data import Transformed, read_record
+from trainings import begin, train_whole
 from warm_data import (
     ODD,
     dense,
     export,
-    first_loss,
+    given,
     layer,
     load,
     prepare,
@@ -26,10 +27,6 @@ from trainer_module.base_model import (
     Description,
     Feature,
 )
-from trainer_module.data.loading import load_data
-from trainer_module.runtime import Runtime
-from trainer_module.settings import TrainerSettings
-from trainer_module.trainer import make_job, open_strategy
 from trainer_module.training.warm_start.transfer import _changes, _Taken
 
 
@@ -56,14 +53,16 @@ def test_same_data_goes_on_where_it_ended(
     replicas = 1 if strategy == "default" else 2
     batch_size = data.settings.train.batch_size // replicas
     train = {"strategy": strategy, "epochs": 1, "batch_size": batch_size}
-    job = prepare(data, tmp_path, base, **train)
+    inputs = given(data, tmp_path, base, **train)
+    job = begin(inputs)
     assert job.notes == [f"warm start: from {base}, all weights"]
     for new, old in zip(job.model.get_weights(), load(base).get_weights(), strict=True):
         np.testing.assert_array_equal(new, old)
     # The base began cold, with the same seed and global batch.
     cold = read_record(base)["history"]["loss"][0]
-    assert first_loss(job) < cold / 2
-    copies = [job.strategy.experimental_local_results(w) for w in job.model.trainable_weights]
+    job = train_whole(inputs)
+    assert job.history["loss"][0] < cold / 2
+    copies = [inputs.strategy.experimental_local_results(w) for w in job.model.trainable_weights]
     assert {len(values) for values in copies} == {2 if strategy == "mirrored" else 1}
     for values in copies:
         np.testing.assert_array_equal(values[0], values[-1])
@@ -172,17 +171,14 @@ def test_a_number_keeps_the_scale_of_its_own_data(
     houses: Transformed, houses_model: str, tmp_path: Path
 ) -> None:
     """The same weights give, for a label ten times as large, predictions ten times as large."""
-    settings = TrainerSettings.from_custom_config(houses.fn_args(tmp_path).custom_config)
-    strategy = open_strategy(settings)
-    fn_args = houses.fn_args(tmp_path / "warm")
-    fn_args.base_model = houses_model
-    loaded = load_data(fn_args, houses.tft_output, settings, strategy, 1)
+    inputs = given(houses, tmp_path / "warm", houses_model)
+    loaded = inputs.data
     problem = replace(
         loaded.problem,
         label_mean=10 * loaded.problem.label_mean,
         label_deviation=10 * loaded.problem.label_deviation,
     )
-    job = make_job(fn_args, settings, Runtime(), strategy, replace(loaded, problem=problem))
+    job = begin(replace(inputs, data=replace(loaded, problem=problem)))
     transformed = houses.transform(houses.evaluation)
     transformed.pop("price")
     found = job.model.predict(transformed, verbose=0)

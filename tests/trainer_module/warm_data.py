@@ -9,15 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow_transform as tft
 import tf_keras
 from trainer_data import Row, Transformed, transformed_once
+from trainings import begin, open_training, run_fn
 
-from trainer_module.data.loading import load_data
-from trainer_module.runtime import Runtime
-from trainer_module.settings import Loop, ModelSettings, TrainerSettings
-from trainer_module.trainer import open_job, open_strategy, run_fn
-from trainer_module.training import LOOPS, Job, TrainingJob
+from trainer_module.settings import ModelSettings, TrainerSettings
+from trainer_module.training.plan import Trained, TrainingInputs
 
 ODD = b"caf\xe9"
 """A value that is no UTF-8."""
@@ -80,20 +77,15 @@ def export(data: Transformed, directory: Path, base: str | None = None, **train:
     return str(fn_args.serving_model_dir)
 
 
-def prepare(data: Transformed, directory: Path, base: str | None, **train: Any) -> Job:
-    """All that happens before the first step."""
+def given(data: Transformed, directory: Path, base: str | None, **train: Any) -> TrainingInputs:
     fn_args = data.fn_args(directory, train=train)
     fn_args.base_model = base
-    settings = TrainerSettings.from_custom_config(fn_args.custom_config)
-    strategy = open_strategy(settings)
-    tft_output = tft.TFTransformOutput(fn_args.transform_graph_path)
-    loaded = load_data(fn_args, tft_output, settings, strategy, 1)
-    return open_job(fn_args, settings, Runtime(), strategy, loaded)
+    return open_training(fn_args)
 
 
-def first_loss(job: TrainingJob) -> float:
-    LOOPS[Loop.FIT](job)
-    return job.backup.history["loss"][0]
+def prepare(data: Transformed, directory: Path, base: str | None, **train: Any) -> Trained:
+    """All that happens before the first step."""
+    return begin(given(data, directory, base, **train))
 
 
 def load(path: str) -> tf_keras.Model:

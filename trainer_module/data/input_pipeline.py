@@ -10,16 +10,16 @@ step after an interruption.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import tensorflow as tf
-import tf_keras
 
 from trainer_module.data.augmentation import Augmentation, BatchPlace, Examples
 from trainer_module.data.examples import Content, Reader, Tensors, choose
 from trainer_module.data.weights import ALIKE, Weighting
-from trainer_module.strategies import worker_counters
+from trainer_module.strategies import coordinator, hooks_of
 
 SHUFFLE_BUFFER = 10_000
 """Examples among which a split too large for memory is shuffled, at most."""
@@ -115,11 +115,13 @@ class Split:
           strategy: whose replicas share each step.
           start_step: the step, counted from 0 over all epochs, that training goes on with.
         """
-        if isinstance(strategy, tf.distribute.ParameterServerStrategy):
-            return tf_keras.utils.experimental.DatasetCreator(self.read_by_servers)
-        return strategy.distribute_datasets_from_function(
-            lambda context: self.batches(context, start_step)
+        return hooks_of(strategy).distribute(
+            strategy, self.reading_from(start_step), self.read_by_servers
         )
+
+    def reading_from(self, step: int) -> Callable[[tf.distribute.InputContext], tf.data.Dataset]:
+        """Reads the batches of one worker's replicas from a step on, counted over all epochs."""
+        return lambda context: self.batches(context, step)
 
     def batches(self, context: tf.distribute.InputContext, start_step: int = 0) -> tf.data.Dataset:
         """The batches of one worker's replicas, one after the other in each step."""
@@ -231,7 +233,7 @@ class Split:
     def read_by_servers(self, context: tf.distribute.InputContext) -> tf.data.Dataset:
         """What a worker of a parameter server cluster reads by itself, in an order of its own."""
         del context
-        worker_counters.count_from_zero()
+        coordinator.count_from_zero()
         seed = self._seed_of_worker()
         if self.content.tensors is None:
             rounds = tf.data.Dataset.range(FOREVER)
@@ -245,7 +247,7 @@ class Split:
             )
 
         def counted(*batch: Any) -> tuple[Any, ...]:
-            worker_counters.count(self.batch_size)
+            coordinator.count(self.batch_size)
             return batch
 
         return batches.map(counted).prefetch(PREPARED)

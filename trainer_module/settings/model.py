@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
+from types import ModuleType
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
@@ -161,6 +163,9 @@ ZOO: dict[str, ModelSpec] = {
 }
 """The models by the name in `model.kind`."""
 
+TRAINER, TREES_TRAINER = TRAINERS = ("trainer_module.trainer", "trainer_module.trees_trainer")
+"""The modules with a `run_fn`: of networks, and of what is grown."""
+
 AUTO = "auto"
 """The kind of a model that follows from the features."""
 
@@ -188,12 +193,24 @@ def is_grown(kind: str) -> bool:
     return kind in ZOO and not ZOO[kind].builder
 
 
+def trainer_of(kind: str) -> str:
+    """The module whose `run_fn` and `train` train a kind of model."""
+    return TREES_TRAINER if is_grown(kind) else TRAINER
+
+
+def load_trainer(kind: str) -> ModuleType:
+    """The module of `trainer_of`, imported."""
+    return import_module(trainer_of(kind))
+
+
 def load_builder(kind: str) -> Callable[..., Any]:
     """The builder of a zoo name or of an import path `module.function`.
 
     Raises:
       TrainingError: if `kind` is neither, or the module or function cannot be found.
     """
+    if is_grown(kind):
+        raise TrainingError(f"model {kind!r} has no builder: {TREES_TRAINER}.run_fn grows it.")
     path = ZOO[kind].builder if kind in ZOO else kind
     if "." not in path:
         near = difflib.get_close_matches(kind, ZOO, n=1)

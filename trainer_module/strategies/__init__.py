@@ -40,6 +40,13 @@ def strategy_class(kind: str) -> type[BaseStrategy]:
     return found
 
 
+def hooks_of(strategy: tf.distribute.Strategy) -> type[BaseStrategy]:
+    """Who knows how a strategy of TensorFlow's trains, whether it was built here or elsewhere."""
+    names = {kind.__name__ for kind in type(strategy).__mro__}
+    own = (strategy_class(kind) for kind in STRATEGIES)
+    return next((found for found in own if names & {*found.tensorflow_names}), BaseStrategy)
+
+
 def processes_of(kind: str) -> Processes:
     """The processes that a strategy trains in, by its name in the config."""
     return strategy_class(kind).processes

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator
 
@@ -12,6 +13,12 @@ from trainer_module.sections import Settings
 
 if TYPE_CHECKING:
     import tensorflow as tf
+    import tf_keras
+
+    from trainer_module.strategies.coordinator import CopyOnCoordinator
+
+    Read = Callable[[tf.distribute.InputContext], tf.data.Dataset]
+    """Reads the batches of one worker's replicas."""
 
 
 class Strategy(StrEnum):
@@ -54,6 +61,13 @@ class BaseStrategy(Settings):
     processes: ClassVar[Processes] = Processes.ONE
     scales_losses: ClassVar[bool] = True
     """Whether Keras can scale a loss up, and its gradients down again, as float16 needs it."""
+    tensorflow_names: ClassVar[tuple[str, ...]] = ()
+    """The names of TensorFlow's classes, where its strategies train in a way of their own."""
+    has_step_hooks: ClassVar[bool] = True
+    """Whether this process orders one step after the other: then callbacks are called in each, and
+    `fit` evaluates. Otherwise workers run steps at their own pace, of examples that they read."""
+    repeats_steps: ClassVar[bool] = True
+    """Whether one graph of this process may hold several steps."""
 
     def check(self) -> None:
         """Checks that this machine has what the strategy asks for, before anything is computed.
@@ -76,6 +90,55 @@ class BaseStrategy(Settings):
           ValueError: if another strategy has to be chosen in its place first.
         """
         raise ValueError(f"strategy {self.kind} has to be resolved first")
+
+    @staticmethod
+    def distribute(strategy: tf.distribute.Strategy, in_step: Read, by_itself: Read) -> Any:
+        """What `fit` and `evaluate` take.
+
+        Args:
+          strategy: that has been built.
+          in_step: reads the batches of workers that take their steps together.
+          by_itself: likewise, of a worker at its own pace.
+        """
+        del by_itself
+        return strategy.distribute_datasets_from_function(in_step)
+
+    @staticmethod
+    def iterate(strategy: tf.distribute.Strategy, in_step: Read, by_itself: Read) -> Iterator[Any]:
+        """The batches of training, for `run_steps`; takes what `distribute` does."""
+        del by_itself
+        return iter(strategy.distribute_datasets_from_function(in_step))
+
+    @staticmethod
+    def run_steps(
+        strategy: tf.distribute.Strategy,
+        steps: Callable[[Iterator[Any], int], Any],
+        batches: Iterator[Any],
+        count: int,
+    ) -> Any:
+        """Runs so many steps; what they return, unless nobody waits for it."""
+        del strategy
+        return steps(batches, count)
+
+    @staticmethod
+    def end_epoch(strategy: tf.distribute.Strategy) -> None:
+        """Returns when all steps of `run_steps` are done."""
+
+    @staticmethod
+    def evaluate_with(
+        build: Callable[[], tf_keras.Model], read: Callable[[], tf.data.Dataset]
+    ) -> CopyOnCoordinator | None:
+        """What evaluates each epoch, and has the model in this process; None if that is `fit`.
+
+        Args:
+          build: gives a compiled model like the one that is trained, outside of the scope.
+          read: gives the examples to evaluate it on, in batches.
+        """
+
+    @staticmethod
+    def examples_per_worker(workers: int, examples: int) -> list[int | None]:
+        """How many of the examples each worker has trained on; None where it does not answer."""
+        return [examples // workers] * workers
 
 
 class AutoStrategy(BaseStrategy):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import PositiveInt
 
@@ -10,6 +11,10 @@ from trainer_module.strategies.base import BaseStrategy, Processes, Strategy
 
 if TYPE_CHECKING:
     import tensorflow as tf
+    import tf_keras
+
+    from trainer_module.strategies.base import Read
+    from trainer_module.strategies.coordinator import CopyOnCoordinator
 
 
 class ParameterServerStrategy(BaseStrategy):
@@ -18,6 +23,9 @@ class ParameterServerStrategy(BaseStrategy):
     kind: Literal[Strategy.PARAMETER_SERVER]
     processes: ClassVar[Processes] = Processes.SERVERS
     scales_losses: ClassVar[bool] = False
+    tensorflow_names: ClassVar[tuple[str, ...]] = ("ParameterServerStrategyV2",)
+    has_step_hooks: ClassVar[bool] = False
+    repeats_steps: ClassVar[bool] = False
     partitioner: Literal["none", "min_size", "max_size", "fixed_shards"] = "none"
     """Splits large variables among the parameter servers: into parts of at least `shard_bytes`
     (`min_size`), of at most `shard_bytes` (`max_size`), or one for each server."""
@@ -27,6 +35,65 @@ class ParameterServerStrategy(BaseStrategy):
     def build(self) -> tf.distribute.Strategy:
         """Returns once every server of TF_CONFIG has answered."""
         return connect(self)
+
+    @staticmethod
+    def distribute(strategy: tf.distribute.Strategy, in_step: Read, by_itself: Read) -> Any:
+        """What `fit` has each worker read by itself."""
+        from trainer_module.strategies.coordinator import DatasetCreator
+
+        del strategy, in_step
+        return DatasetCreator(by_itself)
+
+    @staticmethod
+    def iterate(strategy: tf.distribute.Strategy, in_step: Read, by_itself: Read) -> Iterator[Any]:
+        """What each worker reads by itself."""
+        del in_step
+        return iter(
+            _coordinator(strategy).create_per_worker_dataset(
+                lambda: strategy.distribute_datasets_from_function(by_itself)
+            )
+        )
+
+    @staticmethod
+    def run_steps(
+        strategy: tf.distribute.Strategy,
+        steps: Callable[[Iterator[Any], int], Any],
+        batches: Iterator[Any],
+        count: int,
+    ) -> None:
+        """Has whichever worker is free take the steps."""
+        _coordinator(strategy).schedule(steps, (batches, count))
+
+    @staticmethod
+    def end_epoch(strategy: tf.distribute.Strategy) -> None:
+        """Waits for the workers."""
+        _coordinator(strategy).join()
+
+    @staticmethod
+    def evaluate_with(
+        build: Callable[[], tf_keras.Model], read: Callable[[], tf.data.Dataset]
+    ) -> CopyOnCoordinator:
+        """A copy in this process, which every example of the split comes to once."""
+        from trainer_module.strategies.coordinator import CopyOnCoordinator
+
+        return CopyOnCoordinator(build(), read)
+
+    @staticmethod
+    def examples_per_worker(workers: int, examples: int) -> list[int | None]:
+        """What each has counted since it was started."""
+        from trainer_module.strategies.coordinator import read_counts
+
+        del examples
+        return read_counts(workers)
+
+
+def _coordinator(
+    strategy: tf.distribute.Strategy,
+) -> tf.distribute.coordinator.ClusterCoordinator:
+    """The one of the strategy, however often it is asked for."""
+    import tensorflow as tf
+
+    return tf.distribute.coordinator.ClusterCoordinator(strategy)
 
 
 def connect(

@@ -33,6 +33,8 @@ class TPUStrategy(BaseStrategy):
 
     kind: Literal[Strategy.TPU]
     scales_losses: ClassVar[bool] = False
+    tensorflow_names: ClassVar[tuple[str, ...]] = ("TPUStrategy", "TPUStrategyV2")
+    repeats_steps: ClassVar[bool] = False
     name: str = ""
     """The TPU's name, `local` for one in this machine, or `grpc://host:port`; default: what
     TPU_NAME says."""

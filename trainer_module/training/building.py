@@ -1,4 +1,4 @@
-"""The model, built and compiled in the scope of the strategy."""
+"""The model, and what it is compiled with, in the scope of the strategy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 import tf_keras
 
-from trainer_module.compat.insides import unknown_inside
+from trainer_module.compat.keras import layer_of
 from trainer_module.errors import TrainingError
 from trainer_module.families.supervised.losses import MixedLoss, make_loss, of_larger_share
 from trainer_module.families.supervised.models.members import with_members
@@ -27,120 +27,132 @@ def build_model(
     settings: TrainerSettings,
     strategy: tf.distribute.Strategy,
     steps_per_epoch: int,
-    steps_per_execution: int = 1,
-    examples_per_step: int = USUAL_EXAMPLES,
 ) -> tf_keras.Model:
-    """The model, compiled unless its builder did so: `make_network`, then `compile_model`."""
-    model = make_network(problem, settings, strategy)
-    compile_model(
-        model, problem, settings, strategy, steps_per_epoch, steps_per_execution, examples_per_step
-    )
+    """The model, compiled unless its builder did so.
+
+    Args:
+      problem: what is to be learnt.
+      settings: of the model and its training.
+      strategy: in whose scope it is built.
+      steps_per_epoch: for the learning rate and the optimizer.
+
+    Raises:
+      TrainingError: as `make_network` and `check_model` do.
+    """
+    with strategy.scope():
+        model = make_network(problem, settings)
+        output = check_model(model, problem, settings)
+        if model.optimizer is None:
+            model.compile(
+                optimizer=make_optimizer(model, settings, steps_per_epoch),
+                loss=make_training_loss(model, problem, settings),
+                metrics=make_training_metrics(problem, settings),
+            )
+        create_variables(model, output)
     return model
 
 
-def make_network(
-    problem: Problem, settings: TrainerSettings, strategy: tf.distribute.Strategy
-) -> tf_keras.Model:
-    """The model, as its builder returns it.
+def make_network(problem: Problem, settings: TrainerSettings) -> tf_keras.Model:
+    """The model, as its builder returns it; call it in the scope of the strategy.
 
     Args:
       problem: what is to be learnt.
       settings: of the model.
-      strategy: in whose scope it is built.
 
     Raises:
       TrainingError: if there is no such builder, or it does not return a tf_keras model whose
           variables belong to the strategy, or it cannot be trained for 8 bits.
     """
     kind = settings.model.kind
-    with strategy.scope():
-        model = load_builder(kind)(problem, settings.model)
-        if not isinstance(model, tf_keras.Model):
-            raise TrainingError(
-                f"model {kind!r}: the builder must return a tf_keras.Model, but it returned "
-                f"{type(model).__module__}.{type(model).__qualname__}."
-            )
-        if settings.optimize.quantize:
-            from trainer_module.training.compression.quantizing import quantize
+    model = load_builder(kind)(problem, settings.model)
+    if not isinstance(model, tf_keras.Model):
+        raise TrainingError(
+            f"model {kind!r}: the builder must return a tf_keras.Model, but it returned "
+            f"{type(model).__module__}.{type(model).__qualname__}."
+        )
+    if settings.optimize.quantize:
+        from trainer_module.training.compression.quantizing import quantize
 
-            model = quantize(model)
-        _check_scope(model, kind, strategy)
+        model = quantize(model)
+    _check_scope(model, kind, tf.distribute.get_strategy())
     return model
 
 
-def compile_model(
-    model: tf_keras.Model,
-    problem: Problem,
-    settings: TrainerSettings,
-    strategy: tf.distribute.Strategy,
-    steps_per_epoch: int,
-    steps_per_execution: int = 1,
-    examples_per_step: int = USUAL_EXAMPLES,
-) -> None:
-    """Compiles a model for training, unless its builder did so.
+def check_model(model: tf_keras.Model, problem: Problem, settings: TrainerSettings) -> Any:
+    """The model's symbolic output, where the settings can be trained with it.
 
     Args:
-      model: built in the scope of the strategy.
+      model: of `make_network`; a builder of the user's may have compiled it.
       problem: what is to be learnt.
       settings: of the training.
-      strategy: that the model is trained under.
-      steps_per_epoch: for the learning rate and the optimizer.
-      steps_per_execution: for compilation.
+
+    Raises:
+      TrainingError: the output is not what the task needs, or what compiled the model knows
+          nothing of what the settings ask for.
+    """
+    train, kind = settings.train, settings.model.kind
+    output = model.output if model.inputs else model(problem.make_inputs())
+    if settings.model.is_custom:
+        own_loss = train.loss is not None and train.loss.is_custom
+        check_output(output, problem, kind, own_loss or model.optimizer is not None)
+    if model.optimizer is not None and _mixes(settings):
+        raise TrainingError(
+            f"model {kind!r}: its builder has compiled it, with a loss that knows nothing of "
+            "mixed labels; leave train.augment.mixup out, or the builder's compile."
+        )
+    if model.optimizer is not None and settings.optimize.prune:
+        raise TrainingError(
+            f"model {kind!r}: its builder has compiled it, with an optimizer that "
+            "knows nothing of pruning; leave optimize.prune out, or the builder's compile."
+        )
+    return output
+
+
+def make_optimizer(
+    model: tf_keras.Model,
+    settings: TrainerSettings,
+    steps_per_epoch: int,
+    examples_per_step: int = USUAL_EXAMPLES,
+) -> tf_keras.optimizers.Optimizer:
+    """The optimizer that a model is compiled with; call it in the scope of the strategy.
+
+    Args:
+      model: whose weights it may prune.
+      settings: of the training.
+      steps_per_epoch: for the learning rate, and what the optimizer does once an epoch.
       examples_per_step: of all replicas, for the learning rate.
 
     Raises:
-      TrainingError: if the model's output is not what the task needs, or it cannot be pruned.
+      TrainingError: the model cannot be pruned.
     """
-    train, kind = settings.train, settings.model.kind
-    with strategy.scope():
-        output = model.output if model.inputs else model(problem.make_inputs())
-        if settings.model.is_custom:
-            own_loss = train.loss is not None and train.loss.is_custom
-            check_output(output, problem, kind, own_loss or model.optimizer is not None)
-        mixes = train.augment is not None and train.augment.mixup > 0
-        if mixes and model.optimizer is not None:
-            raise TrainingError(
-                f"model {kind!r}: its builder has compiled it, with a loss that knows nothing of "
-                "mixed labels; leave train.augment.mixup out, or the builder's compile."
-            )
-        pruning = _plan_pruning(model, settings, steps_per_epoch)
-        if model.optimizer is None:
-            replicas = strategy.num_replicas_in_sync
-            rate = build_schedule(train, steps_per_epoch, replicas, examples_per_step)
-            loss, metrics = make_loss(problem, train.loss), problem.make_metrics()
-            if mixes:
-                loss, metrics = MixedLoss(loss), [of_larger_share(metric) for metric in metrics]
-            model.compile(
-                optimizer=build_optimizer(train.optimizer, rate, steps_per_epoch, pruning),
-                loss=with_members(loss, model),
-                metrics=metrics,
-                steps_per_execution=steps_per_execution,
-            )
-        _create_variables(model, output)
+    train = settings.train
+    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    rate = build_schedule(train, steps_per_epoch, replicas, examples_per_step)
+    pruning = _plan_pruning(model, settings, steps_per_epoch)
+    return build_optimizer(train.optimizer, rate, steps_per_epoch, pruning)
 
 
-def _plan_pruning(
-    model: tf_keras.Model, settings: TrainerSettings, steps_per_epoch: int
-) -> PruningPlan | None:
-    prune = settings.optimize.prune
-    if prune is None:
-        return None
-    if model.optimizer is not None:
-        raise TrainingError(
-            f"model {settings.model.kind!r}: its builder has compiled it, with an optimizer that "
-            "knows nothing of pruning; leave optimize.prune out, or the builder's compile."
-        )
-    from trainer_module.training.compression.masks import plan_pruning
-
-    return plan_pruning(
-        model, prune, choose_epochs(settings.train, steps_per_epoch) * steps_per_epoch
-    )
+def make_training_loss(
+    model: tf_keras.Model, problem: Problem, settings: TrainerSettings
+) -> tf_keras.losses.Loss:
+    """The loss that a model is compiled with: of all its members, and of mixed labels."""
+    loss = make_loss(problem, settings.train.loss)
+    return with_members(MixedLoss(loss) if _mixes(settings) else loss, model)
 
 
-def _create_variables(model: tf_keras.Model, output: Any) -> None:
+def make_training_metrics(
+    problem: Problem, settings: TrainerSettings
+) -> list[tf_keras.metrics.Metric]:
+    """The metrics of each epoch; call it in the scope of the strategy."""
+    metrics = problem.make_metrics()
+    return [of_larger_share(metric) for metric in metrics] if _mixes(settings) else metrics
+
+
+def create_variables(model: tf_keras.Model, output: Any) -> None:
     """The optimizer's and the metrics', before the first step, by what the model has given.
 
     So they can be restored and copied; and TensorFlow traces a step that creates variables twice.
+    Call it in the scope of the strategy.
     """
     like_one = tf.nest.map_structure(
         lambda part: tf.zeros([1, *part.shape[1:]], part.dtype), output
@@ -151,6 +163,23 @@ def _create_variables(model: tf_keras.Model, output: Any) -> None:
         model.compiled_metrics.build(like_one, tf.zeros([1, 1]))
     if hasattr(model.optimizer, "build"):  # Keras's older ones, which a builder may use, have none.
         model.optimizer.build(model.trainable_variables)
+
+
+def _mixes(settings: TrainerSettings) -> bool:
+    augment = settings.train.augment
+    return augment is not None and augment.mixup > 0
+
+
+def _plan_pruning(
+    model: tf_keras.Model, settings: TrainerSettings, steps_per_epoch: int
+) -> PruningPlan | None:
+    prune = settings.optimize.prune
+    if prune is None:
+        return None
+    from trainer_module.training.compression.masks import plan_pruning
+
+    steps = choose_epochs(settings.train, steps_per_epoch) * steps_per_epoch
+    return plan_pruning(model, prune, steps)
 
 
 def _check_scope(model: tf_keras.Model, kind: str, strategy: tf.distribute.Strategy) -> None:
@@ -200,13 +229,7 @@ def _fits(shape: tf.TensorShape, width: int) -> bool:
 
 
 def _is_linear(output: tf.Tensor) -> bool:
-    if not tf_keras.backend.is_keras_tensor(output):
-        return False
-    try:
-        layer = output._keras_history.layer
-    except AttributeError as error:
-        raise unknown_inside("the model's last layer", str(error)) from error
-    activation = getattr(layer, "activation", None)
+    activation = getattr(layer_of(output), "activation", None)
     return activation is tf_keras.activations.linear
 
 

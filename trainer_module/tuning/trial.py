@@ -12,18 +12,18 @@ from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
-import tensorflow_transform as tft
 import tf_keras
 from tensorboard.plugins.hparams import api as hparams
 
 from trainer_module.data.dealing import deal, make_fold
-from trainer_module.data.loading import Known, TrainingData, load_data
+from trainer_module.data.loading import Known, TrainingData
 from trainer_module.errors import TrainingError
 from trainer_module.runtime import Runtime
 from trainer_module.settings import TrainerSettings
 from trainer_module.settings.length import is_chosen
-from trainer_module.trainer import Length, open_job, open_strategy
-from trainer_module.training import Job
+from trainer_module.settings.model import is_grown, load_trainer
+from trainer_module.training.folds import measure
+from trainer_module.training.plan import Trained, TrainingInputs, TrainingPlan, open_inputs
 from trainer_module.tuning.objective import Objective
 from trainer_module.tuning.plan import PARTS
 from trainer_module.tuning.result import TrialResult
@@ -112,9 +112,8 @@ class TrialRunner:
         start = time.monotonic()
         watcher = TrialWatcher(self._objective, report)
         try:
-            job = self._open(settings, folder, watcher, part)
-            job.run()
-            result = self._result(job, watcher, time.monotonic() - start)
+            inputs = self._open(settings, folder, watcher, part)
+            result = self._result(_train(inputs), inputs.data, watcher, start)
         finally:
             # The next trial's layers have the names that a new process would give them.
             tf_keras.backend.clear_session()
@@ -124,28 +123,17 @@ class TrialRunner:
 
     def _open(
         self, settings: TrainerSettings, folder: str, watcher: TrialWatcher, part: int
-    ) -> Job:
-        if self._runtime.choice is not None:
-            settings = settings.with_strategy(self._runtime.choice.strategy)
+    ) -> TrainingInputs:
         arguments = copy.copy(self._fn_args)
         arguments.model_run_dir, arguments.base_model = folder, None
-        backup = os.path.join(folder, BACKUP_FOLDER)
-        runtime = self._runtime.model_copy(update={"backup_directory": backup})
-        strategy = open_strategy(settings)
-        data = self._load(settings, strategy, part)
-        tf_keras.utils.set_random_seed(settings.train.seed)
-        # As of the model itself, which is of the last epoch where nothing is chosen.
-        length = None if is_chosen(settings.train, data.train.steps) else Length()
-        return open_job(
-            arguments, settings, runtime, strategy, data, watchers=[watcher], length=length
-        )
+        backup = {"backup_directory": os.path.join(folder, BACKUP_FOLDER)}
+        runtime = self._runtime.model_copy(update=backup)
+        inputs = open_inputs(arguments, settings, runtime, self._known)
+        return replace(inputs, data=self._held_out(inputs, part), watchers=[watcher])
 
-    def _load(
-        self, settings: TrainerSettings, strategy: tf.distribute.Strategy, part: int
-    ) -> TrainingData:
-        tft_output = tft.TFTransformOutput(self._fn_args.transform_graph_path)
-        data = load_data(self._fn_args, tft_output, settings, strategy, 1, self._known)
-        measures = self._objective.measures(settings.target)
+    def _held_out(self, inputs: TrainingInputs, part: int) -> TrainingData:
+        data = inputs.data
+        measures = self._objective.measures(inputs.settings.target)
         data = replace(data, problem=replace(data.problem, measures=measures))
         if self._has_own_split:
             return data
@@ -153,20 +141,33 @@ class TrialRunner:
         train, held_out = make_fold(data.train, data.evaluation, parts, part)
         return replace(data, train=train, evaluation=held_out)
 
-    def _result(self, job: Job, watcher: TrialWatcher, seconds: float) -> TrialResult:
-        measured = dict(job.measured)
+    def _result(
+        self, trained: Trained, data: TrainingData, watcher: TrialWatcher, start: float
+    ) -> TrialResult:
+        measured = dict(trained.measured) or measure(trained.model, data)
         value = measured[self._objective.metric]
         if not math.isfinite(value):
             raise TrainingError(f"{self._objective.name} came to {value}, which is no number.")
         return TrialResult(
             value=value,
             metrics=measured,
-            examples=job.evaluation.examples,
-            epochs=len(job.history["loss"]),
-            best_epoch=job.best_epoch,
+            examples=data.evaluation.examples,
+            epochs=len(trained.history["loss"]),
+            best_epoch=trained.best_epoch,
             was_pruned=watcher.has_pruned,
-            seconds=seconds,
+            seconds=time.monotonic() - start,
         )
+
+
+def _train(inputs: TrainingInputs) -> Trained:
+    """Trains as the model itself will be: by its last epoch where nothing is chosen."""
+    settings, data = inputs.settings, inputs.data
+    tf_keras.utils.set_random_seed(settings.train.seed)
+    train = load_trainer(settings.model.kind).train
+    if is_grown(settings.model.kind):
+        return train(inputs)
+    chooses = is_chosen(settings.train, data.train.steps)
+    return train(inputs, TrainingPlan.of(settings, data, chooses))
 
 
 def _write_hparams(folder: str, values: Values, name: str, value: float) -> None:

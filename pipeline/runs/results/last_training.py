@@ -69,7 +69,7 @@ def find_checkpoint(training: LastTraining, which: str) -> str:
     """
     import tensorflow as tf
 
-    from trainer_module.training.checkpoints import CHECKPOINTS_FOLDER
+    from trainer_module.training.checkpoint import CHECKPOINTS_FOLDER
 
     folder = f"{training.model_run_dir}/{CHECKPOINTS_FOLDER}"
     latest = tf.train.latest_checkpoint(folder)

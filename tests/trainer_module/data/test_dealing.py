@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from trainer_data import Transformed, read_record, run_transform, write_examples
+from trainings import run_fn
 
 from trainer_module.data.dealing import deal_out, spare_rare
 from trainer_module.data.examples import Content, Reader
@@ -18,7 +19,6 @@ from trainer_module.features.raw_columns import NO_FINGERPRINT, dense_keys, fing
 from trainer_module.problem import Problem
 from trainer_module.runtime import Runtime
 from trainer_module.settings import TrainerSettings
-from trainer_module.trainer import run_fn
 from trainer_module.tuning.objective import find_objective
 from trainer_module.tuning.trial import TrialRunner
 

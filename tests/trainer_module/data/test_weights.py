@@ -19,13 +19,14 @@ from trainer_data import (
     transformed_once,
     write_examples,
 )
+from trainings import open_training, run_fn, train_whole
 
+from trainer_module import trees_trainer
 from trainer_module.data.loading import load_data
 from trainer_module.data.weights import Weighting, describe_imbalance, weights_by_class
 from trainer_module.errors import TrainingError
-from trainer_module.runtime import Runtime
 from trainer_module.settings import Loop, TrainerSettings
-from trainer_module.trainer import open_job, open_strategy, run_fn
+from trainer_module.trainer import open_strategy
 
 CLASSES = ("bronze", "gold", "silver")
 
@@ -130,11 +131,9 @@ def test_the_unit_of_a_weight_changes_nothing(
         directory = tmp_path / str(unit)
         rows = [{**row, "trust": unit * (1 + (row["size"] > 3))} for row in judged.train]
         data = _weighed(judged, directory, rows, kind)
-        strategy, fn_args = open_strategy(data.settings), data.fn_args(directory)
-        training = load_data(fn_args, data.tft_output, data.settings, strategy, 1)
-        job = open_job(fn_args, data.settings, Runtime(), strategy, training)
-        job.run()
-        found.append(job.history["loss"])
+        inputs = open_training(data.fn_args(directory))
+        trained = trees_trainer.train(inputs) if kind == "trees" else train_whole(inputs)
+        found.append(trained.history["loss"])
     np.testing.assert_allclose(found[1], found[0], rtol=1e-3)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import statistics
 import weakref
 from dataclasses import replace
@@ -11,19 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-import tensorflow_transform as tft
 from tfx.components.trainer.fn_args_utils import FnArgs
 from trainer_data import Transformed, read_record
 
-from trainer_module import trainer
 from trainer_module.data.dealing import deal, make_fold
 from trainer_module.data.examples import Content, Reader
 from trainer_module.data.input_pipeline import Split
-from trainer_module.data.loading import load_data
 from trainer_module.errors import TrainingError
-from trainer_module.runtime import Runtime
-from trainer_module.settings import CrossValidation, Loop, TrainerSettings
-from trainer_module.trainer import cross_validate, open_strategy, run_fn
+from trainer_module.settings import CrossValidation, Loop
+from trainer_module.trainer import run_fn, train
+from trainer_module.training import folds
+from trainer_module.training.folds import cross_validate, train_for_the_best_length
+from trainer_module.training.plan import open_inputs
 
 FOLDS = 2
 
@@ -121,9 +121,6 @@ def cross_validated(fn_args: FnArgs, monkeypatch: pytest.MonkeyPatch) -> dict[st
         made.extend(weakref.ref(x) for split in fold for x in split.content.tensors.values())
         return fold
 
-    monkeypatch.setattr(trainer, "make_fold", watched)
-    settings = TrainerSettings.from_custom_config(fn_args.custom_config)
-    strategy = open_strategy(settings)
-    tft_output = tft.TFTransformOutput(fn_args.transform_graph_path)
-    data = load_data(fn_args, tft_output, settings, strategy, 1)
-    return cross_validate(FOLDS, fn_args, settings, Runtime(), strategy, data)
+    monkeypatch.setattr(folds, "make_fold", watched)
+    train_network = functools.partial(train_for_the_best_length, train)
+    return cross_validate(FOLDS, train_network, open_inputs(fn_args))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,8 @@ from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.runtime import Runtime
 from trainer_module.settings import TrainerSettings
-from trainer_module.trainer import open_job, open_strategy
-from trainer_module.training.fine_tuning.job import TransferJob
+from trainer_module.trainer import open_strategy
+from trainer_module.training.plan import TrainingInputs
 
 SIDE, ROWS, BATCH = 32, 16, 8
 CLASSES = ("dark", "light")
@@ -47,8 +46,8 @@ def prepare(
     replicas: int = 1,
     backup_steps: int | None = None,
     **train: Any,
-) -> TransferJob:
-    """All that happens before the first step; `directory` keeps the backup."""
+) -> TrainingInputs:
+    """What a training is given; `directory` keeps the backup."""
     settings = TrainerSettings.model_validate(
         {
             "label": "y",
@@ -71,10 +70,9 @@ def open_on(
     data: TrainingData,
     replicas: int = 1,
     backup_steps: int | None = None,
-) -> TransferJob:
-    """The training on some data; a `TrainingJob` where nothing is frozen."""
+) -> TrainingInputs:
+    """What a training on some data is given."""
     strategy = open_strategy(settings)
     assert strategy.num_replicas_in_sync == replicas
     runtime = Runtime(backup_directory=str(directory / "backup"), backup_steps=backup_steps)
-    arguments = SimpleNamespace(model_run_dir=str(directory / "run"), transform_graph_path="")
-    return open_job(arguments, settings, runtime, strategy, data)
+    return TrainingInputs(settings, runtime, strategy, None, data, str(directory / "run"))

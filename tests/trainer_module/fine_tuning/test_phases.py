@@ -12,14 +12,20 @@ import pytest
 import tensorflow as tf
 import tf_keras
 from pictures import prepare
+from trainings import begin, train_whole
 
 from trainer_module.data.input_pipeline import Split
+from trainer_module.data.loading import TrainingData
 from trainer_module.errors import TrainingError
-from trainer_module.families.supervised.models.pretrained.model import batch_norms, network_of
+from trainer_module.families.supervised.models.pretrained.parts import (
+    batch_norms,
+    network_of,
+    pooled_of,
+)
 from trainer_module.progress import PROGRESS_LOGGER
-from trainer_module.training.backup import Position
-from trainer_module.training.fine_tuning import features
-from trainer_module.training.fine_tuning.job import TransferJob
+from trainer_module.training import phases
+from trainer_module.training.checkpoint import Position
+from trainer_module.training.plan import Trained
 
 TRANSFER = {
     "freeze": True,
@@ -37,10 +43,8 @@ def _plain_precision() -> Iterator[None]:
     tf_keras.mixed_precision.set_global_policy("float32")
 
 
-def run(directory: Path, model: dict[str, Any] = VGG, **options: Any) -> TransferJob:
-    job = prepare(directory, model, **options)
-    job.run()
-    return job
+def run(directory: Path, model: dict[str, Any] = VGG, **options: Any) -> Trained:
+    return train_whole(prepare(directory, model, **options))
 
 
 @pytest.fixture(scope="module")
@@ -49,18 +53,18 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[float]]
     return run(tmp_path_factory.mktemp("expected")).history
 
 
-def plain_keras(model: tf_keras.Model, job: TransferJob) -> tuple[list[float], list[float]]:
+def plain_keras(model: tf_keras.Model, data: TrainingData) -> tuple[list[float], list[float]]:
     """The guide's two phases on the same batches, in the order that they come in: both losses."""
     network = network_of(model, "mobilenet_v3_small")
-    batches = iter(job.train.batches(tf.distribute.InputContext()))
-    held_out = list(job.evaluation.batches(tf.distribute.InputContext()))
+    batches = iter(data.train.batches(tf.distribute.InputContext()))
+    held_out = list(data.evaluation.batches(tf.distribute.InputContext()))
     losses, measured = [], []
 
     def train(rate: float, epochs: int) -> None:
         loss = tf_keras.losses.BinaryCrossentropy()
         model.compile(tf_keras.optimizers.Adam(rate), loss)
         for _ in range(epochs):
-            found = [model.train_on_batch(*next(batches)) for _ in range(job.train.steps)]
+            found = [model.train_on_batch(*next(batches)) for _ in range(data.train.steps)]
             model.reset_metrics()
             losses.append(float(np.mean(found)))
             measured.append(float(np.mean([model.test_on_batch(*batch) for batch in held_out])))
@@ -81,15 +85,19 @@ def plain_keras(model: tf_keras.Model, job: TransferJob) -> tuple[list[float], l
 def test_the_losses_are_those_of_plain_keras(tmp_path: Path) -> None:
     transfer = {**TRANSFER, "unfreeze_layers": 30}
     model = {"kind": "mobilenet_v3_small", "transfer": transfer}
-    job = prepare(tmp_path, model)
-    reference = tf_keras.models.clone_model(job.model)
-    reference.set_weights(job.model.get_weights())
-    losses, measured = plain_keras(reference, job)
-    statistics = [norm.moving_mean.numpy() for norm in batch_norms(job.phases.network)]
-    job.run()
+    inputs = prepare(tmp_path, model)
+    begun = begin(inputs).model
+    reference = tf_keras.models.clone_model(begun)
+    reference.set_weights(begun.get_weights())
+    network = network_of(begun, "mobilenet_v3_small")
+    statistics = [norm.moving_mean.numpy() for norm in batch_norms(network)]
+    losses, measured = plain_keras(reference, inputs.data)
+    tf_keras.utils.set_random_seed(inputs.settings.train.seed)
+    job = train_whole(inputs)
+    network = network_of(job.model, "mobilenet_v3_small")
     np.testing.assert_allclose(job.history["loss"], losses, rtol=1e-5)
     np.testing.assert_allclose(job.history["val_loss"], measured, rtol=1e-5)
-    for norm, before in zip(batch_norms(job.phases.network), statistics, strict=True):
+    for norm, before in zip(batch_norms(network), statistics, strict=True):
         np.testing.assert_array_equal(norm.moving_mean, before)
 
 
@@ -116,7 +124,7 @@ def test_pictures_may_be_mixed_and_precision_be_low(tmp_path: Path) -> None:
     options = {"strategy": "mirrored", "loop": "custom", "precision": "mixed_float16"}
     low = run(tmp_path / "low", replicas=2, augment=augment, **options)
     assert low.model.get_layer("photo_features").compute_dtype == "float32"
-    assert low.phases.network.layers[-1].compute_dtype == "float16"
+    assert network_of(low.model, "vgg16").layers[-1].compute_dtype == "float16"
     np.testing.assert_allclose(low.history["loss"], plain.history["loss"], rtol=0.01)
 
 
@@ -152,16 +160,14 @@ def test_a_killed_training_goes_on_in_its_phase(
     resumes_at: Position,
 ) -> None:
     options = {"loop": loop, "backup_steps": backup_steps}
-    job = prepare(tmp_path, VGG, **options)
-    callbacks = [*job.callbacks[:-1], Killed(epoch), job.backup]
+    inputs = prepare(tmp_path, VGG, **options)
     with pytest.raises(KeyboardInterrupt):
-        replace(job, callbacks=callbacks).run()
-    job = prepare(tmp_path, VGG, **options)
+        train_whole(inputs, [Killed(epoch)])
+    job = train_whole(inputs)
     assert job.start == resumes_at
-    job.run()
     for name in ("loss", "val_loss"):
         np.testing.assert_allclose(job.history[name], expected[name], rtol=1e-5, err_msg=name)
-    found = job.result.evaluate(
+    found = job.model.evaluate(
         job.evaluation.batches(tf.distribute.InputContext()), verbose=0, return_dict=True
     )
     assert found["loss"] == pytest.approx(min(expected["val_loss"]), rel=1e-4)
@@ -174,7 +180,7 @@ def test_features_that_do_not_fit_are_computed_each_epoch(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(features, "MEMORY_SHARE", 0.0)
+    monkeypatch.setattr(phases, "MEMORY_SHARE", 0.0)
     with caplog.at_level("INFO", PROGRESS_LOGGER):
         job = run(tmp_path)
     assert "epoch 1 of 3" in caplog.messages, "those of both phases"
@@ -184,19 +190,22 @@ def test_features_that_do_not_fit_are_computed_each_epoch(
 
 
 def test_features_are_those_of_the_pictures_in_order(tmp_path: Path) -> None:
-    job = prepare(tmp_path, VGG, replicas=2, strategy="mirrored")
+    inputs = prepare(tmp_path, VGG, replicas=2, strategy="mirrored")
+    job = begin(inputs)
     assert job.notes == [
         "transfer: the features of 32 pictures are computed once, 0.1 MB",
         "transfer: the network is frozen with random weights; give model.weights",
     ]
     split: Split = job.train
-    step = features.make_step(job.phases.pooled, job.strategy)
-    kept = features.with_features(split, step, job.strategy)
+    with inputs.strategy.scope():
+        pooled = pooled_of(job.model, inputs.data.problem.of_kind("image"))
+    step = phases.make_step(pooled, inputs.strategy)
+    kept = phases.with_features(split, step, inputs.strategy)
     fewer = replace(split, content=split.content.only(np.arange(split.examples) < 5))
-    assert features.with_features(fewer, step, job.strategy).examples == 5
+    assert phases.with_features(fewer, step, inputs.strategy).examples == 5
     assert step.experimental_get_tracing_count() == 1
     pictures = split.content.tensors["photo"]
-    found = job.phases.pooled({"photo": pictures})["photo"]
+    found = pooled({"photo": pictures})["photo"]
     np.testing.assert_allclose(kept.content.tensors["photo"], found, rtol=1e-5)
     for name in ("y", "amount"):
         np.testing.assert_array_equal(kept.content.tensors[name], split.content.tensors[name])
@@ -207,4 +216,4 @@ def test_unfreezing_after_the_last_epoch(tmp_path: Path) -> None:
     transfer = {"freeze": True, "unfreeze_after": 30}
     message = r"unfreeze_after is 30, but the training has 3 epochs, so nothing would be fine-tuned"
     with pytest.raises(TrainingError, match=message):
-        prepare(tmp_path, {"kind": "vgg16", "transfer": transfer})
+        begin(prepare(tmp_path, {"kind": "vgg16", "transfer": transfer}))

@@ -10,15 +10,16 @@ import pytest
 import tensorflow as tf
 from pictures import SIDE, open_on
 from sklearn.datasets import load_digits
+from trainings import train_whole
 
 from trainer_module.data.examples import Content, Reader
 from trainer_module.data.input_pipeline import Split
 from trainer_module.data.loading import TrainingData
-from trainer_module.families.supervised.models.pretrained.model import network_of
+from trainer_module.families.supervised.models.pretrained.parts import network_of
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.settings import TrainerSettings
-from trainer_module.training import TrainingJob
+from trainer_module.training.plan import Trained
 
 KIND, HELD_OUT, FEW, EPOCHS = "mobilenet_v3_small", 400, 20, 10
 IMAGE = TransformedFeature("image", "image", (SIDE, SIDE, 1))
@@ -28,7 +29,7 @@ ORDER = np.random.default_rng(0).permutation(len(DIGITS.target))
 
 def train(
     directory: Path, rows: np.ndarray, classes: int, model: dict[str, Any], epochs: int, batch: int
-) -> TrainingJob:
+) -> Trained:
     """The finished training on some of scikit-learn's digits; those held out are looked at."""
     settings = TrainerSettings.model_validate(
         {
@@ -52,9 +53,7 @@ def train(
         return Split(Reader([], {}, problem), content, batch, shuffle_seed=seed)
 
     learnt, held_out = split(rows, batch, 1), split(ORDER[:HELD_OUT], HELD_OUT)
-    job = open_on(directory, settings, TrainingData(problem, learnt, held_out))
-    job.run()
-    return job
+    return train_whole(open_on(directory, settings, TrainingData(problem, learnt, held_out)))
 
 
 @pytest.mark.e2e
@@ -63,7 +62,7 @@ def test_a_network_that_knows_eight_digits_learns_ten_from_few(tmp_path: Path) -
     rows = ORDER[HELD_OUT:]
     teacher = train(tmp_path / "eight", rows, 8, {}, epochs=4, batch=64)
     weights = str(tmp_path / "eight.weights.h5")
-    network_of(teacher.result, KIND).save_weights(weights)
+    network_of(teacher.model, KIND).save_weights(weights)
     few = np.concatenate([rows[DIGITS.target[rows] == digit][:FEW] for digit in range(10)])
     transfer = {"unfreeze_after": 4, "unfreeze_layers": 60, "learning_rate": 0.001}
     begun = {"weights": weights, "transfer": transfer}

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
 import tf_keras
 from PIL import Image
 from trainer_data import Row, Transformed, transformed_once
-from warm_data import load, prepare
+from trainings import train_whole
+from warm_data import given, load, prepare
 
 from trainer_module.errors import TrainingError
 from trainer_module.export.saving import export_model
@@ -27,9 +27,9 @@ from trainer_module.settings import (
     WhileTraining,
 )
 from trainer_module.settings.model import load_builder
-from trainer_module.training import Job
 from trainer_module.training.building import make_network
 from trainer_module.training.compression.quantizing import QuantizeWrapper, describe_quantized
+from trainer_module.training.plan import Trained
 
 SIDE, COUNT = 24, 300
 
@@ -133,32 +133,30 @@ def shapes(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
 
 
 @pytest.fixture(scope="module")
-def learnt(shapes: Transformed, tmp_path_factory: pytest.TempPathFactory) -> Job:
+def learnt(shapes: Transformed, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     """By the default in a third of its steps: seconds."""
-    job = prepare(shapes, tmp_path_factory.mktemp("learnt"), None, epochs=40)
-    job.run()
-    return job
+    return train_whole(given(shapes, tmp_path_factory.mktemp("learnt"), None, epochs=40))
 
 
-def test_a_few_pictures_are_enough(learnt: Job) -> None:
+def test_a_few_pictures_are_enough(learnt: Trained) -> None:
     assert learnt.measured["accuracy"] > 0.9
 
 
 def test_it_goes_on_with_all_of_its_weights(
-    shapes: Transformed, learnt: Job, tmp_path: Path
+    shapes: Transformed, learnt: Trained, tmp_path: Path
 ) -> None:
     base = str(tmp_path / "base")
-    export_model(learnt.result, shapes.tft_output, shapes.problem, shapes.settings, base)
+    export_model(learnt.model, shapes.tft_output, shapes.problem, shapes.settings, base)
     job = prepare(shapes, tmp_path, base, epochs=1)
     assert job.notes == [f"warm start: from {base}, all weights"]
-    for found, right in zip(job.result.get_weights(), load(base).get_weights(), strict=True):
+    for found, right in zip(job.model.get_weights(), load(base).get_weights(), strict=True):
         np.testing.assert_array_equal(found, right)
 
 
 def test_all_of_it_is_trained_for_8_bits(shapes: Transformed) -> None:
     settings = shapes.settings.model_copy(update={"optimize": WhileTraining(quantize="qat")})
     data = replace(shapes, settings=settings)
-    model = make_network(data.problem, data.settings, tf.distribute.get_strategy())
+    model = make_network(data.problem, data.settings)
     quantised = [x for x in model.layers if isinstance(x, QuantizeWrapper)]
     assert sum(isinstance(x.layer, tf_keras.layers.Conv2D) for x in quantised) == 6
     assert describe_quantized(model) == []

@@ -10,43 +10,37 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-import tensorflow_transform as tft
 import tf_keras
 from tensorflow_model_optimization.python.core.sparsity.keras.pruning_utils import is_pruned_m_by_n
 from trainer_data import Transformed, read_record
+from trainings import open_training, train_whole
 
-from trainer_module.data.loading import load_data
 from trainer_module.errors import TrainingError
 from trainer_module.problem import Problem
 from trainer_module.runtime import Runtime
-from trainer_module.settings import Loop, ModelSettings, TrainerSettings
+from trainer_module.settings import Loop, ModelSettings
 from trainer_module.settings.optimize import PruneSettings
-from trainer_module.trainer import make_job, open_strategy, run_fn
-from trainer_module.training import LOOPS, TrainingJob
-from trainer_module.training.backup import BestEpoch
+from trainer_module.trainer import run_fn
 from trainer_module.training.compression.schedule import PruningSteps, plan_steps
+from trainer_module.training.plan import Trained, TrainingInputs
 
 
-def prepare(data: Transformed, directory: Path, prune: Any, **train: Any) -> TrainingJob:
-    """All that happens before the first step; `directory` keeps the backup."""
+def prepare(data: Transformed, directory: Path, prune: Any, **train: Any) -> TrainingInputs:
+    """What a training is given; `directory` keeps the backup."""
     fn_args = data.fn_args(directory / "run", train=train, optimize={"prune": prune})
-    settings = TrainerSettings.from_custom_config(fn_args.custom_config)
-    strategy = open_strategy(settings)
-    tft_output = tft.TFTransformOutput(fn_args.transform_graph_path)
-    loaded = load_data(fn_args, tft_output, settings, strategy, 1)
     runtime = Runtime(backup_directory=str(directory / "backup"), backup_steps=4)
-    return make_job(fn_args, settings, runtime, strategy, loaded)
+    return open_training(fn_args, runtime)
 
 
 def kernels(model: tf_keras.Model) -> list[np.ndarray]:
     return [w.numpy() for w in model.trainable_weights if "kernel" in w.name]
 
 
-def pruned(job: TrainingJob) -> list[np.ndarray]:
+def pruned(job: Trained) -> list[np.ndarray]:
     return [weight.variable.numpy() for weight in job.pruning.weights]
 
 
-def layers(job: TrainingJob) -> list[str]:
+def layers(job: Trained) -> list[str]:
     """The pruned ones, by what Keras calls them in a process of their own."""
     return [re.sub(r"_\d+(?=/|$)", "", weight.layer) for weight in job.pruning.weights]
 
@@ -90,8 +84,8 @@ def test_sparsity_is_reached_and_kept_under_each_strategy(
     trips: Transformed, tmp_path: Path, strategy: str, loop: Loop
 ) -> None:
     batch_size = 32 if strategy == "default" else 16
-    job = prepare(trips, tmp_path, {"sparsity": 0.75}, strategy=strategy, batch_size=batch_size)
-    LOOPS[loop](job)
+    options = {"strategy": strategy, "batch_size": batch_size, "loop": loop}
+    job = train_whole(prepare(trips, tmp_path, {"sparsity": 0.75}, **options))
     for values in kernels(job.model):
         assert zeros(values) == pytest.approx(0.75, abs=0.6 / values.size)
     assert job.best_epoch >= 2, "the first epoch ends before the sparsity is reached"
@@ -105,8 +99,8 @@ EMA = {"optimizer": {"kind": "adamw", "ema": 0.8, "weight_decay": 0.1, "clip_nor
 def test_averages_and_half_precision_leave_zeros(trips: Transformed, tmp_path: Path) -> None:
     options = {**EMA, "precision": "mixed_bfloat16", "epochs": 2}
     try:
-        job = prepare(trips, tmp_path, {"sparsity": 0.5, "schedule": "constant"}, **options)
-        LOOPS[Loop.FIT](job)
+        prune = {"sparsity": 0.5, "schedule": "constant"}
+        job = train_whole(prepare(trips, tmp_path, prune, **options))
     finally:
         tf_keras.mixed_precision.set_global_policy("float32")
     for values in kernels(job.model):
@@ -124,21 +118,26 @@ class Interrupt(tf_keras.callbacks.Callback):
         self.epoch = epoch
 
 
+class Masks(tf_keras.callbacks.Callback):
+    """Takes down the masks that training goes on with."""
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.masks = [mask.numpy() for mask in self.model.optimizer._masks]
+
+
 def test_masks_survive_a_kill(trips: Transformed, tmp_path: Path) -> None:
     """Weights that were zero stay zero, and training ends as if nothing had happened."""
     prune = {"sparsity": 0.75, "end": 0.3}
     options = {"strategy": "mirrored", "batch_size": 16}
-    whole = prepare(trips, tmp_path / "whole", prune, **options)
-    LOOPS[Loop.FIT](whole)
-    job = prepare(trips, tmp_path, prune, **options)
-    interrupted = [*job.callbacks[:-1], Interrupt(), job.backup]
+    whole = train_whole(prepare(trips, tmp_path / "whole", prune, **options))
+    inputs = prepare(trips, tmp_path, prune, **options)
     with pytest.raises(KeyboardInterrupt):
-        LOOPS[Loop.FIT](replace(job, callbacks=interrupted))
-    job = prepare(trips, tmp_path, prune, **options)
+        train_whole(inputs, [Interrupt()])
+    begun = Masks()
+    job = train_whole(inputs, [begun])
     assert (job.start.epoch, job.start.step) == (1, 4)
-    masks = [mask.numpy() for mask in job.model.optimizer._masks]
+    masks = begun.masks
     assert [round(zeros(mask), 1) for mask in masks] == [0.8] * len(masks)
-    LOOPS[Loop.FIT](job)
     for mask, values, expected in zip(masks, pruned(job), pruned(whole), strict=True):
         assert not values[mask == 0].any(), "what was pruned before the kill"
         np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-6)
@@ -163,8 +162,8 @@ def using(data: Transformed, builder: Any) -> Transformed:
 
 
 def test_weights_are_found_wherever_they_sit(shades: Transformed, tmp_path: Path) -> None:
-    job = prepare(using(shades, build_wide), tmp_path, {"schedule": "constant"}, epochs=1)
-    LOOPS[Loop.FIT](job)
+    data = using(shades, build_wide)
+    job = train_whole(prepare(data, tmp_path, {"schedule": "constant"}, epochs=1))
     assert layers(job) == [
         "conv2d",
         "dense",
@@ -184,8 +183,7 @@ def test_weights_are_found_wherever_they_sit(shades: Transformed, tmp_path: Path
 @pytest.mark.parametrize("structure", ["2by4", {"block": [1, 4]}])
 def test_structures(shades: Transformed, tmp_path: Path, structure: Any) -> None:
     prune = {"schedule": "constant", "structure": structure}
-    job = prepare(shades, tmp_path, prune, epochs=1)
-    LOOPS[Loop.FIT](job)
+    job = train_whole(prepare(shades, tmp_path, prune, epochs=1))
     found = dict(zip(layers(job), pruned(job), strict=True))
     if structure == "2by4":
         assert list(found) == ["conv2d", "dense", "output"]
@@ -272,19 +270,18 @@ class StopAtOnce(tf_keras.callbacks.Callback):
 def test_training_that_is_ended_before_its_sparsity_has_its_last_epoch(
     trips: Transformed, tmp_path: Path
 ) -> None:
-    job = prepare(trips, tmp_path, {"sparsity": 0.75, "begin": 0.5, "end": 1.0})
-    LOOPS[Loop.FIT](replace(job, callbacks=[*job.callbacks[:-1], StopAtOnce(), job.backup]))
+    inputs = prepare(trips, tmp_path, {"sparsity": 0.75, "begin": 0.5, "end": 1.0})
+    job = train_whole(inputs, [StopAtOnce()])
     assert job.best_epoch == 1
     assert job.measured["loss"] == job.history["val_loss"][0]
-    assert next(c for c in job.callbacks if isinstance(c, BestEpoch)).epoch == 0
+    assert job.plan.whole_from > 1, "no epoch could be the best"
 
 
 def test_early_stopping_waits_for_the_sparsity(trips: Transformed, tmp_path: Path) -> None:
     """The learning rate grows: the loss is lowest early on, and patience would end training."""
     worse = {"schedule": "steps", "values": [0.01, 3.0], "boundaries": [2]}
     options = {"learning_rate": worse, "early_stopping": {"patience": 1}, "epochs": 8}
-    job = prepare(trips, tmp_path, {"sparsity": 0.75, "end": 0.7}, **options)
-    LOOPS[Loop.FIT](job)
+    job = train_whole(prepare(trips, tmp_path, {"sparsity": 0.75, "end": 0.7}, **options))
     first = job.pruning.steps.first_whole_epoch(job.train.steps)
     assert first == 5
     assert len(job.history["loss"]) > first

@@ -29,7 +29,7 @@ QAT = WhileTraining(quantize="qat")
 def quantized(data: Transformed, kind: str, **model: Any) -> tf_keras.Model:
     """The network as it is trained, but for its compilation."""
     settings = using(data, kind, **model).settings.model_copy(update={"optimize": QAT})
-    return make_network(data.problem, settings, tf.distribute.get_strategy())
+    return make_network(data.problem, settings)
 
 
 def fake_quantizations(path: str) -> int:

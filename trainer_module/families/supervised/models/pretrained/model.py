@@ -11,14 +11,12 @@ import tf_keras
 
 from trainer_module.errors import TrainingError
 from trainer_module.families.supervised.models import layers
+from trainer_module.families.supervised.models.pretrained.parts import HEAD, base_name, batch_norms
 from trainer_module.families.supervised.models.pretrained.weights import load_weights
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings
 from trainer_module.settings.model import IMAGENET_MEANS, NETWORKS, Network
-
-HEAD = "head"
-"""The name of the model within the model that follows the network."""
 
 
 def build_model(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
@@ -47,28 +45,6 @@ def build_model(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
     return tf_keras.Model(inputs, head(parts), name=settings.kind)
 
 
-def network_of(model: tf_keras.Model, kind: str) -> tf_keras.Model:
-    """The network within a model that `build_model` made."""
-    return model.get_layer(_base_name(kind))
-
-
-def head_of(model: tf_keras.Model) -> tf_keras.Model:
-    """The head of such a model: from features by name, pictures pooled, to the output."""
-    return model.get_layer(HEAD)
-
-
-def pooled_of(model: tf_keras.Model, images: tuple[TransformedFeature, ...]) -> tf_keras.Model:
-    """What such a model makes of pictures before its head: by name, [batch, n] each."""
-    return tf_keras.Model(
-        {image.name: model.get_layer(image.name).output for image in images},
-        {i.name: model.get_layer(i.layer_name("features")).output for i in images},
-    )
-
-
-def _base_name(kind: str) -> str:
-    return f"{kind}_network"
-
-
 def _build_base(
     images: tuple[TransformedFeature, ...], settings: ModelSettings, network: Network
 ) -> tf_keras.Model:
@@ -77,7 +53,7 @@ def _build_base(
     built = getattr(tf_keras.applications, network.constructor)(
         include_top=False, weights=None, input_shape=(*shape, 3)
     )
-    built._name = _base_name(settings.kind)
+    built._name = base_name(settings.kind)
     if not settings.weights:
         for layer in batch_norms(built):
             layer.momentum = min(layer.momentum, layers.FRESH_MOMENTUM)
@@ -86,11 +62,6 @@ def _build_base(
             # As `synchronized=True` would have made it; the constructors have no such option.
             layer.synchronized, layer.fused = True, False
     return built
-
-
-def batch_norms(network: tf_keras.Model) -> list[tf_keras.layers.Layer]:
-    """The layers of batch normalisation."""
-    return [x for x in network.layers if isinstance(x, tf_keras.layers.BatchNormalization)]
 
 
 def _build_head(problem: Problem, settings: ModelSettings, width: int) -> tf_keras.Model:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
+import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -13,16 +15,93 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
+from trainer_module.compat.keras import StepCallback, begin_fit_at, forget_start
+from trainer_module.scratch import ScratchFolder
 from trainer_module.settings.tasks import BaseTask
 from trainer_module.strategies.agreement import agree
-from trainer_module.training.checkpoints import CheckpointNotes, Checkpoints
 
 logger = logging.getLogger(__name__)
 
+CHECKPOINTS_FOLDER = "checkpoints"
+"""In the run of a model: the checkpoints that were kept."""
+STATE_FILE = "checkpoint"
+"""In their folder: which is the latest, as `tf.train.latest_checkpoint` reads it."""
 MONITOR = BaseTask.monitor
 """What the best epoch is best at: lower is better."""
 
+_OURS = "trainer_module."
+
 Logs = dict[str, Any] | None
+
+
+class CheckpointNotes(tf.train.experimental.PythonState):
+    """A JSON object that is saved and restored as part of a checkpoint."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.value: dict[str, Any] = {}
+
+    @classmethod
+    def of(cls, path: str) -> CheckpointNotes:
+        """Those of a checkpoint, of which nothing else is restored."""
+        notes = cls()
+        tf.train.Checkpoint(notes=notes).restore(path).expect_partial()
+        return notes
+
+    def serialize(self) -> str:
+        """For the checkpoint."""
+        return json.dumps(self.value)
+
+    def deserialize(self, string_value: bytes) -> None:
+        """From the checkpoint."""
+        self.value = json.loads(string_value)
+
+
+class Checkpoints:
+    """Numbered checkpoints in a folder, which several processes may read, but one writes.
+
+    Saving replicated variables takes all workers, so the others write to a folder of no interest.
+    """
+
+    def __init__(self, directory: str, writes: bool, **content: Any) -> None:
+        """Tracks `content`; nothing is written or read yet."""
+        self._checkpoint = tf.train.Checkpoint(**content)
+        self._reading = tf.train.CheckpointManager(self._checkpoint, directory, max_to_keep=None)
+        self._writing = self._reading
+        if not writes:
+            self._scratch = ScratchFolder()
+            self._writing = tf.train.CheckpointManager(
+                self._checkpoint, self._scratch.name, max_to_keep=1
+            )
+
+    @property
+    def latest(self) -> str | None:
+        """The path of the latest whole checkpoint; None without one."""
+        return self._reading.latest_checkpoint
+
+    def save(self, number: int, keep: Collection[int] = ()) -> None:
+        """Saves under a number, and deletes all others but those to keep."""
+        self._writing.save(checkpoint_number=number)
+        if self._writing is self._reading:
+            kept = {self.path(number), *map(self.path, keep)}
+            for path in tf.io.gfile.glob(f"{self.path('*')}.*"):
+                if path.rpartition(".")[0] not in kept:
+                    tf.io.gfile.remove(path)
+
+    def clear(self) -> None:
+        """Deletes all checkpoints, and what says which is the latest, if this process writes."""
+        if self._writing is self._reading:
+            state = os.path.join(self._reading.directory, STATE_FILE)
+            for path in [state, *tf.io.gfile.glob(f"{self.path('*')}.*")]:
+                tf.io.gfile.remove(path)
+
+    def path(self, number: int | str) -> str:
+        """What the checkpoint of a number is called."""
+        return os.path.join(self._reading.directory, f"ckpt-{number}")
+
+    def restore(self, path: str) -> None:
+        """Restores a checkpoint by its path."""
+        self._checkpoint.restore(path).expect_partial()
 
 
 class Stateful(Protocol):
@@ -47,8 +126,11 @@ class Position:
     """Whether a callback, as that for early stopping, has ended training there."""
 
 
+BEGINNING = Position()
+
+
 class BestEpoch(tf_keras.callbacks.Callback):
-    """Knows the epoch with the lowest loss of what is held out; the `Backup` keeps its weights.
+    """Knows the epoch with the lowest loss of what is held out, whose weights are kept.
 
     `epoch` counts from 1; 0 until an epoch has ended that may be the best.
     """
@@ -81,7 +163,7 @@ class BestEpoch(tf_keras.callbacks.Callback):
             self.epoch, self.loss = epoch + 1, loss
 
 
-class Backup(tf_keras.callbacks.Callback):
+class CheckpointCallback(StepCallback):
     """Saves the state of training each epoch, or every so many steps, and goes on from it.
 
     The checkpoint of the best epoch is kept as well, and training ends with it.
@@ -100,34 +182,29 @@ class Backup(tf_keras.callbacks.Callback):
         keep: int = 1,
         *,
         writes: bool = True,
-        callbacks: Sequence[tf_keras.callbacks.Callback],
     ) -> None:
-        """Saves nothing yet.
+        """Finds where training begins or goes on: `start`, and the `history` until then.
 
         Args:
-          strategy: that the model is trained under.
+          strategy: that the model is trained under; all of its workers do this together.
           directory: for the checkpoints; those of an interrupted training may be there.
           steps_per_epoch: of the training.
           every: steps between backups; None is one at the end of each epoch.
           keep: how many of the epochs that ended last have their checkpoint kept.
           writes: whether no other process does so for this one, in the same directory.
-          callbacks: those before this one, with a `BestEpoch`; those that are `Stateful` are
-              remembered.
         """
-        super().__init__()
-        self._supports_tf_logs = every is not None  # Keras need not wait for a step's results.
+        # Keras need not wait for a step's results where steps are listened to.
+        super().__init__(hears_steps=every is not None, takes_tensors=every is not None)
         self._strategy = strategy
         self._directory = directory
         self._steps = steps_per_epoch
-        self._best = next(c for c in callbacks if isinstance(c, BestEpoch))
         self._every = every
         self._keep = keep
         self._writes = writes
-        self._stateful = _by_name([c for c in callbacks if hasattr(c, "get_state")])
         self._notes = CheckpointNotes()
-        self._saved_at = 0
+        self._is_under_way = False
         self._epoch = 0
-        self.start = Position()
+        self.start = BEGINNING
         """Where training begins or goes on."""
         self.history: dict[str, list[float]] = {}
         """A value per epoch for each metric, from the first epoch on."""
@@ -135,49 +212,59 @@ class Backup(tf_keras.callbacks.Callback):
         """The metrics of an epoch under way."""
         self.is_followed = False
         """Whether another training goes on from the state that this one will end in."""
+        self._latest = self._find()
+        self._saved_at = self.start.epoch * self._steps + self.start.step
+
+    def watch(self, callbacks: Sequence[tf_keras.callbacks.Callback]) -> None:
+        """Takes the callbacks before this one: a `BestEpoch`; what is `Stateful` is remembered."""
+        self._best = next(c for c in callbacks if isinstance(c, BestEpoch))
+        self._stateful = _by_name([c for c in callbacks if hasattr(c, "get_state")])
 
     def restore(self, model: tf_keras.Model, **others: tf_keras.Model) -> Position:
-        """Brings a model back to the latest backup, if there is one.
+        """Where training goes on; brings the model to it, if it is not there by itself.
 
         Args:
-          model: whose weights are saved, and the state of its optimizer, if it is compiled.
+          model: whose weights are saved, and the state of its optimizer, if it is compiled. After
+              epochs of this process it goes on, with an optimizer that may be a new one.
           others: what is saved besides, such as a model that has some of the weights, and an
               optimizer of its own.
         """
-        self._checkpoints = self._open(model, **others)
-        latest = self._checkpoints.latest
-        if not agree(self._strategy, _number(latest)):
-            logger.warning("The workers have not got the same backup: training begins anew.")
-        elif latest is not None and not self._fits(latest):
-            agree(self._strategy, 0)  # When all have come here, nobody reads it any more.
-            self._checkpoints.clear()
-            self._checkpoints = self._open(model, **others)
-        elif latest is not None:
-            self._checkpoints.restore(latest)
-            notes = self._notes.value
-            # Older notes do not say whether training had ended.
-            self.start = Position(notes["epoch"], notes["step"], notes.get("ended", False))
-            self.history = notes["history"]
-            logger.info("going on from %s: %s", latest, self.start)
-        self._saved_at = self.start.epoch * self._steps + self.start.step
+        self._checkpoints = self._open(model=model, **others)
+        if self._is_under_way:
+            self.start = Position(self._epoch + 1)
+        elif self._latest is not None:
+            self._checkpoints.restore(self._latest)
+            logger.info("going on from %s: %s", self._latest, self.start)
         return self.start
 
-    def hand_over(self, model: tf_keras.Model) -> None:
-        """Goes on with a model that has been compiled anew, after the epochs that have ended."""
-        self._checkpoints = self._open(model)
-        self.start = Position(self._epoch + 1)
-        self.is_followed = False
+    def _open(self, **content: Any) -> Checkpoints:
+        return Checkpoints(self._directory, self._writes, notes=self._notes, **content)
 
-    def _open(self, model: tf_keras.Model, **others: tf_keras.Model) -> Checkpoints:
-        return Checkpoints(self._directory, self._writes, model=model, notes=self._notes, **others)
+    def _find(self) -> str | None:
+        """The latest checkpoint that this training can go on from; None if it begins anew."""
+        found = self._open()
+        latest = found.latest
+        if not agree(self._strategy, _number(latest)):
+            logger.warning("The workers have not got the same backup: training begins anew.")
+            return None
+        if latest is None:
+            return None
+        notes = CheckpointNotes.of(latest).value
+        if not self._fits(latest, notes):
+            agree(self._strategy, 0)  # When all have come here, nobody reads it any more.
+            found.clear()
+            return None
+        # Older notes do not say whether training had ended.
+        self.start = Position(notes["epoch"], notes["step"], notes.get("ended", False))
+        self.history = notes["history"]
+        return latest
 
-    def _fits(self, latest: str) -> bool:
+    def _fits(self, latest: str, notes: Mapping[str, Any]) -> bool:
         """Whether the epochs of a checkpoint had as many steps as those of this training.
 
         They depend on the number of replicas, which another machine may have more or fewer of.
         Checkpoints are found by their steps: the best epoch's would not be.
         """
-        notes = CheckpointNotes.of(latest).value
         # The number alone says nothing in the first epoch; older notes have no steps.
         steps = notes.get("steps", self._steps)
         if steps == self._steps and _number(latest) == notes["epoch"] * steps + notes["step"]:
@@ -193,21 +280,24 @@ class Backup(tf_keras.callbacks.Callback):
     def maybe_load_initial_counters_from_ckpt(
         self, steps_per_epoch: int, initial_epoch: int, mode: str
     ) -> tuple[int, int]:
-        """The epoch and step that Keras's `fit` begins with, asked through `_training_state`."""
+        """The epoch and step that Keras's `fit` begins with, which asks through `begin_fit_at`."""
         del steps_per_epoch, initial_epoch, mode
         return self.start.epoch, self.start.step
 
     def on_train_begin(self, logs: Logs = None) -> None:
         """The callbacks before this one have reset themselves; they get their state back."""
-        self.model._training_state = self
-        saved = self._notes.value.get("callbacks", {})
+        begin_fit_at(self.model, self)
+        saved = {
+            _shortened(name): state
+            for name, state in self._notes.value.get("callbacks", {}).items()
+        }
         # Patience may come or go where a training goes on that was done.
         for name in saved.keys() & self._stateful.keys():
             self._stateful[name].set_state(saved[name])
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         """In mid-epoch the metrics go on from the values that they had."""
-        self._epoch = epoch
+        self._epoch, self._is_under_way = epoch, True
         if epoch == self.start.epoch and self.start.step:
             saved = self._notes.value["metrics"]
             for metric in self.metrics():
@@ -229,8 +319,7 @@ class Backup(tf_keras.callbacks.Callback):
 
     def on_train_end(self, logs: Logs = None) -> None:
         """Goes back to the best epoch."""
-        # Keras would save what it refers to with the model.
-        self.model._training_state = None
+        forget_start(self.model)
         if self._best.epoch and (self.model.stop_training or not self.is_followed):
             agree(self._strategy, self._best.epoch)  # When all have come here, it is written.
             self._checkpoints.restore(self._checkpoints.path(self._best.epoch * self._steps))
@@ -251,20 +340,21 @@ class Backup(tf_keras.callbacks.Callback):
         kept = [epoch * self._steps for epoch in (self._best.epoch, *last)]
         self._checkpoints.save(self._saved_at, kept)
 
-    def _implements_train_batch_hooks(self) -> bool:
-        """Keras calls the hooks of every step only if one is wanted."""
-        return self._every is not None
-
 
 def _by_name(callbacks: Sequence[Stateful]) -> dict[str, Stateful]:
     """By class; the second and further ones of a class have a number as well."""
     named: dict[str, Stateful] = {}
     seen: Counter[str] = Counter()
     for callback in callbacks:
-        kind = f"{type(callback).__module__}.{type(callback).__qualname__}"
+        kind = _shortened(f"{type(callback).__module__}.{type(callback).__qualname__}")
         seen[kind] += 1
         named[kind if seen[kind] == 1 else f"{kind} {seen[kind]}"] = callback
     return named
+
+
+def _shortened(name: str) -> str:
+    """Without the module where that is one of ours, which may move from version to version."""
+    return name.rpartition(".")[2] if name.startswith(_OURS) else name
 
 
 def _number(path: str | None) -> int:

@@ -1,0 +1,259 @@
+"""The phases of a training: one, or two where a pretrained network is frozen, then unfrozen.
+
+As in https://www.tensorflow.org/guide/keras/transfer_learning. Which phase an epoch belongs to
+follows from its number, so that a checkpoint says it by how far it has come. What a frozen network
+makes of each picture is computed once, and kept in place of the pictures.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import tensorflow as tf
+import tf_keras
+
+from trainer_module.data.examples import MEMORY_SHARE, Tensors
+from trainer_module.data.input_pipeline import Split
+from trainer_module.data.loading import TrainingData
+from trainer_module.errors import TrainingError
+from trainer_module.families.supervised.models.pretrained.parts import (
+    batch_norms,
+    head_of,
+    network_of,
+    pooled_of,
+)
+from trainer_module.machine import free_memory
+from trainer_module.settings import TrainerSettings
+from trainer_module.settings.model import TransferSettings
+from trainer_module.strategies import hooks_of
+from trainer_module.strategies.agreement import agree
+from trainer_module.training.checkpoint import Position
+from trainer_module.training.plan import TrainingInputs, TrainingPlan
+
+logger = logging.getLogger(__name__)
+
+FEATURES_BATCH = 32
+"""Pictures per replica at a time: a network's maps of features take far more room than they."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Some epochs of a training, in which one model is trained at one rate."""
+
+    model: tf_keras.Model
+    """What is trained."""
+    settings: TrainerSettings
+    begins: int
+    """The first epoch, counted from 0."""
+    ends: int
+    """The epoch that comes after it."""
+    beside: Mapping[str, tf_keras.Model] = field(default_factory=dict)
+    """What a checkpoint has besides the model that is exported."""
+    enter: Callable[[], None] = lambda: None
+    """Makes trainable what is trained; call it in the scope, before the model is compiled."""
+    prepare: Callable[[TrainingData], TrainingData] | None = None
+    """Gives what the model takes, where that is not the data as it is."""
+
+
+def phases_of(
+    model: tf_keras.Model, inputs: TrainingInputs, plan: TrainingPlan
+) -> tuple[list[Phase], list[str]]:
+    """The phases of a training, and what people should know of them.
+
+    Args:
+      model: in the scope of the strategy, which the last phase trains.
+      inputs: of the training.
+      plan: its epochs.
+
+    Raises:
+      TrainingError: the network is to be unfrozen after the last epoch.
+    """
+    settings = inputs.settings
+    if not settings.model.begins_frozen:
+        begun = "all of the network is trained from scratch"
+        return [Phase(model, settings, 0, plan.epochs)], _notes_on_weights(inputs, begun)
+    transfer = settings.model.transfer or TransferSettings()
+    until = frozen_epochs(transfer, plan.epochs)
+    network = network_of(model, settings.model.kind)
+    network.trainable = False
+    pooled = pooled_of(model, inputs.data.problem.of_kind("image"))
+    splits = (inputs.data.train, inputs.data.evaluation)
+    reason = _why_not(settings, inputs.strategy, splits, pooled)
+    part = model if reason else head_of(model)
+    # A model of its own, whose optimizer is no part of what is exported.
+    trained = tf_keras.Model(part.input, part.output)
+
+    def keep_features(data: TrainingData) -> TrainingData:
+        step = make_step(pooled, inputs.strategy)
+        train, evaluation = (
+            with_features(split, step, inputs.strategy) for split in (data.train, data.evaluation)
+        )
+        return replace(data, train=train, evaluation=evaluation)
+
+    def thaw() -> None:
+        network.trainable = True
+        for layer in [*network.layers[: -transfer.unfreeze_layers], *batch_norms(network)]:
+            layer.trainable = False
+
+    prepare = None if reason else keep_features
+    phases = [Phase(trained, settings, 0, until, {"frozen": trained}, prepare=prepare)]
+    if until < plan.epochs:
+        train = settings.train.model_copy(update={"learning_rate": transfer.learning_rate})
+        slower = settings.model_copy(update={"train": train})
+        phases.append(Phase(model, slower, until, plan.epochs, enter=thaw))
+    if reason:
+        said = f"the network's features are computed in each epoch, as {reason}"
+    else:
+        said = _describe_features(splits, pooled)
+    begun = "the network is frozen with random weights"
+    return phases, [f"transfer: {said}", *_notes_on_weights(inputs, begun)]
+
+
+def phases_left(phases: Sequence[Phase], start: Position) -> list[Phase]:
+    """Those that a training goes through from a position on; the last one at least."""
+    return [phase for phase in phases if start.epoch < phase.ends or phase is phases[-1]]
+
+
+def frozen_epochs(transfer: TransferSettings, epochs: int) -> int:
+    """How many of the epochs the first phase has: all of them, if no other follows.
+
+    Raises:
+      TrainingError: the network is to be unfrozen after the last epoch.
+    """
+    if transfer.unfreeze_after is None:
+        return epochs
+    if transfer.unfreeze_after >= epochs:
+        raise TrainingError(
+            f"model.transfer.unfreeze_after is {transfer.unfreeze_after}, but the training has "
+            f"{epochs} epochs, so nothing would be fine-tuned; give fewer, or more as "
+            "train.epochs."
+        )
+    return transfer.unfreeze_after
+
+
+def _notes_on_weights(inputs: TrainingInputs, begun: str) -> list[str]:
+    model = inputs.settings.model
+    is_told = model.transfer and not model.weights and not inputs.base_model
+    return [f"transfer: {begun}; give model.weights"] if is_told else []
+
+
+def _why_not(
+    settings: TrainerSettings,
+    strategy: tf.distribute.Strategy,
+    splits: tuple[Split, ...],
+    pooled: tf_keras.Model,
+) -> str:
+    """Why features have to be computed in each epoch; empty if they need not.
+
+    Args:
+      settings: of the training.
+      strategy: that it is under.
+      splits: whose pictures they would be of.
+      pooled: gives them, [batch, n] by name.
+    """
+    if settings.train.augment:
+        return "train.augment changes the pictures"
+    if not hooks_of(strategy).has_step_hooks:
+        return "the workers of parameter servers read the examples themselves"
+    workers = splits[0].workers
+    room = int(free_memory() * MEMORY_SHARE / workers)
+    needed = sum(split.examples for split in splits) * _bytes_per_example(pooled)
+    fits = needed <= room
+    if workers > 1:
+        fits = agree(strategy, fits) and fits
+    return "" if fits else f"they take {_shown(needed)}, and there is room for {_shown(room)}"
+
+
+Step = Callable[[Any], Any]
+"""From the batches of all replicas to the same with features in place of pictures."""
+
+
+def make_step(
+    pooled: tf_keras.Model, strategy: tf.distribute.Strategy
+) -> tf.types.experimental.GenericFunction:
+    """A `Step`, traced once for all splits.
+
+    Args:
+      pooled: what pictures are put through.
+      strategy: whose replicas share the work.
+    """
+    images = list(pooled.input)
+
+    def compute(batch: Tensors) -> Tensors:
+        return batch | pooled({name: batch[name] for name in images}, training=False)
+
+    return tf.function(lambda batch: strategy.run(compute, (batch,)))
+
+
+def with_features(
+    split: Split, step: tf.types.experimental.GenericFunction, strategy: tf.distribute.Strategy
+) -> Split:
+    """The same split with features in place of pictures, in memory.
+
+    Each worker computes all of them, by all of its replicas, as it holds all examples that fit.
+
+    Args:
+      split: with pictures, in memory or in files.
+      step: of `make_step`.
+      strategy: whose replicas share the work.
+    """
+    begun = time.monotonic()
+    local = split.replicas // split.workers
+
+    def read(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        del context
+        with tf.device("CPU:0"):
+            return _in_order(split, local).prefetch(tf.data.AUTOTUNE)
+
+    batches = strategy.distribute_datasets_from_function(read)
+    # By the kind of its batches, as splits of other sizes would trace the network once more.
+    traced = step.get_concrete_function(batches.element_spec)
+    parts = list(_computed(batches, traced, strategy))
+    with tf.device("CPU:0"):  # As the batches are made: all would fill a GPU.
+        tensors = {name: tf.concat([part[name] for part in parts], 0) for name in parts[0]}
+    # What fills up the last step comes after all examples.
+    tensors = {name: values[: split.examples] for name, values in tensors.items()}
+    logger.info("features of %d pictures: %.1f s", split.examples, time.monotonic() - begun)
+    return replace(split, content=replace(split.content, tensors=tensors))
+
+
+def _computed(batches: Any, step: Step, strategy: tf.distribute.Strategy) -> Iterator[Tensors]:
+    """The examples of each replica's batch with features, in the order of the examples."""
+    for batch in batches:
+        found = {k: strategy.experimental_local_results(v) for k, v in step(batch).items()}
+        for parts in zip(*found.values(), strict=True):
+            with tf.device("CPU:0"):
+                yield {name: tf.identity(part) for name, part in zip(found, parts, strict=True)}
+
+
+def _in_order(split: Split, replicas: int) -> tf.data.Dataset:
+    """All usable examples in batches, one for each replica in each step, labels among them."""
+    steps = math.ceil(split.examples / (FEATURES_BATCH * replicas))
+    size = math.ceil(split.examples / (steps * replicas))
+    total = steps * replicas * size
+    tensors = split.content.tensors
+    if tensors is None:
+        examples = split.reader.stream(split.reader.records()).unbatch()
+        return examples.repeat().take(total).batch(size)
+    rows = tf.data.Dataset.range(total).batch(size).map(lambda rows: rows % split.examples)
+    return rows.map(lambda row: {name: tf.gather(v, row) for name, v in tensors.items()})
+
+
+def _describe_features(splits: tuple[Split, ...], pooled: tf_keras.Model) -> str:
+    """What was kept, in words."""
+    examples = sum(split.examples for split in splits)
+    size = _shown(examples * _bytes_per_example(pooled))
+    return f"the features of {examples:,} pictures are computed once, {size}"
+
+
+def _bytes_per_example(pooled: tf_keras.Model) -> int:
+    return sum(4 * math.prod(shape[1:]) for shape in pooled.output_shape.values())
+
+
+def _shown(count: int) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"

@@ -1,0 +1,147 @@
+"""`run_fn` of trees, which are grown instead of trained in steps of an optimizer.
+
+An epoch is one more tree for each output.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from trainer_module.data.dealing import Parts, count_units, deal_out, spare_rare
+from trainer_module.data.examples import Tensors
+from trainer_module.data.input_pipeline import Split
+from trainer_module.errors import TrainingError
+from trainer_module.export.saving import export_model
+from trainer_module.families.supervised.trees.columns import columns_of, split_columns
+from trainer_module.families.supervised.trees.growing import Grown, TreeExamples, grow
+from trainer_module.families.supervised.trees.model import build_model
+from trainer_module.problem import Problem
+from trainer_module.progress import report_progress
+from trainer_module.record import describe, with_folds, write_record
+from trainer_module.settings import TrainerSettings
+from trainer_module.training.plan import Trained, TrainingInputs, open_inputs
+
+PARTS, MEMBERS = 10, 5
+"""Each member of a forest is stopped by another tenth of the train split, in an order of time by
+the latest one; there are so many at most, as each takes its time, in training and in service."""
+
+ENOUGH = 20_000
+"""Examples of which one tenth tells when to stop. Of fewer the forest is the mean of more members:
+it is better than any of them, most of all for a small table."""
+
+SHOWN = 5
+"""Columns whose importance is worth a line of the summary."""
+
+
+def run_fn(fn_args: Any) -> None:
+    """Grows a forest and exports it.
+
+    Args:
+      fn_args: as of `trainer_module.trainer.run_fn`.
+
+    Raises:
+      TrainingError: the data cannot be used, or does not fit into memory.
+    """
+    inputs = open_inputs(fn_args)
+    begun = time.monotonic()
+    trained = train(inputs)
+    seconds = time.monotonic() - begun
+    problem, settings = inputs.data.problem, inputs.settings
+    export_model(trained.model, inputs.tft_output, problem, settings, fn_args.serving_model_dir)
+    record = describe(settings, inputs.runtime, trained, seconds)
+    write_record(fn_args.model_run_dir, with_folds(record, train, inputs))
+
+
+def train(inputs: TrainingInputs) -> Trained:
+    """Grows trees.
+
+    Args:
+      inputs: the settings, a strategy of one device, and the data.
+
+    Raises:
+      TrainingError: the train split does not fit into memory.
+    """
+    settings, problem, split = inputs.settings, inputs.data.problem, inputs.data.train
+    if split.content.tensors is None:
+        raise TrainingError(
+            f"model 'trees' needs the train split in memory, of which its {split.examples:,} "
+            "examples would take too much; give this machine more, take fewer rows or columns, "
+            "or train a network, such as mlp."
+        )
+    begun = time.monotonic()
+    examples = _examples(problem, split, split.content.tensors)
+    parts, members = _deal(split, settings)
+
+    def report(done: int, detail: str) -> None:
+        report_progress(done, members, f"{inputs.prefix}forest", detail)
+
+    grown = grow(examples, problem, settings, parts, members, report)
+    seconds = time.monotonic() - begun
+    _write_curves(grown.history, inputs.model_run_dir)
+    with inputs.strategy.scope():
+        model = build_model(problem, grown.forest)
+    return Trained(
+        model=model,
+        # All of it comes up in each step.
+        train=replace(split, batch_size=split.examples, rounds=1),
+        evaluation=inputs.data.evaluation,
+        history=grown.history,
+        best_epoch=grown.kept,
+        epoch_seconds=[seconds / members],
+        notes=_notes(grown, members, settings.model.trees),
+        extras={"trees": len(grown.forest.roots), "importances": grown.importances},
+    )
+
+
+def _examples(problem: Problem, split: Split, tensors: Tensors) -> TreeExamples:
+    columns, label = columns_of(problem), tensors[problem.label]
+    column = tensors[problem.weight] if problem.weight else None
+    weight = split.weighting.weigh(label, column)
+    return TreeExamples(
+        columns,
+        split_columns(tensors, columns),
+        label.numpy().ravel(),
+        None if weight is None else weight.numpy(),
+    )
+
+
+def _deal(split: Split, settings: TrainerSettings) -> tuple[Parts, int]:
+    """Which member each example is held out from, and how many members to grow."""
+    content = split.content
+    count, units = content.examples, count_units(content)
+    if settings.train.early_stopping in (None, False) or count < PARTS or units == 1:
+        return Parts(np.full(count, -1)), 1
+    parts = min(PARTS, units)
+    dealt = deal_out(content, parts, settings.train.seed)
+    members = min(MEMBERS, parts, max(1, ENOUGH // count))
+    return spare_rare(dealt, content), members
+
+
+def _write_curves(history: Mapping[str, Sequence[float]], log_directory: str) -> None:
+    """Where Keras's callback would: by tree instead of epoch."""
+    for folder, name in (("train", "loss"), ("validation", "val_loss")):
+        writer = tf.summary.create_file_writer(os.path.join(log_directory, folder))
+        with writer.as_default():
+            for step, value in enumerate(history.get(name, [])):
+                tf.summary.scalar("epoch_loss", value, step)
+
+
+def _notes(grown: Grown, members: int, most: int) -> list[str]:
+    """How long it grew, and what it looks at."""
+    ranked = list(grown.importances.items())[:SHOWN]
+    shown = ", ".join(f"{name} {share:.0%}" for name, share in ranked)
+    looks = f"most important: {shown}" if shown else "no column tells anything of the label"
+    each = f"{members} forests, each" if members > 1 else "a forest"
+    length = (
+        f"trees: {each} stopped by a tenth of the train split, after at most {grown.kept} of {most}"
+        if grown.has_stopped
+        else f"trees: {most}, all that there may be; more could be better"
+    )
+    return [length, f"trees: {looks}"]
