@@ -30,11 +30,11 @@ from trainer_module.training import LOOPS, Job, TrainingJob
 from trainer_module.training.building import build_model, compile_model, make_network
 from trainer_module.training.callbacks import CopyOnCoordinator, build_callbacks
 from trainer_module.training.checkpoints import CHECKPOINTS_FOLDER
-from trainer_module.training.compression.optimizer import pruning_of
 from trainer_module.training.fine_tuning.job import TransferJob
 from trainer_module.training.fine_tuning.phases import Phases
 from trainer_module.training.folds import FOLDS_FOLDER, summarize
 from trainer_module.training.own_callbacks import make_callbacks
+from trainer_module.training.pruning import pruning_of
 from trainer_module.training.warm_start.transfer import warm_start
 
 CHOICE_FOLDER = "choice"
@@ -308,7 +308,7 @@ def make_job(
     whole_from = pruning.steps.first_whole_epoch(data.train.steps) if pruning else 0
     notes += pruning.notes if pruning else []
     if settings.optimize.quantize:
-        from trainer_module.training.compression.quantizing import describe_quantized
+        from trainer_module.training.quantization import describe_quantized
 
         notes += describe_quantized(model)
     backup_directory = _backup_directory(fn_args, runtime)

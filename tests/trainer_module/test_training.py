@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from trainer_module.errors import TrainingError
 from trainer_module.settings import TrainSettings
 from trainer_module.training.callbacks import EpochTimes, build_callbacks
-from trainer_module.training.optimizers.learning_rate import build_schedule
+from trainer_module.training.optimizers import build_schedule
 
 STEPS = 10
 

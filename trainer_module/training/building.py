@@ -15,11 +15,10 @@ from trainer_module.problem import Problem
 from trainer_module.settings import TrainerSettings
 from trainer_module.settings.length import choose_epochs
 from trainer_module.settings.model import load_builder
-from trainer_module.training.optimizers.learning_rate import USUAL_EXAMPLES, build_schedule
-from trainer_module.training.optimizers.optimizer import build_optimizer
+from trainer_module.training.optimizers import USUAL_EXAMPLES, build_optimizer, build_schedule
 
 if TYPE_CHECKING:
-    from trainer_module.training.compression.masks import PruningPlan
+    from trainer_module.training.pruning import PruningPlan
 
 
 def build_model(
@@ -61,7 +60,7 @@ def make_network(
                 f"{type(model).__module__}.{type(model).__qualname__}."
             )
         if settings.optimize.quantize:
-            from trainer_module.training.compression.quantizing import quantize
+            from trainer_module.training.quantization import quantize
 
             model = quantize(model)
         _check_scope(model, kind, strategy)
@@ -130,7 +129,7 @@ def _plan_pruning(
             f"model {settings.model.kind!r}: its builder has compiled it, with an optimizer that "
             "knows nothing of pruning; leave optimize.prune out, or the builder's compile."
         )
-    from trainer_module.training.compression.masks import plan_pruning
+    from trainer_module.training.pruning import plan_pruning
 
     return plan_pruning(
         model, prune, choose_epochs(settings.train, steps_per_epoch) * steps_per_epoch

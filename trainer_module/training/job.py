@@ -12,10 +12,10 @@ import tf_keras
 from trainer_module.data.input_pipeline import Split
 from trainer_module.training.backup import Backup, BestEpoch, Position
 from trainer_module.training.callbacks import CopyOnCoordinator, EpochTimes
-from trainer_module.training.compression.optimizer import strip_pruning
+from trainer_module.training.pruning import strip_pruning
 
 if TYPE_CHECKING:
-    from trainer_module.training.compression.masks import PruningPlan
+    from trainer_module.training.pruning import PruningPlan
 
 
 class Job(Protocol):

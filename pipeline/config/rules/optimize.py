@@ -10,9 +10,13 @@ from pipeline.config.settings import PipelineConfig
 from trainer_module.errors import enumerate_names
 from trainer_module.settings import Precision
 from trainer_module.settings.model import is_grown
-from trainer_module.settings.optimize import EXTRA, OptimizeSettings, VariantName
+from trainer_module.settings.optimize import (
+    EXTRA,
+    NOT_QUANTISED,
+    OptimizeSettings,
+    VariantName,
+)
 from trainer_module.strategies.base import Processes
-from trainer_module.training.compression.kinds import NOT_QUANTISED
 
 FLOAT_BITS = 32
 

@@ -14,6 +14,7 @@ from PIL import Image
 from trainer_data import Row, Transformed, transformed_once
 from warm_data import load, prepare
 
+from trainer_module.compat.model_optimization import is_wrapper
 from trainer_module.errors import TrainingError
 from trainer_module.export.saving import export_model
 from trainer_module.families.supervised.models.convnet import LARGEST_SIDE, default_filters
@@ -29,7 +30,7 @@ from trainer_module.settings import (
 from trainer_module.settings.model import load_builder
 from trainer_module.training import Job
 from trainer_module.training.building import make_network
-from trainer_module.training.compression.quantizing import QuantizeWrapper, describe_quantized
+from trainer_module.training.quantization import describe_quantized
 
 SIDE, COUNT = 24, 300
 
@@ -159,6 +160,6 @@ def test_all_of_it_is_trained_for_8_bits(shapes: Transformed) -> None:
     settings = shapes.settings.model_copy(update={"optimize": WhileTraining(quantize="qat")})
     data = replace(shapes, settings=settings)
     model = make_network(data.problem, data.settings, tf.distribute.get_strategy())
-    quantised = [x for x in model.layers if isinstance(x, QuantizeWrapper)]
+    quantised = [x for x in model.layers if is_wrapper(x)]
     assert sum(isinstance(x.layer, tf_keras.layers.Conv2D) for x in quantised) == 6
     assert describe_quantized(model) == []
