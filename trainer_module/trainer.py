@@ -26,7 +26,6 @@ from trainer_module.training.building import (
 )
 from trainer_module.training.callbacks import EpochTimes, make_callbacks
 from trainer_module.training.checkpoint import BestEpoch, CheckpointCallback
-from trainer_module.training.compression.optimizer import pruning_of, strip_pruning
 from trainer_module.training.folds import train_for_the_best_length
 from trainer_module.training.loops import LOOPS
 from trainer_module.training.phases import phases_left, phases_of
@@ -37,6 +36,7 @@ from trainer_module.training.plan import (
     open_inputs,
     open_strategy,
 )
+from trainer_module.training.pruning import pruning_of, strip_pruning
 from trainer_module.training.warm_start.transfer import warm_start
 
 __all__ = ["build_model", "load_data", "open_strategy", "run_fn", "train"]
@@ -153,7 +153,7 @@ def _describe(
     if pruning:
         strip_pruning(model)
     if inputs.settings.optimize.quantize:
-        from trainer_module.training.compression.quantizing import describe_quantized
+        from trainer_module.training.quantization import describe_quantized
 
         notes += describe_quantized(model)
     measured = {

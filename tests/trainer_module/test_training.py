@@ -19,7 +19,7 @@ from trainer_module.runtime import Runtime
 from trainer_module.settings import Task, TrainerSettings, TrainSettings
 from trainer_module.training.callbacks import EpochTimes, make_callbacks
 from trainer_module.training.checkpoint import CheckpointCallback
-from trainer_module.training.optimizers.learning_rate import build_schedule
+from trainer_module.training.optimizers import build_schedule
 from trainer_module.training.plan import TrainingInputs, TrainingPlan
 
 STEPS = 10

@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import tensorflow as tf
 import tf_keras
 from tf_keras.src.engine.training import Model
-from tf_keras.src.optimizers.optimizer import Optimizer, _BaseOptimizer
 
 from trainer_module.compat import keras
 from trainer_module.compat.keras import use_several_steps
 from trainer_module.errors import InternalError
 from trainer_module.training.building import _is_linear
 from trainer_module.training.checkpoint import Position
-from trainer_module.training.compression.optimizer import pruning_of, strip_pruning, with_pruning
 from trainer_module.training.loops import train_by_fit
-from trainer_module.training.optimizers import lean_steps
-from trainer_module.training.optimizers.layer_decay import with_layer_decay
-from trainer_module.training.optimizers.lean_steps import with_lean_steps
 from trainer_module.training.plan import TrainingPlan
 
-PLAN: Any = SimpleNamespace(weights=[])
 Adam = tf_keras.optimizers.Adam
 
 
@@ -33,36 +26,6 @@ def change(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> None:
     """Puts a function in the place of another that does the same today."""
     stock = getattr(owner, name)
     monkeypatch.setattr(owner, name, lambda *given, **named: stock(*given, **named))
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "apply_gradients",
-        "_internal_apply_gradients",
-        "_distributed_apply_gradients_fn",
-        "_trackable_children",
-    ],
-)
-def test_masks_are_not_taken_for_applied(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    optimizer = with_pruning(Adam)(0.1)
-    optimizer.prune(PLAN)
-    change(monkeypatch, Optimizer, name)
-    with pytest.raises(InternalError, match=f"optimize.prune cannot be relied on .*{name} has"):
-        optimizer.prune(PLAN)
-
-
-@pytest.mark.parametrize(
-    ("owner", "name"), [(_BaseOptimizer, "_update_step"), (Optimizer, "_apply_weight_decay")]
-)
-def test_rates_by_layer_are_not_taken_for_applied(
-    monkeypatch: pytest.MonkeyPatch, owner: type, name: str
-) -> None:
-    optimizer = with_layer_decay(Adam)(0.1)
-    optimizer.decay_by_layer(0.9)
-    change(monkeypatch, owner, name)
-    with pytest.raises(InternalError, match=r"layer_decay cannot be relied on .* of uv\.lock\.$"):
-        optimizer.decay_by_layer(0.9)
 
 
 def test_steps_that_are_done_are_not_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,12 +40,9 @@ def test_steps_that_are_done_are_not_done_again(monkeypatch: pytest.MonkeyPatch)
 @pytest.fixture
 def warnings(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     caplog.set_level(logging.WARNING)
-    caches = (lean_steps._is_known, keras._knows_steps)
-    for cache in caches:
-        cache.cache_clear()
+    keras._knows_steps.cache_clear()
     yield lambda: [line for line in caplog.messages if line.startswith("slower")]
-    for cache in caches:
-        cache.cache_clear()
+    keras._knows_steps.cache_clear()
 
 
 def trained(optimizer: tf_keras.optimizers.Optimizer, steps: int = 1) -> list[Any]:
@@ -95,21 +55,6 @@ def trained(optimizer: tf_keras.optimizers.Optimizer, steps: int = 1) -> list[An
     batches = tf.data.Dataset.from_tensors((tf.ones((4, 2)), tf.ones((4, 3)))).repeat()
     model.fit(batches, steps_per_epoch=4, verbose=0)
     return [weight.numpy().tolist() for weight in model.weights]
-
-
-def test_other_steps_of_adam_are_left_to_keras(
-    monkeypatch: pytest.MonkeyPatch, warnings: Callable[[], list[str]]
-) -> None:
-    expected = trained(with_lean_steps(Adam, True)(0.1))
-    assert not warnings()
-    lean_steps._is_known.cache_clear()
-    change(monkeypatch, Adam, "update_step")
-    assert with_lean_steps(Adam, True) is with_lean_steps(Adam, False) is Adam
-    (warning,) = warnings()
-    assert "tf_keras.src.optimizers.adam:Adam has the print" in warning
-    found = trained(Adam(0.1))
-    for ours, stock in zip(expected, found, strict=True):
-        assert tf.reduce_all(tf.abs(tf.constant(ours) - tf.constant(stock)) < 1e-6)
 
 
 def test_other_executions_of_steps_are_left_to_keras(
@@ -132,14 +77,3 @@ def test_a_last_layer_that_cannot_be_told_is_not_taken_for_an_activation(
     monkeypatch.setattr(tf_keras.backend, "is_keras_tensor", lambda _: True)
     with pytest.raises(InternalError, match=r"last layer cannot be relied on .*_keras_history"):
         _is_linear(tf.ones((2, 1)))
-
-
-def test_loss_scaling_does_not_hide_what_is_pruned() -> None:
-    optimizer = with_pruning(Adam)(0.1)
-    optimizer.prune(PLAN)
-    model = tf_keras.Sequential([tf_keras.layers.Dense(1, input_shape=(2,))])
-    model.compile(tf_keras.mixed_precision.LossScaleOptimizer(optimizer), "mse")
-    assert pruning_of(model) is PLAN
-    model.optimizer.build(model.trainable_variables)
-    strip_pruning(model)
-    assert pruning_of(model) is None

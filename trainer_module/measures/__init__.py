@@ -12,7 +12,6 @@ from trainer_module.sections import import_registered
 from trainer_module.settings.tasks import BaseTask
 
 if TYPE_CHECKING:
-    import tensorflow as tf
     import tf_keras
 
 _KERAS = "tf_keras.metrics"
@@ -75,14 +74,10 @@ def make_measure(task: BaseTask, classes: int, name: str) -> tf_keras.metrics.Me
       classes: how many there are; 0 of a number.
       name: of the metric; KeyError if training cannot measure it.
     """
+    from trainer_module.compat.keras_layers import change_compared  # It imports TensorFlow.
+
     metric = task.metrics()[name]
     measure = MEASURES[metric.class_name]
     count = (classes,) if measure.counts_classes else ()
     made = import_registered(measure.path)(*count, name=name, **measure.options, **metric.options)
-    update = made.update_state
-
-    def update_state(y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: Any = None) -> Any:
-        return update(y_true, task.measured(y_pred)["predictions"], sample_weight)
-
-    made.update_state = update_state
-    return made
+    return change_compared(made, lambda true, given: (true, task.measured(given)["predictions"]))

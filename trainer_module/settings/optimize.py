@@ -23,6 +23,10 @@ TWO_BY_FOUR: Literal["2by4"] = "2by4"
 SPARSITY_OF_2BY4 = 0.5
 """Two of every four weights."""
 
+NOT_QUANTISED = ("tabular", *NETWORKS)
+"""Models whose weights are in layers of ours, or in a model that is a layer: TFMOT knows neither.
+"""
+
 
 class PruneSchedule(StrEnum):
     """How the share of weights that are zero grows."""
@@ -99,6 +103,12 @@ class WhileTraining(Settings):
     def changes_training(self) -> bool:
         """Whether the Trainer has something to do."""
         return self.prune is not None or self.quantize is not None
+
+    def suits(self, kind: str) -> bool:
+        """Whether a model of a kind can be trained so."""
+        if self.changes_training and is_grown(kind):
+            return False
+        return self.quantize is None or kind not in NOT_QUANTISED
 
 
 class VariantName(StrEnum):

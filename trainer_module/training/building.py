@@ -15,11 +15,10 @@ from trainer_module.problem import Problem
 from trainer_module.settings import TrainerSettings
 from trainer_module.settings.length import choose_epochs
 from trainer_module.settings.model import load_builder
-from trainer_module.training.optimizers.learning_rate import USUAL_EXAMPLES, build_schedule
-from trainer_module.training.optimizers.optimizer import build_optimizer
+from trainer_module.training.optimizers import USUAL_EXAMPLES, build_optimizer, build_schedule
 
 if TYPE_CHECKING:
-    from trainer_module.training.compression.masks import PruningPlan
+    from trainer_module.training.pruning import PruningPlan
 
 
 def build_model(
@@ -71,7 +70,7 @@ def make_network(problem: Problem, settings: TrainerSettings) -> tf_keras.Model:
             f"{type(model).__module__}.{type(model).__qualname__}."
         )
     if settings.optimize.quantize:
-        from trainer_module.training.compression.quantizing import quantize
+        from trainer_module.training.quantization import quantize
 
         model = quantize(model)
     _check_scope(model, kind, tf.distribute.get_strategy())
@@ -176,7 +175,7 @@ def _plan_pruning(
     prune = settings.optimize.prune
     if prune is None:
         return None
-    from trainer_module.training.compression.masks import plan_pruning
+    from trainer_module.training.pruning import plan_pruning
 
     steps = choose_epochs(settings.train, steps_per_epoch) * steps_per_epoch
     return plan_pruning(model, prune, steps)

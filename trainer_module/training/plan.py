@@ -21,7 +21,7 @@ from trainer_module.strategies import build_strategy
 from trainer_module.training.checkpoint import BEGINNING, CHECKPOINTS_FOLDER, Position
 
 if TYPE_CHECKING:  # It imports TFMOT, which trainings that do not prune do without.
-    from trainer_module.training.compression.masks import PruningPlan
+    from trainer_module.training.pruning import PruningPlan
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class TrainingPlan:
 def _whole_from(settings: TrainerSettings, epochs: int, steps: int) -> int:
     if settings.optimize.prune is None:
         return 0
-    from trainer_module.training.compression.schedule import plan_steps
+    from trainer_module.training.pruning import plan_steps
 
     return plan_steps(settings.optimize.prune, epochs * steps).first_whole_epoch(steps)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from trainer_module.settings import TrainerSettings
 from trainer_module.settings.model import ZOO
-from trainer_module.settings.optimize import can_change
 from trainer_module.settings.tune import Range
 from trainer_module.tuning.space import KIND, Dimension
 
@@ -126,5 +125,5 @@ def kinds_for(settings: TrainerSettings) -> tuple[str, ...]:
         if not types & {*ZOO[name].refuses}
         and (not ZOO[name].tasks or (plain and settings.target.kind in ZOO[name].tasks))
         and (name == kind or ZOO[name].builder or settings.train.loss is None)
-        and (name == kind or can_change(name, settings.optimize))
+        and (name == kind or settings.optimize.suits(name))
     )

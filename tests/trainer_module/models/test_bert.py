@@ -24,7 +24,7 @@ from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings, TrainSettings
 from trainer_module.settings.model import SIZES, load_builder
-from trainer_module.training.optimizers.optimizer import build_optimizer
+from trainer_module.training.optimizers import build_optimizer
 
 BERT = Path(__file__).parent / "data" / "bert"
 """Made by tools/make_bert_reference.py with Hugging Face's transformers."""

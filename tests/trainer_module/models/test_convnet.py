@@ -28,8 +28,8 @@ from trainer_module.settings import (
 )
 from trainer_module.settings.model import load_builder
 from trainer_module.training.building import make_network
-from trainer_module.training.compression.quantizing import QuantizeWrapper, describe_quantized
 from trainer_module.training.plan import Trained
+from trainer_module.training.quantization import describe_quantized
 
 SIDE, COUNT = 24, 300
 
@@ -157,6 +157,6 @@ def test_all_of_it_is_trained_for_8_bits(shapes: Transformed) -> None:
     settings = shapes.settings.model_copy(update={"optimize": WhileTraining(quantize="qat")})
     data = replace(shapes, settings=settings)
     model = make_network(data.problem, data.settings)
-    quantised = [x for x in model.layers if isinstance(x, QuantizeWrapper)]
+    quantised = [x for x in model.layers if is_wrapper(x)]
     assert sum(isinstance(x.layer, tf_keras.layers.Conv2D) for x in quantised) == 6
     assert describe_quantized(model) == []

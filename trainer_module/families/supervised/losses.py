@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 import tf_keras
 
+from trainer_module.compat.keras_layers import change_compared, logits_of
 from trainer_module.errors import TrainingError
 from trainer_module.own_code import load_own
 from trainer_module.problem import Problem
@@ -156,8 +157,7 @@ class PriorLoss(WrappedLoss):
 
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
         """Losses [batch], of probabilities [batch, classes], or [batch, 1] of the second class."""
-        # Keras leaves them there: of float32 probabilities near 0 and 1 little is left to learn by.
-        logits = getattr(y_pred, "_keras_logits", None)
+        logits = logits_of(y_pred)
         smallest = tf_keras.backend.epsilon()
         shift = tf.constant(self._shift, y_pred.dtype)
         if len(self._shift) == 1:
@@ -217,12 +217,10 @@ class MixedLoss(WrappedLoss):
 
 def of_larger_share(metric: tf_keras.metrics.Metric) -> tf_keras.metrics.Metric:
     """The metric, which takes a mixed label for that of its larger share."""
-    update = metric.update_state
 
-    def update_state(y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: Any = None) -> Any:
+    def larger(y_true: tf.Tensor, y_pred: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         if _is_mixed(y_true):
             y_true = tf.where(y_true[:, 2:] < 0.5, y_true[:, 1:2], y_true[:, :1])
-        return update(y_true, y_pred, sample_weight)
+        return y_true, y_pred
 
-    metric.update_state = update_state
-    return metric
+    return change_compared(metric, larger)

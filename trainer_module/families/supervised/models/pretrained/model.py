@@ -9,6 +9,7 @@ from __future__ import annotations
 import tensorflow as tf
 import tf_keras
 
+from trainer_module.compat.keras_layers import synchronize
 from trainer_module.errors import TrainingError
 from trainer_module.families.supervised.models import layers
 from trainer_module.families.supervised.models.pretrained.parts import HEAD, base_name, batch_norms
@@ -50,17 +51,16 @@ def _build_base(
 ) -> tf_keras.Model:
     sizes = {image.shape[:2] for image in images}
     shape = sizes.pop() if len(sizes) == 1 else (None, None)
-    built = getattr(tf_keras.applications, network.constructor)(
+    made = getattr(tf_keras.applications, network.constructor)(
         include_top=False, weights=None, input_shape=(*shape, 3)
     )
-    built._name = base_name(settings.kind)
+    built = tf_keras.Model(made.input, made.output, name=base_name(settings.kind))
     if not settings.weights:
         for layer in batch_norms(built):
             layer.momentum = min(layer.momentum, layers.FRESH_MOMENTUM)
     if settings.sync_batch_norm:
         for layer in batch_norms(built):
-            # As `synchronized=True` would have made it; the constructors have no such option.
-            layer.synchronized, layer.fused = True, False
+            synchronize(layer)
     return built
 
 

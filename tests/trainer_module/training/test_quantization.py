@@ -10,12 +10,10 @@ from typing import Any
 import pytest
 import tensorflow as tf
 import tf_keras
-from tensorflow_model_optimization.python.core.quantization.keras.quantize_wrapper import (
-    QuantizeWrapper,
-)
 from trainer_data import Transformed, read_record
 from warm_data import prepare, using
 
+from trainer_module.compat.model_optimization import is_wrapper
 from trainer_module.errors import TrainingError
 from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings
@@ -90,7 +88,7 @@ def build_normalised(problem: Problem, settings: ModelSettings) -> tf_keras.Mode
 def test_batch_normalisation_becomes_a_part_of_its_convolution(shades: Transformed) -> None:
     model = quantized(shades, f"{__name__}.build_normalised")
     learning = [layer for layer in model.layers if layer.trainable_weights]
-    assert all(isinstance(layer, QuantizeWrapper) for layer in learning)
+    assert all(is_wrapper(layer) for layer in learning)
     kinds = [type(layer.layer).__name__ for layer in learning]
     assert kinds == ["Conv2D", "BatchNormalization", "Dense"]
 

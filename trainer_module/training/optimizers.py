@@ -1,27 +1,135 @@
-"""Learning rates over the epochs, as tf_keras schedules over the optimizer's steps."""
+"""The optimizer of a training: its class and options, and its learning rate over the epochs."""
 
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import tensorflow as tf
 import tf_keras
 
+from trainer_module.compat.keras_optimizers import (
+    RatesByVariable,
+    let_replicas_share_rate,
+    with_fused_updates,
+)
 from trainer_module.settings import (
     AUTO,
     CosineSchedule,
     ExponentialSchedule,
     LinearSchedule,
+    OptimizerName,
+    OptimizerSettings,
     StepSchedule,
     TrainSettings,
 )
 from trainer_module.settings.length import choose_epochs
+from trainer_module.training.pruning import PruningPlan, with_pruning
 
 LearningRateSchedule: TypeAlias = tf_keras.optimizers.schedules.LearningRateSchedule
 
+_CLASSES = {
+    OptimizerName.ADAM: tf_keras.optimizers.Adam,
+    OptimizerName.ADAMW: tf_keras.optimizers.AdamW,
+    OptimizerName.SGD: tf_keras.optimizers.SGD,
+    OptimizerName.RMSPROP: tf_keras.optimizers.RMSprop,
+    OptimizerName.LION: tf_keras.optimizers.Lion,
+}
+
+WITHOUT_DECAY = [rf"(^|/){name}(:\d+)?$" for name in ("bias", "beta", "gamma")]
+"""What Keras calls the variables that weight decay would only harm."""
+
+BLOCK = re.compile(r"(?:^|/)bert_layer_(\d+)_")
+"""The number of the block that a variable belongs to, as names in the zoo have it."""
+BOTTOM = re.compile(r"(?:^|/)bert_(words|positions|types|embeddings)")
+"""Variables below the first block."""
+
 USUAL_RATE, USUAL_EXAMPLES = 0.004, 256
 """A rate that Adam learns tables well by, and the examples of a step for which it was measured."""
+
+
+def build_optimizer(
+    settings: OptimizerSettings,
+    rate: float | LearningRateSchedule,
+    steps_per_epoch: int,
+    pruning: PruningPlan | None = None,
+) -> tf_keras.optimizers.Optimizer:
+    """A new optimizer; call it in the scope of the strategy.
+
+    Args:
+      settings: which one.
+      rate: the learning rate, or its schedule.
+      steps_per_epoch: of the training.
+      pruning: the weights that it makes zero, if any.
+    """
+    # What is not given is Keras's own choice, of a class that may not know the option.
+    options = settings.model_dump(
+        include={"momentum", "nesterov", "weight_decay"}, exclude_defaults=True
+    )
+    if settings.ema:
+        # Otherwise what is evaluated and backed up would not be the average.
+        options |= {
+            "use_ema": True,
+            "ema_momentum": settings.ema,
+            "ema_overwrite_frequency": steps_per_epoch,
+        }
+    is_adam = settings.kind in (OptimizerName.ADAM, OptimizerName.ADAMW)
+    kind = with_fused_updates(_CLASSES[settings.kind], is_adam and not settings.layer_decay)
+    kind = with_layer_decay(kind) if settings.layer_decay else kind
+    kind = with_pruning(kind) if pruning else kind
+    optimizer = kind(rate, global_clipnorm=settings.clip_norm, **options)
+    if settings.layer_decay:
+        optimizer.decay_by_layer(settings.layer_decay)
+    if pruning:
+        optimizer.prune(pruning)
+    optimizer.exclude_from_weight_decay(var_names=WITHOUT_DECAY)
+    if callable(rate):
+        let_replicas_share_rate(optimizer, rate)
+    return optimizer
+
+
+class LayerDecay(RatesByVariable):
+    """Makes the rate of an optimizer, and so its weight decay, smaller layer by layer downwards.
+
+    What the lower layers have learnt from other data serves any task; those next to the output have
+    more to learn anew (Howard and Ruder, 2018, arXiv:1801.06146; ELECTRA, arXiv:2003.10555).
+    """
+
+    rates_used_for = "train.optimizer.layer_decay"
+
+    def decay_by_layer(self, decay: float) -> None:
+        """Multiplies the rate by `decay` for each layer that a variable is away from the top."""
+        self._layer_decay, self._top = decay, 0
+
+    def build(self, var_list: Sequence[tf.Variable]) -> None:
+        """Counts the layers."""
+        depths = (depth_of(variable.name) for variable in var_list)
+        self._top = 1 + max((depth for depth in depths if depth is not None), default=-1)
+        super().build(var_list)  # type: ignore[misc]
+
+    def rate_factor(self, variable: tf.Variable) -> float:
+        """Returns what the rate of a variable is multiplied by."""
+        depth = depth_of(variable.name)
+        return 1.0 if depth is None else float(self._layer_decay ** (self._top - depth))
+
+
+def with_layer_decay(
+    optimizer: type[tf_keras.optimizers.Optimizer],
+) -> type[tf_keras.optimizers.Optimizer]:
+    """The same optimizer with `decay_by_layer`.
+
+    It keeps its name: the step that a saved model goes on with is one that Keras knows.
+    """
+    return type(optimizer.__name__, (LayerDecay, optimizer), {})
+
+
+def depth_of(name: str) -> int | None:
+    """How many layers are below a variable; None of one above all blocks."""
+    if block := BLOCK.search(name):
+        return int(block[1]) + 1
+    return 0 if BOTTOM.search(name) else None
 
 
 def rate_for(examples: int) -> float:

@@ -12,7 +12,7 @@ from trainer_data import strategy_settings
 
 from trainer_module.settings import OptimizerName, TrainSettings
 from trainer_module.strategies import build_strategy
-from trainer_module.training.optimizers.optimizer import build_optimizer
+from trainer_module.training.optimizers import build_optimizer
 
 
 def optimizer_of(settings: Any, rate: float = 0.1, steps: int = 2) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,14 @@ from trainer_module.runtime import Runtime
 from trainer_module.settings import Loop, ModelSettings
 from trainer_module.settings.optimize import PruneSettings
 from trainer_module.trainer import run_fn
-from trainer_module.training.compression.schedule import PruningSteps, plan_steps
 from trainer_module.training.plan import Trained, TrainingInputs
+from trainer_module.training.pruning import (
+    PruningSteps,
+    plan_steps,
+    pruning_of,
+    strip_pruning,
+    with_pruning,
+)
 
 
 def prepare(data: Transformed, directory: Path, prune: Any, **train: Any) -> TrainingInputs:
@@ -309,3 +316,15 @@ def test_an_exported_model_is_sparse_and_has_no_masks(trips: Transformed, tmp_pa
     record = read_record(later.serving_model_dir)
     assert record["sparsity"]["overall"] == 0.5
     assert record["history"]["loss"][0] < 0.5
+
+
+def test_loss_scaling_does_not_hide_what_is_pruned() -> None:
+    plan: Any = SimpleNamespace(weights=[])
+    optimizer = with_pruning(tf_keras.optimizers.Adam)(0.1)
+    optimizer.prune(plan)
+    model = tf_keras.Sequential([tf_keras.layers.Dense(1, input_shape=(2,))])
+    model.compile(tf_keras.mixed_precision.LossScaleOptimizer(optimizer), "mse")
+    assert pruning_of(model) is plan
+    model.optimizer.build(model.trainable_variables)
+    strip_pruning(model)
+    assert pruning_of(model) is None

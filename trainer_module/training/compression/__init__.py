@@ -1,1 +1,0 @@
-"""What makes a network smaller while it is trained: weights pruned, or trained for 8 bits."""

@@ -1,1 +1,0 @@
-"""Optimizers: built from the settings, with their learning rates, and with leaner steps."""

@@ -1,0 +1,344 @@
+"""Weights of a network that become zero while it is trained, as tensorflow-model-optimization does.
+
+Its own wrappers, `prune_low_magnitude`, would put a layer around each layer of a clone of the
+model. That takes Keras's own layers alone, gives layers other names than a warm start, layer-wise
+rates and fine-tuning go by, needs a callback before each step, which several steps in one graph do
+not have, and masks weights before a step alone, so that what is backed up is not what is kept. So
+its schedules and its choice of weights are used, and the optimizer applies them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+import tf_keras
+
+from trainer_module.compat.keras_layers import layers_within, own_weights
+from trainer_module.compat.keras_optimizers import AfterUpdates
+from trainer_module.errors import TrainingError, enumerate_names
+from trainer_module.settings.optimize import BlockStructure, PruneSettings
+
+if TYPE_CHECKING:  # Its import takes seconds, which trainings that do not prune do without.
+    import tensorflow_model_optimization as tfmot
+
+LONGEST_PAUSE = 100
+"""Steps between two looks at which weights are the smallest, as in TFMOT; to sort them takes time.
+"""
+FEWEST_LOOKS = 20
+"""In a training that is short."""
+
+MATRIX = 2
+RANKS_OF_2BY4 = (MATRIX, 4)
+"""Dimensions of the weights that TFMOT knows the pattern for: dense layers, and convolutions."""
+
+OWN_METHOD = "get_prunable_weights"
+"""What TFMOT asks layers for that are not Keras's: a list of variables, which may be empty."""
+
+PARTS = (tf_keras.layers.MultiHeadAttention, tf_keras.layers.RNN)
+"""Layers whose weights belong to the layers in them."""
+
+BEYOND_TFMOT: Mapping[type, Sequence[str]] = {tf_keras.layers.EinsumDense: ["kernel"]}
+"""Layers that TFMOT knows as parts of others alone."""
+
+FEW = 1000
+"""Fewer numbers than that, if they are hardly a part of the network, stay whole: it misses those of
+its first and last layer most, and they save nothing."""
+
+HARDLY_A_PART = 0.01
+"""Of all weights that can be pruned."""
+
+
+@dataclass(frozen=True)
+class PruningSteps:
+    """Numbers of steps that are done when the masks are made anew; none are made at 0.
+
+    Before the first steps all weights are random, and it means nothing which are the smallest.
+    """
+
+    begin: int
+    end: int
+    """When all of the sparsity is reached."""
+    every: int
+    """Steps from one look to the next; `end` is one of them."""
+
+    def first_whole_epoch(self, steps_per_epoch: int) -> int:
+        """The first epoch, counted from 0, at whose end all of the sparsity is reached."""
+        return (self.end - 1) // steps_per_epoch
+
+
+@dataclass(frozen=True, eq=False)
+class PrunableWeight:
+    """A weight, and where it is."""
+
+    layer: str
+    """Its name, after that of the layer it is a part of: `attention/query`."""
+    variable: tf.Variable
+
+    @property
+    def name(self) -> str:
+        """For people: `dense/kernel`."""
+        return f"{self.layer}/{_path(self.variable)[1]}"
+
+    @property
+    def size(self) -> int:
+        """How many numbers it has."""
+        return math.prod(self.variable.shape)
+
+
+@dataclass(frozen=True)
+class PruningPlan:
+    """Which weights are pruned, when, and to what."""
+
+    weights: Sequence[PrunableWeight]
+    steps: PruningSteps
+    schedule: tfmot.sparsity.keras.PruningSchedule
+    make_mask: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+    """From a weight and the steps that are done to 1 where it stays and 0 where it goes."""
+    notes: Sequence[str]
+    """For people."""
+
+    def is_due(self, step: tf.Tensor) -> tf.Tensor:
+        """Whether the masks are made anew when so many steps are done."""
+        return self.schedule(step)[0]
+
+    @property
+    def sparsity(self) -> dict[str, Any]:
+        """The share of the pruned weights that are zero, in 4 digits: `overall`, and by layer."""
+        zeros: Counter[str] = Counter()
+        sizes: Counter[str] = Counter()
+        for weight in self.weights:
+            values = weight.variable.numpy()
+            zeros[weight.layer] += int((values == 0).sum())
+            sizes[weight.layer] += values.size
+        layers = {layer: round(zeros[layer] / size, 4) for layer, size in sizes.items()}
+        return {"overall": round(zeros.total() / sizes.total(), 4), "layers": layers}
+
+
+def plan_pruning(model: tf_keras.Model, prune: PruneSettings, steps: int) -> PruningPlan:
+    """What is pruned of a model.
+
+    Args:
+      model: that is built.
+      prune: how much of it, when, and in which structure.
+      steps: of the training, as it is planned.
+
+    Raises:
+      TrainingError: none of its weights can be pruned so, or it is not known of a layer.
+    """
+    from trainer_module.compat.model_optimization import mask_maker
+
+    planned = plan_steps(prune, steps)
+    schedule = _schedule(prune, planned)
+    found = find_weights(model)
+    able = [weight for weight in found if _fits(weight, prune)]
+    whole = [weight.name for weight in found if weight not in able]
+    if not able:
+        raise TrainingError(_why_none(prune, whole))
+    block = prune.structure.block if isinstance(prune.structure, BlockStructure) else (1, 1)
+    notes = [f"optimize.prune: {_sentence(prune, whole)}"] if whole else []
+    make_mask = mask_maker(schedule, block, prune.is_2by4)
+    return PruningPlan(able, planned, schedule, make_mask, notes)
+
+
+def _schedule(prune: PruneSettings, steps: PruningSteps) -> tfmot.sparsity.keras.PruningSchedule:
+    import tensorflow_model_optimization as tfmot
+
+    schedules = tfmot.sparsity.keras
+    if prune.is_constant:
+        return schedules.ConstantSparsity(prune.sparsity, steps.begin, frequency=steps.every)
+    return schedules.PolynomialDecay(
+        0.0, prune.sparsity, steps.begin, steps.end, frequency=steps.every
+    )
+
+
+def _fits(weight: PrunableWeight, prune: PruneSettings) -> bool:
+    """Whether TFMOT can give a weight the structure."""
+    shape = weight.variable.shape
+    if isinstance(prune.structure, BlockStructure):
+        if shape.rank != MATRIX:
+            return False
+        # TFMOT loses a dimension in which there is one block alone.
+        return all(size > block for size, block in zip(shape, prune.structure.block, strict=True))
+    return not prune.is_2by4 or shape.rank in RANKS_OF_2BY4
+
+
+def _why_none(prune: PruneSettings, whole: Sequence[str]) -> str:
+    if not whole:
+        return (
+            "optimize.prune: the model has no weights that can be pruned, such as a dense layer's; "
+            "leave it out."
+        )
+    return (
+        f"optimize.prune.structure: {_sentence(prune, whole)}, and there are no others; leave the "
+        "structure out."
+    )
+
+
+def _sentence(prune: PruneSettings, whole: Sequence[str]) -> str:
+    if prune.is_2by4:
+        reason = "2by4 is for weights of dense layers and convolutions of pictures"
+    else:
+        reason = "blocks are for weights of two dimensions, each of several blocks"
+    verb = "stay" if len(whole) > 1 else "stays"
+    return f"{reason}: {enumerate_names(whole, 'and')} {verb} whole"
+
+
+def plan_steps(prune: PruneSettings, steps: int) -> PruningSteps:
+    """When a training prunes.
+
+    Args:
+      prune: the schedule, in shares of the training.
+      steps: that are planned in all; training may end earlier, but not before `end`.
+    """
+    begin = min(round(prune.begin * steps), steps - 1)
+    last = steps if prune.is_constant else max(begin + 1, round(prune.end * steps))
+    every = max(1, min(LONGEST_PAUSE, (last - begin) // FEWEST_LOOKS))
+    if prune.is_constant:
+        return PruningSteps(begin, begin or every, every)
+    return PruningSteps(last - every * ((last - begin) // every), last, every)
+
+
+def find_weights(model: tf_keras.Model) -> list[PrunableWeight]:
+    """The kernels of a network's layers, wherever they sit; biases, and what is tiny, stay whole.
+
+    Args:
+      model: that is built.
+
+    Raises:
+      TrainingError: for a layer with weights of its own, it is not known which can be pruned.
+    """
+    from trainer_module.compat import model_optimization
+
+    kernels = {**model_optimization.kernels_by_layer(), **BEYOND_TFMOT}
+    layers = layers_within(model)
+    wrappers = [layer for layer in layers if model_optimization.is_wrapper(layer)]
+    weights = {id(wrapper): model_optimization.wrapped_weights(wrapper) for wrapper in wrappers}
+    # A layer in a wrapper computes with what the wrapper makes of the weight.
+    weights |= {id(wrapper.layer): [] for wrapper in wrappers}
+    found: dict[int, PrunableWeight] = {}
+    for layer in layers:
+        for variable in weights.get(id(layer), _weights_of(layer, kernels)):
+            name = _path(variable)[0] or layer.name
+            found.setdefault(id(variable), PrunableWeight(name, variable))
+    able = [weight for weight in found.values() if weight.variable.trainable]
+    total = sum(weight.size for weight in able)
+    return [weight for weight in able if weight.size >= min(FEW, HARDLY_A_PART * total)]
+
+
+def _path(variable: tf.Variable) -> tuple[str, str]:
+    """What a variable's name begins with, and its last part."""
+    begin, _, last = variable.name.partition(":")[0].rpartition("/")
+    return begin, last
+
+
+def _weights_of(
+    layer: tf_keras.layers.Layer, kernels: Mapping[type, Sequence[str]]
+) -> Iterator[tf.Variable]:
+    """The kernels of a layer, without those of the layers in it."""
+    if hasattr(layer, OWN_METHOD):
+        yield from layer.get_prunable_weights()
+        return
+    if isinstance(layer, (*PARTS, tf_keras.Model)):
+        return
+    # Those of its class, or of the one that it is derived from.
+    names = next((kernels[base] for base in type(layer).__mro__ if base in kernels), None)
+    if names is not None:
+        yield from (getattr(layer, name) for name in names)
+        return
+    # What is a number, or a vector, such as a bias or a scale, is never pruned.
+    unknown = [
+        variable
+        for variable in own_weights(layer)
+        if variable.shape.rank is None or variable.shape.rank > 1
+    ]
+    if unknown:
+        kind = f"{type(layer).__module__}.{type(layer).__qualname__}"
+        raise TrainingError(
+            f"optimize.prune: layer {layer.name!r} is a {kind}, of which it is not known which "
+            f"weights can be pruned; give it a method {OWN_METHOD}(self) that returns them, "
+            "[] for none, or leave optimize.prune out."
+        )
+
+
+class PruningOptimizer(AfterUpdates):
+    """Multiplies weights by masks after each step; the masks are part of what is backed up."""
+
+    updates_used_for = "optimize.prune"
+    _plan: PruningPlan | None = None
+    _masks: Sequence[tf.Variable] = ()
+
+    def prune(self, plan: PruningPlan) -> None:
+        """Takes what is to be pruned, before it is built."""
+        self._plan = plan
+
+    def build(self, var_list: Sequence[tf.Variable]) -> None:
+        """Makes the masks, of ones."""
+        super().build(var_list)  # type: ignore[misc]
+        if self._plan is None or self._masks:
+            return
+        self._masks = [_make_mask(weight) for weight in self._plan.weights]
+
+    def strip(self) -> None:
+        """Forgets the masks, when training is over: the weights are zero by themselves."""
+        if self._plan is not None:
+            self._plan = None
+            del self._masks
+            self.forget_saved("_masks")
+
+    def after_updates(self, distribution: tf.distribute.Strategy, step: tf.Tensor) -> None:
+        """Applies the masks, which are made anew where they are due."""
+        if self._plan is None:
+            return
+        is_due = self._plan.is_due(step)
+        for weight, mask in zip(self._plan.weights, self._masks, strict=True):
+            distribution.extended.update(
+                weight.variable, self._apply_mask, args=(mask, step, is_due), group=False
+            )
+
+    def _apply_mask(
+        self, weight: tf.Variable, mask: tf.Variable, step: tf.Tensor, is_due: tf.Tensor
+    ) -> None:
+        """On one replica; all of them come to the same, as their weights are the same."""
+        plan = self._plan
+        assert plan is not None  # noqa: S101 - else nobody calls it
+        values = tf.convert_to_tensor(weight)
+        tf.cond(
+            is_due,
+            lambda: tf.group(mask.assign(plan.make_mask(values, step))),
+            lambda: tf.no_op(),
+        )
+        weight.assign(values * mask)
+
+
+def _make_mask(weight: PrunableWeight) -> tf.Variable:
+    with tf.distribute.get_strategy().extended.colocate_vars_with(weight.variable):
+        ones = tf.ones(weight.variable.shape)
+        return tf.Variable(ones, trainable=False, name=f"mask/{weight.name}")
+
+
+def pruning_of(model: tf_keras.Model) -> PruningPlan | None:
+    """What training makes zero in a compiled model; None if nothing."""
+    optimizer = _inner_optimizer(model)
+    return optimizer._plan if isinstance(optimizer, PruningOptimizer) else None
+
+
+def strip_pruning(model: tf_keras.Model) -> None:
+    """Has the optimizer of a model that was pruned forget its masks."""
+    _inner_optimizer(model).strip()
+
+
+def _inner_optimizer(model: tf_keras.Model) -> tf_keras.optimizers.Optimizer:
+    # Loss scaling wraps the optimizer, and does not hand on what it does not know.
+    return getattr(model.optimizer, "inner_optimizer", model.optimizer)
+
+
+def with_pruning(
+    optimizer: type[tf_keras.optimizers.Optimizer],
+) -> type[tf_keras.optimizers.Optimizer]:
+    """The same optimizer with `prune`; it keeps its name, by which Keras knows a saved one."""
+    return type(optimizer.__name__, (PruningOptimizer, optimizer), {})
