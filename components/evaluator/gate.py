@@ -63,7 +63,7 @@ class Bounds:
             return f"{said}, below the threshold of {self.least:g}"
         if self.most is not None and value > self.most:
             return f"{said}, above the threshold of {self.most:g}"
-        if in_service is None or not self.is_compared:
+        if in_service is None or not math.isfinite(in_service) or not self.is_compared:
             return ""
         loss = (in_service - value) * (1 if self.higher_is_better else -1)
         if loss <= self.tolerance:

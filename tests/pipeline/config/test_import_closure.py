@@ -52,7 +52,9 @@ def tree(tmp_path: Path) -> Path:
         tmp_path,
         components__a="import numpy\ndef f():\n    from trainer_module.b import c\n",
         trainer_module__b="from . import names\nif TYPE_CHECKING:\n    import trainer_module.e\n",
-        trainer_module__names="KINDS = 'trainer_module.kinds'\nMAIN = 'trainer_module.d.main'\n",
+        trainer_module__names="KINDS = 'trainer_module.kinds'\nMAIN = 'trainer_module.d.main'\n"
+        "GRAPH = 'pipeline.graph.wire'\n",
+        pipeline__graph="x = 1",
         trainer_module__kinds__first="x = 1",
         trainer_module__kinds__deep__second="x = 1",
         trainer_module__d="x = 1",
