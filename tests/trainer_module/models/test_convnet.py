@@ -14,6 +14,7 @@ from trainer_data import Row, Transformed, transformed_once
 from trainings import train_whole
 from warm_data import given, load, prepare
 
+from trainer_module.compat.model_optimization import is_wrapper
 from trainer_module.errors import TrainingError
 from trainer_module.export.saving import export_model
 from trainer_module.families.supervised.models.convnet import LARGEST_SIDE, default_filters
