@@ -28,7 +28,7 @@ from trainer_module.features.raw_columns import (
     dense_numbers,
     fingerprints,
 )
-from trainer_module.own_code import load_own
+from trainer_module.sections import load_own
 from trainer_module.settings import OWN_PREPROCESSING_KEY, Feature, TrainerSettings
 
 CUSTOM_CONFIG_KEY = "custom_config"

@@ -2,9 +2,97 @@
 
 from __future__ import annotations
 
+import logging
+from typing import Any
+
 from pydantic import NonNegativeInt, PositiveInt
 
-from trainer_module.settings import Settings, StrategySettings
+from trainer_module.settings import (
+    DefaultStrategy,
+    MirroredStrategy,
+    MultiWorkerMirroredStrategy,
+    OneDeviceStrategy,
+    ParameterServerStrategy,
+    Settings,
+    Strategy,
+    StrategySettings,
+    TPUStrategy,
+    TrainSettings,
+)
+from trainer_module.strategies import devices, tpu
+from trainer_module.strategies.base import BaseStrategy
+from trainer_module.tf_config import TFConfig
+
+
+def choose_strategy(train: TrainSettings, tf_config: TFConfig | None) -> StrategyChoice:
+    """The configured strategy; for `auto` the one that suits the cluster and the machine.
+
+    The first that holds: TF_CONFIG describes a cluster; `train.cluster` asks for several workers;
+    there is a TPU; there are several GPUs; there is one.
+
+    Args:
+      train: the settings.
+      tf_config: the cluster that TF_CONFIG describes, if any.
+    """
+    if train.strategy.kind is not Strategy.AUTO:
+        return StrategyChoice(strategy=train.strategy)
+    if tf_config is not None:
+        if tf_config.has_parameter_servers:
+            servers = ParameterServerStrategy(kind=Strategy.PARAMETER_SERVER)
+            return _choice(servers, "TF_CONFIG names parameter servers")
+        workers = MultiWorkerMirroredStrategy(kind=Strategy.MULTI_WORKER_MIRRORED)
+        return _choice(workers, f"TF_CONFIG names {tf_config.workers} workers")
+    if train.cluster is not None and train.cluster.workers > 1:
+        workers = MultiWorkerMirroredStrategy(kind=Strategy.MULTI_WORKER_MIRRORED)
+        return _choice(workers, f"train.cluster asks for {train.cluster.workers} workers")
+    return _choose_by_machine()
+
+
+def _choose_by_machine() -> StrategyChoice:
+    if tpu.has_tpu():
+        return _choice(TPUStrategy(kind=Strategy.TPU), "there is a TPU")
+    gpus = devices.count_gpus()
+    if gpus > 1:
+        return _choice(MirroredStrategy(kind=Strategy.MIRRORED), f"there are {gpus} GPUs")
+    if gpus == 1:
+        return _choice(OneDeviceStrategy(kind=Strategy.ONE_DEVICE), "there is one GPU")
+    return _choice(DefaultStrategy(kind=Strategy.DEFAULT), "there is neither a GPU nor a TPU")
+
+
+def _choice(strategy: BaseStrategy, reason: str) -> StrategyChoice:
+    return StrategyChoice(strategy=strategy, reason=reason)
+
+
+PROGRESS_LOGGER = "scopeline.progress"
+
+
+def report_progress(done: int, total: int, unit: str, detail: str = "") -> None:
+    """Logs `done` of `total` units, with both numbers and the detail as extra attributes."""
+    extra = {"done": done, "total": total, "unit": unit, "detail": detail}
+    logging.getLogger(PROGRESS_LOGGER).info("%s %d of %d", unit, done, total, extra=extra)
+
+
+def report_ready() -> None:
+    """Logs that the strategy is built: every process of a cluster has answered."""
+    logging.getLogger(PROGRESS_LOGGER).info("the strategy is built", extra={"ready": True})
+
+
+def report_notice(text: str) -> None:
+    """Logs what whoever watches should read at once, however far the work has come."""
+    logging.getLogger(PROGRESS_LOGGER).warning(text, extra={"notice": True})
+
+
+def report_search(done: int, total: int | None, detail: str) -> None:
+    """Logs how many trials of a search have ended, of so many if their number ends it."""
+    extra = {"done": done, "total": total, "unit": "trial", "detail": detail}
+    of = "" if total is None else f" of {total}"
+    logging.getLogger(PROGRESS_LOGGER).info("%d%s trials", done, of, extra=extra)
+
+
+def report_trial(trial: dict[str, Any]) -> None:
+    """Logs a trial that has ended, as plain values: number, state, values, value, cause."""
+    text = f"trial {trial['number']} {trial['state']}: {trial['value']} with {trial['values']}"
+    logging.getLogger(PROGRESS_LOGGER).info("%s", text, extra={"trial": trial})
 
 
 class StrategyChoice(Settings):

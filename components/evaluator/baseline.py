@@ -11,7 +11,7 @@ from tfx.types.standard_component_specs import BASELINE_MODEL_KEY
 from components.evaluator.batched.executor import VERDICT_KEY, BatchExecutor
 from components.evaluator.batched.reading import OF_FEATURE, UNREADABLE
 from components.evaluator.verdict_settings import VerdictSettings
-from trainer_module.progress import report_notice
+from trainer_module.runtime import report_notice
 
 
 class BaselineTolerantExecutor(BatchExecutor):

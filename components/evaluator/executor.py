@@ -29,7 +29,7 @@ from components.evaluator.verdict_settings import VerdictSettings
 from components.examples_reader import read_columns
 from components.schema_reader import read_schema_artifact
 from trainer_module.errors import DataError
-from trainer_module.progress import report_notice
+from trainer_module.runtime import report_notice
 from trainer_module.settings import Task
 
 CONSTANT_KEY = "constant"

@@ -25,7 +25,7 @@ from tfx.types.component_spec import ChannelParameter, ExecutionParameter
 from tfx.utils import io_utils, path_utils
 
 from trainer_module.errors import TrainingError
-from trainer_module.own_code import load_own
+from trainer_module.sections import load_own
 
 REPORT_FILE = "measured.json"
 """In the artifact of an evaluation: what was measured, and what was decided."""

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from trainer_module.errors import DataError
-from trainer_module.export.signatures import (
+from trainer_module.export.saving import (
     EVAL_LABEL_SIGNATURE,
     EVAL_SIGNATURE,
     TRANSFORM_SIGNATURE,

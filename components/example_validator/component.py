@@ -43,7 +43,7 @@ from components.examples_reader import read_columns
 from components.named_columns import check_named_columns
 from components.schema_reader import read_schema_artifact
 from trainer_module.errors import InternalError
-from trainer_module.progress import report_notice
+from trainer_module.runtime import report_notice
 from trainer_module.settings import Task
 
 PREVIOUS_STATISTICS_KEY = "previous_statistics"

@@ -25,7 +25,7 @@ from components.examples_reader import read_sample
 from trainer_module.errors import DataError
 from trainer_module.features.number_format import find_writing
 from trainer_module.features.raw_columns import written_numbers
-from trainer_module.progress import report_notice
+from trainer_module.runtime import report_notice
 from trainer_module.settings import Task
 
 REVIEWED_SPLIT = "train"

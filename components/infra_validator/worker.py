@@ -16,7 +16,7 @@ from components.processes.worker import Channel, end_beyond
 from components.pusher.certificate import GoldenRow
 from trainer_module.errors import TrainingError
 from trainer_module.export.interface import read_interface
-from trainer_module.own_code import load_own
+from trainer_module.sections import load_own
 from trainer_module.settings import TrainerSettings
 
 _AT_ONCE = 32

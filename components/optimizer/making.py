@@ -17,7 +17,7 @@ from components.optimizer.report_files import read_report
 from components.processes.stopping import check_stop
 from trainer_module.errors import DataError, TrainingError
 from trainer_module.export.variants.manifest import Variant, read_variant
-from trainer_module.progress import report_notice, report_progress
+from trainer_module.runtime import report_notice, report_progress
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from components.processes.ending import LOOKS_EVERY
 from components.processes.failures import Failure, OverdueError, StartTimeoutError, first_cause
 from components.processes.launcher import Cluster, Launcher, RunningWorker, WorkerEvent, WorkerSpec
 from components.processes.stopping import deferred
-from trainer_module.progress import report_notice, report_progress
+from trainer_module.runtime import report_notice, report_progress
 from trainer_module.settings.durations import show_seconds
 from trainer_module.tf_config import TFConfig
 

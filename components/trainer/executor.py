@@ -41,13 +41,12 @@ from components.trainer.options import TrainerOptions
 from components.trainer.workers import Training, make_workers, restart_policy
 from trainer_module.errors import ConfigError, TrainingError
 from trainer_module.record import add_restarts
-from trainer_module.runtime import Runtime
+from trainer_module.runtime import Runtime, choose_strategy
 from trainer_module.scratch import ScratchFolder
 from trainer_module.settings import AUTO, TrainerSettings
 from trainer_module.settings.model import trainer_of
 from trainer_module.strategies import processes_of
 from trainer_module.strategies.base import Processes
-from trainer_module.strategy_choice import choose_strategy
 from trainer_module.tf_config import TFConfig, read_tf_config
 
 _ARGUMENTS = (

@@ -13,8 +13,7 @@ from typing import Any
 from components.processes.server import serve
 from components.processes.worker import Channel
 from components.trainer.joining import await_names, check_own_address
-from trainer_module.progress import PROGRESS_LOGGER
-from trainer_module.runtime import Runtime
+from trainer_module.runtime import PROGRESS_LOGGER, Runtime
 from trainer_module.settings import TrainerSettings
 from trainer_module.strategies.network import keep_port_local
 from trainer_module.tf_config import VARIABLE, TFConfig, read_tf_config

@@ -31,11 +31,9 @@ from components.trainer.best_values import find_earlier, read_best, write_best
 from components.trainer.options import TrainerOptions
 from components.tuner.records import TrialRecord
 from components.tuner.results import read_leaderboard, summarize, write_leaderboard
-from trainer_module.progress import report_notice
-from trainer_module.runtime import Runtime
+from trainer_module.runtime import Runtime, choose_strategy, report_notice
 from trainer_module.scratch import lasting_folder
 from trainer_module.settings.tune import HOW_LONG, TUNE_KEY
-from trainer_module.strategy_choice import choose_strategy
 from trainer_module.tf_config import read_tf_config
 from trainer_module.tuning.plan import SearchPlan
 

@@ -19,7 +19,7 @@ from components.tuner.finals import SHARE_OF_TIME, Final, plan_finals
 from components.tuner.records import TrialRecord, TrialState, best_of, is_hopeless
 from components.tuner.study import Study
 from trainer_module.errors import TrainingError
-from trainer_module.progress import report_notice, report_search, report_trial
+from trainer_module.runtime import report_notice, report_search, report_trial
 from trainer_module.settings.durations import show_seconds
 from trainer_module.tuning.plan import SearchPlan
 

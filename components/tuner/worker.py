@@ -16,8 +16,7 @@ from components.processes.worker import Channel
 from components.tuner.finals import Final
 from components.tuner.records import is_hopeless
 from components.tuner.study import Proposal, Study
-from trainer_module.progress import PROGRESS_LOGGER
-from trainer_module.runtime import Runtime
+from trainer_module.runtime import PROGRESS_LOGGER, Runtime
 from trainer_module.tuning.plan import SearchPlan
 from trainer_module.tuning.trial import BACKUP_FOLDER, TrialRunner
 

@@ -17,7 +17,7 @@ from components.evaluator.verdict_settings import VerdictSettings
 from pipeline.config.issues import near_match
 from pipeline.config.sections.evaluate import NAME, Criteria, EvaluateSettings, Threshold, Ties
 from trainer_module.errors import ConfigError
-from trainer_module.export.signatures import EVAL_LABEL, EVAL_LABEL_SIGNATURE, EVAL_SIGNATURE
+from trainer_module.export.saving import EVAL_LABEL, EVAL_LABEL_SIGNATURE, EVAL_SIGNATURE
 from trainer_module.settings.tasks import Metric
 
 

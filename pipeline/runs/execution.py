@@ -33,7 +33,7 @@ from pipeline.runs.training import prepare_training
 from pipeline.runs.watching.observer import RunObserver
 from pipeline.runs.window_reader import WindowReader, left_out, make_spans
 from pipeline.versions.retention import delete_expired
-from trainer_module.progress import PROGRESS_LOGGER
+from trainer_module.runtime import PROGRESS_LOGGER
 
 
 def execute(

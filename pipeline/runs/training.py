@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from components.column_types.choice import Choice
 from components.processes.kubernetes.pod_settings import PodSettings
 from components.trainer.options import TrainerOptions
+from trainer_module.runtime import choose_strategy
 from trainer_module.settings import Feature, ModelSettings, Precision, TrainSettings
 from trainer_module.settings.model import AUTO, kind_for
 from trainer_module.strategies.base import BaseStrategy, Processes
-from trainer_module.strategy_choice import choose_strategy
 from trainer_module.tf_config import TFConfig, read_tf_config
 
 

@@ -19,7 +19,7 @@ from pipeline.graph.evaluation import (
     make_eval_config,
 )
 from trainer_module.errors import ConfigError
-from trainer_module.export.signatures import EVAL_LABEL, EVAL_LABEL_SIGNATURE, EVAL_SIGNATURE
+from trainer_module.export.saving import EVAL_LABEL, EVAL_LABEL_SIGNATURE, EVAL_SIGNATURE
 from trainer_module.settings.tasks import TASKS, as_task, task_class
 
 LARGEST = sys.float_info.max

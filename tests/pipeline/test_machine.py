@@ -23,7 +23,7 @@ from pipeline.lock import one_at_a_time
 from pipeline.records.summary import MetricSummary, RunSummary, State, Status
 from pipeline.runs.console.run_console import RunConsole
 from trainer_module.errors import ConfigError, DataError
-from trainer_module.progress import PROGRESS_LOGGER, report_notice, report_progress
+from trainer_module.runtime import PROGRESS_LOGGER, report_notice, report_progress
 
 ROOT = Path(__file__).parents[2]
 

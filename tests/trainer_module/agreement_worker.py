@@ -11,7 +11,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from trainer_module.strategies.agreement import agree
+from trainer_module.strategies.coordinator import agree
 
 
 def main(file: Path, values: list[int]) -> None:

@@ -25,8 +25,7 @@ from trainer_module.data.augmentation import make_augmentation
 from trainer_module.data.examples import Content, Reader
 from trainer_module.data.input_pipeline import Split
 from trainer_module.data.loading import TrainingData, measure_quartiles
-from trainer_module.export.saving import export_model
-from trainer_module.export.signatures import describe_features
+from trainer_module.export.saving import describe_features, export_model
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.runtime import Runtime

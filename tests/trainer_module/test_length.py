@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from trainer_data import Transformed, read_record
 
 from trainer_module.settings import EarlyStoppingSettings, TrainSettings
-from trainer_module.settings.length import (
+from trainer_module.settings.train import (
     choose_batch_size,
     choose_epochs,
     choose_rounds,

@@ -18,7 +18,7 @@ from trainer_module.settings import (
     StepsBySize,
     TrainerSettings,
 )
-from trainer_module.settings.length import choose_stopping
+from trainer_module.settings.train import choose_stopping
 
 IMAGE = {"photo": {"type": "image", "height": 8, "width": 8}}
 NUMBER = {"fare": {"type": "numeric"}}

@@ -14,9 +14,9 @@ from trainer_data import Transformed, to_example
 
 from components.trainer.executor import _ARGUMENTS
 from components.trainer.worker import _make_arguments
-from trainer_module.export.signatures import EVAL_LABEL_SIGNATURE, EVAL_SIGNATURE
+from trainer_module.export.saving import EVAL_LABEL_SIGNATURE, EVAL_SIGNATURE
 from trainer_module.runtime import Runtime, StrategyChoice
-from trainer_module.strategies.one_replica import DefaultStrategy
+from trainer_module.strategies.synchronous import DefaultStrategy
 
 PAGE = Path(__file__).parents[2] / "docs" / "your-code.md"
 

@@ -32,12 +32,11 @@ from trainer_module.features.base import BaseFeature
 from trainer_module.features.raw_columns import AnyTensor, dense_strings
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
-from trainer_module.runtime import Runtime
+from trainer_module.runtime import Runtime, choose_strategy
 from trainer_module.settings import ModelSettings, TrainerSettings, TrainSettings
 from trainer_module.settings.model import ZOO, ModelSpec
 from trainer_module.strategies import STRATEGIES, build_strategy
 from trainer_module.strategies.base import BaseStrategy, Processes
-from trainer_module.strategy_choice import choose_strategy
 from trainer_module.trainer import run_fn
 
 ROOT = Path(__file__).parents[2]

@@ -13,10 +13,10 @@ import tensorflow as tf
 from trainer_data import strategy_settings
 
 from trainer_module.errors import ConfigError
+from trainer_module.runtime import choose_strategy
 from trainer_module.settings import Strategy, TrainSettings
 from trainer_module.strategies import build_strategy
 from trainer_module.strategies.tpu import on_device
-from trainer_module.strategy_choice import choose_strategy
 from trainer_module.tf_config import TFConfig
 
 HAS_GPU = bool(tf.config.list_physical_devices("GPU"))

@@ -2,14 +2,448 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import contextlib
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import tensorflow as tf
 import tf_keras
 
 from trainer_module.compat.insides import Known, is_known, require_known, unknown_inside
+
+_OPTIMIZER = "tf_keras.src.optimizers.optimizer"
+
+_RATES: Known = {
+    _OPTIMIZER: {
+        "Optimizer.apply_gradients": "f2bdbc4526fc",
+        "Optimizer._apply_weight_decay": "b2843b5a5dc0",
+        "_BaseOptimizer._update_step": "4c0770e33d85",
+        "_BaseOptimizer._update_step_xla": "54562363a4c3",
+    }
+}
+"""Where Keras reads the rate of a variable."""
+
+_CURRENT_RATE: Known = {
+    _OPTIMIZER: {
+        "_BaseOptimizer._build_learning_rate": "3f6247bba8ac",
+        "_BaseOptimizer._compute_current_learning_rate": "0682fe97e731",
+        "_BaseOptimizer.learning_rate": "839634efa0d7",
+    }
+}
+"""Where Keras makes the variable with the rate of a step, assigns it and reads it."""
+
+_UPDATES: Known = {
+    _OPTIMIZER: {
+        "Optimizer.apply_gradients": "f2bdbc4526fc",
+        "Optimizer._internal_apply_gradients": "a498e8724c52",
+        "Optimizer._distributed_apply_gradients_fn": "986188cdff85",
+        "Optimizer._trackable_children": "d1e60f4cf033",
+    }
+}
+"""How Keras comes to the updates, and what it keeps of an optimizer that it has saved."""
+
+_FUSED: Known = {
+    _OPTIMIZER: {
+        "Optimizer.apply_gradients": "f2bdbc4526fc",
+        "Optimizer._distributed_apply_gradients_fn": "986188cdff85",
+        "_BaseOptimizer._deduplicate_sparse_grad": "db99677e74f4",
+        "_BaseOptimizer._var_key": "d8061d80b610",
+    },
+    "tf_keras.src.optimizers.adam": {"Adam": "68ebf5935253"},
+    "tf_keras.src.optimizers.adamw": {"AdamW": "3c2168283f07"},
+}
+"""The updates that those here come to the same as."""
+
+MOST_DENSE = 1 << 18
+"""Numbers of an embedding whose gradient is added up over all of its rows, at most: 1 MiB."""
+
+
+class RatesByVariable:
+    """An optimizer that multiplies its rate, and so its weight decay, by a factor of each variable.
+
+    Overrides `Optimizer._apply_weight_decay`, and counts on Keras's reading `learning_rate` anew
+    for every variable. The public way is an optimizer for each group of variables, which would clip
+    the gradients of each group by themselves. Refuses where Keras is another one: weights would be
+    learnt at rates that nobody has given.
+    """
+
+    rates_used_for: ClassVar[str]
+    """The key of the config that cannot be relied on with another Keras."""
+    _factor = 1.0
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        """Takes what the optimizer takes.
+
+        Raises:
+          InternalError: Keras's optimizers are not those in which the rate is multiplied.
+        """
+        require_known(_RATES, self.rates_used_for)
+        super().__init__(*arguments, **options)
+
+    def rate_factor(self, variable: tf.Variable) -> float:
+        """Returns what the rate of a variable is multiplied by; subclasses say so."""
+        raise NotImplementedError
+
+    @property
+    def learning_rate(self) -> Any:
+        """The rate; while a variable is updated, its own."""
+        rate = super().learning_rate  # type: ignore[misc]
+        return rate if self._factor == 1 else rate * self._factor
+
+    @learning_rate.setter
+    def learning_rate(self, rate: Any) -> None:
+        tf_keras.optimizers.Optimizer.learning_rate.fset(self, rate)
+
+    def update_step(self, gradient: Any, variable: tf.Variable) -> None:
+        """Updates one variable, at its rate."""
+        with self._at(self.rate_factor(variable)):
+            super().update_step(gradient, variable)  # type: ignore[misc]
+
+    def _apply_weight_decay(self, variables: Sequence[tf.Variable]) -> None:
+        for factor, alike in itertools.groupby(
+            sorted(variables, key=self.rate_factor), key=self.rate_factor
+        ):
+            with self._at(factor):
+                super()._apply_weight_decay(list(alike))  # type: ignore[misc]
+
+    @contextlib.contextmanager
+    def _at(self, factor: float) -> Iterator[None]:
+        self._factor = factor
+        try:
+            yield
+        finally:
+            self._factor = 1.0
+
+
+class AfterUpdates:
+    """An optimizer that does something in each step once all variables are updated.
+
+    Overrides `Optimizer._distributed_apply_gradients_fn`. The public ways come too early, as
+    `update_step` does, which averages of the weights follow, or run in Python after each call of
+    the training function, as callbacks do, which may take several steps. Refuses where Keras is
+    another one: `after_updates` might never be called.
+    """
+
+    updates_used_for: ClassVar[str]
+    """The key of the config that cannot be relied on with another Keras."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        """Takes what the optimizer takes.
+
+        Raises:
+          InternalError: Keras's optimizers do not come to their updates as they are known to.
+        """
+        require_known(_UPDATES, self.updates_used_for)
+        super().__init__(*arguments, **options)
+
+    def after_updates(self, distribution: tf.distribute.Strategy, step: tf.Tensor) -> None:
+        """Does what is to be done, outside of all replicas; subclasses say what.
+
+        Args:
+          distribution: the strategy, whose `extended.update` changes variables.
+          step: how many steps are done with this one.
+        """
+        raise NotImplementedError
+
+    def forget_saved(self, name: str) -> None:
+        """Leaves an attribute out of all that is saved from now on.
+
+        Keras remembers what it has once put into a checkpoint, for what is exported as well.
+        """
+        vars(self).get("_coalesced_children", {}).pop(name, None)
+
+    def _distributed_apply_gradients_fn(
+        self, distribution: tf.distribute.Strategy, grads_and_vars: Any, **options: Any
+    ) -> Any:
+        """Keras's, with its average over steps, where there is one; then what follows."""
+        step = self.iterations + 1  # type: ignore[attr-defined]
+        done = super()._distributed_apply_gradients_fn(  # type: ignore[misc]
+            distribution, grads_and_vars, **options
+        )
+        self.after_updates(distribution, step)
+        return done
+
+
+def let_replicas_share_rate(
+    optimizer: tf_keras.optimizers.Optimizer,
+    schedule: tf_keras.optimizers.schedules.LearningRateSchedule,
+) -> None:
+    """Lets replicas that share variables, those of CentralStorageStrategy, assign the current rate.
+
+    Replaces the variable `_current_learning_rate`, as Keras's own has no aggregation, without which
+    such replicas may not assign it. There is no public way but a rate that a callback assigns,
+    which would be one rate for all steps of an execution. Refuses where Keras is another one: the
+    rate would not be the schedule's.
+
+    Args:
+      optimizer: with this schedule, before its first step.
+      schedule: by the number of the step.
+
+    Raises:
+      InternalError: Keras keeps the current rate in another way.
+    """
+    require_known(_CURRENT_RATE, "a schedule of train.learning_rate")
+    optimizer._current_learning_rate = tf.Variable(
+        schedule(0), trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
+    )
+
+
+def with_fused_updates(
+    optimizer: type[tf_keras.optimizers.Optimizer], shares_factors: bool
+) -> type[tf_keras.optimizers.Optimizer]:
+    """Returns the same optimizer with updates of fewer operations, which differ by rounding alone.
+
+    A step over a small table costs what its operations cost to start, hardly what they compute, and
+    a graph what it takes to trace them. Keras's Adam makes some 40 of them for each variable. Where
+    Keras is another one, its own updates are taken, and the log says so once.
+
+    Args:
+      optimizer: of Keras; it keeps its name, by which Keras knows a saved one.
+      shares_factors: whether it is Adam or AdamW with one learning rate for all variables.
+    """
+    if not _is_fused_known():
+        return optimizer
+    parts = (DenseGradients, *((SharedFactors,) if shares_factors else ()))
+    return type(optimizer.__name__, (*parts, optimizer), {})
+
+
+@cache
+def _is_fused_known() -> bool:
+    return is_known(_FUSED, "by the steps of Keras's own optimizers")
+
+
+class DenseGradients:
+    """Turns the gradients of small embeddings into tensors before the update.
+
+    Overrides `_BaseOptimizer._deduplicate_sparse_grad`: every optimizer of Keras updates all rows
+    in any case, and takes several operations more to do so for the rows that came up. The public
+    place, `aggregate_gradients`, is before gradients are clipped, which goes by the rows that came
+    up.
+    """
+
+    def _deduplicate_sparse_grad(self, gradients: Iterable[Any]) -> list[Any]:
+        dense = [_dense(gradient) for gradient in gradients]
+        return list(super()._deduplicate_sparse_grad(dense))  # type: ignore[misc]
+
+
+@dataclass(frozen=True)
+class _Factors:
+    """What the updates of all variables in a step have in common."""
+
+    rate: tf.Tensor
+    """The learning rate with both corrections for the first steps."""
+    new_mean: tf.Tensor
+    """How much of a gradient goes into the mean of the gradients."""
+    new_square: tf.Tensor
+    """Likewise for the mean of their squares."""
+    epsilon: tf.Tensor
+
+
+class SharedFactors:
+    """Computes once in a step what Adam and AdamW compute for each variable.
+
+    Overrides `Optimizer._distributed_apply_gradients_fn`, and replaces `update_step`, which reads
+    Keras's `_momentums`, `_velocities` and `_index_dict`. In the public `update_step` alone, which
+    sees one variable, nothing can be shared. Kingma and Ba, 2014, "Adam: A Method for Stochastic
+    Optimization", arXiv:1412.6980.
+    """
+
+    _factors: _Factors | None = None
+
+    def _distributed_apply_gradients_fn(self, *arguments: Any, **options: Any) -> Any:
+        """Keras's, with the factors at hand."""
+        # What XLA compiles is a graph of its own, which is kept for other steps.
+        self._factors = None if self.jit_compile else self._make_factors()  # type: ignore[attr-defined]
+        try:
+            return super()._distributed_apply_gradients_fn(  # type: ignore[misc]
+                *arguments, **options
+            )
+        finally:
+            self._factors = None
+
+    def update_step(self, gradient: Any, variable: tf.Variable) -> None:
+        """Updates one variable."""
+        factors, place = self._factors, self._place(variable)
+        if factors is None or variable.dtype != tf.float32 or not isinstance(gradient, tf.Tensor):
+            super().update_step(gradient, variable)  # type: ignore[misc]
+            return
+        mean, square = self._momentums[place], self._velocities[place]  # type: ignore[attr-defined]
+        new_mean = mean + (gradient - mean) * factors.new_mean
+        new_square = square + (tf.square(gradient) - square) * factors.new_square
+        mean.assign(new_mean)
+        square.assign(new_square)
+        variable.assign_sub(new_mean * factors.rate / (tf.sqrt(new_square) + factors.epsilon))
+
+    def _place(self, variable: tf.Variable) -> int:
+        place: int = self._index_dict[self._var_key(variable)]  # type: ignore[attr-defined]
+        return place
+
+    def _make_factors(self) -> _Factors:
+        optimizer: Any = self
+        step = tf.cast(optimizer.iterations + 1, tf.float32)
+        mean, square = (tf.constant(b, tf.float32) for b in (optimizer.beta_1, optimizer.beta_2))
+        rate = tf.cast(optimizer.learning_rate, tf.float32)
+        return _Factors(
+            rate * tf.sqrt(1 - tf.pow(square, step)) / (1 - tf.pow(mean, step)),
+            tf.constant(1 - optimizer.beta_1, tf.float32),
+            tf.constant(1 - optimizer.beta_2, tf.float32),
+            tf.constant(optimizer.epsilon, tf.float32),
+        )
+
+
+def _dense(gradient: Any) -> Any:
+    if not isinstance(gradient, tf.IndexedSlices) or not gradient.shape.is_fully_defined():
+        return gradient
+    is_small = gradient.shape.num_elements() <= MOST_DENSE
+    return tf.convert_to_tensor(gradient) if is_small else gradient
+
+
+_LAYER = "tf_keras.src.engine.base_layer"
+_NORMALIZATION = "tf_keras.src.layers.normalization.batch_normalization"
+
+_LOGITS: Known = {
+    "tf_keras.src.backend": {"sigmoid": "4b68ad6b9845", "softmax": "a544367da9c6"},
+    "tf_keras.src.activations": {"sigmoid": "07216143ac7e", "softmax": "b2fc2ae42079"},
+}
+"""What leaves the logits with the probabilities."""
+
+_LAYERS_WITHIN: Known = {
+    _LAYER: {"Layer._flatten_layers": "e69c649cc5af", "Layer._flatten_modules": "f6e8b804cf48"}
+}
+_OWN_WEIGHTS: Known = {
+    _LAYER: {"Layer.trainable_weights": "6f83b7617adc", "Layer.add_weight": "10e2b1e4e88a"}
+}
+"""Where Keras puts the weights of a layer, and reads them."""
+
+_GRAPH_NETWORKS: Known = {
+    "tf_keras.src.engine.functional": {"Functional._init_graph_network": "137dd7a8749f"},
+    "tf_keras.src.engine.training": {"Model.__init__": "b57bc8ee45ae"},
+}
+"""Where Keras notes whether a model is one."""
+
+_SYNCHRONIZED: Known = {
+    _NORMALIZATION: {
+        "BatchNormalizationBase.__init__": "f17dc4e1770c",
+        "BatchNormalizationBase.call": "21ff31ad7975",
+        "BatchNormalizationBase._calculate_mean_and_var": "6d739107eeb7",
+    }
+}
+"""What `synchronized` is noted by, and read for."""
+
+_METRICS: Known = {
+    "tf_keras.src.metrics.base_metric": {
+        "Metric.__new__": "e8fe0ab7bd2c",
+        "Metric.__call__": "cbdf0184839a",
+    },
+    "tf_keras.src.engine.compile_utils": {"MetricsContainer.update_state": "905a57836ada"},
+}
+"""What puts `update_state` into a metric, and what calls it."""
+
+
+def logits_of(probabilities: tf.Tensor) -> tf.Tensor | None:
+    """Returns what a sigmoid or a softmax was computed from; None if neither has computed it.
+
+    Reads `_keras_logits`, by which Keras's cross-entropy goes as well. The public way is a model
+    that gives logits, which would have to be exported as another one. Refuses where Keras is
+    another one: of float32 probabilities near 0 and 1 little is left to learn by.
+
+    Args:
+      probabilities: of a model.
+
+    Raises:
+      InternalError: Keras leaves them in another way, or not at all.
+    """
+    require_known(_LOGITS, "a loss of weighed classes")
+    return getattr(probabilities, "_keras_logits", None)
+
+
+def layers_within(model: tf_keras.Model) -> list[tf_keras.layers.Layer]:
+    """Returns all layers of a model, those that are parts of others too, each after what it is in.
+
+    Calls `Layer._flatten_layers`. The public `submodules` have layers that compute nothing as well,
+    such as the one that Bidirectional copies, and come in another order, by which masks that are
+    backed up would go to other weights. Refuses where Keras is another one.
+
+    Raises:
+      InternalError: Keras goes through layers in another way.
+    """
+    require_known(_LAYERS_WITHIN, "optimize.prune")
+    return list(model._flatten_layers(include_self=False, recursive=True))
+
+
+def own_weights(layer: tf_keras.layers.Layer) -> list[tf.Variable]:
+    """Returns the weights that a layer learns, without those of the layers in it.
+
+    Reads `Layer._trainable_weights`; the public `trainable_weights` are those of all. Refuses where
+    Keras is another one, as weights would be overlooked.
+
+    Raises:
+      InternalError: Keras keeps the weights of layers in another way.
+    """
+    require_known(_OWN_WEIGHTS, "optimize.prune")
+    return list(layer._trainable_weights)
+
+
+def is_graph_network(model: tf_keras.Model) -> bool:
+    """Whether a model is a graph of layers, functional or Sequential, and not code of its class.
+
+    Reads `_is_graph_network`, as tensorflow-model-optimization does before it clones a model; the
+    class by which it could be asked for is not public. Refuses where Keras is another one: models
+    would be refused that can be quantised.
+
+    Raises:
+      InternalError: Keras notes it in another way.
+    """
+    require_known(_GRAPH_NETWORKS, "optimize.quantize")
+    return bool(model._is_graph_network)
+
+
+def synchronize(layer: tf_keras.layers.BatchNormalization) -> None:
+    """Makes a layer normalise by the statistics of all replicas, before its first call.
+
+    Sets what `synchronized=True` would have set; the constructors of tf_keras.applications, which
+    make the layers, have no such option. Refuses where Keras is another one: each replica would
+    normalise by its own statistics.
+
+    Raises:
+      InternalError: Keras goes by something else.
+    """
+    require_known(_SYNCHRONIZED, "model.sync_batch_norm")
+    layer.synchronized, layer.fused = True, False
+
+
+def change_compared(
+    metric: tf_keras.metrics.Metric,
+    change: Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]],
+) -> tf_keras.metrics.Metric:
+    """Has a metric compare other labels and predictions than it is given.
+
+    Replaces `update_state` of this one object, as Keras's `Metric.__new__` does. The public way is
+    a subclass, which a saved model would name, and nobody could load. Refuses where Keras is
+    another one: what is not changed might be compared.
+
+    Args:
+      metric: not used yet.
+      change: from labels and predictions to those that are compared.
+
+    Returns:
+      The metric.
+
+    Raises:
+      InternalError: Keras calls metrics in another way.
+    """
+    require_known(_METRICS, "the metrics of a training")
+    update = metric.update_state
+
+    def update_state(y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: Any = None) -> Any:
+        return update(*change(y_true, y_pred), sample_weight)
+
+    metric.update_state = update_state
+    return metric
+
 
 RESUMED_FIT: Known = {
     "tf_keras.src.engine.training": {

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from trainer_module.export.interface import ModelInterface, RawColumn
-from trainer_module.export.saving import write_interface
-from trainer_module.export.signatures import SERVING_RAW_SIGNATURE
+from trainer_module.export.saving import SERVING_RAW_SIGNATURE, write_interface
 from trainer_module.settings.tasks import LearningTask
 
 Answer = Callable[..., dict[str, tf.Tensor]]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Callable
 
 import tensorflow as tf
 import tensorflow_transform as tft
@@ -10,11 +12,275 @@ import tf_keras
 
 from trainer_module.base_model import describe_model, write_description
 from trainer_module.errors import TrainingError, shorten
-from trainer_module.export.interface import INTERFACE_FILE, ModelInterface
-from trainer_module.export.signatures import build_signatures, describe_inputs
+from trainer_module.export.interface import (
+    INTERFACE_FILE,
+    ModelInput,
+    ModelInterface,
+    RawColumn,
+    request_names,
+)
+from trainer_module.features.base import BaseFeature
 from trainer_module.problem import Problem
 from trainer_module.scratch import ScratchFolder
-from trainer_module.settings import TrainerSettings
+from trainer_module.settings import ImageFeature, NumericFeature, TrainerSettings
+
+FROM_TRANSFORMED_SIGNATURE = "from_transformed"
+"""Transformed features in, a tensor each; out come all numbers that are measured and served."""
+
+Tensors = dict[str, tf.Tensor]
+FeatureSpec = dict[str, tf.io.FixedLenFeature | tf.io.VarLenFeature | tf.io.RaggedFeature]
+
+
+def numeric_signature(
+    apply: Callable[[Tensors], tf.Tensor], problem: Problem
+) -> tf.types.experimental.GenericFunction:
+    """The signature of a model.
+
+    Args:
+      apply: from transformed features, by name, to the model's output.
+      problem: for what is made of that.
+    """
+    inputs, target = describe_features(problem), problem.target
+    specs = {
+        feature.request: tf.TensorSpec([None, *feature.shape], feature.dtype, name=feature.request)
+        for feature in inputs
+    }
+
+    @tf.function(autograph=False, input_signature=[specs])
+    def from_transformed(tensors: Tensors) -> Tensors:
+        output = apply({feature.name: tensors[feature.request] for feature in inputs})
+        served = target.served(output, problem)
+        numbers = {name: value for name, value in served.items() if value.dtype != tf.string}
+        return {**numbers, **target.measured(output)}
+
+    return from_transformed
+
+
+def describe_features(problem: Problem) -> tuple[ModelInput, ...]:
+    """What the network asks for, in the order of the problem's features."""
+    requests = request_names(feature.name for feature in problem.features)
+    return tuple(
+        ModelInput(feature.name, request, feature.dtype.name, feature.shape)
+        for feature, request in zip(problem.features, requests, strict=True)
+    )
+
+
+def describe_inputs(
+    tft_output: tft.TFTransformOutput, problem: Problem, settings: TrainerSettings
+) -> ModelInterface:
+    """What the signatures that serve ask for, by column."""
+    labelled_spec = raw_spec(tft_output, settings)
+    spec = without_label(labelled_spec, problem)
+    tensors = raw_tensor_specs(spec, settings)
+    columns = []
+    for (name, column), (request, tensor) in zip(spec.items(), tensors.items(), strict=True):
+        feature = settings.features.get(name)
+        is_fixed = isinstance(column, tf.io.FixedLenFeature)
+        is_list = feature is not None and feature.is_list and not is_fixed
+        is_read = feature is not None and column.dtype == tf.string
+        written = feature.written if isinstance(feature, NumericFeature) and is_read else None
+        columns.append(
+            RawColumn(
+                name,
+                request,
+                tensor.dtype.name,
+                column.dtype.is_integer,
+                None if is_list else math.prod(column.shape) if is_fixed else 1,
+                feature.origin if isinstance(feature, ImageFeature) else "",
+                tuple(feature.forms().items()) if feature is not None and is_read else (),
+                written or "",
+                (feature.unit or "") if isinstance(feature, NumericFeature) and written else "",
+            )
+        )
+    label = labelled_spec[problem.label].dtype.name
+    return ModelInterface(
+        tuple(columns),
+        problem.label,
+        label,
+        problem.target.kind,
+        settings.weight,
+        problem.classes,
+        describe_features(problem),
+    )
+
+
+def raw_tensor_specs(spec: FeatureSpec, settings: TrainerSettings) -> dict[str, tf.TensorSpec]:
+    """What the signature of one tensor per column takes.
+
+    That is images [batch], lists [batch, n], others [batch] or [batch, 1].
+
+    To take both, a column has no rank; an image's bytes have one, as some clients ask for it. What
+    is missing in a list only fills it up.
+
+    A column that may be missing is never left out of a request: the empty string stands for missing
+    text and NaN for a missing number, so integers that may be missing come as float64.
+    """
+    return {
+        name: tf.TensorSpec(
+            _request_shape(settings.features.get(column_name)),
+            tf.float64 if _may_be_missing(column) and column.dtype.is_integer else column.dtype,
+            name=name,
+        )
+        for name, (column_name, column) in zip(request_names(spec), spec.items(), strict=True)
+    }
+
+
+def _request_shape(feature: BaseFeature | None) -> list[None] | None:
+    if feature is not None and feature.is_list:
+        return [None, None]
+    return [None] if isinstance(feature, ImageFeature) else None
+
+
+def raw_spec(tft_output: tft.TFTransformOutput, settings: TrainerSettings) -> FeatureSpec:
+    """The columns that the model looks at, with the label, as they are parsed."""
+    return {
+        name: column
+        for name, column in tft_output.raw_feature_spec().items()
+        if settings.is_asked_for(name)
+    }
+
+
+def without_label(spec: FeatureSpec, problem: Problem) -> FeatureSpec:
+    """Those that whoever asks has."""
+    return {name: value for name, value in spec.items() if name != problem.label}
+
+
+def _may_be_missing(column: object) -> bool:
+    return not isinstance(column, tf.io.FixedLenFeature) or column.default_value is not None
+
+
+def to_raw_features(columns: Tensors, spec: FeatureSpec) -> Tensors:
+    """From tensors of one column each to what parsing a tf.Example would have given."""
+    return {
+        column: _to_raw_feature(columns[name], spec[column])
+        for name, column in zip(request_names(spec), spec, strict=True)
+    }
+
+
+def _to_raw_feature(
+    values: tf.Tensor, column: tf.io.FixedLenFeature | tf.io.VarLenFeature | tf.io.RaggedFeature
+) -> tf.Tensor | tf.SparseTensor | tf.RaggedTensor:
+    if isinstance(column, tf.io.FixedLenFeature):
+        if column.dtype.is_integer and _may_be_missing(column):
+            whole = tf.cast(values, column.dtype)
+            values = tf.where(tf.math.is_nan(values), column.default_value, whole)
+        return tf.reshape(values, [-1, *column.shape])
+    is_list = values.shape.rank == 2  # As lists of values alone have.
+    values = values if is_list else tf.reshape(values, [-1, 1])
+    present = values != "" if values.dtype == tf.string else ~tf.math.is_nan(values)
+    if not is_list and not isinstance(column, tf.io.RaggedFeature):
+        places = tf.where(present)  # A third of the operations of a ragged tensor.
+        kept = tf.cast(tf.gather_nd(values, places), column.dtype)
+        return tf.SparseTensor(places, kept, tf.shape(values, tf.int64))
+    ragged = tf.ragged.boolean_mask(tf.cast(values, column.dtype), present)
+    return ragged if isinstance(column, tf.io.RaggedFeature) else ragged.to_sparse()
+
+
+SERVING_SIGNATURE = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
+"""Serialized tf.Examples in, predictions by name out."""
+
+SERVING_RAW_SIGNATURE = "serving_raw"
+"""One tensor per raw column in, predictions by name out."""
+
+TRANSFORM_SIGNATURE = "transform_features"
+"""Serialized tf.Examples in, transformed features and label out."""
+
+SERVING_TRANSFORM_SIGNATURE = "serving_transform"
+"""What SERVING_SIGNATURE takes in, transformed features out: what a variant is asked with."""
+
+SERVING_RAW_TRANSFORM_SIGNATURE = "serving_raw_transform"
+"""What SERVING_RAW_SIGNATURE takes in, transformed features out."""
+
+EVAL_SIGNATURE = "eval"
+"""Serialized tf.Examples in, the model's own output out: what evaluation compares to the label."""
+
+EVAL_LABEL_SIGNATURE = "eval_label"
+"""Serialized tf.Examples with their label in, the transformed label out, as `EVAL_LABEL`."""
+
+EVAL_LABEL = "transformed_label"
+"""Not the label's own name, so that evaluation can slice by the raw label."""
+
+EXAMPLES = "examples"
+"""Name of the input of serialized tf.Examples."""
+
+
+def build_signatures(
+    model: Callable[..., tf.Tensor],
+    transform: Callable[[Tensors], Tensors],
+    tft_output: tft.TFTransformOutput,
+    problem: Problem,
+    settings: TrainerSettings,
+) -> dict[str, tf.types.experimental.GenericFunction]:
+    """The signatures, by name, of anything callable like the model.
+
+    They are traced when they are saved: TensorFlow puts replicated variables aside only then.
+
+    Args:
+      model: from transformed features to the output of the task; has an argument `training`.
+      transform: the transform graph, tracked by the object that will be saved.
+      tft_output: for the raw feature spec.
+      problem: for the names of the transformed features and the classes.
+      settings: for the label, the weight and the ignored columns, which no serving signature asks
+          for.
+    """
+    labelled_spec = raw_spec(tft_output, settings)
+    spec = without_label(labelled_spec, problem)
+    names, target = [feature.name for feature in problem.features], problem.target
+
+    # A function of its own, which the signatures share: a network of 200 layers takes seconds to
+    # trace, and its graph is saved, and loaded by whoever serves it, once.
+    @tf.function(autograph=False)
+    def apply(features: Tensors) -> tf.Tensor:
+        return model(features, training=False)
+
+    # So are the features that several signatures begin with.
+    def features_of(raw: Tensors) -> Tensors:
+        transformed = transform(raw)
+        return {name: transformed[name] for name in names}
+
+    takes_examples = [tf.TensorSpec([None], tf.string, name=EXAMPLES)]
+    takes_columns = [raw_tensor_specs(spec, settings)]
+
+    @tf.function(autograph=False, input_signature=takes_examples)
+    def serving_transform(examples: tf.Tensor) -> Tensors:
+        return features_of(tf.io.parse_example(examples, spec))
+
+    @tf.function(autograph=False, input_signature=takes_columns)
+    def serving_raw_transform(columns: Tensors) -> Tensors:
+        return features_of(to_raw_features(columns, spec))
+
+    @tf.function(autograph=False, input_signature=takes_examples)
+    def serving_default(examples: tf.Tensor) -> Tensors:
+        return target.served(apply(serving_transform(examples)), problem)
+
+    @tf.function(autograph=False, input_signature=takes_columns)
+    def serving_raw(columns: Tensors) -> Tensors:
+        return target.served(apply(serving_raw_transform(columns)), problem)
+
+    @tf.function(autograph=False, input_signature=takes_examples)
+    def transform_features(examples: tf.Tensor) -> Tensors:
+        transformed = transform(tf.io.parse_example(examples, labelled_spec))
+        return {name: transformed[name] for name in [*names, problem.label]}
+
+    @tf.function(autograph=False, input_signature=takes_examples)
+    def evaluate(examples: tf.Tensor) -> Tensors:
+        return target.measured(apply(serving_transform(examples)))
+
+    @tf.function(autograph=False, input_signature=takes_examples)
+    def eval_label(examples: tf.Tensor) -> Tensors:
+        label = transform_features(examples)[problem.label]
+        return {EVAL_LABEL: target.measured_label(label, problem)}
+
+    return {
+        SERVING_SIGNATURE: serving_default,
+        SERVING_RAW_SIGNATURE: serving_raw,
+        FROM_TRANSFORMED_SIGNATURE: numeric_signature(apply, problem),
+        SERVING_TRANSFORM_SIGNATURE: serving_transform,
+        SERVING_RAW_TRANSFORM_SIGNATURE: serving_raw_transform,
+        TRANSFORM_SIGNATURE: transform_features,
+        EVAL_SIGNATURE: evaluate,
+        EVAL_LABEL_SIGNATURE: eval_label,
+    }
 
 
 def export_model(

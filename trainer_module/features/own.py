@@ -10,8 +10,7 @@ from pydantic import ConfigDict, ValidationError
 
 from trainer_module.errors import TrainingError
 from trainer_module.features.base import BaseFeature
-from trainer_module.own_code import load_own
-from trainer_module.sections import Matching
+from trainer_module.sections import Matching, load_own
 
 if TYPE_CHECKING:
     import tensorflow as tf

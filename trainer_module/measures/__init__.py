@@ -74,7 +74,7 @@ def make_measure(task: BaseTask, classes: int, name: str) -> tf_keras.metrics.Me
       classes: how many there are; 0 of a number.
       name: of the metric; KeyError if training cannot measure it.
     """
-    from trainer_module.compat.keras_layers import change_compared  # It imports TensorFlow.
+    from trainer_module.compat.keras import change_compared  # It imports TensorFlow.
 
     metric = task.metrics()[name]
     measure = MEASURES[metric.class_name]

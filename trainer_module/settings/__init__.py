@@ -5,25 +5,22 @@ Nothing here imports TensorFlow: a config is checked before that is paid for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, TypeAlias, TypeVar, Union
 
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import Field, PrivateAttr, TypeAdapter, WrapValidator, model_validator
 
-from trainer_module.features.base import IgnoredFeature
+from trainer_module.features import FEATURES
+from trainer_module.features.base import BaseFeature, IgnoredFeature
 from trainer_module.features.boolean import BooleanFeature
-from trainer_module.features.categorical import CategoricalFeature
-from trainer_module.features.cross import CrossFeature
+from trainer_module.features.categorical import CategoricalFeature, CrossFeature
 from trainer_module.features.date import DateFeature
 from trainer_module.features.image import ImageFeature
-from trainer_module.features.numeric import NumericFeature
-from trainer_module.features.own import is_own
-from trainer_module.features.sequence import SequenceFeature
+from trainer_module.features.numeric import NumericFeature, SequenceFeature
+from trainer_module.features.own import OwnFeature, is_own
 from trainer_module.features.text.text import TextFeature
-from trainer_module.sections import Settings
-from trainer_module.settings.defaults import complete, complete_features, left_out
-from trainer_module.settings.features import Feature
-from trainer_module.settings.model import ModelSettings
+from trainer_module.sections import Registered, Settings, tagged_union
+from trainer_module.settings.model import AUTO, ZOO, ModelSettings, ModelSpec, kind_for
 from trainer_module.settings.optimize import WhileTraining
 from trainer_module.settings.tasks import BaseTask, Task, TaskSettings
 from trainer_module.settings.train import (
@@ -50,15 +47,103 @@ from trainer_module.settings.train import (
     TrainSettings,
 )
 from trainer_module.strategies.base import BaseStrategy, Strategy
-from trainer_module.strategies.mirrored import (
+from trainer_module.strategies.parameter_server import ParameterServerStrategy
+from trainer_module.strategies.synchronous import (
     CentralStorageStrategy,
+    Communication,
+    DefaultStrategy,
     MirroredStrategy,
+    MultiWorkerMirroredStrategy,
+    OneDeviceStrategy,
     Reduction,
 )
-from trainer_module.strategies.multi_worker import Communication, MultiWorkerMirroredStrategy
-from trainer_module.strategies.one_replica import DefaultStrategy, OneDeviceStrategy
-from trainer_module.strategies.parameter_server import ParameterServerStrategy
 from trainer_module.strategies.tpu import TPUStrategy
+
+
+def _any_of(features: dict[str, str]) -> Any:
+    """A mapping with the options of a type, which its key `type` names."""
+    registered = tagged_union(features.values(), "type")
+    adapter = TypeAdapter[Any](registered)
+
+    def validate(value: Any, handler: Any) -> Any:
+        """By the one type that is meant, so that messages are about it alone."""
+        del handler
+        kind = value.get("type") if isinstance(value, Mapping) else getattr(value, "type", None)
+        if isinstance(kind, str) and is_own(kind):
+            return OwnFeature.model_validate(value)
+        return adapter.validate_python(value)
+
+    either: Any = Union[registered, OwnFeature]  # noqa: UP007 - of a value
+    return Annotated[either, WrapValidator(validate)]
+
+
+Feature: TypeAlias = Annotated[BaseFeature, Registered(FEATURES, _any_of)]
+
+
+Section = TypeVar("Section", bound=Settings)
+
+GO_BY = {"learning_rate": "optimizer", "early_stopping": "epochs"}
+"""Keys of `train` that mean something else where the config gives the other one as it likes."""
+
+
+def complete(
+    model: ModelSettings, train: TrainSettings, feature_types: Iterable[str]
+) -> tuple[ModelSettings, TrainSettings]:
+    """The same settings with what follows from the features and the model.
+
+    What the config gives is kept, and what is complete stays as it is.
+    """
+    given = model.model_fields_set
+    kind = kind_for(feature_types, given) if model.kind == AUTO else model.kind
+    model = model.model_copy(update={"kind": kind})
+    spec = ZOO.get(kind, ModelSpec(kind))
+    usual = (spec.tuned if model.weights else None) or spec.train
+    other = _given_otherwise(train, usual)
+    defaults = {key: value for key, value in usual.items() if GO_BY.get(key) not in other}
+    return _filled(model, spec.model), _filled(train, defaults)
+
+
+def _given_otherwise(train: TrainSettings, usual: Mapping[str, Any]) -> set[str]:
+    """The keys that the config gives; an optimizer of the usual kind has the usual rate."""
+    kind = usual.get("optimizer", {}).get("kind")
+    same = {"optimizer"} if train.optimizer.kind == kind else set()
+    return train.model_fields_set - same
+
+
+def complete_features(
+    features: Mapping[str, BaseFeature], model: ModelSettings
+) -> dict[str, BaseFeature]:
+    """The same settings of columns, with what a model takes where keys are left out."""
+    defaults = dict(ZOO[model.kind].features) if model.kind in ZOO else {}
+    text = defaults.get("text", {})
+    if model.weights and text.get("tokens") == "wordpiece":
+        defaults["text"] = {**text, "vocabulary": model.weights}
+    return {name: _completed(f, defaults.get(f.type, {})) for name, f in features.items()}
+
+
+def left_out(model: ModelSettings, train: TrainSettings) -> dict[str, set[str]]:
+    """Keys by section that follow from the model, where that follows from features yet to come."""
+    if model.kind != AUTO:
+        return {}
+    of_model = {key for spec in ZOO.values() for key in spec.model}
+    of_train = {key for spec in ZOO.values() for key in spec.train} | {*GO_BY.values()}
+    return {
+        "model": {"kind", *(of_model - model.model_fields_set)},
+        "train": of_train - train.model_fields_set,
+    }
+
+
+def _completed(feature: BaseFeature, defaults: Mapping[str, Any]) -> BaseFeature:
+    absent = {k: v for k, v in defaults.items() if k not in feature.model_fields_set}
+    # What does not go together is for a rule of the config to say.
+    return feature.model_copy(update=absent) if absent else feature
+
+
+def _filled(section: Section, defaults: Mapping[str, Any]) -> Section:
+    absent = {k: v for k, v in defaults.items() if k not in section.model_fields_set}
+    given = type(section).model_validate(absent)
+    return section.model_copy(update={key: getattr(given, key) for key in absent})
+
 
 __all__ = [
     "AUTO",

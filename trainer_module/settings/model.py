@@ -12,8 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
 from trainer_module.errors import TrainingError
-from trainer_module.own_code import load_own
-from trainer_module.sections import DOCSTRING, Settings
+from trainer_module.sections import DOCSTRING, Settings, load_own
 
 
 @dataclass(frozen=True)

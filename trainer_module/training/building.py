@@ -13,8 +13,8 @@ from trainer_module.families.supervised.losses import MixedLoss, make_loss, of_l
 from trainer_module.families.supervised.models.members import with_members
 from trainer_module.problem import Problem
 from trainer_module.settings import TrainerSettings
-from trainer_module.settings.length import choose_epochs
 from trainer_module.settings.model import load_builder
+from trainer_module.settings.train import choose_epochs
 from trainer_module.training.optimizers import USUAL_EXAMPLES, build_optimizer, build_schedule
 
 if TYPE_CHECKING:

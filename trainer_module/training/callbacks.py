@@ -14,10 +14,10 @@ import tf_keras
 
 from trainer_module.compat.keras import StepCallback, TensorBoard, learning_rate_of
 from trainer_module.errors import TrainingError
-from trainer_module.own_code import load_own
-from trainer_module.progress import report_progress
+from trainer_module.runtime import report_progress
+from trainer_module.sections import load_own
 from trainer_module.settings import TrainerSettings
-from trainer_module.settings.length import choose_stopping
+from trainer_module.settings.train import choose_stopping
 from trainer_module.strategies import hooks_of
 from trainer_module.strategies.coordinator import CopyOnCoordinator
 from trainer_module.training.checkpoint import MONITOR, BestEpoch, CheckpointCallback

@@ -18,7 +18,7 @@ import tf_keras
 from trainer_module.compat.keras import StepCallback, begin_fit_at, forget_start
 from trainer_module.scratch import ScratchFolder
 from trainer_module.settings.tasks import BaseTask
-from trainer_module.strategies.agreement import agree
+from trainer_module.strategies.coordinator import agree
 
 logger = logging.getLogger(__name__)
 

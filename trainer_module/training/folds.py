@@ -14,7 +14,7 @@ import tf_keras
 from trainer_module.data.dealing import ENOUGH, Parts, deal, hold_out, make_fold
 from trainer_module.data.loading import TrainingData
 from trainer_module.families.supervised.losses import make_loss
-from trainer_module.settings.length import is_chosen
+from trainer_module.settings.train import is_chosen
 from trainer_module.training.plan import Trained, TrainingInputs, TrainingPlan
 
 CHOICE_FOLDER = "choice"

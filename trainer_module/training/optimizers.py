@@ -10,7 +10,7 @@ from typing import TypeAlias
 import tensorflow as tf
 import tf_keras
 
-from trainer_module.compat.keras_optimizers import (
+from trainer_module.compat.keras import (
     RatesByVariable,
     let_replicas_share_rate,
     with_fused_updates,
@@ -25,7 +25,7 @@ from trainer_module.settings import (
     StepSchedule,
     TrainSettings,
 )
-from trainer_module.settings.length import choose_epochs
+from trainer_module.settings.train import choose_epochs
 from trainer_module.training.pruning import PruningPlan, with_pruning
 
 LearningRateSchedule: TypeAlias = tf_keras.optimizers.schedules.LearningRateSchedule

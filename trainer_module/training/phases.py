@@ -31,7 +31,7 @@ from trainer_module.machine import free_memory
 from trainer_module.settings import TrainerSettings
 from trainer_module.settings.model import TransferSettings
 from trainer_module.strategies import hooks_of
-from trainer_module.strategies.agreement import agree
+from trainer_module.strategies.coordinator import agree
 from trainer_module.training.checkpoint import Position
 from trainer_module.training.plan import TrainingInputs, TrainingPlan
 

@@ -13,10 +13,9 @@ import tf_keras
 
 from trainer_module.data.input_pipeline import Split, steps_per_execution
 from trainer_module.data.loading import Known, TrainingData, load_data
-from trainer_module.progress import report_ready
-from trainer_module.runtime import Runtime
+from trainer_module.runtime import Runtime, report_ready
 from trainer_module.settings import TrainerSettings
-from trainer_module.settings.length import choose_epochs
+from trainer_module.settings.train import choose_epochs
 from trainer_module.strategies import build_strategy
 from trainer_module.training.checkpoint import BEGINNING, CHECKPOINTS_FOLDER, Position
 

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 import tf_keras
 
-from trainer_module.compat.keras_layers import layers_within, own_weights
-from trainer_module.compat.keras_optimizers import AfterUpdates
+from trainer_module.compat.keras import AfterUpdates, layers_within, own_weights
 from trainer_module.errors import TrainingError, enumerate_names
 from trainer_module.settings.optimize import BlockStructure, PruneSettings
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import tensorflow_model_optimization as tfmot
 import tf_keras
 
-from trainer_module.compat.keras_layers import is_graph_network
+from trainer_module.compat.keras import is_graph_network
 from trainer_module.errors import TrainingError, enumerate_names
 
 keras = tfmot.quantization.keras

@@ -20,8 +20,8 @@ from trainer_module.data.loading import Known, TrainingData
 from trainer_module.errors import TrainingError
 from trainer_module.runtime import Runtime
 from trainer_module.settings import TrainerSettings
-from trainer_module.settings.length import is_chosen
 from trainer_module.settings.model import is_grown, load_trainer
+from trainer_module.settings.train import is_chosen
 from trainer_module.training.folds import measure
 from trainer_module.training.plan import Trained, TrainingInputs, TrainingPlan, open_inputs
 from trainer_module.tuning.objective import Objective

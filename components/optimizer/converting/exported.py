@@ -13,7 +13,7 @@ import tensorflow as tf
 from trainer_module.errors import DataError, TrainingError
 from trainer_module.export.interface import ModelInterface, read_interface
 from trainer_module.export.loading import load_exported
-from trainer_module.export.signatures import FROM_TRANSFORMED_SIGNATURE
+from trainer_module.export.saving import FROM_TRANSFORMED_SIGNATURE
 from trainer_module.export.variants.manifest import VariantTensor
 
 Arrays = dict[str, np.ndarray]

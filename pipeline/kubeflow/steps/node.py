@@ -26,7 +26,7 @@ from pipeline.runs.push_gate import PushGate
 from pipeline.runs.results.artifact_results import ArtifactResults
 from pipeline.runs.training import prepare_training
 from trainer_module.errors import ConfigError
-from trainer_module.progress import PROGRESS_LOGGER
+from trainer_module.runtime import PROGRESS_LOGGER
 
 
 def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -> StepReport:

@@ -10,7 +10,7 @@ import tensorflow as tf
 import tf_keras
 
 from trainer_module.export.interface import INTERFACE_FILE, ModelInterface, read_interface
-from trainer_module.export.signatures import (
+from trainer_module.export.saving import (
     FROM_TRANSFORMED_SIGNATURE,
     describe_features,
     numeric_signature,

@@ -19,7 +19,7 @@ from components.processes.launcher import Limits, Place, WorkerSpec
 from components.processes.local.launcher import LocalLauncher, run_one
 from components.processes.supervisor import ClusterJob, Policy, Supervisor
 from trainer_module.errors import TrainingError
-from trainer_module.progress import PROGRESS_LOGGER
+from trainer_module.runtime import PROGRESS_LOGGER
 
 
 def run(specs: list[WorkerSpec], **options: Any) -> list[str]:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-from trainer_module.progress import report_progress, report_ready
+from trainer_module.runtime import report_progress, report_ready
 
 
 def train(arguments: SimpleNamespace) -> None:

@@ -23,7 +23,7 @@ from pipeline.kubeflow.cluster_layout import settings_of
 from pipeline.kubeflow.compiled import PROGRESS_MARK, StepProgress, read_progress
 from pipeline.kubeflow.steps import progress
 from pipeline.runs.console.run_console import RunConsole
-from trainer_module.progress import PROGRESS_LOGGER, report_progress, report_ready
+from trainer_module.runtime import PROGRESS_LOGGER, report_progress, report_ready
 
 EPOCHS = [
     StepProgress(message=f"epoch {i} of 3", done=i, total=3, detail=f"loss 0.{9 - i} [sic]")

@@ -24,7 +24,7 @@ from pipeline.graph.evaluation import (
     make_verdict,
     reference_metric,
 )
-from trainer_module.export.signatures import (
+from trainer_module.export.saving import (
     EVAL_LABEL,
     EVAL_LABEL_SIGNATURE,
     EVAL_SIGNATURE,

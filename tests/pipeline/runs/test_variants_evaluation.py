@@ -19,7 +19,7 @@ from components.beam_workers.options import IN_PROCESS_ARGS
 from components.optimizer.evaluating import Evaluation, evaluate, read_evaluated
 from components.optimizer.gating import Evaluated
 from pipeline.graph.evaluation import make_measuring_config
-from trainer_module.export.signatures import (
+from trainer_module.export.saving import (
     EVAL_LABEL_SIGNATURE,
     EVAL_SIGNATURE,
     TRANSFORM_SIGNATURE,

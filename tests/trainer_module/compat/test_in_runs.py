@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from trainer_data import Transformed
 
-from trainer_module.compat import keras_optimizers, model_optimization
+from trainer_module.compat import keras, model_optimization
 from trainer_module.families.supervised import losses
 from trainer_module.trainer import run_fn
 from trainer_module.training import optimizers, pruning, quantization
@@ -30,11 +30,11 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         monkeypatch.setattr(owner, name, counted)
 
     for owner, name in (
-        (keras_optimizers.DenseGradients, "_deduplicate_sparse_grad"),
-        (keras_optimizers.SharedFactors, "_make_factors"),
-        (keras_optimizers.AfterUpdates, "_distributed_apply_gradients_fn"),
-        (keras_optimizers.AfterUpdates, "forget_saved"),
-        (keras_optimizers.RatesByVariable, "_apply_weight_decay"),
+        (keras.DenseGradients, "_deduplicate_sparse_grad"),
+        (keras.SharedFactors, "_make_factors"),
+        (keras.AfterUpdates, "_distributed_apply_gradients_fn"),
+        (keras.AfterUpdates, "forget_saved"),
+        (keras.RatesByVariable, "_apply_weight_decay"),
         (optimizers, "let_replicas_share_rate"),
         (losses, "logits_of"),
         (losses, "change_compared"),

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from trainer_module.compat import keras_layers
+from trainer_module.compat import keras
 from trainer_module.compat.insides import Known
 
 LAYERS = tf_keras.layers
@@ -44,35 +44,35 @@ def test_logits_are_those_of_the_probabilities(name: str, graph: bool) -> None:
 
     def find() -> tf.Tensor:
         probabilities = LAYERS.Activation(name)(logits)
-        return keras_layers.logits_of(probabilities)
+        return keras.logits_of(probabilities)
 
     found = tf.function(find)() if graph else find()
     np.testing.assert_array_equal(found, logits)
-    assert keras_layers.logits_of(tf.sigmoid(logits)) is None
+    assert keras.logits_of(tf.sigmoid(logits)) is None
 
 
 def test_layers_and_their_weights_are_found_wherever_they_sit() -> None:
     model = nested()
-    found = keras_layers.layers_within(model)
+    found = keras.layers_within(model)
     assert len(found) == len({id(layer) for layer in found})
     assert {id(layer) for layer in found} < {id(part) for part in model.submodules}, (
         "which have the layer that Bidirectional copies as well"
     )
-    own = [id(w) for layer in found for w in keras_layers.own_weights(layer)]
+    own = [id(w) for layer in found for w in keras.own_weights(layer)]
     assert sorted(own) == sorted(id(w) for w in model.trainable_weights), "each weight once"
-    assert not keras_layers.own_weights(model.layers[-2]), "Bidirectional has those of its layers"
+    assert not keras.own_weights(model.layers[-2]), "Bidirectional has those of its layers"
 
 
 def test_graphs_of_layers_are_told_from_code() -> None:
-    assert keras_layers.is_graph_network(nested())
-    assert keras_layers.is_graph_network(tf_keras.Sequential([LAYERS.Dense(1, input_shape=(2,))]))
-    assert not keras_layers.is_graph_network(Own())
+    assert keras.is_graph_network(nested())
+    assert keras.is_graph_network(tf_keras.Sequential([LAYERS.Dense(1, input_shape=(2,))]))
+    assert not keras.is_graph_network(Own())
 
 
 def test_a_layer_is_synchronised_as_by_its_constructor() -> None:
     """Statistics of two replicas are those of one: `models/synchronised_statistics.py`."""
     made, changed = LAYERS.BatchNormalization(synchronized=True), LAYERS.BatchNormalization()
-    keras_layers.synchronize(changed)
+    keras.synchronize(changed)
     changed.build((None, 4, 4, 3))
     made.build((None, 4, 4, 3))
     assert {**changed.get_config(), "name": ""} == {**made.get_config(), "name": ""}
@@ -85,7 +85,7 @@ def test_a_metric_compares_what_it_is_changed_to() -> None:
     weights = np.float32([1, 2, 3])
     expected = tf_keras.metrics.MeanSquaredError()(10 * labels, numbers + 1, weights)
     metric = tf_keras.metrics.MeanSquaredError()
-    changed = keras_layers.change_compared(metric, lambda y, p: (10 * y, p + 1))
+    changed = keras.change_compared(metric, lambda y, p: (10 * y, p + 1))
     assert changed is metric
     np.testing.assert_allclose(metric(labels, numbers, weights), expected)
     model = tf_keras.Sequential([LAYERS.Activation("linear", input_shape=(1,))])
@@ -102,12 +102,12 @@ METRIC, MODEL = tf_keras.metrics.MeanSquaredError(), tf_keras.Sequential()
 @pytest.mark.parametrize(
     ("known", "use"),
     [
-        (keras_layers._LOGITS, lambda: keras_layers.logits_of(tf.constant(0.5))),
-        (keras_layers._LAYERS_WITHIN, lambda: keras_layers.layers_within(MODEL)),
-        (keras_layers._OWN_WEIGHTS, lambda: keras_layers.own_weights(MODEL)),
-        (keras_layers._GRAPH_NETWORKS, lambda: keras_layers.is_graph_network(MODEL)),
-        (keras_layers._SYNCHRONIZED, lambda: keras_layers.synchronize(MODEL)),
-        (keras_layers._METRICS, lambda: keras_layers.change_compared(METRIC, lambda *y: y)),
+        (keras._LOGITS, lambda: keras.logits_of(tf.constant(0.5))),
+        (keras._LAYERS_WITHIN, lambda: keras.layers_within(MODEL)),
+        (keras._OWN_WEIGHTS, lambda: keras.own_weights(MODEL)),
+        (keras._GRAPH_NETWORKS, lambda: keras.is_graph_network(MODEL)),
+        (keras._SYNCHRONIZED, lambda: keras.synchronize(MODEL)),
+        (keras._METRICS, lambda: keras.change_compared(METRIC, lambda *y: y)),
     ],
     ids=["logits", "layers", "own weights", "graph networks", "synchronised", "metrics"],
 )

@@ -15,9 +15,9 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from trainer_module.compat import keras_optimizers
+from trainer_module.compat import keras
 from trainer_module.compat.insides import Known
-from trainer_module.compat.keras_optimizers import (
+from trainer_module.compat.keras import (
     AfterUpdates,
     RatesByVariable,
     let_replicas_share_rate,
@@ -57,7 +57,7 @@ def take_steps(model: tf_keras.Model, steps: int) -> None:
 
 
 @pytest.mark.parametrize(("kind", "options", "shares"), OPTIMIZERS)
-@pytest.mark.parametrize("most_dense", [keras_optimizers.MOST_DENSE, 1], ids=["dense", "sparse"])
+@pytest.mark.parametrize("most_dense", [keras.MOST_DENSE, 1], ids=["dense", "sparse"])
 def test_weights_are_those_of_keras(
     kind: Any,
     options: Any,
@@ -66,7 +66,7 @@ def test_weights_are_those_of_keras(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Rows that did not come up move as well: the means that they had fade out."""
-    monkeypatch.setattr(keras_optimizers, "MOST_DENSE", most_dense)
+    monkeypatch.setattr(keras, "MOST_DENSE", most_dense)
     usual = model_of(kind(0.01, **options))
     fused = model_of(with_fused_updates(kind, shares)(0.01, **options))
     for model in (usual, fused):
@@ -130,16 +130,16 @@ def test_other_updates_are_left_to_keras(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, other_code: OtherCode
 ) -> None:
     adam = tf_keras.optimizers.Adam
-    for module, prints in keras_optimizers._FUSED.items():
+    for module, prints in keras._FUSED.items():
         for path in prints:
-            keras_optimizers._is_fused_known.cache_clear()
+            keras._is_fused_known.cache_clear()
             with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
                 other_code(patch, module, f"{path}.update_step" if path in ADAMS else path)
                 assert with_fused_updates(adam, True) is with_fused_updates(adam, False) is adam
             (line,) = [line for line in caplog.messages if line.startswith("slower")]
             assert f"{module}:{path}" in line
             caplog.clear()
-    keras_optimizers._is_fused_known.cache_clear()
+    keras._is_fused_known.cache_clear()
 
 
 class Slower(RatesByVariable):
@@ -233,9 +233,9 @@ def test_replicas_that_share_variables_assign_the_rate() -> None:
 @pytest.mark.parametrize(
     ("known", "use"),
     [
-        (keras_optimizers._RATES, lambda: type("SGD", (Slower, SGD), {})(1.0)),
-        (keras_optimizers._UPDATES, lambda: type("SGD", (Watching, SGD), {})(1.0)),
-        (keras_optimizers._CURRENT_RATE, lambda: let_replicas_share_rate(None, lambda _: 0.0)),
+        (keras._RATES, lambda: type("SGD", (Slower, SGD), {})(1.0)),
+        (keras._UPDATES, lambda: type("SGD", (Watching, SGD), {})(1.0)),
+        (keras._CURRENT_RATE, lambda: let_replicas_share_rate(None, lambda _: 0.0)),
     ],
     ids=["rates", "updates", "current rate"],
 )

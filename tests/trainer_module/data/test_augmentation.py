@@ -20,8 +20,7 @@ from trainer_module.data.augmentation import (
     mix,
 )
 from trainer_module.data.examples import Reader
-from trainer_module.data.input_pipeline import Split
-from trainer_module.data.weights import Weighting
+from trainer_module.data.input_pipeline import Split, Weighting
 from trainer_module.errors import TrainingError
 from trainer_module.families.supervised.losses import MixedLoss, of_larger_share
 from trainer_module.features.transformed import TransformedFeature

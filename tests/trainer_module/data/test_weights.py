@@ -22,8 +22,8 @@ from trainer_data import (
 from trainings import open_training, run_fn, train_whole
 
 from trainer_module import trees_trainer
+from trainer_module.data.input_pipeline import Weighting, describe_imbalance, weights_by_class
 from trainer_module.data.loading import load_data
-from trainer_module.data.weights import Weighting, describe_imbalance, weights_by_class
 from trainer_module.errors import TrainingError
 from trainer_module.settings import Loop, TrainerSettings
 from trainer_module.trainer import open_strategy

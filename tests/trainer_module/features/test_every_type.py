@@ -17,7 +17,7 @@ import tensorflow as tf
 from sklearn.feature_extraction.text import TfidfVectorizer
 from trainer_data import Row, Transformed, make_image, to_example, transformed_once
 
-from trainer_module.export.signatures import build_signatures
+from trainer_module.export.saving import build_signatures
 from trainer_module.features import FEATURES
 from trainer_module.features.categorical import CategoricalFeature
 from trainer_module.settings import ModelSettings, TrainerSettings

@@ -22,7 +22,7 @@ from trainer_module.families.supervised.models.pretrained.parts import (
     network_of,
     pooled_of,
 )
-from trainer_module.progress import PROGRESS_LOGGER
+from trainer_module.runtime import PROGRESS_LOGGER
 from trainer_module.training import phases
 from trainer_module.training.checkpoint import Position
 from trainer_module.training.plan import Trained

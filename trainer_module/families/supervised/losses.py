@@ -8,10 +8,10 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 import tf_keras
 
-from trainer_module.compat.keras_layers import change_compared, logits_of
+from trainer_module.compat.keras import change_compared, logits_of
 from trainer_module.errors import TrainingError
-from trainer_module.own_code import load_own
 from trainer_module.problem import Problem
+from trainer_module.sections import load_own
 from trainer_module.settings import LossSettings
 
 FARTHEST = 20.0

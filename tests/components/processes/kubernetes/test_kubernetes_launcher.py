@@ -24,7 +24,7 @@ from components.processes.kubernetes.launcher import KubernetesLauncher
 from components.processes.launcher import Place, WorkerSpec
 from components.processes.supervisor import Policy
 from trainer_module.errors import TrainingError
-from trainer_module.progress import PROGRESS_LOGGER
+from trainer_module.runtime import PROGRESS_LOGGER
 
 pytestmark = [pytest.mark.timeout(120), needs_pods]
 

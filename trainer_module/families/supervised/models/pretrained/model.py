@@ -9,7 +9,7 @@ from __future__ import annotations
 import tensorflow as tf
 import tf_keras
 
-from trainer_module.compat.keras_layers import synchronize
+from trainer_module.compat.keras import synchronize
 from trainer_module.errors import TrainingError
 from trainer_module.families.supervised.models import layers
 from trainer_module.families.supervised.models.pretrained.parts import HEAD, base_name, batch_norms
