@@ -9,8 +9,7 @@ from typing import Any
 
 import optuna
 
-from trainer_module.settings import TrainerSettings
-from trainer_module.settings.model import AUTO
+from trainer_module.settings import AUTO, TrainerSettings
 from trainer_module.settings.tune import Algorithm, Range
 from trainer_module.tuning.plan import SearchPlan
 from trainer_module.tuning.space import KIND, OPTIMIZER, Dimension, Values

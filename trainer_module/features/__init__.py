@@ -15,10 +15,10 @@ FEATURES = {
     "numeric": f"{_FEATURES}.numeric.NumericFeature",
     "categorical": f"{_FEATURES}.categorical.CategoricalFeature",
     "boolean": f"{_FEATURES}.boolean.BooleanFeature",
-    "cross": f"{_FEATURES}.cross.CrossFeature",
+    "cross": f"{_FEATURES}.categorical.CrossFeature",
     "date": f"{_FEATURES}.date.DateFeature",
     "image": f"{_FEATURES}.image.ImageFeature",
-    "sequence": f"{_FEATURES}.sequence.SequenceFeature",
+    "sequence": f"{_FEATURES}.numeric.SequenceFeature",
     "text": f"{_FEATURES}.text.text.TextFeature",
     "ignore": f"{_FEATURES}.base.IgnoredFeature",
 }

@@ -20,7 +20,7 @@ from trainer_module.features.numeric import NumericFeature, SequenceFeature
 from trainer_module.features.own import OwnFeature, is_own
 from trainer_module.features.text.text import TextFeature
 from trainer_module.sections import Registered, Settings, tagged_union
-from trainer_module.settings.model import AUTO, ZOO, ModelSettings, ModelSpec, kind_for
+from trainer_module.settings.model import ZOO, ModelSettings, ModelSpec, kind_for
 from trainer_module.settings.optimize import WhileTraining
 from trainer_module.settings.tasks import BaseTask, Task, TaskSettings
 from trainer_module.settings.train import (

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 _STRATEGIES = "trainer_module.strategies"
 STRATEGIES = {
     "auto": f"{_STRATEGIES}.base.AutoStrategy",
-    "default": f"{_STRATEGIES}.one_replica.DefaultStrategy",
-    "one_device": f"{_STRATEGIES}.one_replica.OneDeviceStrategy",
-    "mirrored": f"{_STRATEGIES}.mirrored.MirroredStrategy",
-    "central_storage": f"{_STRATEGIES}.mirrored.CentralStorageStrategy",
-    "multi_worker_mirrored": f"{_STRATEGIES}.multi_worker.MultiWorkerMirroredStrategy",
+    "default": f"{_STRATEGIES}.synchronous.DefaultStrategy",
+    "one_device": f"{_STRATEGIES}.synchronous.OneDeviceStrategy",
+    "mirrored": f"{_STRATEGIES}.synchronous.MirroredStrategy",
+    "central_storage": f"{_STRATEGIES}.synchronous.CentralStorageStrategy",
+    "multi_worker_mirrored": f"{_STRATEGIES}.synchronous.MultiWorkerMirroredStrategy",
     "parameter_server": f"{_STRATEGIES}.parameter_server.ParameterServerStrategy",
     "tpu": f"{_STRATEGIES}.tpu.TPUStrategy",
 }
