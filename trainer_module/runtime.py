@@ -19,7 +19,6 @@ from trainer_module.settings import (
     TPUStrategy,
     TrainSettings,
 )
-from trainer_module.strategies import devices, tpu
 from trainer_module.strategies.base import BaseStrategy
 from trainer_module.tf_config import TFConfig
 
@@ -49,6 +48,8 @@ def choose_strategy(train: TrainSettings, tf_config: TFConfig | None) -> Strateg
 
 
 def _choose_by_machine() -> StrategyChoice:
+    from trainer_module.strategies import devices, tpu
+
     if tpu.has_tpu():
         return _choice(TPUStrategy(kind=Strategy.TPU), "there is a TPU")
     gpus = devices.count_gpus()
