@@ -113,6 +113,13 @@ def test_what_the_family_does_not_know_is_refused(points: FamilyProject) -> None
     assert [said for said in wrong.values() if said not in done.stderr] == []
 
 
+@pytest.mark.parametrize("asked", [(), ("--input", "points.csv")])
+def test_there_are_no_labels_to_evaluate_by(points: FamilyProject, asked: tuple[str, ...]) -> None:
+    done = points.scopeline("evaluate", "--config", "points.yaml", *asked)
+    assert done.returncode == 2
+    assert "task: sphere has none" in done.stderr
+
+
 def test_another_code_of_the_family_trains_again(points: FamilyProject) -> None:
     points.scopeline("run", "--config", "points.yaml")
     source = points.folder / "spheres.py"
