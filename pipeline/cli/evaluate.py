@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from pipeline.cli.options import quiet_console
+from pipeline.cli.options import check_has_label, quiet_console
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.records.metadata.store import check_store
@@ -27,6 +27,7 @@ def show_evaluation(config: PipelineConfig, output: Path, which: str, verbose: b
       TrainingError: the model is not the one that was saved.
       InternalError: the model's own code fails.
     """
+    check_has_label(config)
     layout = Layout.of(config, output)
     check_store(config.metadata, layout)
     with quiet_console(verbose) as console:

@@ -180,6 +180,16 @@ def find_modules_here() -> None:
     find_modules_in(Path.cwd())
 
 
+def check_has_label(config: PipelineConfig) -> None:
+    """Raises ConfigError where the task has no label that answers could be compared with."""
+    if not config.family.has_label:
+        kind = config.target.kind
+        raise ConfigError(
+            f"evaluate compares answers with labels, and task: {kind} has none; what its model is "
+            "measured by is in the summary of a run."
+        )
+
+
 def load_here(path: Path, overrides: list[str]) -> PipelineConfig:
     """Loads a config; modules of the user's are found where the command runs."""
     find_modules_here()

@@ -133,6 +133,8 @@ class WindowReader:
           ComponentFailedError: a span cannot be used and `missing_span` is `fail`, or reading
             failed for another reason than the data.
         """
+        if not self._context.config.family.data_graph:
+            return list(window.spans)  # They are read as the model is trained.
         records, fingerprint = SpanRecords(self._event_log), self._context.ingestion.fingerprint
         older = window.spans[:-1]
         readings = {span.number: event for span in older if (event := records.read(span))}

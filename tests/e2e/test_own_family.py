@@ -5,6 +5,7 @@ Two lines in the registries are all that the product is told of it.
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import sys
@@ -111,6 +112,27 @@ def test_what_the_family_does_not_know_is_refused(points: FamilyProject) -> None
     done = points.scopeline("plan", "--config", "points.yaml", *overrides)
     assert done.returncode == 2
     assert [said for said in wrong.values() if said not in done.stderr] == []
+
+
+def test_all_spans_of_a_window_are_learnt_from(points: FamilyProject) -> None:
+    for span, centre in ((1, 1), (2, 3)):
+        file = points.folder / f"points-{span}.csv"
+        file.write_text("x,y\n" + f"{centre},2\n" * 10)
+        os.utime(file, (0, 0))  # Else it may still be being written.
+    overrides = ("name=spans", "data.path=points-{SPAN}.csv", "schedule={window: {last: 2}}")
+    wide = "evaluate.thresholds.distance.max=5"
+    options = [word for one in (*overrides, wide) for word in ("--set", one)]
+    done = points.scopeline("run", "--config", "points.yaml", *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    distance = points.summary("spans")["metrics"]["distance"]["value"]
+    assert distance == pytest.approx(1, abs=0.01)  # Of points on both sides of the centre.
+
+
+@pytest.mark.parametrize("asked", [(), ("--input", "points.csv")])
+def test_there_are_no_labels_to_evaluate_by(points: FamilyProject, asked: tuple[str, ...]) -> None:
+    done = points.scopeline("evaluate", "--config", "points.yaml", *asked)
+    assert done.returncode == 2
+    assert "task: sphere has none" in done.stderr
 
 
 def test_another_code_of_the_family_trains_again(points: FamilyProject) -> None:

@@ -8,7 +8,7 @@ import pyarrow as pa
 from rich.table import Table
 
 from components.example_gen.columns.encoded import Cell, ColumnKind, label_lengths
-from pipeline.cli.options import quiet_console
+from pipeline.cli.options import check_has_label, quiet_console
 from pipeline.cli.serving.predict import ChosenModel
 from pipeline.config.settings import PipelineConfig
 from trainer_module.errors import DataError
@@ -33,6 +33,7 @@ def show_metrics_of_rows(
     """
     from components.serving.batch.reading import find_files
 
+    check_has_label(config)
     files, data_format = find_files(pattern, asked.usual_format)
     with quiet_console(verbose) as console, ScratchFolder() as folder:
         examples = Path(folder) / "examples.gz"
