@@ -24,7 +24,7 @@ from trainer_module.training.building import (
     make_training_loss,
     make_training_metrics,
 )
-from trainer_module.training.callbacks import EpochTimes, make_callbacks
+from trainer_module.training.callbacks import EpochTimes, make_callbacks, open_checkpoint
 from trainer_module.training.checkpoint import BestEpoch, CheckpointCallback
 from trainer_module.training.folds import train_for_the_best_length
 from trainer_module.training.loops import LOOPS
@@ -76,18 +76,9 @@ def train(inputs: TrainingInputs, plan: TrainingPlan) -> Trained:
       TrainingError: the model cannot be built, the base model not be read, or training diverges.
     """
     settings, strategy, data = inputs.settings, inputs.strategy, inputs.data
-    checkpoint = CheckpointCallback(
-        strategy,
-        inputs.backup_directory,
-        plan.steps,
-        inputs.runtime.backup_steps,
-        settings.train.checkpoints.keep if settings.train.checkpoints else 1,
-        writes=inputs.runtime.writes_backup,
-    )
+    checkpoint = open_checkpoint(inputs, plan)
     begun = checkpoint.start
-    if begun.ended and begun.epoch > inputs.runtime.continued_epochs:
-        # What has ended an earlier run is no end for one that goes on from its last checkpoint.
-        plan = replace(plan, last_epoch=begun.epoch)
+    plan = plan.going_on_from(begun, inputs.runtime.continued_epochs)
     with strategy.scope():
         model = make_network(data.problem, settings)
         notes = _begin_with_base_model(model, inputs)
@@ -115,11 +106,9 @@ def train(inputs: TrainingInputs, plan: TrainingPlan) -> Trained:
         if inputs.tries_export and settings.model.is_custom and not plan.steps_until(start):
             exported = copy.copy if copy else model
             try_export(exported, inputs.tft_output, data.problem, settings)
-        last_epoch = min(phase.ends, plan.last_epoch)
-        checkpoint.is_followed = last_epoch < plan.last_epoch
-        has_steps = start.epoch < last_epoch
-        taken = phase.prepare(data) if phase.prepare and has_steps else data
-        part = replace(plan, last_epoch=last_epoch)
+        part = replace(plan, last_epoch=min(phase.ends, plan.last_epoch))
+        checkpoint.is_followed = part.last_epoch < plan.last_epoch
+        taken = phase.take(data) if start.epoch < part.last_epoch else data
         LOOPS[settings.train.loop](phase.model, taken, part, start, callbacks)
         if phase.model.stop_training or not checkpoint.is_followed:
             break

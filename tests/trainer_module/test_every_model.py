@@ -255,7 +255,9 @@ def test_what_is_exported_is_what_was_trained(
         model = load(path)
     else:
         data, path = using(data, kind, **SIZES.get(kind, {})), str(tmp_path / "exported")
-        model = train_whole(given(data, tmp_path, None, epochs=1)).model
+        inputs = given(data, tmp_path, None, epochs=1)
+        trained = trees_trainer.train(inputs) if kind == "trees" else train_whole(inputs)
+        model = trained.model
         export_model(model, data.tft_output, data.problem, data.settings, path)
     exported = tf.saved_model.load(path)
     served, label = exported.signatures["serving_default"], data.problem.label

@@ -151,6 +151,24 @@ class EpochTimes(tf_keras.callbacks.Callback):
             self._begun = None
 
 
+def open_checkpoint(inputs: TrainingInputs, plan: TrainingPlan) -> CheckpointCallback:
+    """The callback that saves a training, with where that begins or goes on.
+
+    Args:
+      inputs: of the training, all of whose workers do this together.
+      plan: its epochs and steps.
+    """
+    kept = inputs.settings.train.checkpoints
+    return CheckpointCallback(
+        inputs.strategy,
+        inputs.backup_directory,
+        plan.steps,
+        inputs.runtime.backup_steps,
+        kept.keep if kept else 1,
+        writes=inputs.runtime.writes_backup,
+    )
+
+
 def make_callbacks(
     inputs: TrainingInputs,
     plan: TrainingPlan,

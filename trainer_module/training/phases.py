@@ -56,8 +56,8 @@ class Phase:
     """What a checkpoint has besides the model that is exported."""
     enter: Callable[[], None] = lambda: None
     """Makes trainable what is trained; call it in the scope, before the model is compiled."""
-    prepare: Callable[[TrainingData], TrainingData] | None = None
-    """Gives what the model takes, where that is not the data as it is."""
+    take: Callable[[TrainingData], TrainingData] = lambda data: data
+    """Gives what the model takes in place of the data, which may have to be computed."""
 
 
 def phases_of(
@@ -100,8 +100,9 @@ def phases_of(
         for layer in [*network.layers[: -transfer.unfreeze_layers], *batch_norms(network)]:
             layer.trainable = False
 
-    prepare = None if reason else keep_features
-    phases = [Phase(trained, settings, 0, until, {"frozen": trained}, prepare=prepare)]
+    phases = [Phase(trained, settings, 0, until, {"frozen": trained})]
+    if not reason:
+        phases = [replace(phases[0], take=keep_features)]
     if until < plan.epochs:
         train = settings.train.model_copy(update={"learning_rate": transfer.learning_rate})
         slower = settings.model_copy(update={"train": train})

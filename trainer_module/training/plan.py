@@ -165,6 +165,16 @@ class TrainingPlan:
         last = min(self.epochs, max(epochs, self.whole_from + 1))
         return replace(self, last_epoch=last, chooses=False, notes=(*self.notes, note))
 
+    def going_on_from(self, start: Position, continued_epochs: int) -> TrainingPlan:
+        """The same, but of no more epochs where a callback has ended the training before.
+
+        Args:
+          start: where it goes on.
+          continued_epochs: of an earlier run: what has ended that is no end for this one.
+        """
+        is_over = start.ended and start.epoch > continued_epochs
+        return replace(self, last_epoch=start.epoch) if is_over else self
+
     def steps_until(self, position: Position) -> int:
         """Steps that are done there, over all epochs."""
         return position.epoch * self.steps + position.step

@@ -14,7 +14,7 @@ import tensorflow as tf
 import tf_keras
 from tensorflow_model_optimization.python.core.sparsity.keras.pruning_utils import is_pruned_m_by_n
 from trainer_data import Transformed, read_record
-from trainings import open_training, train_whole
+from trainings import begin, open_training, train_whole
 
 from trainer_module.errors import TrainingError
 from trainer_module.problem import Problem
@@ -247,7 +247,7 @@ def test_what_cannot_be_pruned_is_named(
     trips: Transformed, tmp_path: Path, builder: Any, prune: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(TrainingError, match=message):
-        prepare(using(trips, builder), tmp_path, prune)
+        begin(prepare(using(trips, builder), tmp_path, prune))
 
 
 def build_convolution(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
@@ -264,7 +264,10 @@ def test_a_structure_that_fits_nothing(shades: Transformed, tmp_path: Path) -> N
         r"blocks: conv2d\S*/kernel stays whole, and there are no others; leave the structure out."
     )
     with pytest.raises(TrainingError, match=message):
-        prepare(using(shades, build_convolution), tmp_path, {"structure": {"block": [2, 2]}})
+        inputs = prepare(
+            using(shades, build_convolution), tmp_path, {"structure": {"block": [2, 2]}}
+        )
+        begin(inputs)
 
 
 class StopAtOnce(tf_keras.callbacks.Callback):
