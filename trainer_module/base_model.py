@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -15,8 +15,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_transform as tft
 import tf_keras
-from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
+from trainer_module.compat.checkpoints import read_values
 from trainer_module.errors import TrainingError
 from trainer_module.problem import Problem
 from trainer_module.settings.tasks import as_task
@@ -510,10 +510,6 @@ def _vocabulary(tft_output: tft.TFTransformOutput, name: str) -> tuple[str, ...]
     return tuple(value.decode("utf-8", errors="surrogateescape") for value in values)
 
 
-_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-_NOT_THE_MODEL = {"optimizer", "keras_api", "signatures", "tft_layer"}
-"""Under these names a SavedModel keeps what is not among the model's weights."""
-
 READING_ERRORS = (tf.errors.OpError, ValueError, KeyError)
 """What reading a model that is missing or damaged raises."""
 
@@ -544,34 +540,6 @@ def read_base_model(path: str) -> BaseModel:
             "schedule.warm_start: false to train from scratch."
         ) from error
     return BaseModel(path, description, values)
-
-
-def read_values(path: str) -> dict[str, np.ndarray]:
-    """The weights of a SavedModel by their names; what it raises are `READING_ERRORS`."""
-    reader = tf.train.load_checkpoint(os.path.join(path, "variables", "variables"))
-    keys = _weight_keys(TrackableObjectGraph.FromString(reader.get_tensor(_OBJECT_GRAPH)))
-    return {name: reader.get_tensor(key) for name, key in keys.items()}
-
-
-def _weight_keys(graph: TrackableObjectGraph) -> dict[str, str]:
-    """By the weights' names, their keys; weights that share a name cannot be told apart."""
-    found = list(_variables(graph))
-    counts = Counter(name for name, _ in found)
-    return {name: key for name, key in found if counts[name] == 1}
-
-
-def _variables(graph: TrackableObjectGraph) -> Iterator[tuple[str, str]]:
-    """Names and keys of all variables that belong to the model itself."""
-    waiting, seen = deque([0]), {0}
-    while waiting:
-        node = graph.nodes[waiting.popleft()]
-        for attribute in node.attributes:
-            if attribute.full_name:
-                yield attribute.full_name, attribute.checkpoint_key
-        for child in node.children:
-            if child.local_name not in _NOT_THE_MODEL and child.node_id not in seen:
-                seen.add(child.node_id)
-                waiting.append(child.node_id)
 
 
 def told(error: Exception) -> str:

@@ -17,7 +17,8 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from trainer_module.base_model import READING_ERRORS, Weight, plain_name, read_values, told
+from trainer_module.base_model import READING_ERRORS, Weight, plain_name, told
+from trainer_module.compat.checkpoints import read_values
 from trainer_module.errors import TrainingError
 from trainer_module.families.supervised.models.pretrained.formats import (
     HDF5,
