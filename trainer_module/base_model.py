@@ -16,7 +16,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 import tf_keras
 
-from trainer_module.compat.checkpoints import read_values
+from trainer_module.compat.keras import read_values
 from trainer_module.errors import TrainingError
 from trainer_module.problem import Problem
 from trainer_module.settings.tasks import as_task

@@ -17,7 +17,7 @@ from trainer_data import Row, Transformed, read_record, strategy_settings, to_ex
 from trainer_module.data.examples import Reader
 from trainer_module.data.input_pipeline import Split
 from trainer_module.errors import TrainingError
-from trainer_module.export import signatures
+from trainer_module.export import saving
 from trainer_module.features.raw_columns import MISSING_INTEGER, dense_numbers, dense_strings
 from trainer_module.settings import Strategy, TrainerSettings
 from trainer_module.strategies import build_strategy
@@ -226,11 +226,9 @@ def test_what_was_never_missing_in_training_may_be_in_a_request(
 
 def test_whole_numbers_that_were_never_missing_are_asked_for_as_numbers() -> None:
     spec = {"rooms": tf.io.FixedLenFeature([1], tf.int64, MISSING_INTEGER)}
-    (asked,) = signatures.raw_tensor_specs(
-        spec, TrainerSettings(label="y", task="regression")
-    ).values()
+    (asked,) = saving.raw_tensor_specs(spec, TrainerSettings(label="y", task="regression")).values()
     assert asked.dtype == tf.float64
-    (rooms,) = signatures.to_raw_features(
+    (rooms,) = saving.to_raw_features(
         {"rooms": tf.constant([3, np.nan], tf.float64)}, spec
     ).values()
     np.testing.assert_array_equal(dense_numbers(rooms), [[3], [np.nan]])
@@ -288,9 +286,9 @@ def analyse(
     config = text_format.Parse(
         f"""
         model_specs {{
-          signature_name: "{signatures.EVAL_SIGNATURE}"
-          label_key: "{signatures.EVAL_LABEL}"
-          preprocessing_function_names: "{signatures.EVAL_LABEL_SIGNATURE}"
+          signature_name: "{saving.EVAL_SIGNATURE}"
+          label_key: "{saving.EVAL_LABEL}"
+          preprocessing_function_names: "{saving.EVAL_LABEL_SIGNATURE}"
         }}
         slicing_specs {{}}
         slicing_specs {{ feature_keys: "{slices}" }}
@@ -326,7 +324,7 @@ def test_an_image_model_on_columns(trips: Transformed, tmp_path: Path) -> None:
 def test_columns_are_asked_for_by_names_that_tensorflow_takes() -> None:
     columns = ["class", "is", "fare", "Price (€)", "1st"]
     spec = {name: tf.io.FixedLenFeature([1], tf.float32) for name in columns}
-    asked = signatures.raw_tensor_specs(spec, TrainerSettings(label="y", task="regression"))
+    asked = saving.raw_tensor_specs(spec, TrainerSettings(label="y", task="regression"))
     assert list(asked) == ["column_class", "column_is", "fare", "Price____", "column_1st"]
     function = tf.function(lambda given: dict(given), autograph=False, input_signature=[asked])
     given = {name: tf.constant([1.0]) for name in asked}

@@ -1,18 +1,58 @@
-"""What training touches of the insides of tf_keras 2.21, each with what holds it in check."""
+"""The insides of tf_keras 2.21 that training touches, and of the checkpoints that it writes; each is checked."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import os
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
 
+import numpy as np
 import tensorflow as tf
 import tf_keras
+from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
 from trainer_module.compat.insides import Known, is_known, require_known, unknown_inside
+
+_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_NOT_THE_MODEL = {"optimizer", "keras_api", "signatures", "tft_layer"}
+"""Under these names a SavedModel keeps what is not among the model's weights."""
+
+
+def read_values(path: str) -> dict[str, np.ndarray]:
+    """Returns the weights of a SavedModel by their names, without those that share one.
+
+    Args:
+      path: of the SavedModel, trained under any strategy.
+
+    Raises:
+      tf.errors.OpError: there is no checkpoint, or no graph of objects in it.
+      ValueError: it is damaged.
+    """
+    reader = tf.train.load_checkpoint(os.path.join(path, "variables", "variables"))
+    graph = TrackableObjectGraph.FromString(reader.get_tensor(_OBJECT_GRAPH))
+    found = list(_variables(graph))
+    counts = Counter(name for name, _ in found)
+    return {name: reader.get_tensor(key) for name, key in found if counts[name] == 1}
+
+
+def _variables(graph: TrackableObjectGraph) -> Iterator[tuple[str, str]]:
+    """Names and keys of all variables that belong to the model itself."""
+    waiting, seen = deque([0]), {0}
+    while waiting:
+        node = graph.nodes[waiting.popleft()]
+        for attribute in node.attributes:
+            if attribute.full_name:
+                yield attribute.full_name, attribute.checkpoint_key
+        for child in node.children:
+            if child.local_name not in _NOT_THE_MODEL and child.node_id not in seen:
+                seen.add(child.node_id)
+                waiting.append(child.node_id)
+
 
 _OPTIMIZER = "tf_keras.src.optimizers.optimizer"
 

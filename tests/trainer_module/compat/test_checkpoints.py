@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from trainer_module.compat.checkpoints import read_values
+from trainer_module.compat.keras import read_values
 
 
 def test_values_are_those_of_the_loaded_model(tmp_path: Path) -> None:

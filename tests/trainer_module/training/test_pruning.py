@@ -263,10 +263,8 @@ def test_a_structure_that_fits_nothing(shades: Transformed, tmp_path: Path) -> N
         r"optimize.prune.structure: blocks are for weights of two dimensions, each of several "
         r"blocks: conv2d\S*/kernel stays whole, and there are no others; leave the structure out."
     )
+    inputs = prepare(using(shades, build_convolution), tmp_path, {"structure": {"block": [2, 2]}})
     with pytest.raises(TrainingError, match=message):
-        inputs = prepare(
-            using(shades, build_convolution), tmp_path, {"structure": {"block": [2, 2]}}
-        )
         begin(inputs)
 
 

@@ -18,7 +18,7 @@ import tensorflow as tf
 import tf_keras
 
 from trainer_module.base_model import READING_ERRORS, Weight, plain_name, told
-from trainer_module.compat.checkpoints import read_values
+from trainer_module.compat.keras import read_values
 from trainer_module.errors import TrainingError
 from trainer_module.families.supervised.models.pretrained.formats import (
     HDF5,
