@@ -1,4 +1,4 @@
-"""The insides of tf_keras 2.21 that training touches, and of the checkpoints that it writes; each is checked."""
+"""Insides of tf_keras 2.21 and of its checkpoints that training touches; each is checked."""
 
 from __future__ import annotations
 
