@@ -37,7 +37,7 @@ from trainer_module.training.plan import (
     open_strategy,
 )
 from trainer_module.training.pruning import pruning_of, strip_pruning
-from trainer_module.training.warm_start.transfer import warm_start
+from trainer_module.training.warm_start import warm_start
 
 __all__ = ["build_model", "load_data", "open_strategy", "run_fn", "train"]
 

@@ -27,7 +27,7 @@ from trainer_module.base_model import (
     Description,
     Feature,
 )
-from trainer_module.training.warm_start.transfer import _changes, _Taken
+from trainer_module.training.warm_start import _changes, _Taken
 
 
 @pytest.fixture(scope="module")

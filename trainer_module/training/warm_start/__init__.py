@@ -1,1 +1,0 @@
-"""Weights of an earlier model as the start of a training."""
