@@ -1,0 +1,1 @@
+"""Modules of networks by the names of earlier versions, for users' code."""

@@ -1,0 +1,1 @@
+"""Modules of variants by the names of earlier versions, for users' code."""
