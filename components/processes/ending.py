@@ -12,6 +12,16 @@ from typing import NamedTuple
 
 import psutil
 
+RUN_GRACE_SECONDS = 15.0
+"""How long a run that is stopped may take to end."""
+CLUSTER_GRACE_SECONDS = 2.0
+"""How long a training's workers may still say what happened to them after the first failure."""
+POD_GRACE_SECONDS = 1
+"""How long the pod of a training's worker may take to end."""
+SERVER_GRACE_SECONDS = 30
+"""How long the requests may take that have come before a server is stopped."""
+SCHEDULED_RUN_GRACE_SECONDS = 60.0
+"""How long a scheduled run may take to end; after half of that it is told again."""
 LOOKS_EVERY = 0.05
 """Seconds between two looks at a process that is watched or waited for."""
 

@@ -20,13 +20,11 @@ from typing import NoReturn
 
 import psutil
 
-from components.processes.ending import Step, end_processes
+from components.processes.ending import RUN_GRACE_SECONDS, Step, end_processes
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 AGAIN_SECONDS = 1.0
 """How long what a stop has raised may take to end the work, until it is raised again."""
-GRACE_SECONDS = 15.0
-"""How long the work may take to end in all. Kubernetes kills a pod after twice that."""
 LAST_WORDS_SECONDS = 5.0
 """How long it may take to write down that a process is ended."""
 CHILD_SECONDS = 1.5
@@ -256,7 +254,7 @@ def _wait_for_signal(reading: int) -> bool:
 def _repeat(state: _State, has_ended: threading.Event) -> bool:
     """Raises in the main thread until the work has ended; false if it has not in time."""
     main = threading.main_thread().ident
-    for _ in range(round(GRACE_SECONDS / AGAIN_SECONDS)):
+    for _ in range(round(RUN_GRACE_SECONDS / AGAIN_SECONDS)):
         if has_ended.wait(AGAIN_SECONDS) or state.is_settled:
             return True
         if main is not None and not state.deferrals:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NoReturn
 
-from components.processes.ending import LOOKS_EVERY
+from components.processes.ending import CLUSTER_GRACE_SECONDS, LOOKS_EVERY
 from components.processes.failures import Failure, OverdueError, StartTimeoutError, first_cause
 from components.processes.launcher import Cluster, Launcher, RunningWorker, WorkerEvent, WorkerSpec
 from components.processes.stopping import deferred
@@ -19,8 +19,6 @@ from trainer_module.tf_config import TFConfig
 
 logger = logging.getLogger(__name__)
 
-GRACE_SECONDS = 2.0
-"""How long workers may still say what happened to them after the first failure."""
 LINGER_SECONDS = 10.0
 """How long the other workers of a gang may take to end when the chief is done."""
 BEGIN_SECONDS = 1800.0
@@ -221,7 +219,7 @@ class Supervisor:
 
         None if the chief came to its end in that moment.
         """
-        self._watch(GRACE_SECONDS)
+        self._watch(CLUSTER_GRACE_SECONDS)
         if self._chief.is_done:
             return None
         return first_cause(member.failure for member in self._members if member.failure)

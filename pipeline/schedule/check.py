@@ -36,7 +36,7 @@ from pipeline.schedule.decisions.record import (
 from pipeline.schedule.health import LOOK_SECONDS, Health
 from pipeline.schedule.run_end import settle_run
 from pipeline.schedule.run_process import (
-    GRACE_SECONDS,
+    SCHEDULED_RUN_GRACE_SECONDS,
     ProcessResult,
     end_overdue,
     run_process,
@@ -215,7 +215,9 @@ def _decide_and_run(
         return decision.exit_code or None
     context.report(pipeline.name, f"starts: {decision.reason}")
     timeout = config.schedule_or_default.timeout
-    context.health.expect(pipeline.name, timeout.total_seconds() + GRACE_SECONDS + LOOK_SECONDS)
+    context.health.expect(
+        pipeline.name, timeout.total_seconds() + SCHEDULED_RUN_GRACE_SECONDS + LOOK_SECONDS
+    )
     result = run_process(
         context.runner,
         _run_arguments(pipeline, config, decision),

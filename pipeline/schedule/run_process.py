@@ -18,13 +18,11 @@ from typing import IO
 
 import psutil
 
-from components.processes.ending import Ending, Step, end, kill_group
+from components.processes.ending import SCHEDULED_RUN_GRACE_SECONDS, Ending, Step, end, kill_group
 from pipeline.lock import ProcessLock, is_held
 from trainer_module.errors import InternalError
 from trainer_module.settings.durations import show_duration
 
-GRACE_SECONDS = 60.0
-"""A process that was told to stop, and again after half of that, is killed after so long."""
 LOG_BYTES = 5_000_000
 """A log that has become so long is set aside when the next command begins; one is kept."""
 _KILL_SECONDS = 5.0
@@ -172,7 +170,7 @@ def end_overdue(lock_file: Path) -> TimeLimit | None:
 
 def _steps(killed: float) -> list[Step]:
     """What ends a command; one that was killed may take so many seconds."""
-    told = Step(signal.SIGTERM, GRACE_SECONDS / 2)
+    told = Step(signal.SIGTERM, SCHEDULED_RUN_GRACE_SECONDS / 2)
     return [told, told, Step(signal.SIGKILL, killed)]
 
 

@@ -13,9 +13,10 @@ import yaml
 from kubernetes_schemas import assert_confined, assert_valid, assert_volumes_match, read_valid
 
 import local_runner
+from components.processes.ending import SERVER_GRACE_SECONDS
 from components.serving.server.metrics import Metrics
 from components.serving.server.middleware import OPEN
-from components.serving.server.options import GRACE_SECONDS, KEY_VARIABLE
+from components.serving.server.options import KEY_VARIABLE
 from pipeline.config.loading import load_config
 from pipeline.layout import Layout
 
@@ -163,7 +164,7 @@ def test_our_server_reads_the_pushed_folder_with_options_that_there_are() -> Non
     paths = {probe: container[probe]["httpGet"]["path"] for probe in PROBES}
     assert set(paths.values()) <= set(OPEN)
     # Longer than the server takes to answer what has come.
-    assert pod["terminationGracePeriodSeconds"] > GRACE_SECONDS
+    assert pod["terminationGracePeriodSeconds"] > SERVER_GRACE_SECONDS
     assert pod["securityContext"]["runAsUser"] == USER
     assert_confined(pod)
     assert_volumes_match(pod)

@@ -33,3 +33,11 @@ def test_the_map_of_the_house_is_right() -> None:
     rooms = {path.relative_to(ROOT) for r in ROOTS for path in (ROOT / r).glob("*/")}
     unnamed = sorted(str(r) for r in rooms - set(paths) if (ROOT / r / "__init__.py").exists())
     assert unnamed == [], "a line in CONTRIBUTING.md says what belongs in them"
+
+
+def test_what_is_added_goes_where_there_is_something() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text().split("## Adding things")[1]
+    paths = re.findall(rf"`((?:{'|'.join(ROOTS)}|tests)/[^`:]*)`", text)
+    assert len(paths) > 30
+    known = [re.split(r"<\w+>", path)[0] for path in paths]
+    assert [path for path in known if not any(ROOT.glob(f"{path}*"))] == []

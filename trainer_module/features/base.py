@@ -105,7 +105,7 @@ class BaseFeature(Settings):
 
         Returns:
           Dense tensors, [batch, ...] each: one by the name of each column, and others by names
-          that begin with it and have `names.BESIDE` next, so that no column is called so.
+          that begin with it and have `BESIDE` next, so that no column is called so.
 
         Raises:
           DataError: if a column holds what the type cannot use.

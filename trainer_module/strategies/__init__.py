@@ -65,7 +65,7 @@ def build_strategy(settings: BaseStrategy) -> tf.distribute.Strategy:
 
     Raises:
       ConfigError: if a device that it names is not there, or the TPU does not answer.
-      ValueError: for `auto`, which `automatic.choose_strategy` resolves first.
+      ValueError: for `auto`, which `runtime.choose_strategy` resolves first.
     """
     if settings.kind == Strategy.DEFAULT:
         return settings.build()

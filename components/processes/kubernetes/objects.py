@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from components.processes.ending import POD_GRACE_SECONDS
 from components.processes.kubernetes.pod import WORKERS_VARIABLE, pack
 from components.processes.kubernetes.pod_settings import (
     PodSettings,
@@ -40,7 +41,6 @@ API does not answer. So Jobs end only if their launcher has died.
 """
 _FIRST_PORT = 2222
 _TTL_SECONDS = 600
-_GRACE_SECONDS = 1
 # So high that no Job reaches it: at its limit a Job kills the other pods, whose logs may hold the
 # cause of the failure. A pod that failed is replaced after 10 s at the earliest; by then its gang
 # has been deleted, or the new pod is awaited.
@@ -164,7 +164,7 @@ def _pod_spec(gang: Gang, specs: Sequence[WorkerSpec], pods: PodSettings, worker
     spec: Object = {
         "restartPolicy": "Never",
         "subdomain": gang.name,
-        "terminationGracePeriodSeconds": _GRACE_SECONDS,
+        "terminationGracePeriodSeconds": POD_GRACE_SECONDS,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},

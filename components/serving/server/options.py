@@ -12,8 +12,6 @@ from trainer_module.features.pixels import SERVED_PIXELS
 
 KEY_VARIABLE = "SCOPELINE_API_KEY"
 """The environment variable with the key that clients have to give."""
-GRACE_SECONDS = 30
-"""How long requests that have come before a stop may take."""
 MEMORY_OF_BODY = 5
 """The least memory for all requests, in bodies of the largest."""
 _LOCAL = ("127.0.0.1", "::1", "localhost")

@@ -14,8 +14,8 @@ import pytest
 ROOT = Path(__file__).parents[3]
 BEGIN = """
 import gc, hashlib, os, signal, subprocess, sys, threading, time
-from components import stopping
-stopping.AGAIN_SECONDS, stopping.GRACE_SECONDS, stopping.CHILD_SECONDS = 0.2, 1.0, 0.3
+from components.processes import stopping
+stopping.AGAIN_SECONDS, stopping.RUN_GRACE_SECONDS, stopping.CHILD_SECONDS = 0.2, 1.0, 0.3
 def stop(number=signal.SIGTERM):
     os.kill(os.getpid(), number)
 def attempt(work):

@@ -37,7 +37,7 @@ def cluster_of(start: dict[str, Any]) -> dict[str, list[str]]:
 
 @pytest.fixture
 def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor_module, "GRACE_SECONDS", 0.5)
+    monkeypatch.setattr(supervisor_module, "CLUSTER_GRACE_SECONDS", 0.5)
 
 
 def test_gang_runs_to_its_end_and_the_chief_reports(

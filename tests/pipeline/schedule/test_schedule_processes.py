@@ -223,7 +223,7 @@ def test_run_that_outlives_its_scheduler_and_its_time_is_ended_by_the_next_look(
     assert once(days) == 0
     assert is_alive(run)
 
-    monkeypatch.setattr(run_process_module, "GRACE_SECONDS", 0.5)
+    monkeypatch.setattr(run_process_module, "SCHEDULED_RUN_GRACE_SECONDS", 0.5)
     tomorrow = SimpleNamespace(
         monotonic=lambda: time.monotonic() + 86400, sleep=time.sleep, time=time.time
     )
@@ -297,7 +297,7 @@ deaf = "trap '' TERM; sleep 60 & echo $! begun; wait"
 limit, stop = timedelta(seconds=0.1), threading.Event()
 print = lambda line: (folder / "said").write_text(line)
 import pipeline.schedule.run_process as module
-module.GRACE_SECONDS = 60
+module.SCHEDULED_RUN_GRACE_SECONDS = 60
 run_process(["sh", "-c"], [deaf], folder / "lock", folder / "log", limit, stop, print)
 """
 
@@ -309,7 +309,7 @@ def test_nothing_is_left_of_a_command_whose_scheduler_was_killed(
 
     A process that only reads the file goes on.
     """
-    monkeypatch.setattr(run_process_module, "GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(run_process_module, "SCHEDULED_RUN_GRACE_SECONDS", 0.2)
     scheduler = subprocess.Popen([sys.executable, "-c", OUTLIVED, str(tmp_path)], cwd=ROOT)
     until(lambda: (tmp_path / "said").exists() and (tmp_path / "said").read_text())
     scheduler.kill()
@@ -531,7 +531,7 @@ def test_run_that_takes_too_long_is_stopped(
         """An hour passes with each run that has begun."""
         return time.monotonic() + 3600 * count(days, EventKind.STARTED)
 
-    monkeypatch.setattr(run_process_module, "GRACE_SECONDS", 0.5)
+    monkeypatch.setattr(run_process_module, "SCHEDULED_RUN_GRACE_SECONDS", 0.5)
     monkeypatch.setattr(
         run_process_module,
         "time",
@@ -581,7 +581,7 @@ def test_a_stop_leaves_other_pipelines_for_the_next_check(days: Days, tmp_path: 
 
 
 def test_run_that_does_not_end_is_told_again(days: Days, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_process_module, "GRACE_SECONDS", 2.0)
+    monkeypatch.setattr(run_process_module, "SCHEDULED_RUN_GRACE_SECONDS", 2.0)
     behave(days, "hard of hearing")
     assert once_stopped(days) == 130
     (failed,) = days.events(EventKind.FAILED)

@@ -16,11 +16,12 @@ from pathlib import Path
 
 import uvicorn
 
+from components.processes.ending import SERVER_GRACE_SECONDS
 from components.serving.certificate import load_certified, load_certified_variant
 from components.serving.model import Servable
 from components.serving.server.app import make_app
 from components.serving.server.connections.config import make_config
-from components.serving.server.options import GRACE_SECONDS, ServeOptions
+from components.serving.server.options import ServeOptions
 from components.serving.server.repository import Repository
 from components.serving.server.workers import WorkerPlace
 from trainer_module.errors import ConfigError
@@ -90,7 +91,7 @@ def answer(
         make_app(options, repository, place),
         options,
         backlog=_BACKLOG,
-        timeout_graceful_shutdown=GRACE_SECONDS,
+        timeout_graceful_shutdown=SERVER_GRACE_SECONDS,
     )
     host, port = bound.getsockname()[:2]
     logger.info(

@@ -15,9 +15,9 @@ from multiprocessing.context import SpawnProcess
 
 from prometheus_client.multiprocess import mark_process_dead
 
-from components.processes.ending import Step, end, name_signal
+from components.processes.ending import SERVER_GRACE_SECONDS, Step, end, name_signal
 from components.processes.stopping import handled
-from components.serving.server.options import GRACE_SECONDS, ServeOptions
+from components.serving.server.options import ServeOptions
 from components.serving.server.processes.worker import work
 from components.serving.server.workers import SPAWN, WorkerPlace, Workers
 from trainer_module.errors import ConfigError
@@ -29,7 +29,7 @@ METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 """Where prometheus_client keeps the metrics of several processes; read when it is imported."""
 _AGAIN_SECONDS = 5.0
 """After which a worker is started again that had never answered."""
-_END_SECONDS = GRACE_SECONDS + 5
+_END_SECONDS = SERVER_GRACE_SECONDS + 5
 """In which workers have to end."""
 
 

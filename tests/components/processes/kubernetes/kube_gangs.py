@@ -52,7 +52,7 @@ needs_pods = pytest.mark.skipif(
 @contextmanager
 def serving(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[KubeServer]:
     """A Kubernetes in which this process believes to run; its volume is the folder `data`."""
-    patch.setattr(supervisor_module, "GRACE_SECONDS", 0.5)
+    patch.setattr(supervisor_module, "CLUSTER_GRACE_SECONDS", 0.5)
     patch.setattr(launcher_module, "_POLL_SECONDS", 0.1)
     patch.setattr(api_module, "WATCH_SECONDS", 1)
     (folder / "data").mkdir()
