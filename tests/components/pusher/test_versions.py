@@ -139,7 +139,7 @@ def test_stop_as_the_copy_begins_leaves_nothing(model: Path, tmp_path: Path) -> 
     script = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
-        "from components import stopping\n"
+        "from components.processes import stopping\n"
         "from components.pusher.versions import INCOMING_PREFIX, push_new_version\n"
         "make = os.mkdir\n"
         "def make_and_stop(path, *args, **kwargs):\n"
