@@ -43,12 +43,11 @@ __all__ = ["build_model", "load_data", "open_strategy", "run_fn", "train"]
 
 
 def run_fn(fn_args: Any) -> None:
-    """Trains under the configured strategy, restores the best epoch and exports it.
+    """Trains under the configured strategy and exports the best epoch.
 
     Args:
-      fn_args: TFX's FnArgs, or an object with the same attributes. The settings are in its
-          `custom_config`; what else this process has to know may be there as `runtime`, a
-          `Runtime`.
+      fn_args: TFX's FnArgs, or an object with the same attributes. Its `custom_config` holds the
+          settings; its attribute `runtime`, a `Runtime`, says what else this process has to know.
 
     Raises:
       TrainingError: if the model, the strategy or the data cannot be used, the model could not be
@@ -56,9 +55,9 @@ def run_fn(fn_args: Any) -> None:
     """
     inputs = open_inputs(fn_args)  # The settings, then the strategy, then the data.
     train_network = functools.partial(train_for_the_best_length, train)
-    begun = time.monotonic()
+    started = time.monotonic()
     trained = train_network(replace(inputs, tries_export=True))
-    seconds = time.monotonic() - begun
+    seconds = time.monotonic() - started
     problem, settings = inputs.data.problem, inputs.settings
     export_model(trained.model, inputs.tft_output, problem, settings, fn_args.serving_model_dir)
     record = describe(settings, inputs.runtime, trained, seconds)
@@ -77,18 +76,19 @@ def train(inputs: TrainingInputs, plan: TrainingPlan) -> Trained:
     """
     settings, strategy, data = inputs.settings, inputs.strategy, inputs.data
     checkpoint = open_checkpoint(inputs, plan)
-    begun = checkpoint.start
-    plan = plan.going_on_from(begun, inputs.runtime.continued_epochs)
+    latest = checkpoint.start  # The epoch and step that an interrupted training had reached.
+    plan = plan.going_on_from(latest, inputs.runtime.continued_epochs)
     with strategy.scope():
         model = make_network(data.problem, settings)
         notes = _begin_with_base_model(model, inputs)
         phases, told = phases_of(model, inputs, plan)
+    # Under parameter servers the coordinator evaluates and exports a copy; otherwise it is None.
     copy = hooks_of(strategy).evaluate_with(
         lambda: build_model(data.problem, settings, tf.distribute.get_strategy(), plan.steps),
         lambda: data.evaluation.batches(tf.distribute.InputContext()),
     )
     callbacks = make_callbacks(inputs, plan, checkpoint, copy, patient_from=phases[-1].begins)
-    for phase in phases_left(phases, begun):
+    for phase in phases_left(phases, latest):
         with strategy.scope():
             phase.enter()
             output = check_model(phase.model, data.problem, settings)
@@ -103,19 +103,21 @@ def train(inputs: TrainingInputs, plan: TrainingPlan) -> Trained:
                 )
             create_variables(phase.model, output)
         start = checkpoint.restore(model, **phase.beside)
+        # A model of the user's that cannot be exported fails before its first step.
         if inputs.tries_export and settings.model.is_custom and not plan.steps_until(start):
             exported = copy.copy if copy else model
             try_export(exported, inputs.tft_output, data.problem, settings)
+        # The last phase ends with the best epoch restored, by the checkpoint's callback.
         part = replace(plan, last_epoch=min(phase.ends, plan.last_epoch))
         checkpoint.is_followed = part.last_epoch < plan.last_epoch
         taken = phase.take(data) if start.epoch < part.last_epoch else data
         LOOPS[settings.train.loop](phase.model, taken, part, start, callbacks)
         if phase.model.stop_training or not checkpoint.is_followed:
             break
-    trained = _describe(inputs, plan, model, callbacks, checkpoint)
+    trained = _result_of(inputs, plan, model, callbacks, checkpoint)
     notes = [*told, *notes, *trained.notes]
     result = copy.fetch() if copy else model
-    return replace(trained, model=result, start=begun, notes=notes)
+    return replace(trained, model=result, start=latest, notes=notes)
 
 
 def _begin_with_base_model(model: tf_keras.Model, inputs: TrainingInputs) -> list[str]:
@@ -125,7 +127,7 @@ def _begin_with_base_model(model: tf_keras.Model, inputs: TrainingInputs) -> lis
     return warm_start(model, inputs.data.problem, inputs.tft_output, inputs.base_model)
 
 
-def _describe(
+def _result_of(
     inputs: TrainingInputs,
     plan: TrainingPlan,
     model: tf_keras.Model,
