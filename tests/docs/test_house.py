@@ -33,3 +33,15 @@ def test_the_map_of_the_house_is_right() -> None:
     rooms = {path.relative_to(ROOT) for r in ROOTS for path in (ROOT / r).glob("*/")}
     unnamed = sorted(str(r) for r in rooms - set(paths) if (ROOT / r / "__init__.py").exists())
     assert unnamed == [], "a line in CONTRIBUTING.md says what belongs in them"
+
+
+def test_the_paths_that_pages_name_are_there() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+    pages += [ROOT / ".pre-commit-config.yaml", ROOT / "Makefile"]
+    folders = "|".join((*ROOTS, "tests", "tools", "benchmarks", "deploy"))
+    # Of a module that is to be written, `room/<name>.py`, its folder.
+    path = re.compile(rf"(?<![\w/.-])(?:{folders})/[\w/.-]+(?![\w<])")
+    found = {(page.name, name) for page in pages for name in path.findall(page.read_text())}
+    assert len(found) > 80
+    missing = [(page, name) for page, name in found if not (ROOT / name.rstrip(".")).exists()]
+    assert sorted(missing) == []
