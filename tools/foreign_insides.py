@@ -2,12 +2,13 @@
 
 A touch is, in a package of ours:
 
-- a private name, or one of a package that is not public, that is imported or read from an import;
+- a private name, or one of a package that is not public, that is imported, also by
+  `import_module`, or read from an import;
 - a private attribute that no code of ours defines, also one that `getattr` and its like name;
 - an attribute that is set in an imported module or class, by `=`, `del`, `setattr` or `delattr`,
   also where that has been given another name first;
-- a private method of a class with a foreign base, if it calls that of the base or no code of ours
-  calls it: an override.
+- a private method of a class with a foreign base, also by way of a class of ours, if it calls that
+  of the base or no code of ours calls it: an override.
 
 It reads the text alone: a private name that both a library and code of ours define is taken for
 ours. What only looks like a touch has `# no inside` and a reason on its line.
@@ -32,6 +33,7 @@ _NOT_PUBLIC = ("tensorflow.python.", "tensorflow.lite.python.", "tf_keras.src.",
 """Packages that their libraries do not document."""
 _BY_NAME = ("getattr", "setattr", "hasattr", "delattr")
 _SETTING = ("setattr", "delattr")
+_IMPORTERS = ("import_module", "__import__", "find_spec")
 
 
 @dataclass(frozen=True)
@@ -58,13 +60,16 @@ def find_touches(folder: Path, roots: tuple[str, ...] = ROOTS) -> list[Touch]:
     texts = {path.relative_to(folder): path.read_text() for path in files}
     trees = {path: ast.parse(text) for path, text in texts.items()}
     names = _Names.of(trees)
+    modules = {path: _Module.of(tree, (*roots, *_RUNNERS)) for path, tree in trees.items()}
+    names.find_foreign(trees, modules)
     found = []
     for path, tree in trees.items():
         if ROOM in path.parts or path.stem == ROOM:
             continue
         lines = texts[path].splitlines()
-        module = _Module.of(tree, (*roots, *_RUNNERS))
-        places = {(n, w) for n, w in _touches(tree, module, names) if NONE not in lines[n - 1]}
+        places = {
+            (n, w) for n, w in _touches(tree, modules[path], names) if NONE not in lines[n - 1]
+        }
         found += [Touch(path, line, what) for line, what in sorted(places)]
     return found
 
@@ -76,6 +81,10 @@ class _Names:
     defined: set[str] = field(default_factory=set)
     read: Counter[str] = field(default_factory=Counter)
     """How often each is read from an object other than `super()`."""
+    bases: dict[str, set[str]] = field(default_factory=dict)
+    """By the name of each class of ours, the last names of its bases."""
+    foreign: set[str] = field(default_factory=set)
+    """Classes of ours with a foreign base."""
 
     @classmethod
     def of(cls, trees: Mapping[Path, ast.Module]) -> _Names:
@@ -83,6 +92,8 @@ class _Names:
         for node in (node for tree in trees.values() for node in ast.walk(tree)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 names.defined.add(node.name)
+                if isinstance(node, ast.ClassDef):
+                    names.bases.setdefault(node.name, set()).update(map(_last, node.bases))
             elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 names.defined.add(node.id)
             elif isinstance(node, ast.Attribute):
@@ -93,13 +104,24 @@ class _Names:
                     names.read[node.attr] += 1
         return names
 
+    def find_foreign(
+        self, trees: Mapping[Path, ast.Module], modules: Mapping[Path, _Module]
+    ) -> None:
+        """Finds the classes of ours that have a foreign base, however far up."""
+        for path, tree in trees.items():
+            classes = (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+            foreign = modules[path].foreign
+            self.foreign |= {c.name for c in classes if any(_root(b) in foreign for b in c.bases)}
+        while more := {c for c, bases in self.bases.items() if bases & self.foreign} - self.foreign:
+            self.foreign |= more
+
 
 @dataclass
 class _Module:
     """What the names in a file stand for."""
 
-    foreign: set[str] = field(default_factory=set)
-    """Modules, classes and functions of other libraries."""
+    foreign: dict[str, str] = field(default_factory=dict)
+    """Modules, classes and functions of other libraries, and their full names."""
     private: list[tuple[int, str]] = field(default_factory=list)
     """The line and the name of each private import."""
 
@@ -111,7 +133,8 @@ class _Module:
                 top = source.split(".")[0]
                 if top in ours or top == "__future__" or top in sys.stdlib_module_names:
                     continue
-                module.foreign.add(bound)
+                is_top = not name and bound == top
+                module.foreign[bound] = top if is_top else f"{source}.{name}".rstrip(".")
                 is_private = any(map(_is_private, [*source.split("."), name]))
                 if is_private or f"{source}.{name}.".startswith(_NOT_PUBLIC):
                     module.private.append((_line(node), f"import of {source} {name}".rstrip()))
@@ -119,10 +142,23 @@ class _Module:
         for node in ast.walk(tree):
             if isinstance(node, ast.Assign | ast.AnnAssign):
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                value = node.value
-                if isinstance(value, ast.Name | ast.Attribute) and _root(value) in module.foreign:
-                    module.foreign |= {t.id for t in targets if isinstance(t, ast.Name)}
+                for target in targets:
+                    module._bind(target, node.value)
         return module
+
+    def _bind(self, target: ast.expr, value: ast.expr | None) -> None:
+        """Notes that a name stands for something foreign, if it does."""
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+            for one, its in zip(target.elts, value.elts, strict=False):
+                self._bind(one, its)
+        elif isinstance(target, ast.Name) and value is not None and _root(value) in self.foreign:
+            self.foreign[target.id] = self.full_name(value)
+
+    def full_name(self, value: ast.expr) -> str:
+        """What `a.b.c` is called in full; empty if `a` is not foreign."""
+        root = _root(value)
+        is_foreign = root in self.foreign
+        return self.foreign[root] + ast.unparse(value).removeprefix(root) if is_foreign else ""
 
 
 def _touches(tree: ast.Module, module: _Module, names: _Names) -> Iterator[tuple[int, str]]:
@@ -131,18 +167,25 @@ def _touches(tree: ast.Module, module: _Module, names: _Names) -> Iterator[tuple
         if isinstance(node, ast.Attribute):
             is_set = not isinstance(node.ctx, ast.Load) and _root(node) in module.foreign
             is_theirs = _root(node) in module.foreign or node.attr not in names.defined
+            is_hidden = node.attr == "__internal__" or f"{module.full_name(node)}." in _NOT_PUBLIC
             if is_set:
                 yield node.lineno, f"sets {ast.unparse(node)}"
-            elif node.attr == "__internal__" or (_is_private(node.attr) and is_theirs):
+            elif is_hidden or (_is_private(node.attr) and is_theirs):
                 yield node.lineno, f".{node.attr}"
         elif isinstance(node, ast.Call):
             yield from _by_name(node, module)
-        elif isinstance(node, ast.ClassDef) and any(_root(b) in module.foreign for b in node.bases):
+        elif isinstance(node, ast.ClassDef) and (
+            node.name in names.foreign or any(_root(b) in module.foreign for b in node.bases)
+        ):
             yield from _overrides(node, names)
 
 
 def _by_name(node: ast.Call, module: _Module) -> Iterator[tuple[int, str]]:
     """What `getattr` and its like touch."""
+    if loaded := _loaded(node):
+        if f"{loaded}.".startswith(_NOT_PUBLIC) or any(map(_is_private, loaded.split("."))):
+            yield node.lineno, f"import of {loaded}"
+        return
     function = node.func.id if isinstance(node.func, ast.Name) else ""
     if function not in _BY_NAME or len(node.args) < 2:
         return
@@ -160,6 +203,9 @@ def _overrides(node: ast.ClassDef, names: _Names) -> Iterator[tuple[int, str]]:
             continue
         inside = (n for n in ast.walk(method) if isinstance(n, ast.Attribute))
         calls_base = any(n.attr == method.name and _is_super(n.value) for n in inside)
+        # What a decorator of the library's is called with, such as a validator, is for it to call.
+        if any(isinstance(decorator, ast.Call) for decorator in method.decorator_list):
+            continue
         if _is_private(method.name) and (calls_base or not names.read[method.name]):
             yield method.lineno, f"overrides {node.name}.{method.name}"
 
@@ -179,6 +225,20 @@ def _root(node: ast.expr) -> str:
     while isinstance(node, ast.Attribute | ast.Subscript):
         node = node.value
     return node.id if isinstance(node, ast.Name) else ""
+
+
+def _last(node: ast.expr) -> str:
+    """The name that `a.b.c` or `a.b.c[d]` ends with."""
+    node = node.value if isinstance(node, ast.Subscript) else node
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _loaded(node: ast.Call) -> str:
+    """The module that a call imports by a name in full; empty where it imports none."""
+    name = node.args[0] if node.args and _last(node.func) in _IMPORTERS else None
+    return str(name.value) if isinstance(name, ast.Constant) else ""
 
 
 def _is_private(name: str) -> bool:
