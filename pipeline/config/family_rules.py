@@ -8,6 +8,7 @@ from pipeline.config.issues import Issue
 from pipeline.config.sections.data import DataSettings
 from pipeline.config.sections.evaluate import EvaluateSettings
 from pipeline.config.settings import PipelineConfig
+from pipeline.config.user_code import check_import_path
 from trainer_module.settings.tasks import BaseTask
 
 SECTIONS = {
@@ -41,6 +42,8 @@ def given_keys_are_read(config: PipelineConfig) -> Iterator[Issue]:
             path = f"{section}{'schema' if key == 'schema_file' else key}"
             if path not in reads:
                 yield Issue(path, f"a task {config.target.kind} does not read it; leave it out")
+    if config.train.run_fn:
+        yield Issue("train.run_fn", f"a task {config.target.kind} has its own; leave it out")
 
 
 def the_family_agrees(config: PipelineConfig) -> Iterator[Issue]:
@@ -58,5 +61,16 @@ def metrics_are_the_familys(evaluate: EvaluateSettings, target: BaseTask) -> Ite
             yield Issue(f"evaluate.metrics.{place}", "found a class; name a metric of the task")
 
 
-FAMILY_RULES = (given_keys_are_read, metrics_are_the_familys, the_family_agrees)
+def code_leads_somewhere(own_code: dict[str, str]) -> Iterator[Issue]:
+    """The family's code, and the user's, is found before anything runs, without running it."""
+    for key, path in own_code.items():
+        yield from check_import_path(key, path)
+
+
+FAMILY_RULES = (
+    given_keys_are_read,
+    metrics_are_the_familys,
+    code_leads_somewhere,
+    the_family_agrees,
+)
 """All rules of this module."""

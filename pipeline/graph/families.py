@@ -15,10 +15,15 @@ from components.infra_validator.component import InfraValidator
 from components.infra_validator.limits import CertificateLimits
 from components.trainer.component import Trainer
 from pipeline.component_ids import ComponentId
-from pipeline.config.fingerprint import CODE_KEY, code_fingerprint
+from pipeline.config.fingerprint import (
+    CODE_KEY,
+    FILES_KEY,
+    code_fingerprint,
+    files_fingerprint,
+)
 from pipeline.config.sections.evaluate import Threshold
 from pipeline.config.settings import PipelineConfig
-from pipeline.graph.cache_keys import add_code
+from pipeline.graph.cache_keys import add_code, files_read
 from pipeline.graph.data import Spans
 from pipeline.graph.resolving import resolve_baseline
 from pipeline.own_modules import PACKAGES
@@ -105,12 +110,12 @@ def create_trainer(given: Given, examples: types.BaseChannel | None = None) -> b
       given: to the family.
       examples: what it learns from, where nodes of the family have made some.
     """
-    family = given.family
-    trainer = Trainer(
-        run_fn=family.run_fn,
-        custom_config=custom_config(given, family.run_fn, roots=["components.trainer.component"]),
-        examples=examples,
-    )
+    config, run_fn = given.context.config, given.family.run_fn
+    own, read = config.trainer_settings.own_code.values(), files_read(config)
+    told = custom_config(given, run_fn, *own, roots=["components.trainer.component"])
+    if read:
+        told[FILES_KEY] = files_fingerprint(read)
+    trainer = Trainer(run_fn=run_fn, custom_config=told, examples=examples)
     return trainer.with_id(ComponentId.TRAINER.value)
 
 

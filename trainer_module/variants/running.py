@@ -1,4 +1,4 @@
-"""Keeps the import of users' code that earlier versions documented; new code takes `export`."""
+"""`open_variant`, as manifests had it before it moved to `trainer_module.export.variants`."""
 
 from trainer_module.export.variants.running import open_variant
 
