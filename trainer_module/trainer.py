@@ -124,6 +124,8 @@ def _begin_with_base_model(model: tf_keras.Model, inputs: TrainingInputs) -> lis
     """Gives the model the weights of another one, if there is one; what was taken, for people."""
     if not inputs.base_model:
         return []
+    # A model that is a class of the user's has no weights before it is called.
+    check_model(model, inputs.data.problem, inputs.settings)
     return warm_start(model, inputs.data.problem, inputs.tft_output, inputs.base_model)
 
 
