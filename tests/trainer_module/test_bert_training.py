@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from trainer_data import Row, Transformed, transformed_once
-from warm_data import load, prepare
+from trainings import train_whole
+from warm_data import given, load, prepare
 
 from trainer_module.settings import LinearSchedule, TrainerSettings
 
@@ -85,6 +86,5 @@ def test_weights_bring_their_vocabulary_and_their_way_of_training(
         tmp_path_factory, "fine_tuned", opinions.train[:60], opinions.evaluation[:20], settings
     )
     assert pieces_of(data) == (BERT / "vocab.txt").read_bytes().split()
-    job = prepare(data, tmp_path, None, epochs=1)
-    job.run()
-    assert np.isfinite(job.backup.history["val_loss"]).all()
+    trained = train_whole(given(data, tmp_path, None, epochs=1))
+    assert np.isfinite(trained.history["val_loss"]).all()
