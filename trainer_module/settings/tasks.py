@@ -93,6 +93,9 @@ class LearningTask(Settings):
     kind: str
     family: ClassVar[str]
     """The name in `FAMILIES`."""
+    monitor: ClassVar[str] = "val_loss"
+    """What training watches, as its history has it, for the best epoch and for stopping: less is
+    better."""
 
     @property
     def has_options(self) -> bool:
@@ -121,9 +124,6 @@ class BaseTask(LearningTask):
     family: ClassVar[str] = "supervised"
     label_kind: ClassVar[Task]
     """What its label is."""
-    monitor: ClassVar[str] = "val_loss"
-    """What training watches, as its history has it, for the best epoch and for stopping: less is
-    better."""
     otherwise: ClassVar[str] = ""
     """Tasks for labels that are not what it needs."""
     needs_activation: ClassVar[bool] = False
@@ -257,19 +257,26 @@ TASKS = {
 """Import paths of the tasks by the name in `task`."""
 
 
-def task_class(kind: str) -> type[BaseTask]:
+def task_class(kind: str) -> type[LearningTask]:
     """A task, by its name in the config."""
-    found: type[BaseTask] = import_registered(TASKS[kind])
+    found: type[LearningTask] = import_registered(TASKS[kind])
     return found
 
 
-def as_task(task: BaseTask | str) -> BaseTask:
-    """A task; a name stands for the task without options, as it does in a config."""
-    return task_class(task)(kind=str(task)) if isinstance(task, str) else task
+def as_task(task: LearningTask | str) -> BaseTask:
+    """A supervised task; a name stands for the task without options, as it does in a config.
+
+    Raises:
+      TypeError: the task is of another family, and has no label.
+    """
+    found = task_class(task)(kind=str(task)) if isinstance(task, str) else task
+    if not isinstance(found, BaseTask):
+        raise TypeError(f"task {found.kind} has no label")
+    return found
 
 
 def _any_of(tasks: dict[str, str]) -> Any:
     return named_or_mapping("Task", "What the model predicts.", tasks)
 
 
-TaskSettings: TypeAlias = Annotated[BaseTask, Registered(TASKS, _any_of)]
+TaskSettings: TypeAlias = Annotated[LearningTask, Registered(TASKS, _any_of)]
