@@ -218,8 +218,8 @@ def read_report(uri: str) -> GateReport | None:
 
 
 def _read_metric(content: dict[str, Any]) -> GateMetric:
-    lists = {key: tuple(content.pop(key, None) or ()) or None for key in ("interval", "difference")}
-    return GateMetric(**content, **lists)
+    ends = [tuple(content.pop(key, None) or ()) or None for key in ("interval", "difference")]
+    return replace(GateMetric(**content), interval=ends[0], difference=ends[1])
 
 
 class GateExecutor(base_executor.BaseExecutor):

@@ -247,19 +247,29 @@ class BaseTask(LearningTask):
 
 
 _TASKS = "trainer_module.families.supervised.tasks"
-TASKS = {
+SUPERVISED_TASKS = {
     "binary": f"{_TASKS}.binary.BinaryTask",
     "multiclass": f"{_TASKS}.multiclass.MulticlassTask",
     "ordinal": f"{_TASKS}.ordinal.OrdinalTask",
     "regression": f"{_TASKS}.regression.RegressionTask",
     "count": f"{_TASKS}.count.CountTask",
 }
-"""Import paths of the tasks by the name in `task`."""
+"""Import paths of the tasks with a label by the name in `task`."""
+TASKS = {**SUPERVISED_TASKS}
+"""Likewise of all tasks."""
 
 
 def task_class(kind: str) -> type[LearningTask]:
     """A task, by its name in the config."""
     found: type[LearningTask] = import_registered(TASKS[kind])
+    return found
+
+
+def supervised_class(kind: str) -> type[BaseTask]:
+    """A task with a label, by its name in the config; TypeError where the task has none."""
+    found = task_class(kind)
+    if not issubclass(found, BaseTask):
+        raise TypeError(f"task {kind} has no label")
     return found
 
 
@@ -269,7 +279,7 @@ def as_task(task: LearningTask | str) -> BaseTask:
     Raises:
       TypeError: the task is of another family, and has no label.
     """
-    found = task_class(task)(kind=str(task)) if isinstance(task, str) else task
+    found = supervised_class(task)(kind=str(task)) if isinstance(task, str) else task
     if not isinstance(found, BaseTask):
         raise TypeError(f"task {found.kind} has no label")
     return found
