@@ -23,7 +23,6 @@ from pipeline.config.fingerprint import (
     files_fingerprint,
 )
 from pipeline.config.sections.evaluate import Threshold
-from pipeline.config.sections.push import CertificateSettings
 from pipeline.config.settings import PipelineConfig
 from pipeline.graph.cache_keys import Recipe, add_code, files_read
 from pipeline.graph.data import Spans
@@ -175,12 +174,12 @@ def create_certificate(
     """InfraValidator, which asks a blessed model for the family's golden rows by every way."""
     golden_rows = given.family.golden_rows
     told = custom_config(given, *([golden_rows] if golden_rows else []))
-    certificate = given.context.config.certificate
-    return create_infra_validator(certificate, told, model, evaluator, golden_rows=golden_rows)
+    limits = given.context.config.certificate.limits
+    return create_infra_validator(limits, told, model, evaluator, golden_rows=golden_rows)
 
 
 def create_infra_validator(
-    certificate: CertificateSettings,
+    limits: CertificateLimits,
     settings: Mapping[str, Any],
     model: types.BaseChannel,
     evaluator: base_node.BaseNode,
@@ -190,7 +189,7 @@ def create_infra_validator(
     """InfraValidator by itself, wherever its golden rows come from.
 
     Args:
-      certificate: how far answers may be apart, and what finding out may take.
+      limits: how far answers may be apart, and what finding out may take.
       settings: of the training, as a `custom_config`.
       model: what was trained.
       evaluator: blesses it.
@@ -200,9 +199,7 @@ def create_infra_validator(
     validator = InfraValidator(
         model=model,
         model_blessing=evaluator.outputs["blessing"],
-        limits=CertificateLimits(
-            certificate.tolerance, certificate.timeout.total_seconds(), certificate.memory
-        ),
+        limits=limits,
         custom_config=settings,
         golden_rows=golden_rows,
         **examples,

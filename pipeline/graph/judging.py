@@ -6,11 +6,11 @@ from tfx import types
 from tfx.dsl.components.base import base_node
 
 from components.evaluator.component import Evaluator
+from components.infra_validator.limits import CertificateLimits
 from components.resolvers.models import BASELINE_EXAMPLES_KEY
 from pipeline.component_ids import ComponentId
 from pipeline.config.sections.data import EVAL_SPLIT, TRAIN_SPLIT
 from pipeline.config.sections.evaluate import Criteria
-from pipeline.config.sections.push import CertificateSettings
 from pipeline.graph.cache_keys import Recipe, add_code
 from pipeline.graph.evaluation import (
     constant_metric,
@@ -99,7 +99,7 @@ def create_optimizer(
 
 
 def create_certificate(
-    certificate: CertificateSettings,
+    limits: CertificateLimits,
     recipe: Recipe,
     inputs: Inputs,
     model: types.BaseChannel,
@@ -108,14 +108,14 @@ def create_certificate(
     """InfraValidator, which asks a blessed model for some of its examples by every way there is.
 
     Args:
-      certificate: how far answers may be apart, and what finding out may take.
+      limits: how far answers may be apart, and what finding out may take.
       recipe: what the model was made by.
       inputs: what it was made from.
       model: what was trained.
       evaluator: blesses it.
     """
     return create_infra_validator(
-        certificate,
+        limits,
         recipe.certificate_config,
         model,
         evaluator,

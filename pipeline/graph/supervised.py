@@ -45,7 +45,9 @@ def wire(given: Given) -> Wired:
     # Asks a blessed model by every way there is: what disagrees is not pushed.
     infra_validator = None
     if config.certificate.enabled:
-        infra_validator = create_certificate(config.certificate, recipe, inputs, model, evaluator)
+        infra_validator = create_certificate(
+            config.certificate.limits, recipe, inputs, model, evaluator
+        )
 
     wired = [
         *inputs.components,
