@@ -24,10 +24,9 @@ from pipeline.cli.run import show_plan
 from pipeline.cli.schedule import history
 from pipeline.cli.versions import show_models
 from pipeline.config.loading import load_config
-from pipeline.records.metadata.store import connection_config
 from pipeline.schedule.scheduled_pipeline import load_pipelines
 from pipeline.schedule.scheduler import check_once
-from pipeline.versions.retention import apply_retention
+from pipeline.versions.retention import Retention
 from tools.simulated_days.nights import Nights
 
 KEEP_ALL = {"versions": "all", "runs": "all"}
@@ -75,8 +74,8 @@ def main() -> None:
         nights.file.write_text(yaml.safe_dump(settings))
         config = load_config(nights.file)
         began = time.perf_counter()
-        connection = connection_config(config.metadata, nights.layout)
-        apply_retention(config, nights.layout, nights.event_log, connection)
+        kept = config.schedule, config.drift, config.metadata
+        Retention(*kept, nights.layout, nights.event_log).apply()
         deleted = time.perf_counter() - began
         kept = measure(nights)
     table = Table("", "all kept", "the newest 30 runs", title=f"{options.nights:,} nights")

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from components.example_gen.paths import is_remote
-from pipeline.config.settings import PipelineConfig
+from pipeline.config.sections.push import PushSettings
 
 _SCHEMA = "schema.pbtxt"
 
@@ -27,9 +27,9 @@ class Layout:
     """Whether the files are those of another machine: nothing is looked at then."""
 
     @classmethod
-    def of(cls, config: PipelineConfig, output: Path) -> Layout:
-        """The layout of a config's pipeline."""
-        return cls(output.resolve(), config.name, config.push.directory)
+    def of(cls, name: str, push: PushSettings, output: Path) -> Layout:
+        """The layout of the pipeline of a name, whose models go where `push` says."""
+        return cls(output.resolve(), name, push.directory)
 
     @property
     def root(self) -> Path:

@@ -28,7 +28,7 @@ def show_evaluation(config: PipelineConfig, output: Path, which: str, verbose: b
       InternalError: the model's own code fails.
     """
     check_has_label(config)
-    layout = Layout.of(config, output)
+    layout = Layout.of(config.name, config.push, output)
     check_store(config.metadata, layout)
     with quiet_console(verbose) as console:
         from pipeline.runs.results.last_training import find_checkpoint, find_last_training

@@ -24,7 +24,7 @@ def show_plan(config: PipelineConfig, output: Path, verbose: bool) -> None:
     Raises:
       DataError: the run would be refused, as it cannot use the data.
     """
-    layout = Layout.of(config, output)
+    layout = Layout.of(config.name, config.push, output)
     check_store(config.metadata, layout)
     with quiet_console(verbose) as console:
         console.print(f"[bold]{config.name}[/bold], what a run would do now")

@@ -122,7 +122,8 @@ def history(
     ] = [],  # noqa: B006
 ) -> None:
     """Show what was decided and what came of it, newest last; on a terminal, in a pager."""
-    layout = Layout.of(load_here(config, overrides), output)
+    loaded = load_here(config, overrides)
+    layout = Layout.of(loaded.name, loaded.push, output)
     events = EventLog(layout.event_log).events(*kind, newest=last)
     if as_json:
         lines = ",\n".join(json.dumps(_as_dict(event)) for event in events)

@@ -82,7 +82,7 @@ def accept(
     """
     find_modules_here()
     loaded = load_config(config, overrides)
-    layout = Layout.of(loaded, output)
+    layout = Layout.of(loaded.name, loaded.push, output)
     check_store(loaded.metadata, layout)
     with quiet_console(verbose) as console:
         from pipeline.runs.acceptance import accept_last_data

@@ -48,7 +48,7 @@ def list_all(
     """
     find_modules_here()
     loaded = load_config(config, overrides)
-    layout = Layout.of(loaded, output)
+    layout = Layout.of(loaded.name, loaded.push, output)
     event_log, now = EventLog(layout.event_log), datetime.now().astimezone()
     listed = list_states(loaded, layout, event_log, now)
     if as_json:
@@ -84,7 +84,7 @@ def accept(
     """
     find_modules_here()
     loaded = load_config(config, overrides)
-    layout = Layout.of(loaded, output)
+    layout = Layout.of(loaded.name, loaded.push, output)
     typer.echo(accept_span(loaded, layout, EventLog(layout.event_log), span, reason))
 
 

@@ -39,7 +39,7 @@ def show_models(config: PipelineConfig, output: Path, as_json: bool) -> None:
     Raises:
       ConfigError: the event log cannot be used, or a hold cannot be read.
     """
-    layout = Layout.of(config, output)
+    layout = Layout.of(config.name, config.push, output)
     event_log = EventLog(layout.event_log)
     for line in complete_marks_if_idle(layout, event_log):
         typer.echo(f"note: {line}", err=True)
@@ -64,7 +64,7 @@ def show_models(config: PipelineConfig, output: Path, as_json: bool) -> None:
 
 def withdraw_model(config: PipelineConfig, output: Path, number: int, reason: str | None) -> None:
     """Withdraws a version that does not serve, and says so; raises as `withdraw` does."""
-    layout = Layout.of(config, output)
+    layout = Layout.of(config.name, config.push, output)
     for line in withdraw(config, layout, EventLog(layout.event_log), number, reason):
         typer.echo(line)
 
@@ -73,7 +73,7 @@ def roll_back_model(config: PipelineConfig, output: Path, request: RollbackReque
     """Puts an earlier version in service, and says so; raises as `roll_back` does."""
     if request.holds and not request.reason:
         raise ConfigError("--hold: say why with --reason; it is shown as long as nothing is pushed")
-    layout = Layout.of(config, output)
+    layout = Layout.of(config.name, config.push, output)
     for line in roll_back(config, layout, EventLog(layout.event_log), request):
         typer.echo(line)
     typer.echo(who_follows(layout))
@@ -83,7 +83,7 @@ def hold_pushes(
     config: PipelineConfig, output: Path, reason: str, until: str | None, stops_runs: bool
 ) -> None:
     """Puts a hold in force, and says so; raises as `set_hold` does."""
-    layout = Layout.of(config, output)
+    layout = Layout.of(config.name, config.push, output)
     if not layout.root.exists():
         raise ConfigError(
             f"{layout.name}: no run of it has been in {layout.output}: nothing to hold; "
@@ -96,7 +96,7 @@ def hold_pushes(
 
 def release_pushes(config: PipelineConfig, output: Path, reason: str | None) -> None:
     """Lifts a hold, and says what waits now."""
-    layout = Layout.of(config, output)
+    layout = Layout.of(config.name, config.push, output)
     event_log = EventLog(layout.event_log)
     typer.echo(f"{layout.name}: {release_hold(layout, event_log, reason)}")
     for model in (model for model in still_waiting(event_log) if model.is_there(layout)):
@@ -105,7 +105,7 @@ def release_pushes(config: PipelineConfig, output: Path, reason: str | None) -> 
 
 def approve_model(config: PipelineConfig, output: Path, request: ApprovalRequest) -> None:
     """Pushes a model that waits, and says so; raises as `approve` does."""
-    layout = Layout.of(config, output)
+    layout = Layout.of(config.name, config.push, output)
     for line in approve(config, layout, EventLog(layout.event_log), request):
         typer.echo(line)
     typer.echo(who_follows(layout))

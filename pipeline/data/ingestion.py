@@ -13,7 +13,7 @@ from pipeline.config.sections.data import DataSettings, has_spans
 from pipeline.config.settings import PipelineConfig
 from pipeline.data.location import locate_data
 from pipeline.layout import Layout
-from trainer_module.settings import ImageFeature, NumericFeature
+from trainer_module.settings import Feature, ImageFeature, NumericFeature
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ def reading_settings(config: PipelineConfig, layout: Layout) -> ExampleGenSettin
         ),
         number_columns=tuple(config.columns_of(NumericFeature)),
         features={name: f for name, f in config.features.items() if f.forms()},
-        pictures=_picture_folders(config, layout),
-        encoded_pictures=_encoded_pictures(config),
+        pictures=_picture_folders(config.features, layout),
+        encoded_pictures=_encoded_pictures(config.data.format, config.features),
         max_pixels=config.data.max_pixels,
         stratify=config.data.stratify,
         split_by=config.data.split_by or "",
@@ -72,11 +72,11 @@ def _labels(data: DataSettings, layout: Layout) -> LabelsSettings | None:
     return data.labels.model_copy(update={"path": str(Path(data.labels.path).absolute())})
 
 
-def _picture_folders(config: PipelineConfig, layout: Layout) -> dict[str, str]:
+def _picture_folders(features: Mapping[str, Feature], layout: Layout) -> dict[str, str]:
     """The folder of each column that holds paths of pictures, as ExampleGen is told."""
     folders = {
         name: feature.folder or ""
-        for name, feature in config.features.items()
+        for name, feature in features.items()
         if isinstance(feature, ImageFeature) and feature.origin == "path"
     }
     if layout.is_elsewhere:
@@ -87,13 +87,13 @@ def _picture_folders(config: PipelineConfig, layout: Layout) -> dict[str, str]:
     }
 
 
-def _encoded_pictures(config: PipelineConfig) -> tuple[str, ...]:
+def _encoded_pictures(data_format: str, features: Mapping[str, Feature]) -> tuple[str, ...]:
     """The columns of a table that hold pictures; what its other formats hold is made here."""
-    if FORMATS[config.data.format].holds_images:
+    if FORMATS[data_format].holds_images:
         return ()
     return tuple(
         name
-        for name, feature in config.features.items()
+        for name, feature in features.items()
         if isinstance(feature, ImageFeature) and feature.origin == "bytes"
     )
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -23,7 +24,7 @@ from trainer_module.settings import (
     TrainerSettings,
 )
 from trainer_module.settings.model import TRAINERS, ZOO, trainer_of
-from trainer_module.settings.tune import TUNE_KEY
+from trainer_module.settings.tune import TUNE_KEY, TuneSettings
 
 if TYPE_CHECKING:
     from tfx.dsl.components.base import base_node
@@ -32,82 +33,117 @@ PREPROCESSING_FN = "trainer_module.preprocessing.preprocessing_fn"
 OWN_PREPROCESSING_FN = "trainer_module.preprocessing.preprocess_by_own_function"
 
 
-def preprocessing_fn(config: PipelineConfig) -> str:
-    """The import path of the function that Transform calls."""
-    if config.preprocessing and any(_divided_by(config).values()):
-        return OWN_PREPROCESSING_FN
-    return config.preprocessing or PREPROCESSING_FN
+@dataclass(frozen=True)
+class Recipe:
+    """What Transform, Tuner and Trainer run, and by which settings.
 
-
-def _divided_by(config: PipelineConfig) -> dict[str, str | None]:
-    """The column that Trainer and Tuner divide the rows of train by, if there is one."""
-    # A function of the user's that trains may take all that Transform returns for inputs.
-    data = None if config.train.run_fn else config.data
-    return {key: getattr(data, key, None) for key in ("split_by", "order_by")}
-
-
-def transform_config(config: PipelineConfig) -> dict[str, object]:
-    """What Transform is told: without the model's settings, which must not invalidate its cache.
-
-    But for its kind and weights, where features follow from that.
+    Its `*_config` are what TFX calls the `custom_config` of a component, a part of its cache key:
+    the settings that the component reads, and hashes of the code that it runs and of the files that
+    it reads.
     """
+
+    settings: TrainerSettings
+    """Those of Trainer, with what follows from the kind of the model."""
+    given_settings: Mapping[str, Any]
+    """The same as the config's file has them: a search fills in what the file leaves out."""
+    transform_settings: TrainerSettings
+    """Those of Transform: without the model's, which must not invalidate its cache."""
+    run_fn: str
+    """The import path of the function that trains, where a search chooses no other kind."""
+    preprocessing: str | None
+    """The import path of the user's function that Transform calls, if there is one."""
+    tune: TuneSettings | None
+    """What Tuner searches for, if there is a Tuner."""
+
+    @classmethod
+    def of(cls, config: PipelineConfig) -> Recipe:
+        """The recipe of a config."""
+        return cls(
+            settings=config.trainer_settings,
+            given_settings=config.given_settings,
+            transform_settings=_transform_settings(config),
+            run_fn=config.train.run_fn or f"{trainer_of(config.model.kind)}.run_fn",
+            preprocessing=config.preprocessing,
+            tune=config.tune,
+        )
+
+    @property
+    def preprocessing_fn(self) -> str:
+        """The import path of the function that Transform calls."""
+        if self._divides_own_inputs:
+            return OWN_PREPROCESSING_FN
+        return self.preprocessing or PREPROCESSING_FN
+
+    @property
+    def _divides_own_inputs(self) -> bool:
+        """Whether rows are divided by a column that the user's function may not return."""
+        settings = self.transform_settings
+        return bool(self.preprocessing and (settings.split_by or settings.order_by))
+
+    @property
+    def transform_config(self) -> dict[str, object]:
+        """The `custom_config` of Transform."""
+        settings = self.transform_settings
+        own = [self.preprocessing] if self.preprocessing else []
+        code = code_fingerprint(
+            ["components.column_types.transform", _module_of(PREPROCESSING_FN)],
+            [*own, *settings.own_features.values()],
+            never_loads=MODELS,
+        )
+        told = _custom_config(settings, code, _vocabularies(settings))
+        if self._divides_own_inputs:
+            return {**told, OWN_PREPROCESSING_KEY: self.preprocessing}
+        return told
+
+    @property
+    def trainer_config(self) -> dict[str, object]:
+        """The `custom_config` of Trainer."""
+        # A search may choose another kind of model, which another function trains.
+        code = code_fingerprint(
+            ["components.trainer.executor", *TRAINERS], self.settings.own_code.values()
+        )
+        told = _custom_config(self.settings, code, _weights(self.settings))
+        # What the search finds is put in where it was left out.
+        return told if self.tune is None else {**told, SETTINGS_KEY: self.given_settings}
+
+    @property
+    def tuner_config(self) -> dict[str, object]:
+        """The `custom_config` of Tuner."""
+        assert self.tune is not None  # noqa: S101 - else there is no Tuner
+        code = code_fingerprint(["components.tuner.executor"], self.settings.own_code.values())
+        told = _custom_config(self.settings, code, _weights(self.settings))
+        tune = self.tune.model_dump(mode="json", exclude_unset=True)
+        return {**told, SETTINGS_KEY: self.given_settings, TUNE_KEY: tune}
+
+    @property
+    def certificate_config(self) -> dict[str, object]:
+        """The `custom_config` of InfraValidator: the settings that the model follows from."""
+        if self.tune is not None:
+            return {SETTINGS_KEY: self.given_settings}
+        return self.settings.to_custom_config()
+
+
+def _transform_settings(config: PipelineConfig) -> TrainerSettings:
+    """The settings that Transform reads."""
     data, kind, weights = config.data, config.model.kind, config.model.weights
+    # Of the model only what features follow from.
     follows = kind in ZOO and ZOO[kind].features
-    settings = TrainerSettings(
+    # A function of the user's that trains may take all that Transform returns for inputs.
+    divides = not config.train.run_fn
+    return TrainerSettings(
         label=data.label,
         weight=data.weight,
-        **_divided_by(config),
+        split_by=data.split_by if divides else None,
+        order_by=data.order_by if divides else None,
         task=config.target.without_model_keys(),
         features=config.features,
         model=ModelSettings(kind=kind, weights=weights) if follows else ModelSettings(),
     )
-    own = [config.preprocessing] if config.preprocessing else []
-    code = code_fingerprint(
-        ["components.column_types.transform", _module_of(PREPROCESSING_FN)],
-        [*own, *settings.own_features.values()],
-        never_loads=MODELS,
-    )
-    told = _custom_config(settings, code, _vocabularies(settings))
-    is_wrapped = preprocessing_fn(config) == OWN_PREPROCESSING_FN
-    return {**told, OWN_PREPROCESSING_KEY: config.preprocessing} if is_wrapped else told
 
 
-def run_fn(config: PipelineConfig) -> str:
-    """The import path of the function that trains, where a search chooses no other kind."""
-    return config.train.run_fn or f"{trainer_of(config.model.kind)}.run_fn"
-
-
-def trainer_config(config: PipelineConfig) -> dict[str, object]:
-    """What Trainer is told."""
-    settings = config.trainer_settings
-    # A search may choose another kind of model, which another function trains.
-    code = code_fingerprint(["components.trainer.executor", *TRAINERS], settings.own_code.values())
-    told = _custom_config(settings, code, _weights(settings))
-    # What the search finds is put in where it was left out.
-    return told if config.tune is None else {**told, SETTINGS_KEY: config.given_settings}
-
-
-def files_read(config: PipelineConfig) -> list[Path]:
+def files_read(settings: TrainerSettings) -> list[Path]:
     """The vocabularies and weights on this machine that Transform, Tuner and Trainer read."""
-    settings = config.trainer_settings
     return sorted({*_vocabularies(settings), *_weights(settings)})
-
-
-def certificate_config(config: PipelineConfig) -> dict[str, object]:
-    """What InfraValidator is told: the settings that Trainer's model follows from."""
-    if config.tune is not None:
-        return {SETTINGS_KEY: config.given_settings}
-    return config.trainer_settings.to_custom_config()
-
-
-def tuner_config(config: PipelineConfig) -> dict[str, object]:
-    """What Tuner is told."""
-    assert config.tune is not None  # noqa: S101 - else there is no Tuner
-    settings = config.trainer_settings
-    code = code_fingerprint(["components.tuner.executor"], settings.own_code.values())
-    told = _custom_config(settings, code, _weights(settings))
-    tune = config.tune.model_dump(mode="json", exclude_unset=True)
-    return {**told, SETTINGS_KEY: config.given_settings, TUNE_KEY: tune}
 
 
 def add_code(

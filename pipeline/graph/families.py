@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from tfx import types
@@ -23,7 +24,7 @@ from pipeline.config.fingerprint import (
 )
 from pipeline.config.sections.evaluate import Threshold, Ties
 from pipeline.config.settings import PipelineConfig
-from pipeline.graph.cache_keys import add_code, files_read
+from pipeline.graph.cache_keys import Recipe, add_code, files_read
 from pipeline.graph.data import Spans
 from pipeline.graph.resolving import resolve_baseline
 from pipeline.own_modules import PACKAGES
@@ -46,6 +47,11 @@ class Given:
     def family(self) -> Family:
         """That of the config's task."""
         return self.context.config.family
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """What Transform, Tuner and Trainer run, and by which settings."""
+        return Recipe.of(self.context.config)
 
 
 @dataclass(frozen=True)
@@ -110,8 +116,8 @@ def create_trainer(given: Given, examples: types.BaseChannel | None = None) -> b
       given: to the family.
       examples: what it learns from, where nodes of the family have made some.
     """
-    config, run_fn = given.context.config, given.family.run_fn
-    own, read = config.trainer_settings.own_code.values(), files_read(config)
+    settings, run_fn = given.context.config.trainer_settings, given.family.run_fn
+    own, read = settings.own_code.values(), files_read(settings)
     told = custom_config(given, run_fn, *own, roots=["components.trainer.component"])
     if read:
         told[FILES_KEY] = files_fingerprint(read)
@@ -170,16 +176,37 @@ def create_certificate(
     given: Given, model: types.BaseChannel, evaluator: base_node.BaseNode
 ) -> base_node.BaseNode:
     """InfraValidator, which asks a blessed model for the family's golden rows by every way."""
-    family, certificate = given.family, given.context.config.certificate
-    rows = [family.golden_rows] if family.golden_rows else []
+    golden_rows = given.family.golden_rows
+    told = custom_config(given, *([golden_rows] if golden_rows else []))
+    limits = given.context.config.certificate.limits
+    return create_infra_validator(limits, told, model, evaluator, golden_rows=golden_rows)
+
+
+def create_infra_validator(
+    limits: CertificateLimits,
+    settings: Mapping[str, Any],
+    model: types.BaseChannel,
+    evaluator: base_node.BaseNode,
+    golden_rows: str | None = None,
+    **examples: types.BaseChannel,
+) -> base_node.BaseNode:
+    """InfraValidator by itself, wherever its golden rows come from.
+
+    Args:
+      limits: how far answers may be apart, and what finding out may take.
+      settings: of the training, as a `custom_config`.
+      model: what was trained.
+      evaluator: blesses it.
+      golden_rows: the import path of a function that makes the rows.
+      examples: else the inputs of InfraValidator that rows are chosen from, by their names.
+    """
     validator = InfraValidator(
         model=model,
         model_blessing=evaluator.outputs["blessing"],
-        limits=CertificateLimits(
-            certificate.tolerance, certificate.timeout.total_seconds(), certificate.memory
-        ),
-        custom_config=custom_config(given, *rows),
-        golden_rows=family.golden_rows,
+        limits=limits,
+        custom_config=settings,
+        golden_rows=golden_rows,
+        **examples,
     ).with_id(ComponentId.INFRA_VALIDATOR.value)
     add_code(validator, never_loads=())
     return validator

@@ -9,7 +9,7 @@ from tfx.dsl.components.base import base_node
 
 from components.column_types.transform import Transform
 from pipeline.component_ids import ComponentId
-from pipeline.graph.cache_keys import preprocessing_fn, transform_config
+from pipeline.graph.cache_keys import Recipe
 from pipeline.graph.data import Spans, create_data
 from pipeline.graph.resolving import resolve_analyzer_cache, resolve_window
 from pipeline.run_context import RunContext
@@ -32,14 +32,14 @@ class Inputs:
     anomalies: types.BaseChannel
 
 
-def create_inputs(context: RunContext, spans: Spans | None) -> Inputs:
+def create_inputs(context: RunContext, spans: Spans | None, recipe: Recipe) -> Inputs:
     """The components as far as Transform.
 
     Args:
       context: the config, and where artifacts and metadata go.
       spans: what to read and to train on, where the data comes in spans.
+      recipe: what Transform runs.
     """
-    config = context.config
     data = create_data(context, spans)
     examples, schema = data.examples, data.schema
     components = list(data.components)
@@ -56,8 +56,8 @@ def create_inputs(context: RunContext, spans: Spans | None) -> Inputs:
     transform = Transform(
         examples=window,
         schema=schema,
-        preprocessing_fn=preprocessing_fn(config),
-        custom_config=transform_config(config),
+        preprocessing_fn=recipe.preprocessing_fn,
+        custom_config=recipe.transform_config,
         # Statistics of what goes in and comes out would double its time; the cache costs more than
         # it saves where no span comes up again.
         disable_statistics=True,

@@ -7,15 +7,16 @@ from tfx.dsl.components.base import base_node
 from pipeline.graph.data import create_data
 from pipeline.graph.families import Given, Wired
 from pipeline.graph.inputs import create_inputs
-from pipeline.graph.judging import create_evaluator, create_infra_validator, create_optimizer
+from pipeline.graph.judging import create_certificate, create_evaluator, create_optimizer
 from pipeline.graph.resolving import resolve_baseline, resolve_warm_start
 from pipeline.graph.training import create_trainer, create_tuner
 
 
 def wire(given: Given) -> Wired:
     """The components of a config, but for Pusher, in the order in which the data flows."""
-    config = given.context.config
-    inputs = create_inputs(given.context, given.spans)
+    config, recipe = given.context.config, given.recipe
+    criteria = config.criteria
+    inputs = create_inputs(given.context, given.spans, recipe)
 
     # Finds the model whose weights training begins with.
     warm_start = None
@@ -25,26 +26,28 @@ def wire(given: Given) -> Wired:
     # Searches for better settings, on a part of what is learnt from.
     tuner = None
     if config.tune is not None:
-        tuner = create_tuner(config, inputs)
+        tuner = create_tuner(recipe, inputs, config.data.splits)
 
     # Builds and trains the model under the strategy, in processes of its own, and exports it.
-    trainer = create_trainer(config, inputs, warm_start, tuner)
+    trainer = create_trainer(recipe, inputs, warm_start, tuner)
     model = trainer.outputs["model"]
 
     # Finds the model to beat; measures both on the newest data, and blesses the new one if it keeps
     # the thresholds and is not worse.
     baseline = resolve_baseline(model, given.baseline_strategy)
-    evaluator = create_evaluator(config, inputs, model, baseline)
+    evaluator = create_evaluator(criteria, recipe, inputs, model, baseline, warm_start)
 
     # Makes smaller and faster variants of a blessed model, and accepts those that are as good.
     optimizer = None
     if config.optimize is not None and config.optimize.variants:
-        optimizer = create_optimizer(config, inputs, model, evaluator)
+        optimizer = create_optimizer(config.optimize, criteria, inputs, model, evaluator)
 
     # Asks a blessed model by every way there is: what disagrees is not pushed.
     infra_validator = None
     if config.certificate.enabled:
-        infra_validator = create_infra_validator(config, inputs, model, evaluator)
+        infra_validator = create_certificate(
+            config.certificate.limits, recipe, inputs, model, evaluator
+        )
 
     wired = [
         *inputs.components,
@@ -68,8 +71,8 @@ def wire(given: Given) -> Wired:
 
 def wire_search(given: Given) -> list[base_node.BaseNode]:
     """The components as far as the search for better settings, which the config asks for."""
-    inputs = create_inputs(given.context, given.spans)
-    tuner = create_tuner(given.context.config, inputs)
+    inputs = create_inputs(given.context, given.spans, given.recipe)
+    tuner = create_tuner(given.recipe, inputs, given.context.config.data.splits)
     return [*inputs.components, inputs.transform, tuner]
 
 

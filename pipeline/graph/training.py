@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tfx.components import Trainer
 from tfx.dsl.components.base import base_node, executor_spec
 from tfx.proto import trainer_pb2
@@ -9,18 +11,23 @@ from tfx.proto import trainer_pb2
 from components.trainer.executor import ClusterTrainerExecutor
 from pipeline.component_ids import ComponentId
 from pipeline.config.sections.data import EVAL_SPLIT, TRAIN_SPLIT
-from pipeline.config.settings import PipelineConfig
-from pipeline.graph.cache_keys import run_fn, trainer_config, tuner_config
+from pipeline.graph.cache_keys import Recipe
 from pipeline.graph.inputs import Inputs
 
 
-def create_tuner(config: PipelineConfig, inputs: Inputs) -> base_node.BaseNode:
-    """Tuner, which searches as the config asks for."""
+def create_tuner(recipe: Recipe, inputs: Inputs, splits: Iterable[str]) -> base_node.BaseNode:
+    """Tuner, which searches as the config asks for.
+
+    Args:
+      recipe: what to search for, and by which settings.
+      inputs: what Tuner learns from.
+      splits: the names of all splits; one that is neither trained nor evaluated on judges trials.
+    """
     # It imports what runs without a search do without.
     from components.tuner.component import Tuner
 
-    others = [split for split in config.data.splits if split not in (TRAIN_SPLIT, EVAL_SPLIT)]
-    reuses = config.tune is not None and config.tune.reuse
+    others = [split for split in splits if split not in (TRAIN_SPLIT, EVAL_SPLIT)]
+    reuses = recipe.tune is not None and recipe.tune.reuse
     return Tuner(
         examples=inputs.transform.outputs["transformed_examples"],
         transform_graph=inputs.transform.outputs["transform_graph"],
@@ -29,12 +36,12 @@ def create_tuner(config: PipelineConfig, inputs: Inputs) -> base_node.BaseNode:
         anomalies=inputs.anomalies if reuses else None,
         train_split=TRAIN_SPLIT,
         judged_split=others[0] if others else TRAIN_SPLIT,
-        custom_config=tuner_config(config),
+        custom_config=recipe.tuner_config,
     ).with_id(ComponentId.TUNER.value)
 
 
 def create_trainer(
-    config: PipelineConfig,
+    recipe: Recipe,
     inputs: Inputs,
     warm_start: base_node.BaseNode | None,
     tuner: base_node.BaseNode | None,
@@ -42,14 +49,14 @@ def create_trainer(
     """Trainer.
 
     Args:
-      config: what to train, and how.
-      inputs: what it is given.
+      recipe: what to train, and how.
+      inputs: what it learns from.
       warm_start: finds the model whose weights training begins with, if there is one.
       tuner: finds better settings, if it is asked to.
     """
     transform = inputs.transform
     return Trainer(
-        run_fn=run_fn(config),
+        run_fn=recipe.run_fn,
         examples=transform.outputs["transformed_examples"],
         transform_graph=transform.outputs["transform_graph"],
         schema=inputs.schema,
@@ -57,6 +64,6 @@ def create_trainer(
         train_args=trainer_pb2.TrainArgs(splits=[TRAIN_SPLIT]),
         eval_args=trainer_pb2.EvalArgs(splits=[EVAL_SPLIT]),
         hyperparameters=tuner.outputs["best_hyperparameters"] if tuner else None,
-        custom_config=trainer_config(config),
+        custom_config=recipe.trainer_config,
         custom_executor_spec=executor_spec.ExecutorClassSpec(ClusterTrainerExecutor),
     ).with_id(ComponentId.TRAINER.value)

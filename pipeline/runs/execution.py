@@ -32,7 +32,7 @@ from pipeline.runs.results.artifact_results import ArtifactResults
 from pipeline.runs.training import prepare_training
 from pipeline.runs.watching.observer import RunObserver
 from pipeline.runs.window_reader import WindowReader, left_out, make_spans
-from pipeline.versions.retention import delete_expired
+from pipeline.versions.retention import Retention
 from trainer_module.runtime import PROGRESS_LOGGER
 
 
@@ -56,8 +56,8 @@ def execute(
       The exit code.
     """
     config, layout = context.config, context.layout
-    event_log, run_id = EventLog(layout.event_log), files.root.name
-    run_events = RunEvents(event_log, config, run_id, list(context.data), request.because)
+    event_log, run_id, data = EventLog(layout.event_log), files.root.name, list(context.data)
+    run_events = RunEvents(event_log, config.event_settings, run_id, data, request.because)
     results = ArtifactResults(context.connection, config, event_log)
     observer = RunObserver(context, files, console, run_events, results)
     progress = logging.getLogger(PROGRESS_LOGGER)
@@ -82,7 +82,8 @@ def execute(
         observer.summary.notes.append(f"{told_by_signal} came too late: the work was done")
     observer.conclude(error)
     if told_by_signal is None:
-        observer.note(delete_expired(config, layout, event_log, context.connection))
+        retention = Retention(config.schedule, config.drift, config.metadata, layout, event_log)
+        observer.note(retention.delete_expired())
     console.conclude(observer.summary, _hints(observer.summary, layout, files))
     if told_by_signal is None:
         reruns.keep(observer.summary, lambda: any(c.runs for c in make_plan(config, layout)))

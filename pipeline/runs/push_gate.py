@@ -50,9 +50,8 @@ class PushGate:
             return
         event_log = EventLog(context.layout.event_log)
         with pushing(context.layout):
-            obstacle = find_obstacle(
-                context.config, context.layout, event_log, candidate, self._summary.run_id
-            )
+            approve, run = context.config.push.approve, self._summary.run_id
+            obstacle = find_obstacle(approve, context.layout, event_log, candidate, run)
             self._summary.waiting = obstacle
             mark_blessing(context.connection, candidate, waits=obstacle is not None)
             yield obstacle is None

@@ -58,7 +58,7 @@ def run_pipeline(
             "kubeflow_runner.py; to run it here: --set train.cluster.launcher=local"
         )
     check_secrets(config.notify)
-    layout = Layout.of(config, output)
+    layout = Layout.of(config.name, config.push, output)
     with one_at_a_time(layout):
         check_store(config.metadata, layout)
         context = resolve_run(config, layout, request)

@@ -43,7 +43,7 @@ from pipeline.schedule.run_process import (
 )
 from pipeline.schedule.scheduled_pipeline import ScheduledPipeline
 from pipeline.schedule.staleness import check_staleness, last_push
-from pipeline.versions.retention import finish_deletion
+from pipeline.versions.retention import Retention
 from trainer_module.errors import ConfigError, InternalError, ScopelineError
 from trainer_module.settings.durations import show_duration
 
@@ -94,7 +94,7 @@ def _conclude(
     pipeline: ScheduledPipeline, config: PipelineConfig, code: int, context: CheckContext
 ) -> None:
     """Raises the alarm if nothing was pushed for too long, and leaves what programs look at."""
-    layout, now = Layout.of(config, pipeline.output), context.clock()
+    layout, now = Layout.of(config.name, config.push, pipeline.output), context.clock()
     event_log = EventLog(layout.event_log)
     try:
         pushed = last_push(event_log, now)
@@ -196,12 +196,13 @@ def _decide_and_run(
 
     None if none was due, and nothing is wrong.
     """
-    layout = Layout.of(config, pipeline.output)
+    layout = Layout.of(config.name, config.push, pipeline.output)
     make_root(layout)
     event_log, now = EventLog(layout.event_log), context.clock()
     if said := note_clock(config, event_log, now):
         context.report(pipeline.name, said)
-    for line in finish_deletion(config, layout, event_log):
+    retention = Retention(config.schedule, config.drift, config.metadata, layout, event_log)
+    for line in retention.finish_deletion():
         context.report(pipeline.name, line)
     decision = decide(config, layout, event_log, now)
     if isinstance(decision, Due) and context.stop.is_set():
@@ -240,7 +241,7 @@ def _compare_requests(
     Returns:
       Its exit code: 0 where there is nothing to compare, whatever the comparison came to.
     """
-    layout = Layout.of(config, pipeline.output)
+    layout = Layout.of(config.name, config.push, pipeline.output)
     if context.stop.is_set() or is_run_under_way(layout):
         return EXIT_PUSHED
     if not new_requests(config, EventLog(layout.event_log)):

@@ -6,17 +6,16 @@ import logging
 import sqlite3
 import sys
 from collections.abc import Set
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from components.example_gen.paths import is_remote
 from components.pusher.versions import delete_abandoned, delete_whole
 from pipeline.config.sections.schedule import DriftSettings, KeepSettings, ScheduleSettings
-from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.lock import one_at_a_time
 from pipeline.records.event_log import EventKind, EventLog
-from pipeline.records.metadata.store import check_store, forget
+from pipeline.records.metadata.store import check_store, connection_config, forget
 from pipeline.records.span_records import SpanRecords
 from pipeline.versions.artifacts import ArtifactRecords, delete_files, retire_artifacts, size_of
 from pipeline.versions.catalog import read_catalog
@@ -33,9 +32,8 @@ KEYS: Set[str] = KeepSettings.model_fields.keys()
 """Of `schedule.keep`."""
 
 
-def apply_retention(
-    config: PipelineConfig, layout: Layout, event_log: EventLog, connection: Any
-) -> list[str]:
+@dataclass(frozen=True)
+class Retention:
     """Deletes what a pipeline need not keep; what was deleted is in the event log.
 
     The version that serves stays, the models behind versions that are there, the newest that wait
@@ -45,79 +43,125 @@ def apply_retention(
 
     Killed at whatever moment, the next call goes on, and tells also what the one before deleted.
     A config that says nothing of `keep` deletes nothing before it has been said once what goes.
-
-    Args:
-      config: of the pipeline.
-      layout: of the pipeline; its lock is held.
-      event_log: of the pipeline.
-      connection: how ML Metadata reaches its store.
-
-    Returns:
-      What was deleted, or will be, in sentences for people; empty if nothing was.
     """
-    announced, deleted = _apply(config, layout, event_log, connection)
-    return announced + deleted
 
+    schedule: ScheduleSettings | None
+    """Its `keep` says how many versions and runs stay; without a schedule, all do."""
+    drift: DriftSettings
+    """Says whether drift is measured, and from which span."""
+    metadata: str | None
+    """The config's key of that name; None for a SQLite file in the output folder."""
+    layout: Layout
+    """Of the pipeline."""
+    event_log: EventLog
+    """Of the pipeline."""
 
-def _apply(
-    config: PipelineConfig, layout: Layout, event_log: EventLog, connection: Any
-) -> tuple[list[str], list[str]]:
-    """Returns what will be deleted, and what was."""
-    expired = find_expired(config.schedule, layout, event_log)
-    asked = _asked_for(config.schedule, event_log)
-    announced = _announce(config.schedule_or_default.keep, expired.only(KEYS - asked), event_log)
-    expired = expired.only(asked)
-    deletion = Deletion.begin(layout, event_log)
-    delete_abandoned(layout.run("").root)
-    if not is_remote(layout.serving):
-        delete_abandoned(Path(layout.serving))
-    _delete_versions(expired, deletion)
-    for line in complete_marks(layout, event_log):
-        logger.warning("%s", line)
-    if expired.deletes_runs:
-        _delete_runs(config, layout, event_log, connection, expired, deletion)
-    return announced, deletion.end(event_log)
+    def apply(self) -> list[str]:
+        """Deletes what is not kept; the pipeline's lock is held.
 
+        Returns:
+          What was deleted, or will be, in sentences for people; empty if nothing was.
+        """
+        announced, deleted = self._apply()
+        return announced + deleted
 
-def delete_expired(
-    config: PipelineConfig, layout: Layout, event_log: EventLog, connection: Any
-) -> list[str]:
-    """Applies the retention at the end of a run; what cannot be deleted, the next run deletes.
+    def delete_expired(self) -> list[str]:
+        """The same at the end of a run; what cannot be deleted, the next run deletes.
 
-    Returns:
-      What people should know: what will be deleted, and what has been for the first time.
-    """
-    try:
-        is_first = event_log.last(EventKind.DELETED) is None
-        announced, deleted = _apply(config, layout, event_log, connection)
-    except Exception:
-        logger.exception("Old versions or runs could not be deleted")
-        return []
-    for line in [*announced, *deleted]:
-        logger.info("Retention: %s", line)
-    return announced + (deleted if is_first else [])
+        Returns:
+          What people should know: what will be deleted, and what has been for the first time.
+        """
+        try:
+            is_first = self.event_log.last(EventKind.DELETED) is None
+            announced, deleted = self._apply()
+        except Exception:
+            logger.exception("Old versions or runs could not be deleted")
+            return []
+        for line in [*announced, *deleted]:
+            logger.info("Retention: %s", line)
+        return announced + (deleted if is_first else [])
 
+    def finish_deletion(self) -> list[str]:
+        """Finishes a deletion that was killed, for a look that starts no run.
 
-def finish_deletion(config: PipelineConfig, layout: Layout, event_log: EventLog) -> list[str]:
-    """Finishes a deletion that was killed, for a look that starts no run.
+        Returns:
+          What was deleted, or why it cannot be, in sentences for people; empty where there is
+          nothing to finish.
+        """
+        if not self.layout.deletion.exists():
+            return []
+        try:
+            with one_at_a_time(self.layout):
+                check_store(self.metadata, self.layout)
+                return self.apply()
+        except TryLaterError:
+            return []  # A run is under way, and does so at its end.
+        except Exception as error:  # ML Metadata has errors of its own, such as of a locked file.
+            if not isinstance(error, ScopelineError | OSError | sqlite3.Error):
+                logger.debug("A deletion could not be finished", exc_info=True)
+            why = str(error).partition("\n")[0]
+            return [f"what a deletion that was killed has left cannot be deleted: {why}"]
 
-    Returns:
-      What was deleted, or why it cannot be, in sentences for people; empty where there is nothing
-      to finish.
-    """
-    if not layout.deletion.exists():
-        return []
-    try:
-        with one_at_a_time(layout):
-            connection = check_store(config.metadata, layout)
-            return apply_retention(config, layout, event_log, connection)
-    except TryLaterError:
-        return []  # A run is under way, and does so at its end.
-    except Exception as error:  # ML Metadata has errors of its own, such as of a locked file.
-        if not isinstance(error, ScopelineError | OSError | sqlite3.Error):
-            logger.debug("A deletion could not be finished", exc_info=True)
-        why = str(error).partition("\n")[0]
-        return [f"what a deletion that was killed has left cannot be deleted: {why}"]
+    @property
+    def _keep(self) -> KeepSettings:
+        return (self.schedule or ScheduleSettings()).keep
+
+    def _apply(self) -> tuple[list[str], list[str]]:
+        """Returns what will be deleted, and what was."""
+        layout, event_log = self.layout, self.event_log
+        expired = find_expired(self.schedule, layout, event_log)
+        asked = _asked_for(self.schedule, event_log)
+        announced = _announce(self._keep, expired.only(KEYS - asked), event_log)
+        expired = expired.only(asked)
+        deletion = Deletion.begin(layout, event_log)
+        delete_abandoned(layout.run("").root)
+        if not is_remote(layout.serving):
+            delete_abandoned(Path(layout.serving))
+        _delete_versions(expired, deletion)
+        for line in complete_marks(layout, event_log):
+            logger.warning("%s", line)
+        if expired.deletes_runs:
+            self._delete_runs(expired, deletion)
+        return announced, deletion.end(event_log)
+
+    def _delete_runs(self, expired: Expired, deletion: Deletion) -> None:
+        """Deletes runs, what only those have used, and what the metadata has of them."""
+        layout = self.layout
+        deletion.runs |= {
+            str(root): size_of(root) for root in (layout.run(run).root for run in expired.runs)
+        }
+        deletion.save()
+        records = None
+        if self.metadata is not None or layout.metadata.exists():
+            connection = connection_config(self.metadata, layout)
+            records = retire_artifacts(layout, connection, expired.kept_runs, self._needed())
+            deletion.artifacts |= {
+                uri: size_of(Path(uri)) for uri in records.retired_uris if Path(uri).exists()
+            }
+            deletion.save()
+            deletion.bytes += delete_files(layout, records)
+        for run in expired.runs:
+            delete_whole(layout.run(run).root)
+        if records is not None:
+            # Last: a store that is busy or full may refuse it; the next deletion makes up for it.
+            self._forget_runs(records, expired.kept_runs)
+
+    def _needed(self) -> set[str]:
+        """The uris of artifacts that are needed, whatever runs they are of."""
+        layout, event_log = self.layout, self.event_log
+        needed = {v.model for v in read_catalog(layout, event_log) if v.model is not None}
+        for waiting in kept_waiting(self._keep, event_log):
+            beside = (waiting.variants(layout), waiting.certificate(layout))
+            needed |= {waiting.model, *(str(folder) for folder in beside if folder is not None)}
+        return needed | _last_passed(self.drift, event_log)
+
+    def _forget_runs(self, records: ArtifactRecords, kept: Set[str]) -> None:
+        """Deletes what the metadata has of runs that are not there any more."""
+        events = self.event_log.events(EventKind.STARTED)
+        own = {event.run for event in events if event.run is not None}
+        executions, artifacts = find_forgettable(records, self.layout.name, own, kept)
+        if executions or artifacts:
+            forget(self.metadata, self.layout, executions, artifacts)
 
 
 def _asked_for(schedule: ScheduleSettings | None, event_log: EventLog) -> Set[str]:
@@ -153,53 +197,6 @@ def _delete_versions(expired: Expired, deletion: Deletion) -> None:
     deletion.save()
     for path in paths.values():
         delete_whole(path)
-
-
-def _delete_runs(
-    config: PipelineConfig,
-    layout: Layout,
-    event_log: EventLog,
-    connection: Any,
-    expired: Expired,
-    deletion: Deletion,
-) -> None:
-    """Deletes runs, the artifacts that only those have used, and what the metadata has of them."""
-    deletion.runs |= {
-        str(root): size_of(root) for root in (layout.run(run).root for run in expired.runs)
-    }
-    deletion.save()
-    metadata = None
-    if connection is not None and (config.metadata is not None or layout.metadata.exists()):
-        needed = {v.model for v in read_catalog(layout, event_log) if v.model is not None}
-        for waiting in kept_waiting(config.schedule_or_default.keep, event_log):
-            beside = (waiting.variants(layout), waiting.certificate(layout))
-            needed |= {waiting.model, *(str(folder) for folder in beside if folder is not None)}
-        needed |= _last_passed(config.drift, event_log)
-        metadata = retire_artifacts(layout, connection, expired.kept_runs, needed)
-        deletion.artifacts |= {
-            uri: size_of(Path(uri)) for uri in metadata.retired_uris if Path(uri).exists()
-        }
-        deletion.save()
-        deletion.bytes += delete_files(layout, metadata)
-    for run in expired.runs:
-        delete_whole(layout.run(run).root)
-    if metadata is not None:
-        # Last, as a store that is busy or full may refuse it; the next deletion makes up for it.
-        _forget_runs(config.metadata, layout, event_log, metadata, expired.kept_runs)
-
-
-def _forget_runs(
-    address: str | None,
-    layout: Layout,
-    event_log: EventLog,
-    metadata: ArtifactRecords,
-    kept: Set[str],
-) -> None:
-    """Deletes what the metadata has of runs that are not there any more."""
-    own = {event.run for event in event_log.events(EventKind.STARTED) if event.run is not None}
-    executions, artifacts = find_forgettable(metadata, layout.name, own, kept)
-    if executions or artifacts:
-        forget(address, layout, executions, artifacts)
 
 
 def _last_passed(drift: DriftSettings, event_log: EventLog) -> set[str]:

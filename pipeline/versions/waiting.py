@@ -15,7 +15,6 @@ from components.pusher.variants import has_variants
 from components.pusher.versions import BLESSES_PROPERTY, WAITS_PROPERTY, find_damage
 from pipeline.config.sections.push import Approve
 from pipeline.config.sections.schedule import ALL, KeepSettings
-from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.summary import Status, WaitingSummary
@@ -150,12 +149,12 @@ def began_later(event_log: EventLog, version: Version, run: str) -> bool:
 
 
 def find_obstacle(
-    config: PipelineConfig, layout: Layout, event_log: EventLog, candidate: Candidate, run: str
+    approve: Approve, layout: Layout, event_log: EventLog, candidate: Candidate, run: str
 ) -> WaitingSummary | None:
     """What keeps a blessed model from being pushed; None if nothing does.
 
     Args:
-      config: of the run.
+      approve: who decides that a blessed model is pushed.
       layout: of the pipeline.
       event_log: of the pipeline.
       candidate: the model.
@@ -170,7 +169,7 @@ def find_obstacle(
         return None  # Pusher finds it there.
     hold = read_hold(layout)
     is_late = bool(catalog) and began_later(event_log, catalog[0], run)
-    if hold is None and config.push.approve is not Approve.MANUAL and not is_late:
+    if hold is None and approve is not Approve.MANUAL and not is_late:
         return None
     known = [waiting for waiting in still_waiting(event_log) if _is_of(waiting, candidate)]
     is_known = bool(known) and not is_late

@@ -41,7 +41,8 @@ def claim_name() -> str:
 
 def pushed_folder() -> str:
     """Where the Pusher puts models, as a path in the volume."""
-    return str(Path(Layout.of(DIGITS, MOUNT / "output").serving).relative_to(MOUNT))
+    layout = Layout.of(DIGITS.name, DIGITS.push, MOUNT / "output")
+    return str(Path(layout.serving).relative_to(MOUNT))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)

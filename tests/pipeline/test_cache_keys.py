@@ -11,7 +11,7 @@ import yaml
 
 from pipeline.config.loading import load_config
 from pipeline.config.settings import PipelineConfig
-from pipeline.graph.cache_keys import trainer_config, transform_config
+from pipeline.graph.cache_keys import Recipe
 from pipeline.own_modules import ROOT
 
 BERT = ROOT / "tests" / "trainer_module" / "models" / "data" / "bert"
@@ -35,7 +35,8 @@ def config_of(folder: Path, **sections: Any) -> PipelineConfig:
 
 
 def keys_of(config: PipelineConfig) -> tuple[dict[str, object], dict[str, object]]:
-    return transform_config(config), trainer_config(config)
+    recipe = Recipe.of(config)
+    return recipe.transform_config, recipe.trainer_config
 
 
 def test_a_vocabulary_that_changes_is_noticed_by_transform(bert: Path, tmp_path: Path) -> None:

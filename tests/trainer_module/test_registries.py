@@ -267,7 +267,7 @@ def test_the_reference_shows_a_feature_type() -> None:
 @pytest.mark.usefixtures("letters")
 def test_a_column_of_a_type_may_mix_numbers_and_text(tmp_path: Path) -> None:
     config = load("features={company: {type: letters}, fare: {type: numeric}}")
-    settings = resolve_run(config, Layout.of(config, tmp_path)).ingestion.settings
+    settings = resolve_run(config, Layout.of(config.name, config.push, tmp_path)).ingestion.settings
     assert settings.mixed_columns == ("company",)
 
 

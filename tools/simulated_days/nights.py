@@ -95,7 +95,7 @@ class Nights:
         self.file.write_text(yaml.safe_dump(settings))
         self.config = load_config(self.file)
         self.output = folder / "output"
-        self.layout = Layout.of(self.config, self.output)
+        self.layout = Layout.of(self.config.name, self.config.push, self.output)
         self.layout.root.mkdir(parents=True)
         self.event_log = EventLog(self.layout.event_log)
         self.nights = 0
@@ -138,7 +138,8 @@ class Nights:
             raise RuntimeError(decision.reason)
         record_decision(decision, self.event_log, self.now)
         context = resolve_run(config, self.layout, RunRequest())
-        events = RunEvents(self.event_log, config, run, list(context.data), decision.reason)
+        data, settings = list(context.data), config.event_settings
+        events = RunEvents(self.event_log, settings, run, data, decision.reason)
         events.started()
         if launched:
             self._launch(context, run)

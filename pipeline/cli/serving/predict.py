@@ -178,7 +178,7 @@ def asked_model(
         if model is None:
             raise ConfigError("give --config FILE, or --model DIR with a pushed version.")
         return _checked(ChosenModel(check_model(model), None, variant))
-    layout = Layout.of(config, output)
+    layout = Layout.of(config.name, config.push, output)
     for line in complete_marks_if_idle(layout, EventLog(layout.event_log)):
         typer.echo(f"note: {line}", err=True)
     reading = reading_settings(config, layout)

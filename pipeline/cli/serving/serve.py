@@ -168,7 +168,7 @@ def served_model(
         return name or (config.name if config else folder.name), folder
     if config is None:
         raise ConfigError("give --config FILE, or --model DIR with pushed versions.")
-    layout = Layout.of(config, output)
+    layout = Layout.of(config.name, config.push, output)
     if is_remote(layout.serving):
         raise remote_error(layout.serving)
     for line in complete_marks_if_idle(layout, EventLog(layout.event_log)):

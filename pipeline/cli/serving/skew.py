@@ -52,7 +52,7 @@ def skew(
     is skewed.
     """
     loaded = load_here(config, overrides)
-    layout = Layout.of(loaded, output)
+    layout = Layout.of(loaded.name, loaded.push, output)
     event_log = EventLog(layout.event_log)
     if record:
         _record(loaded, layout, event_log)

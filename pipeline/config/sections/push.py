@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from components.example_gen.paths import is_remote
+from components.infra_validator.limits import CertificateLimits
 from pipeline.config.issues import Issue
 from trainer_module.settings import (
     Settings,
@@ -29,6 +30,11 @@ class CertificateSettings(Settings):
     """How long a model may take to answer all golden rows."""
     memory: float = Field(default=8.0, gt=0)
     """How many GiB it may take to answer them."""
+
+    @property
+    def limits(self) -> CertificateLimits:
+        """The same as InfraValidator takes them: the timeout in seconds, the memory in GiB."""
+        return CertificateLimits(self.tolerance, self.timeout.total_seconds(), self.memory)
 
 
 def _as_mapping(value: Any) -> Any:

@@ -24,7 +24,7 @@ from pipeline.run_context import RunContext
 from pipeline.runs.console.run_console import RunConsole
 from pipeline.runs.results.run_results import RunResults
 from pipeline.runs.watching.observer import RunObserver
-from pipeline.versions.retention import delete_expired
+from pipeline.versions.retention import Retention
 
 
 @deliveries()
@@ -67,8 +67,9 @@ def finalize_run(compiled_config: PipelineConfig, run_id: str, console: RunConso
         error = ErrorSummary(component=component, message=failed.detail, log=log)
         observer.settle(failed.status or Status.FAILED, error, failed.has_drifted)
     if is_alone(compiled_config, layout, run_id):
-        event_log = EventLog(layout.event_log)
-        observer.note(delete_expired(context.config, layout, event_log, context.connection))
+        config, event_log = context.config, EventLog(layout.event_log)
+        retention = Retention(config.schedule, config.drift, config.metadata, layout, event_log)
+        observer.note(retention.delete_expired())
     console.conclude(observer.summary, [])
     return observer.summary
 
@@ -98,7 +99,9 @@ def _make_observer(
 ) -> RunObserver:
     config, layout = context.config, context.layout
     event_log = EventLog(layout.event_log)
-    run_events = RunEvents(event_log, config, run_id, record.data, record.because, record.states)
+    run_events = RunEvents(
+        event_log, config.event_settings, run_id, record.data, record.because, record.states
+    )
     run_events.started()  # For the ledger, if the first step did not get so far.
     files = layout.run(run_id)
     observer = RunObserver(context, files, console, run_events, results, record.began)

@@ -101,8 +101,9 @@ def stop(context: RunContext, request: RunRequest, files: RunLayout, console: Ru
 def _make_observer(
     context: RunContext, request: RunRequest, files: RunLayout, console: RunConsole
 ) -> RunObserver:
-    event_log, run_id = EventLog(context.layout.event_log), files.root.name
-    run_events = RunEvents(event_log, context.config, run_id, list(context.data), request.because)
+    event_log, settings = EventLog(context.layout.event_log), context.config.event_settings
+    data, because = list(context.data), request.because
+    run_events = RunEvents(event_log, settings, files.root.name, data, because)
     return RunObserver(context, files, console, run_events, _NoResults())
 
 

@@ -71,7 +71,7 @@ def given_to(context: RunContext) -> Facts | None:
         ),
         "code that the config names": stamp_of_files(own_sources(config.own_code.values())),
         "files that the config names": stamp_of_files(
-            [*files_read(config), *([Path(curated)] if curated else [])]
+            [*files_read(config.trainer_settings), *([Path(curated)] if curated else [])]
         ),
         "packages": stamp_of(stamp_of_packages(), stamp_of_files([lock])),
         "the environment": stamp_of_environment(os.environ, _PREFIXES, _VARIABLES),

@@ -18,8 +18,8 @@ from components.resolvers.models import _examples_behind
 from pipeline.config.loading import load_config
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog
-from pipeline.records.metadata.store import connection_config, sqlite_connection
-from pipeline.versions.retention import apply_retention
+from pipeline.records.metadata.store import sqlite_connection
+from pipeline.versions.retention import Retention
 
 CONFIG = ROOT / "configs" / "digits.yaml"
 EASY = ("--set", SMALL, "--set", "evaluate.thresholds={accuracy: {min: 0, tolerance: 1}}")
@@ -31,7 +31,8 @@ def run_with(epochs: int) -> tuple[str, ...]:
 
 @pytest.fixture(scope="module")
 def layout(project: Project) -> Layout:
-    return Layout.of(load_config(CONFIG), project.output)
+    config = load_config(CONFIG)
+    return Layout.of(config.name, config.push, project.output)
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +167,8 @@ def test_old_runs_are_deleted_and_the_last_one_stays_cached(
     before = {a.id: a.uri for a in artifacts(layout)}
     executed, trained = executions(layout), models_data(layout)
 
-    (line,) = apply_retention(config, layout, event_log, connection_config(config.metadata, layout))
+    retention = Retention(config.schedule, config.drift, config.metadata, layout, event_log)
+    (line,) = retention.apply()
 
     live = [a for a in artifacts(layout) if a.state == pb.Artifact.LIVE]
     deleted = before.keys() - {a.id for a in live}
@@ -184,9 +186,7 @@ def test_old_runs_are_deleted_and_the_last_one_stays_cached(
     assert event.message == line
     assert event.details["artifacts"] == len(deleted)
     assert event.details["bytes"] > 0
-    assert (
-        apply_retention(config, layout, event_log, connection_config(config.metadata, layout)) == []
-    )
+    assert retention.apply() == []
 
     rerun = project.scopeline(*run_with(3))
     assert rerun.returncode == 0, rerun.stdout + rerun.stderr
@@ -219,7 +219,7 @@ def test_killed_deletion_is_finished_by_the_next(
     store.put_artifacts([old])
     assert Path(old.uri).exists()
 
-    apply_retention(config, layout, event_log, connection_config(config.metadata, layout))
+    Retention(config.schedule, config.drift, config.metadata, layout, event_log).apply()
 
     assert not Path(old.uri).exists()
     (serving,) = list_versions(Path(layout.serving))

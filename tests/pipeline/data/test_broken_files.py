@@ -99,7 +99,7 @@ def test_what_the_broken_files_are_made_of_is_sound(
     images = {"features": {"image": {"type": "image", "height": 8, "width": 8, "channels": 1}}}
     sound = Broken("sound", files, (), data, images if data["format"] == "images" else {})
     config = load_config(write(sound, tmp_path))
-    layout = Layout.of(config, tmp_path / "output")
+    layout = Layout.of(config.name, config.push, tmp_path / "output")
     context = resolve_run(config, layout)
     look_at_data(context.reading, config.all_named_columns, context.data[-1])
 

@@ -38,7 +38,7 @@ def write_config(folder: Path, path: str, **changes: Any) -> Path:
 def look(folder: Path, path: str = "a.csv", **changes: Any) -> None:
     """Looks at data that can be used."""
     config = load_config(write_config(folder, path, **changes))
-    layout = Layout.of(config, folder / "output")
+    layout = Layout.of(config.name, config.push, folder / "output")
     context = resolve_run(config, layout)
     look_at_data(context.reading, config.all_named_columns, context.data[-1])
 
@@ -135,11 +135,11 @@ def test_files_that_a_run_has_read_are_not_looked_at_again(tmp_path: Path) -> No
     file = tmp_path / "a.csv"
     file.write_text(ROWS)
     config = load_config(write_config(tmp_path, "a.csv"))
-    layout = Layout.of(config, tmp_path / "output")
+    layout = Layout.of(config.name, config.push, tmp_path / "output")
     layout.root.mkdir(parents=True)
     context = resolve_run(config, layout)
     event_log = EventLog(layout.event_log)
-    events = RunEvents(event_log, config, "run 1", list(context.data), "by hand")
+    events = RunEvents(event_log, config.event_settings, "run 1", list(context.data), "by hand")
     look_at_new_data(context)
     # As large and as old as before, so that nothing tells that it is another.
     time = file.stat().st_mtime_ns

@@ -72,7 +72,7 @@ class ScheduledPipeline:
         config = seen_from_pods(self.config)
         run_events = RunEvents(
             self.event_log,
-            config,
+            config.event_settings,
             run,
             list_spans(config.data, locate_data(config.data, self.layout))[-1:],
             "on Kubeflow",

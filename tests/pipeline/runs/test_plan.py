@@ -60,7 +60,7 @@ class Plans:
 
 def plan(pipeline: TinyPipeline, **changes: Any) -> dict[str, PlannedComponent]:
     config = pipeline.config(**changes)
-    planned = make_plan(config, Layout.of(config, pipeline.layout.output))
+    planned = make_plan(config, Layout.of(config.name, config.push, pipeline.layout.output))
     return {component.name: component for component in planned}
 
 

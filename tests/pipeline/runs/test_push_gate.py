@@ -31,7 +31,7 @@ from pipeline.runs.results.artifact_results import ArtifactResults
 from pipeline.runs.watching.observer import RunObserver
 from pipeline.versions.approval import ApprovalRequest, approve
 from pipeline.versions.hold import release_hold, set_hold
-from pipeline.versions.retention import apply_retention
+from pipeline.versions.retention import Retention
 from pipeline.versions.rollback import RollbackRequest, roll_back
 from pipeline.versions.waiting import still_waiting
 from trainer_module.errors import ConfigError, TryLaterError
@@ -74,7 +74,7 @@ class Pipeline:
         stream = io.StringIO()
         console = RunConsole(stream)
         data = [Span(-1, None, ())]
-        run_events = RunEvents(self.event_log, config, files.root.name, data, "test")
+        run_events = RunEvents(self.event_log, config.event_settings, files.root.name, data, "test")
         observer = RunObserver(context, files, console, run_events, results)
         gate = PushGate(context, results, observer.summary)
 
@@ -112,6 +112,11 @@ class Pipeline:
         connection = RunContext(self.config(), self.layout, DataLocation("", {})).connection
         found = mlmd.MetadataStore(connection).get_artifacts_by_type("ModelBlessing")
         return [a.custom_properties[WAITS_PROPERTY].int_value for a in found]
+
+
+def retention_of(config: PipelineConfig, pipeline: Pipeline) -> Retention:
+    kept = config.schedule, config.drift, config.metadata
+    return Retention(*kept, pipeline.layout, pipeline.event_log)
 
 
 @pytest.fixture(scope="module")
@@ -321,15 +326,11 @@ def test_retention_keeps_what_waits_and_says_what_it_has_deleted(pipeline: Pipel
     pipeline.run(2, "manual")
     pipeline.run(3, "manual")
     config = pipeline.config("manual", schedule={"cron": "0 3 * * *", "keep": {"runs": 1}})
-    context = RunContext(config, pipeline.layout, DataLocation("", {}))
-
-    def retain() -> None:
-        apply_retention(config, pipeline.layout, pipeline.event_log, context.connection)
-
-    retain()
+    retention = retention_of(config, pipeline)
+    retention.apply()
     newest, middle, oldest = pipeline.waiting
     pipeline.approve(middle)
-    retain()
+    retention.apply()
     with pytest.raises(ConfigError, match="is gone: retention keeps the newest models that wait"):
         pipeline.approve(oldest, force=True)
     pipeline.approve(newest)
@@ -341,8 +342,7 @@ def test_retention_keeps_the_newest_that_wait(pipeline: Pipeline) -> None:
         pipeline.run(model, "manual")
     keep = {"runs": 1, "versions": 2}
     config = pipeline.config("manual", schedule={"cron": "0 3 * * *", "keep": keep})
-    connection = RunContext(config, pipeline.layout, DataLocation("", {})).connection
-    apply_retention(config, pipeline.layout, pipeline.event_log, connection)
+    retention_of(config, pipeline).apply()
     models = still_waiting(pipeline.event_log)
     assert [model.is_there(pipeline.layout) for model in models] == [True, True, False, False]
     with pytest.raises(ConfigError, match="is gone: retention keeps the newest models that wait"):

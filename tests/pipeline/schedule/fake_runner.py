@@ -56,7 +56,7 @@ def main() -> None:
     parser.add_argument("--validate-only", action="store_true")
     given = parser.parse_args()
     config = load_config(given.config, given.set)
-    layout = Layout.of(config, given.output)
+    layout = Layout.of(config.name, config.push, given.output)
     if given.command == "skew":
         record(config, EventLog(layout.event_log), (given.output / "skewed").read_text().split())
         return
@@ -78,7 +78,8 @@ def main() -> None:
             choose_window(spans, config.data, config.schedule_or_default, now, through).spans
         )
         run = new_run_id()
-        run_events = RunEvents(EventLog(layout.event_log), config, run, data, given.because)
+        event_log, settings = EventLog(layout.event_log), config.event_settings
+        run_events = RunEvents(event_log, settings, run, data, given.because)
         run_events.started()
         status = _behave(behaviour)
         summary = RunSummary(

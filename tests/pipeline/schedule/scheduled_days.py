@@ -53,7 +53,7 @@ class Days:
             **sections,
         }
         self.change({})
-        self.layout = Layout.of(self.config, folder / "output")
+        self.layout = Layout.of(self.config.name, self.config.push, folder / "output")
         self.layout.root.mkdir(parents=True)
         self.event_log = EventLog(self.layout.event_log)
         self.runs = 0
@@ -87,7 +87,8 @@ class Days:
         """A run begins."""
         self.runs += 1
         data = self._data(now, through)
-        run_events = RunEvents(self.event_log, self.config, f"run {self.runs}", data, because)
+        run, settings = f"run {self.runs}", self.config.event_settings
+        run_events = RunEvents(self.event_log, settings, run, data, because)
         run_events.started()
         return run_events
 

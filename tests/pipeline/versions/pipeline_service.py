@@ -75,7 +75,7 @@ class Service:
 
     def __post_init__(self) -> None:
         self.config = load_config(DIGITS, self.overrides)
-        self.layout = Layout.of(self.config, self.output)
+        self.layout = Layout.of(self.config.name, self.config.push, self.output)
         self.layout.root.mkdir(parents=True, exist_ok=True)
         self.event_log = EventLog(self.layout.event_log)
         self.connection = sqlite_connection(self.layout.metadata)

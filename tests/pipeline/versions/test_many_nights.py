@@ -17,11 +17,10 @@ from components.resolvers.models import _examples_behind
 from pipeline.config.loading import load_config
 from pipeline.records.event_log import EventKind
 from pipeline.records.metadata import forgetting
-from pipeline.records.metadata.store import check_store
 from pipeline.runs.planning.plan import PlannedComponent, make_plan
 from pipeline.versions import retention
 from pipeline.versions.catalog import read_catalog
-from pipeline.versions.retention import apply_retention, finish_deletion
+from pipeline.versions.retention import Retention
 from tools.simulated_days.nights import WINDOW, Nights
 
 NIGHTS = 30
@@ -39,6 +38,12 @@ def nights(tmp_path_factory: pytest.TempPathFactory) -> Nights:
 
 def plan(nights: Nights) -> list[PlannedComponent]:
     return list(make_plan(load_config(nights.file), nights.layout))
+
+
+def retention_of(nights: Nights) -> Retention:
+    config = nights.config
+    kept = config.schedule, config.drift, config.metadata
+    return Retention(*kept, nights.layout, nights.event_log)
 
 
 def state(nights: Nights) -> dict[str, Any]:
@@ -63,8 +68,7 @@ def test_what_stays_is_used_as_before(nights: Nights) -> None:
     }
     assert len(behind) == NIGHTS
 
-    connection = check_store(nights.config.metadata, nights.layout)
-    (line,) = apply_retention(nights.config, nights.layout, nights.event_log, connection)
+    (line,) = retention_of(nights).apply()
 
     gone = NIGHTS - KEPT_VERSIONS
     assert line.startswith(f"{gone} versions deleted (")
@@ -88,11 +92,10 @@ def test_what_stays_is_used_as_before(nights: Nights) -> None:
 
 
 def test_the_store_grows_no_more(nights: Nights) -> None:
-    connection = check_store(nights.config.metadata, nights.layout)
     sizes = []
     for _ in range(3):
         nights.play(WINDOW, launched=False)
-        apply_retention(nights.config, nights.layout, nights.event_log, connection)
+        retention_of(nights).apply()
         sizes.append(state(nights))
     assert sizes[1] == sizes[2]
     assert len(list_versions(Path(nights.layout.serving))) == KEPT_VERSIONS
@@ -102,10 +105,9 @@ def test_the_store_grows_no_more(nights: Nights) -> None:
 @pytest.fixture(scope="module")
 def steady(nights: Nights) -> dict[str, Any]:
     """What is in the metadata when as much goes as comes."""
-    connection = check_store(nights.config.metadata, nights.layout)
     for _ in range(2):
         nights.play(WINDOW)
-        apply_retention(nights.config, nights.layout, nights.event_log, connection)
+        retention_of(nights).apply()
     return state(nights)
 
 
@@ -113,8 +115,7 @@ def _killed(nights: Nights, module: ModuleType, step: str) -> None:
     """Applies the retention, and kills this process before a step of it."""
     forgetting._WASTED = 0  # So that the file is always made smaller.
     setattr(module, step, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
-    connection = check_store(nights.config.metadata, nights.layout)
-    apply_retention(nights.config, nights.layout, nights.event_log, connection)
+    retention_of(nights).apply()
 
 
 @pytest.mark.parametrize(
@@ -138,7 +139,7 @@ def test_deletion_killed_in_the_metadata_is_finished(
     process.join(60)
     assert process.exitcode == -signal.SIGKILL
 
-    (line,) = finish_deletion(nights.config, nights.layout, nights.event_log)
+    (line,) = retention_of(nights).finish_deletion()
 
     assert f"{WINDOW} versions deleted (" in line
     assert f"{WINDOW} runs and " in line

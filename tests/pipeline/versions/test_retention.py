@@ -22,9 +22,8 @@ from components.pusher.versions import list_versions
 from pipeline.config.loading import load_config
 from pipeline.config.settings import PipelineConfig
 from pipeline.records.event_log import EventKind
-from pipeline.records.metadata.store import connection_config
 from pipeline.versions.expiry import find_expired
-from pipeline.versions.retention import apply_retention, delete_expired, finish_deletion
+from pipeline.versions.retention import Retention
 from pipeline.versions.withdrawal import withdraw
 
 
@@ -32,9 +31,13 @@ def keeping(keep: str = "") -> PipelineConfig:
     return load_config(DIGITS, [f"schedule={{cron: 0 3 * * *, {keep}}}"])
 
 
+def retention(service: Service, config: PipelineConfig) -> Retention:
+    kept = config.schedule, config.drift, config.metadata
+    return Retention(*kept, service.layout, service.event_log)
+
+
 def apply(service: Service, config: PipelineConfig) -> list[str]:
-    connection = connection_config(config.metadata, service.layout)
-    return apply_retention(config, service.layout, service.event_log, connection)
+    return retention(service, config).apply()
 
 
 def versions(service: Service) -> list[int]:
@@ -86,19 +89,18 @@ def test_versions_of_another_pipeline_in_the_same_folder_stay(tmp_path: Path) ->
 def test_nothing_goes_by_default_before_it_was_said(service: Service) -> None:
     roots = make_runs(service, 33)
     config = keeping()
-    connection = connection_config(config.metadata, service.layout)
     assert apply(service, service.config) == [], "without a schedule"
-    (said,) = delete_expired(config, service.layout, service.event_log, connection)
+    (said,) = retention(service, config).delete_expired()
     assert said.startswith("the next run deletes 3 runs, the oldest run-00, as the newest 10")
     assert said.endswith("to keep all: schedule: {keep: {versions: all, runs: all}}")
     assert all(root.exists() for root in roots)
     assert apply(service, keeping("keep: {versions: all, runs: all}")) == []
 
-    (deleted,) = delete_expired(config, service.layout, service.event_log, connection)
+    (deleted,) = retention(service, config).delete_expired()
     assert deleted == "3 runs and 0 artifacts deleted, 0.0 MB"
     assert [root.exists() for root in roots] == [False] * 3 + [True] * 30
     shutil.copytree(roots[-1], service.layout.run("run-99").root)
-    assert delete_expired(config, service.layout, service.event_log, connection) == []
+    assert retention(service, config).delete_expired() == []
     assert not roots[3].exists(), "said in the history alone from then on"
     assert len(service.event_log.events(EventKind.DELETED)) == 2
 
@@ -109,14 +111,13 @@ def test_what_a_config_does_not_ask_for_is_said_before(service: Service) -> None
     roots = make_runs(service, 31)
     service.event_log.record(EventKind.DELETED, "1 version deleted (17), 0.1 MB")
     config = keeping("keep: {versions: 1}")
-    connection = connection_config(config.metadata, service.layout)
-    (said,) = delete_expired(config, service.layout, service.event_log, connection)
+    (said,) = retention(service, config).delete_expired()
     assert said.startswith("the next run deletes 1 run, the oldest run-00, as ")
     deleted = service.event_log.last(EventKind.DELETED)
     assert deleted is not None
     assert deleted.message.startswith(f"1 version deleted ({first}), ")
     assert (versions(service), roots[0].exists()) == ([second], True)
-    assert delete_expired(config, service.layout, service.event_log, connection) == []
+    assert retention(service, config).delete_expired() == []
     assert not roots[0].exists()
 
 
@@ -177,7 +178,7 @@ def test_killed_deletion_is_finished_and_told_once(service: Service, at: int | N
     process.join(60)
     assert process.exitcode == -signal.SIGKILL
 
-    finish_deletion(config, service.layout, service.event_log)
+    retention(service, config).finish_deletion()
 
     assert versions(service) == numbers[2:]
     assert [root.exists() for root in roots] == [False, False, True]
@@ -186,7 +187,7 @@ def test_killed_deletion_is_finished_and_told_once(service: Service, at: int | N
     assert event.details["runs"] == ["run-00", "run-01"]
     hidden = [*service.layout.root.rglob(".deleted-*"), *service.layout.root.glob(".deleting*")]
     assert hidden == []
-    assert finish_deletion(config, service.layout, service.event_log) == []
+    assert retention(service, config).finish_deletion() == []
 
 
 def test_what_the_metadata_refuses_is_reported_and_deleted_at_the_next_look(
@@ -204,12 +205,12 @@ def test_what_the_metadata_refuses_is_reported_and_deleted_at_the_next_look(
             "CREATE TRIGGER busy BEFORE UPDATE ON Artifact "
             "BEGIN SELECT RAISE(ABORT, 'database is locked'); END"
         )
-        (line,) = finish_deletion(config, service.layout, service.event_log)
+        (line,) = retention(service, config).finish_deletion()
         assert line.startswith("what a deletion that was killed has left cannot be deleted: ")
         assert line.endswith("Concurrent writes aborted after max number of retries.")
         assert model.exists()
         connection.execute("DROP TRIGGER busy")
-    (line,) = finish_deletion(config, service.layout, service.event_log)
+    (line,) = retention(service, config).finish_deletion()
     assert line == "0 runs and 1 artifact deleted, 0.0 MB"
     assert (model.exists(), root.exists()) == (False, True)
 
@@ -221,6 +222,6 @@ def test_what_is_kept_by_now_is_not_deleted_after_a_kill(service: Service) -> No
     )
     process.start()
     process.join(60)
-    (line,) = finish_deletion(keeping("keep: {versions: 3}"), service.layout, service.event_log)
+    (line,) = retention(service, keeping("keep: {versions: 3}")).finish_deletion()
     assert line.startswith(f"1 version deleted ({numbers[0]}), ")
     assert versions(service) == numbers[1:]

@@ -13,8 +13,8 @@ from pipeline_service import DIGITS, ROOT, Service
 from components.pusher.versions import list_versions
 from pipeline.config.loading import load_config
 from pipeline.records.event_log import EventKind
-from pipeline.records.metadata.store import connection_config, sqlite_connection
-from pipeline.versions.retention import apply_retention
+from pipeline.records.metadata.store import sqlite_connection
+from pipeline.versions.retention import Retention
 
 
 def test_models_are_listed_without_tensorflow(service: Service) -> None:
@@ -103,12 +103,9 @@ def test_old_versions_are_deleted_but_for_those_to_go_back_to(service: Service) 
     abandoned = Path(service.layout.serving) / ".deleted-17"
     abandoned.mkdir()
 
-    (line,) = apply_retention(
-        config,
-        service.layout,
-        service.event_log,
-        connection_config(config.metadata, service.layout),
-    )
+    kept = config.schedule, config.drift, config.metadata
+    retention = Retention(*kept, service.layout, service.event_log)
+    (line,) = retention.apply()
 
     left = [int(path.name) for path in list_versions(Path(service.layout.serving))]
     assert left == [5, *numbers[1:], left[-1]]
@@ -119,12 +116,4 @@ def test_old_versions_are_deleted_but_for_those_to_go_back_to(service: Service) 
     assert event is not None
     assert event.details["versions"] == [numbers[0]]
     assert event.details["bytes"] >= len("first")
-    assert (
-        apply_retention(
-            config,
-            service.layout,
-            service.event_log,
-            connection_config(config.metadata, service.layout),
-        )
-        == []
-    )
+    assert retention.apply() == []

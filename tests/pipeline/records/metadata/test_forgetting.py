@@ -41,7 +41,8 @@ REFERENCES = {
 
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
-    layout = Layout.of(load_config(DIGITS), tmp_path)
+    config = load_config(DIGITS)
+    layout = Layout.of(config.name, config.push, tmp_path)
     layout.root.mkdir(parents=True)
     return layout
 

@@ -37,7 +37,8 @@ TEXTS = ("plain", "Größe", "数字", "😀", "")
 
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
-    layout = Layout.of(load_config(DIGITS), tmp_path)
+    config = load_config(DIGITS)
+    layout = Layout.of(config.name, config.push, tmp_path)
     layout.root.mkdir(parents=True)
     return layout
 
@@ -128,7 +129,7 @@ def test_full_disk_is_what_is_said(tmp_path: Path) -> None:
         "from pipeline.records.event_log import EventKind, EventLog\n"
         "from pipeline.lock import only_scheduler\n"
         "config = load_config(DIGITS)\n"
-        "layout = Layout.of(config, Path(sys.argv[1]))\n"
+        "layout = Layout.of(config.name, config.push, Path(sys.argv[1]))\n"
         "layout.root.mkdir()\n"
         "fill(sqlite_connection(layout.metadata))\n"
         "EventLog(layout.event_log).record(EventKind.DUE, 'first')\n"
