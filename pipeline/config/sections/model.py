@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pipeline.config.issues import Issue, near_match
-from pipeline.config.user_code import check_import_path
+from pipeline.config.user_code import import_paths_lead_somewhere
 from trainer_module.errors import DataError, TrainingError, enumerate_names
 from trainer_module.families.supervised.models.bert.files import read_files
 from trainer_module.families.supervised.models.pretrained.formats import check_format
@@ -27,10 +27,8 @@ FOUND = ("text",)
 """Types that a column may be found to be, without a word of the config."""
 
 
-def import_paths_lead_somewhere(model: ModelSettings, own_code: dict[str, str]) -> Iterator[Issue]:
-    """Code of the user's is found before anything runs, without running it."""
-    for key, path in own_code.items():
-        yield from check_import_path(key, path)
+def model_kind_is_known(model: ModelSettings) -> Iterator[Issue]:
+    """A name without a dot is one of the models that there are."""
     kind = model.kind
     if not model.is_custom and kind not in (AUTO, *ZOO):
         yield Issue(
@@ -87,6 +85,7 @@ def model_can_do_what_is_asked(
 
 MODEL_RULES = (
     import_paths_lead_somewhere,
+    model_kind_is_known,
     model_has_the_feature_it_needs,
     model_can_do_what_is_asked,
 )
