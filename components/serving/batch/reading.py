@@ -25,7 +25,12 @@ from components.example_gen.columns.seen import SeenColumn
 from components.example_gen.csv_settings import CsvSettings
 from components.example_gen.files.images import is_picture
 from components.example_gen.files.opening import is_gzip
-from components.example_gen.formats import IMAGE_FEATURE, ExampleGenSettings
+from components.example_gen.formats import (
+    FORMATS,
+    IMAGE_FEATURE,
+    ExampleGenSettings,
+    format_by_name,
+)
 from components.example_gen.notes import FileNotes
 from components.example_gen.paths import find_neighbours, is_hidden, no_file_error, resolve_input
 from components.example_gen.sources import make_source
@@ -67,15 +72,6 @@ _PICTURES = 128
 """Files that are held in memory at a time."""
 FILE_COLUMN = "file"
 """What pictures that are files of their own are told apart by."""
-_ENDINGS = {
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".parquet": "parquet",
-    ".tfrecord": "tfrecord",
-    ".tfrecords": "tfrecord",
-}
 
 
 @dataclass(frozen=True)
@@ -127,14 +123,13 @@ def find_files(pattern: str, usual: str | None = None) -> tuple[tuple[str, ...],
         shown = ", ".join(sorted({posixpath.splitext(file)[1] or file for file in found}))
         raise ConfigError(
             f"--input {pattern} holds {shown}: right are files of one kind, pictures or"
-            f" {', '.join(_ENDINGS)}."
+            f" {', '.join(ending for spec in FORMATS.values() for ending in spec.endings)}."
         )
     return tuple(found), formats.pop()
 
 
 def _format_of(file: str) -> str | None:
-    name = file.lower().removesuffix(".gz")
-    return "images" if is_picture(file) else _ENDINGS.get(posixpath.splitext(name)[1])
+    return "images" if is_picture(file) else format_by_name(file)
 
 
 def check_not_read(output: Path, pattern: str, given: Input) -> None:
