@@ -34,8 +34,10 @@ from trainer_module.runtime import report_notice
 from trainer_module.settings import Task
 
 CONSTANT_KEY = "constant"
+"""The execution property that names the metric, its label and task, and says whether it decides;
+JSON."""
 WARM_START_KEY = "warm_start"
-"""The execution property that names the metric, the label and the split; JSON."""
+"""The execution property that says whether training began with the model in service; 0 or 1."""
 CONSTANT_FILE = "constant_prediction.json"
 """Beside TFMA's files, where the constant prediction was looked at."""
 
