@@ -38,7 +38,7 @@ from components.example_gen.sources.base import Source
 from components.named_columns import check_named_columns
 from components.serving.batch.writing import text_column
 from components.serving.requests import EXAMPLES_INPUT, kind_of_column, measure_pictures
-from trainer_module.errors import ConfigError, DataError, enumerate_names
+from trainer_module.errors import ConfigError, DataError, counted, enumerate_names
 from trainer_module.export.interface import ModelInterface, TextReader
 from trainer_module.features.pixels import DATA_PIXELS
 from trainer_module.settings.tasks import Task, task_class
@@ -343,8 +343,8 @@ def _read_records(
                 row += len(examples)
         except tf.errors.OpError as error:
             raise DataError(
-                f"{file} is damaged or cut off after about {row - 1} records: copy or write it"
-                " again (a gzipped file's name must end in .gz)."
+                f"{file} is damaged or cut off after about {counted(row - 1, 'record')}: copy or"
+                " write it again (a gzipped file's name must end in .gz)."
             ) from error
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pipeline.config.issues import Issue, near_match
 from pipeline.config.user_code import import_paths_lead_somewhere
-from trainer_module.errors import DataError, TrainingError, enumerate_names
+from trainer_module.errors import DataError, TrainingError, counted, enumerate_names
 from trainer_module.families.supervised.models.bert.files import read_files
 from trainer_module.families.supervised.models.pretrained.formats import check_format
 from trainer_module.features.text.pieces import read_pieces
@@ -238,9 +238,9 @@ def weights_are_those_of_a_bert(
     if shape and model.size and not shape.is_of(model.size):
         yield Issue(
             "model.size",
-            f"found {model.size.layers} layers of {model.size.hidden} with {model.size.heads} "
-            f"heads, but {model.weights} are the weights of {shape.layers} of {shape.hidden} with "
-            f"{shape.heads}; leave it out",
+            f"found {counted(model.size.layers, 'layer')} of {model.size.hidden} with "
+            f"{counted(model.size.heads, 'head')}, but {model.weights} are the weights of "
+            f"{shape.layers} of {shape.hidden} with {shape.heads}; leave it out",
         )
     positions = shape.positions if shape else (model.size or SIZES["tiny"]).max_tokens
     for name, feature in features.items():
