@@ -87,7 +87,7 @@ def counted(number: int, noun: str) -> str:
 
     Args:
       number: of them.
-      noun: in the singular; its plural ends in s, or in es after a hiss.
+      noun: in the singular; its plural ends in s, or in es after an s.
     """
-    plural = "es" if noun.endswith(("s", "x", "ch", "sh")) else "s"
+    plural = "es" if noun.endswith("s") else "s"
     return f"{number:,} {noun}{'' if number == 1 else plural}"

@@ -15,9 +15,9 @@ def test_an_error_is_shown_whole_or_as_many_words_as_fit():
 
 
 def test_a_number_has_its_noun_in_the_right_form() -> None:
-    said = [counted(number, noun) for number in (0, 1, 1000) for noun in ("row", "class", "batch")]
+    said = [counted(number, noun) for number in (0, 1, 1000) for noun in ("row", "class", "epoch")]
     assert said == [
-        *("0 rows", "0 classes", "0 batches"),
-        *("1 row", "1 class", "1 batch"),
-        *("1,000 rows", "1,000 classes", "1,000 batches"),
+        *("0 rows", "0 classes", "0 epochs"),
+        *("1 row", "1 class", "1 epoch"),
+        *("1,000 rows", "1,000 classes", "1,000 epochs"),
     ]
