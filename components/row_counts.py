@@ -11,7 +11,7 @@ from apache_beam.metrics import Metrics
 from apache_beam.metrics.metric import MetricResults, MetricsFilter
 from tfx.dsl.io import fileio
 
-from trainer_module.errors import InternalError
+from trainer_module.errors import InternalError, counted
 
 ROWS_FILE = "rows.json"
 """In the folder of the examples, beside the folders of the splits: rows by file."""
@@ -83,7 +83,8 @@ def check_rows(metrics: MetricResults, reading: Mapping[str, Sequence[str]]) -> 
         for file in [file for file in files if file in known]:
             found = sum(rows for step, rows in read[file] if step.startswith(prefix))
             if found != known[file]:
-                raise lost_rows(f"{found:,} of the {known[file]:,} rows of {file} were read")
+                there = counted(known[file], "row")
+                raise lost_rows(f"{found:,} of the {there} of {file} were read")
     written = Counter[str]()
     for _, folder, rows in _counters(metrics, _WRITTEN):
         written[_name(folder)] += rows
@@ -110,7 +111,7 @@ def _compare(what: str, found: int, files: Sequence[str], known: Mapping[str, in
     if files and all(file in known for file in files):
         there = sum(known[file] for file in files)
         if found != there:
-            raise lost_rows(f"{what} has {found:,} of {there:,} rows")
+            raise lost_rows(f"{what} has {found:,} of {counted(there, 'row')}")
 
 
 def lost_rows(what: str) -> InternalError:

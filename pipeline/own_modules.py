@@ -12,6 +12,11 @@ PACKAGES = ("pipeline", "components", "trainer_module")
 NAMES = (*PACKAGES, "local_runner", "kubeflow_runner")
 
 
+def is_ours(import_path: str) -> bool:
+    """Whether a module, or what an import path names in one, is of our packages."""
+    return import_path.partition(".")[0] in PACKAGES
+
+
 def find_modules_in(folder: Path) -> None:
     """Lets modules of the user's be found in a folder.
 

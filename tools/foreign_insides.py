@@ -4,9 +4,10 @@ A touch is, in a package of ours:
 
 - a private name, or one of a package that is not public, that is imported, also by
   `import_module`, or read from an import;
-- a private attribute that no code of ours defines, also one that `getattr` and its like name;
-- an attribute that is set in an imported module or class, by `=`, `del`, `setattr` or `delattr`,
-  also where that has been given another name first;
+- a private attribute that no code of ours defines, also one that `getattr`, `attrgetter` and their
+  like name;
+- an attribute that is set in an imported module or class, by `=`, `del`, `setattr`, `delattr`,
+  `patch.object` or its `__dict__`, also where that has been given another name first, as by a loop;
 - a private method of a class with a foreign base, also by way of a class of ours, if it calls that
   of the base or no code of ours calls it: an override.
 
@@ -32,7 +33,9 @@ _RUNNERS = ("local_runner", "kubeflow_runner")
 _NOT_PUBLIC = ("tensorflow.python.", "tensorflow.lite.python.", "tf_keras.src.", "keras.src.")
 """Packages that their libraries do not document."""
 _BY_NAME = ("getattr", "setattr", "hasattr", "delattr")
-_SETTING = ("setattr", "delattr")
+_PATCH = "patch.object"
+_SETTING = ("setattr", "delattr", _PATCH)
+_GETTERS = ("attrgetter", "methodcaller")
 _IMPORTERS = ("import_module", "__import__", "find_spec")
 
 
@@ -140,10 +143,8 @@ class _Module:
                     module.private.append((_line(node), f"import of {source} {name}".rstrip()))
         # Another name for the same, as for a type checker: `module: Any = stats_impl`.
         for node in ast.walk(tree):
-            if isinstance(node, ast.Assign | ast.AnnAssign):
-                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                for target in targets:
-                    module._bind(target, node.value)
+            for target, value in _named(node):
+                module._bind(target, value)
         return module
 
     def _bind(self, target: ast.expr, value: ast.expr | None) -> None:
@@ -172,6 +173,9 @@ def _touches(tree: ast.Module, module: _Module, names: _Names) -> Iterator[tuple
                 yield node.lineno, f"sets {ast.unparse(node)}"
             elif is_hidden or (_is_private(node.attr) and is_theirs):
                 yield node.lineno, f".{node.attr}"
+        elif isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+            if _held_by(node.value) in module.foreign:
+                yield node.lineno, f"sets {ast.unparse(node)}"
         elif isinstance(node, ast.Call):
             yield from _by_name(node, module)
         elif isinstance(node, ast.ClassDef) and (
@@ -181,19 +185,22 @@ def _touches(tree: ast.Module, module: _Module, names: _Names) -> Iterator[tuple
 
 
 def _by_name(node: ast.Call, module: _Module) -> Iterator[tuple[int, str]]:
-    """What `getattr` and its like touch."""
+    """What `getattr`, `attrgetter`, `patch.object` and their like touch."""
     if loaded := _loaded(node):
         if f"{loaded}.".startswith(_NOT_PUBLIC) or any(map(_is_private, loaded.split("."))):
             yield node.lineno, f"import of {loaded}"
         return
-    function = node.func.id if isinstance(node.func, ast.Name) else ""
-    if function not in _BY_NAME or len(node.args) < 2:
+    called = ast.unparse(node.func)
+    texts = [str(arg.value) if isinstance(arg, ast.Constant) else "" for arg in node.args]
+    if called.endswith(_GETTERS):
+        is_touch = any(map(_is_private, ".".join(texts).split(".")))
+    elif len(texts) > 1 and (called in _BY_NAME or called.endswith(_PATCH)):
+        sets_theirs = called.endswith(_SETTING) and _root(node.args[0]) in module.foreign
+        is_touch = sets_theirs or _is_private(texts[1])
+    else:
         return
-    holder, name = node.args[:2]
-    value = name.value if isinstance(name, ast.Constant) else ""
-    is_private = isinstance(value, str) and _is_private(value)
-    if is_private or (function in _SETTING and _root(holder) in module.foreign):
-        yield node.lineno, f"{function} {ast.unparse(holder)} {ast.unparse(name)}"
+    if is_touch:
+        yield node.lineno, f"{called} {' '.join(map(ast.unparse, node.args[:2]))}"
 
 
 def _overrides(node: ast.ClassDef, names: _Names) -> Iterator[tuple[int, str]]:
@@ -220,11 +227,29 @@ def _imported(node: ast.AST) -> Iterator[tuple[str, str, str]]:
             yield node.module, alias.name, alias.asname or alias.name
 
 
+def _named(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None]]:
+    """What gets a name, and what it is a name of: by `=`, `:=` or a loop."""
+    if isinstance(node, ast.Assign):
+        yield from ((target, node.value) for target in node.targets)
+    elif isinstance(node, ast.AnnAssign | ast.NamedExpr):
+        yield node.target, node.value
+    elif isinstance(node, ast.For | ast.comprehension):
+        several = node.iter.elts if isinstance(node.iter, ast.Tuple | ast.List) else [node.iter]
+        yield from ((node.target, one) for one in several)
+
+
 def _root(node: ast.expr) -> str:
     """The name that `a.b[c].d` begins with."""
     while isinstance(node, ast.Attribute | ast.Subscript):
         node = node.value
     return node.id if isinstance(node, ast.Name) else ""
+
+
+def _held_by(node: ast.expr) -> str:
+    """The name that `a.b` begins with in `a.b.__dict__` and `vars(a.b)`; else empty."""
+    if isinstance(node, ast.Call) and _last(node.func) == "vars" and node.args:
+        return _root(node.args[0])
+    return _root(node) if _last(node) == "__dict__" else ""
 
 
 def _last(node: ast.expr) -> str:

@@ -80,3 +80,14 @@ def enumerate_names(names: Iterable[str], conjunction: str) -> str:
     """Names in a sentence: `a, b and c`."""
     *first, last = names
     return f"{', '.join(first)} {conjunction} {last}" if first else last
+
+
+def counted(number: int, noun: str) -> str:
+    """A number and what it counts: `1 row`, `2,000 classes`.
+
+    Args:
+      number: of them.
+      noun: in the singular; its plural ends in s, or in es after an s.
+    """
+    plural = "es" if noun.endswith("s") else "s"
+    return f"{number:,} {noun}{'' if number == 1 else plural}"

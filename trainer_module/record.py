@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainer_module.data.input_pipeline import describe_imbalance
+from trainer_module.errors import counted
 from trainer_module.runtime import Runtime
 from trainer_module.settings import AUTO, TrainerSettings
 from trainer_module.settings.train import choose_batch_size, choose_stopping
@@ -186,8 +187,8 @@ def _length(settings: TrainerSettings, trained: Trained, plan: TrainingPlan) -> 
     """What `epochs: auto` came to, and why."""
     train, epochs = trained.train, len(trained.history["loss"])
     chosen = (
-        f"epochs auto: at most {plan.epochs} of {train.steps} steps with {train.global_batch_size} "
-        "examples each"
+        f"epochs auto: at most {plan.epochs} of {counted(train.steps, 'step')} with "
+        f"{counted(train.global_batch_size, 'example')} each"
     )
     if train.rounds > 1:
         chosen += f", in which every example comes up {train.rounds} times"

@@ -15,6 +15,7 @@ from trainer_module.data.loading import load_data
 from trainer_module.export.saving import export_model, try_export
 from trainer_module.record import describe, with_folds, write_record
 from trainer_module.strategies import hooks_of
+from trainer_module.strategies.coordinator import CopyOnCoordinator
 from trainer_module.training.building import (
     build_model,
     check_model,
@@ -25,7 +26,7 @@ from trainer_module.training.building import (
     make_training_metrics,
 )
 from trainer_module.training.callbacks import EpochTimes, make_callbacks, open_checkpoint
-from trainer_module.training.checkpoint import BestEpoch, CheckpointCallback
+from trainer_module.training.checkpoint import BestEpoch, CheckpointCallback, Position
 from trainer_module.training.folds import train_for_the_best_length
 from trainer_module.training.loops import LOOPS
 from trainer_module.training.phases import phases_left, phases_of
@@ -114,10 +115,7 @@ def train(inputs: TrainingInputs, plan: TrainingPlan) -> Trained:
         LOOPS[settings.train.loop](phase.model, taken, part, start, callbacks)
         if phase.model.stop_training or not checkpoint.is_followed:
             break
-    trained = _result_of(inputs, plan, model, callbacks, checkpoint)
-    notes = [*told, *notes, *trained.notes]
-    result = copy.fetch() if copy else model
-    return replace(trained, model=result, start=latest, notes=notes)
+    return _result_of(inputs, plan, latest, model, copy, callbacks, checkpoint, [*told, *notes])
 
 
 def _begin_with_base_model(model: tf_keras.Model, inputs: TrainingInputs) -> list[str]:
@@ -132,36 +130,39 @@ def _begin_with_base_model(model: tf_keras.Model, inputs: TrainingInputs) -> lis
 def _result_of(
     inputs: TrainingInputs,
     plan: TrainingPlan,
+    start: Position,
     model: tf_keras.Model,
+    copy: CopyOnCoordinator | None,
     callbacks: Sequence[tf_keras.callbacks.Callback],
     checkpoint: CheckpointCallback,
+    notes: Sequence[str],
 ) -> Trained:
     """What a training has come to, by its callbacks; takes the masks out of the optimizer."""
     history = checkpoint.history
     best = next(c.epoch for c in callbacks if isinstance(c, BestEpoch))
     # A callback may end training before any epoch could be the best.
     best = best or len(history.get("loss", ()))
-    pruning = pruning_of(model)
-    notes = [*pruning.notes] if pruning else []
-    if pruning:
+    if pruning := pruning_of(model):
+        notes = [*notes, *pruning.notes]
         strip_pruning(model)
     if inputs.settings.optimize.quantize:
         from trainer_module.training.quantization import describe_quantized
 
-        notes += describe_quantized(model)
+        notes = [*notes, *describe_quantized(model)]
     measured = {
         name.removeprefix("val_"): values[best - 1]
         for name, values in history.items()
         if name.startswith("val_")
     }
     return Trained(
-        model=model,
+        model=copy.fetch() if copy else model,
         train=inputs.data.train,
         evaluation=inputs.data.evaluation,
         history=history,
         best_epoch=best,
         epoch_seconds=next(c.seconds for c in callbacks if isinstance(c, EpochTimes)),
         plan=plan,
+        start=start,
         base_model=inputs.base_model,
         measured=measured,
         notes=[*notes, *plan.notes],

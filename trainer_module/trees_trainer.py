@@ -50,9 +50,9 @@ def run_fn(fn_args: Any) -> None:
       TrainingError: the data cannot be used, or does not fit into memory.
     """
     inputs = open_inputs(fn_args)
-    begun = time.monotonic()
+    started = time.monotonic()
     trained = train(inputs)
-    seconds = time.monotonic() - begun
+    seconds = time.monotonic() - started
     problem, settings = inputs.data.problem, inputs.settings
     export_model(trained.model, inputs.tft_output, problem, settings, fn_args.serving_model_dir)
     record = describe(settings, inputs.runtime, trained, seconds)
@@ -75,7 +75,7 @@ def train(inputs: TrainingInputs) -> Trained:
             "examples would take too much; give this machine more, take fewer rows or columns, "
             "or train a network, such as mlp."
         )
-    begun = time.monotonic()
+    started = time.monotonic()
     examples = _examples(problem, split, split.content.tensors)
     parts, members = _deal(split, settings)
 
@@ -83,7 +83,7 @@ def train(inputs: TrainingInputs) -> Trained:
         report_progress(done, members, f"{inputs.prefix}forest", detail)
 
     grown = grow(examples, problem, settings, parts, members, report)
-    seconds = time.monotonic() - begun
+    seconds = time.monotonic() - started
     _write_curves(grown.history, inputs.model_run_dir)
     with inputs.strategy.scope():
         model = build_model(problem, grown.forest)

@@ -10,6 +10,7 @@ from tfx.dsl.io import fileio
 
 from components.beam_workers.options import AUTO, Workers
 from components.spreading import SpreadFiles
+from trainer_module.errors import counted
 from trainer_module.machine import count_cores, free_memory
 
 _BYTES = 32 << 20
@@ -49,8 +50,8 @@ def note_cores(workers: Workers) -> list[str]:
     cores = count_cores()
     if workers == AUTO or workers <= cores:
         return []
-    noun = "core" if cores == 1 else "cores"
-    return [f"beam.workers: {workers}, and this machine has {cores} {noun}: more would be slower"]
+    has = counted(cores, "core")
+    return [f"beam.workers: {workers}, and this machine has {has}: more would be slower"]
 
 
 def _size(files: Sequence[str]) -> int:

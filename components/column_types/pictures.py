@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from PIL import Image
 
 from components.column_types.choice import Choice
+from trainer_module.errors import counted
 
 LARGEST = 224
 """Pixels of the longer side, at most: what most networks were made for; more takes long."""
@@ -48,7 +49,6 @@ def choose_size(pictures: Iterable[bytes]) -> Choice | None:
         "width": max(1, round(width * share)),
         "channels": 3 if colours[True] else 1,
     }
-    pictures_seen = "1 picture" if colours.total() == 1 else f"{colours.total():,} pictures"
-    is_usual = f"{height}x{width} is the usual size of {pictures_seen}"
+    is_usual = f"{height}x{width} is the usual size of {counted(colours.total(), 'picture')}"
     smaller = f", made smaller to {LARGEST} pixels at most" if share < 1 else ""
     return Choice(settings, f"{is_usual}{smaller}; {'in colour' if colours[True] else 'all grey'}")

@@ -24,6 +24,7 @@ from components.evaluator.batched.executor import VERDICT_KEY, evaluated_splits
 from components.evaluator.constant_prediction import ConstantPrediction, predict_constant
 from components.evaluator.dependence import Dependence, block_ends
 from components.evaluator.eval_config import metric_name
+from components.evaluator.inputs import BASELINE_EXAMPLES_KEY, LEARNT_EXAMPLES_KEY
 from components.evaluator.seen import find_seen
 from components.evaluator.verdict_settings import VerdictSettings
 from components.examples_reader import read_columns
@@ -33,12 +34,10 @@ from trainer_module.runtime import report_notice
 from trainer_module.settings import Task
 
 CONSTANT_KEY = "constant"
+"""The execution property that names the metric, its label and task, and says whether it decides;
+JSON."""
 WARM_START_KEY = "warm_start"
-"""The execution property that names the metric, the label and the split; JSON."""
-BASELINE_EXAMPLES_KEY = "baseline_examples"
-"""The input that is what the model in service has learnt from, as it was read."""
-LEARNT_EXAMPLES_KEY = "learnt_examples"
-"""The input that is what the new model has learnt from, as it was read."""
+"""The execution property that says whether training began with the model in service; 0 or 1."""
 CONSTANT_FILE = "constant_prediction.json"
 """Beside TFMA's files, where the constant prediction was looked at."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, TypeAlias
@@ -27,6 +28,8 @@ class FormatSpec:
     """Import path of the `Source` that reads it."""
     pattern: str = "*"
     """The glob of its files in a folder."""
+    endings: tuple[str, ...] = ()
+    """Those of its files' names that tell it, in small letters; `.gz` may follow."""
     holds_images: bool = False
     """Whether an example is an image, as `IMAGE_FEATURE`, and its class."""
     has_file_per_example: bool = False
@@ -56,6 +59,7 @@ FORMATS: dict[str, FormatSpec] = {
     "csv": FormatSpec(
         f"{_SOURCES}.csv.source.CsvSource",
         "*.csv*",
+        endings=(".csv", ".tsv"),
         names_pictures=True,
         holds_bytes=False,
         guesses_types=True,
@@ -65,6 +69,7 @@ FORMATS: dict[str, FormatSpec] = {
     "jsonl": FormatSpec(
         f"{_SOURCES}.jsonl_source.JsonlSource",
         "*.jsonl*",
+        endings=(".jsonl", ".ndjson"),
         names_pictures=True,
         holds_bytes=False,
         guesses_types=True,
@@ -75,6 +80,7 @@ FORMATS: dict[str, FormatSpec] = {
     "parquet": FormatSpec(
         f"{_SOURCES}.parquet_source.ParquetSource",
         "*.parquet",
+        endings=(".parquet",),
         names_pictures=True,
         first_look=_TABLE,
         holds_rows=f"{_EMPTINESS}.parquet_holds_rows",
@@ -88,10 +94,19 @@ FORMATS: dict[str, FormatSpec] = {
     ),
     "idx": FormatSpec(f"{_SOURCES}.idx_source.IdxSource", holds_images=True),
     "tfrecord": FormatSpec(
-        f"{_SOURCES}.tfrecord_source.TFRecordSource", holds_rows=f"{_EMPTINESS}.holds_bytes"
+        f"{_SOURCES}.tfrecord_source.TFRecordSource",
+        endings=(".tfrecord", ".tfrecords"),
+        holds_rows=f"{_EMPTINESS}.holds_bytes",
     ),
 }
 """The formats that examples are read from, by the name in `data.format`."""
+
+
+def format_by_name(file: str) -> str | None:
+    """The format that the ending of a file's name tells; None if it tells none."""
+    ending = posixpath.splitext(file.lower().removesuffix(".gz"))[1]
+    return next((name for name, spec in FORMATS.items() if ending in spec.endings), None)
+
 
 DataFormat: TypeAlias = Annotated[
     str, RegisteredName(FORMATS, "DataFormat", "The formats that examples are read from.")

@@ -8,14 +8,16 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from components.example_gen.formats import FORMATS
+from components.example_gen.formats import FORMATS, format_by_name
 from components.example_gen.spans.placeholders import PLACEHOLDER
-from trainer_module.errors import DataError
+from trainer_module.errors import DataError, enumerate_names
 
 PICTURE_EXTENSIONS = (
     *(".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".gif", ".webp"),
     *(".tif", ".tiff", ".avif", ".jp2", ".ppm", ".pgm", ".pbm"),
 )
+LABEL_FORMATS = ("csv", "jsonl", "parquet")
+"""Of files of labels that come later than the rows."""
 _MAGIC = re.compile(r"[*?\[{]")
 
 
@@ -93,3 +95,43 @@ def no_file_error(
         f"No file matches {path!r}: looked in {posixpath.dirname(path) or '.'!r}, {found}"
         f"{'' if found.endswith('?') else f'; correct {named_by}.'}"
     )
+
+
+def find_label_files(path: str) -> list[str]:
+    """The files of labels, in the order of their names.
+
+    Raises:
+      DataError: there is none, or one is of no known format.
+    """
+    given = Path(path)
+    if given.is_file():  # Whatever its name is.
+        label_format(path)
+        return [path]
+    pattern = "*" if given.is_dir() else given.name
+    folder = given if given.is_dir() else given.parent
+    files = [
+        str(found)
+        for found in sorted(folder.glob(pattern))
+        if found.is_file() and not found.name.startswith((".", "_"))
+    ]
+    if not files:
+        raise DataError(f"data.labels.path: no file matches {path!r}; correct it.")
+    for file in files:
+        label_format(file)
+    return files
+
+
+def label_format(file: str) -> str:
+    """The format of a file of labels, by its name.
+
+    Raises:
+      DataError: it is of no known one.
+    """
+    found = format_by_name(file)
+    if found not in LABEL_FORMATS:
+        endings = (ending for name in LABEL_FORMATS for ending in FORMATS[name].endings)
+        raise DataError(
+            f"data.labels.path: {file} is of no known format; right are names that end in"
+            f" {enumerate_names(endings, 'or')}."
+        )
+    return found

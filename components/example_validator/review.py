@@ -22,7 +22,7 @@ from components.example_gen.columns.encoded import flat_columns
 from components.example_validator.column_review import Review, label_numbers, review_columns
 from components.example_validator.dated_rows import SplitFinding, read_days, review_split
 from components.examples_reader import read_sample
-from trainer_module.errors import DataError
+from trainer_module.errors import DataError, counted
 from trainer_module.features.number_format import find_writing
 from trainer_module.features.raw_columns import written_numbers
 from trainer_module.runtime import report_notice
@@ -160,5 +160,6 @@ def show_findings(review: Review) -> list[str]:
     findings, split = review.findings, [review.split.found] if review.split else []
     more = len(findings) - _SHOWN
     columns = ", ".join(finding.column for finding in findings[_SHOWN : 2 * _SHOWN])
-    rest = f"{more} more columns are of no use to a model, such as {columns}"
+    verb = "is" if more == 1 else "are"
+    rest = f"{counted(more, 'more column')} {verb} of no use to a model, such as {columns}"
     return [*split, *map(str, findings[:_SHOWN]), *([rest] if more > 0 else [])]

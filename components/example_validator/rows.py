@@ -12,7 +12,7 @@ from tfx import types
 from components.example_gen.columns.encoded import Cell
 from components.example_gen.origin import read_origin
 from components.example_validator.odd_values import Test
-from trainer_module.errors import DataError
+from trainer_module.errors import DataError, counted
 
 SHOWN_CHARACTERS = 40
 """Of a value in a message."""
@@ -28,10 +28,10 @@ class Rows:
 
     def __str__(self) -> str:
         if self.first is None:
-            return f"in {self.count:,} of {self.total:,} rows"
+            return f"in {self.count:,} of {counted(self.total, 'row')}"
         value = f" ({self.first.value})" if self.first.value else ""
         place = f"first in row {self.first.row} of {self.first.file}"
-        return f"in {self.count:,} of {self.total:,} rows, {place}{value}"
+        return f"in {self.count:,} of {counted(self.total, 'row')}, {place}{value}"
 
 
 def find_rows(

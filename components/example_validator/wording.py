@@ -23,6 +23,7 @@ from components.example_validator.odd_values import (
     outside,
 )
 from components.example_validator.rows import Rows, show_value
+from trainer_module.errors import counted
 
 _Type = anomalies_pb2.AnomalyInfo
 _Statistics: TypeAlias = statistics_pb2.FeatureNameStatistics
@@ -159,7 +160,7 @@ def _shape(column: CheckedColumn) -> Finding:
 
 
 def _empty(column: CheckedColumn) -> Finding:
-    return Finding("values", f"none in any of {column.examples:,} rows")
+    return Finding("values", f"none in any of {counted(column.examples, 'row')}")
 
 
 def _too_many(column: CheckedColumn) -> Finding:

@@ -13,6 +13,7 @@ from components.processes.ending import CLUSTER_GRACE_SECONDS, LOOKS_EVERY
 from components.processes.failures import Failure, OverdueError, StartTimeoutError, first_cause
 from components.processes.launcher import Cluster, Launcher, RunningWorker, WorkerEvent, WorkerSpec
 from components.processes.stopping import deferred
+from trainer_module.errors import counted
 from trainer_module.runtime import report_notice, report_progress
 from trainer_module.settings.durations import show_seconds
 from trainer_module.tf_config import TFConfig
@@ -268,8 +269,7 @@ class Supervisor:
     def _sequel(self, failure: Failure) -> str:
         if not self._restarts or not failure.may_go_away:
             return ""
-        count = len(self._restarts)
-        return f"; {count} restart{'s' if count > 1 else ''} did not help"
+        return f"; {counted(len(self._restarts), 'restart')} did not help"
 
     def _member_of(self, failure: Failure) -> WatchedWorker:
         return next(member for member in self._members if member.failure is failure)

@@ -19,7 +19,7 @@ from components.example_gen.columns.encoded import (
     first_values,
     list_lengths,
 )
-from trainer_module.errors import DataError
+from trainer_module.errors import DataError, counted
 from trainer_module.export.interface import ModelInterface, RawColumn
 from trainer_module.features.pixels import SERVED_PIXELS, read_header
 
@@ -91,10 +91,10 @@ def _check_lengths(lengths: np.ndarray, wanted: RawColumn, width: int, first: Ce
     wrong = lengths > 1 if may_miss else lengths != width
     if wrong.any():
         place = int(np.argmax(wrong))
-        values = "value" if width == 1 else "values"
         raise DataError(
-            f"Column {wanted.name!r} has {lengths[place]} values in row {first.row + place} of"
-            f" {first.file}, where the model takes {width} {values}."
+            f"Column {wanted.name!r} has {counted(int(lengths[place]), 'value')} in row"
+            f" {first.row + place} of {first.file}, where the model takes"
+            f" {counted(width, 'value')}."
         )
 
 

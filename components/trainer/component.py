@@ -12,7 +12,6 @@ from tfx.types import (
     Artifact,
     BaseChannel,
     Channel,
-    artifact_utils,
     component_spec,
     standard_artifacts,
 )
@@ -27,21 +26,14 @@ from components.trainer.executor import ClusterTrainerExecutor
 class FamilyTrainerExecutor(ClusterTrainerExecutor):
     """Calls the `run_fn` of a family as that of the supervised tasks is called."""
 
-    def make_arguments(
-        self,
-        input_dict: Mapping[str, list[Artifact]],
-        output_dict: Mapping[str, list[Artifact]],
-        exec_properties: Mapping[str, Any],
+    def read_inputs(
+        self, input_dict: dict[str, list[Artifact]], exec_properties: dict[str, Any]
     ) -> FnArgs:
         """TFX's arguments; those that tell of examples are empty where there are none."""
-        model = artifact_utils.get_single_uri(output_dict[specs.MODEL_KEY])
-        base = [*(input_dict.get(specs.BASE_MODEL_KEY) or ())]
+        base = input_dict.get(specs.BASE_MODEL_KEY)
         return FnArgs(
             train_files=_files(input_dict, "train"),
             eval_files=_files(input_dict, "eval"),
-            serving_model_dir=path_utils.serving_model_dir(model),
-            eval_model_dir=path_utils.eval_model_dir(model),
-            model_run_dir=artifact_utils.get_single_uri(output_dict[specs.MODEL_RUN_KEY]),
             base_model=path_utils.serving_model_path(base[0].uri) if base else None,
             custom_config=json.loads(exec_properties[specs.CUSTOM_CONFIG_KEY]),
         )

@@ -116,27 +116,25 @@ class ClusterTrainerExecutor(GenericExecutor):
         output_dict: dict[str, list[types.Artifact]],
         exec_properties: dict[str, Any],
     ) -> FnArgs:
-        """The arguments of `run_fn`."""
-        return _fn_args(input_dict, output_dict, exec_properties)
+        """The arguments of `run_fn`: what it reads, and the folders that it writes."""
+        found = self.read_inputs(input_dict, exec_properties)
+        model = artifact_utils.get_single_uri(output_dict[MODEL_KEY])
+        found.serving_model_dir = path_utils.serving_model_dir(model)
+        found.eval_model_dir = path_utils.eval_model_dir(model)
+        found.model_run_dir = artifact_utils.get_single_uri(output_dict[MODEL_RUN_KEY])
+        return found
 
-
-def _fn_args(
-    input_dict: dict[str, list[types.Artifact]],
-    output_dict: dict[str, list[types.Artifact]],
-    exec_properties: dict[str, Any],
-) -> FnArgs:
-    """What TFX's Trainer gives `run_fn`, by the functions that TFX makes public."""
-    found = get_common_fn_args(input_dict, exec_properties)
-    model = artifact_utils.get_single_uri(output_dict[MODEL_KEY])
-    found.transform_output = found.transform_graph_path
-    found.serving_model_dir = path_utils.serving_model_dir(model)
-    found.eval_model_dir = path_utils.eval_model_dir(model)
-    found.model_run_dir = artifact_utils.get_single_uri(output_dict[MODEL_RUN_KEY])
-    if best := input_dict.get(HYPERPARAMETERS_KEY):
-        file = io_utils.get_only_uri_in_dir(artifact_utils.get_single_uri(best))
-        with fileio.open(file, "r") as opened:
-            found.hyperparameters = json.loads(opened.read())
-    return found
+    def read_inputs(
+        self, input_dict: dict[str, list[types.Artifact]], exec_properties: dict[str, Any]
+    ) -> FnArgs:
+        """What TFX's Trainer gives `run_fn` to read, by the functions that TFX makes public."""
+        found = get_common_fn_args(input_dict, exec_properties)
+        found.transform_output = found.transform_graph_path
+        if best := input_dict.get(HYPERPARAMETERS_KEY):
+            file = io_utils.get_only_uri_in_dir(artifact_utils.get_single_uri(best))
+            with fileio.open(file, "r") as opened:
+                found.hyperparameters = json.loads(opened.read())
+        return found
 
 
 def _train(

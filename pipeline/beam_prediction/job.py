@@ -15,7 +15,7 @@ from components.serving.batch.writing import only_writer
 from pipeline.beam_prediction.shards import OutputFolder, Shard, make_shards
 from pipeline.beam_prediction.transform import AnswerShards, Work
 from pipeline.runs.imports import shared_module_path
-from trainer_module.errors import DataError, InternalError, shorten
+from trainer_module.errors import DataError, InternalError, counted, shorten
 
 _LONGEST_REASON = 500
 
@@ -64,7 +64,8 @@ def _run(work: Work, shards: Sequence[Shard], args: Sequence[str]) -> None:
         state = pipeline.run().wait_until_finish()
     except Exception as error:  # Runners raise all sorts, from options to lost workers.
         done = sum(work.output.outcome(shard) is not None for shard in shards)
-        kept = f" What {done} files came to is kept: the same command goes on." if done else ""
+        files = counted(done, "file")
+        kept = f" What {files} came to is kept: the same command goes on." if done else ""
         raise InternalError(
             f"Beam failed: {_reason(error)} (--verbose shows more).{kept}"
         ) from error
@@ -84,8 +85,9 @@ def _sum(output: OutputFolder, shards: Sequence[Shard], kept: int) -> Done:
     if errors := [found.error for found in outcomes if found is not None and found.error]:
         done = sum(found is not None and not found.error for found in outcomes)
         raise DataError(
-            f"{len(errors)} of {len(shards)} files cannot be used. The first: {errors[0]} The"
-            f" answers to {done} files are kept in {output.folder}: the same command goes on."
+            f"{len(errors)} of {counted(len(shards), 'file')} cannot be used. The first:"
+            f" {errors[0]} The answers to {counted(done, 'file')} are kept in"
+            f" {output.folder}: the same command goes on."
         )
     if missing := [s.name for s, found in zip(shards, outcomes, strict=True) if found is None]:
         raise InternalError(

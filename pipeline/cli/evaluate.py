@@ -10,7 +10,7 @@ from pipeline.cli.options import check_has_label, quiet_console
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.records.metadata.store import check_store
-from trainer_module.errors import InternalError, ScopelineError
+from trainer_module.errors import InternalError, ScopelineError, counted
 
 
 def show_evaluation(config: PipelineConfig, output: Path, which: str, verbose: bool) -> None:
@@ -48,7 +48,7 @@ def show_evaluation(config: PipelineConfig, output: Path, which: str, verbose: b
             ) from error
         console.print(
             f"[bold]{config.name}[/bold], {Path(path).name} after epoch {found.epoch}, on "
-            f"{found.examples:,} examples of the eval split"
+            f"{counted(found.examples, 'example')} of the eval split"
         )
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 2), header_style="bold")
         table.add_column("metric")

@@ -8,7 +8,7 @@ from pipeline.config.issues import Issue
 from pipeline.config.sections.data import DataSettings
 from pipeline.config.sections.evaluate import EvaluateSettings
 from pipeline.config.settings import PipelineConfig
-from pipeline.config.user_code import check_import_path
+from pipeline.config.user_code import import_paths_lead_somewhere
 from trainer_module.settings.tasks import LearningTask
 
 SECTIONS = {
@@ -61,16 +61,10 @@ def metrics_are_the_familys(evaluate: EvaluateSettings, target: LearningTask) ->
             yield Issue(f"evaluate.metrics.{place}", "found a class; name a metric of the task")
 
 
-def code_leads_somewhere(own_code: dict[str, str]) -> Iterator[Issue]:
-    """The family's code, and the user's, is found before anything runs, without running it."""
-    for key, path in own_code.items():
-        yield from check_import_path(key, path)
-
-
 FAMILY_RULES = (
     given_keys_are_read,
     metrics_are_the_familys,
-    code_leads_somewhere,
+    import_paths_lead_somewhere,
     the_family_agrees,
 )
-"""All rules of this module."""
+"""What holds for the tasks of families other than the supervised."""

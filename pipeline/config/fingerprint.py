@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from pipeline.config.user_code import imported_sources, resolve_relative
-from pipeline.own_modules import PACKAGES, ROOT
+from pipeline.own_modules import PACKAGES, ROOT, is_ours
 
 CODE_KEY = "code"
 """The key of the fingerprint in a component's `custom_config`."""
@@ -107,7 +107,7 @@ def _is_pipelines(name: str) -> bool:
 def _find(folder: Path, name: str) -> Path | None:
     path = folder.joinpath(*name.split("."))
     for source in (path.with_suffix(".py"), path / "__init__.py"):
-        if name.partition(".")[0] in PACKAGES and source.is_file():
+        if is_ours(name) and source.is_file():
             return source
     return None
 
@@ -118,8 +118,7 @@ def _read(source: Path, package: str, stamp: tuple[int, int]) -> tuple[list[str]
     del stamp  # A file that has changed is read again.
     text = source.read_text()
     named = _NAMED.findall(text) + ([package] if _OWN_NAME.search(text) else [])
-    ours = (name for name in _imports(ast.parse(text).body, package))
-    return [name for name in ours if name.partition(".")[0] in PACKAGES], named
+    return [name for name in _imports(ast.parse(text).body, package) if is_ours(name)], named
 
 
 def _imports(statements: Iterable[ast.stmt], package: str) -> Iterator[str]:

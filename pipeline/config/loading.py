@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from pipeline.config.issues import Issue, from_validation, near_match, show_value
 from pipeline.config.rules import check_rules
 from pipeline.config.settings import NAME_PATTERN, PipelineConfig
-from trainer_module.errors import ConfigError
+from trainer_module.errors import ConfigError, counted
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -143,6 +143,5 @@ def _apply_override(raw: dict[str, Any], override: str) -> None:
 
 
 def _config_error(path: Path, problems: list[Issue]) -> ConfigError:
-    count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
     lines = "".join(f"\n  {problem}" for problem in problems)
-    return ConfigError(f"{path}: {count}{lines}")
+    return ConfigError(f"{path}: {counted(len(problems), 'problem')}{lines}")

@@ -27,7 +27,7 @@ from pipeline.config.sections.notify import EventSettings, NotifySettings
 from pipeline.config.sections.push import AnyCertificate, CertificateSettings, PushSettings
 from pipeline.config.sections.schedule import DriftSettings, OnDrift, ScheduleSettings
 from pipeline.config.sections.skew import OnSkew, SkewSettings
-from pipeline.own_modules import PACKAGES
+from pipeline.own_modules import is_ours
 from trainer_module.families import Family, family_of
 from trainer_module.sections import Matching
 from trainer_module.settings import (
@@ -270,8 +270,7 @@ class PipelineConfig(Settings):
     def own_code(self) -> dict[str, str]:
         """Import paths of the user's code, by the key that names each."""
         preprocessing = {"preprocessing": self.preprocessing} if self.preprocessing else {}
-        named = self.family.code.items()
-        family = {key: path for key, path in named if path.partition(".")[0] not in PACKAGES}
+        family = {key: path for key, path in self.family.code.items() if not is_ours(path)}
         return preprocessing | family | self.trainer_settings.own_code | self.evaluate.own_code
 
     @property

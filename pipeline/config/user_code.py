@@ -16,6 +16,12 @@ _ANY_NAME = ("*", "__getattr__")
 """A module that imports a star, or makes names when they are asked for, may have any."""
 
 
+def import_paths_lead_somewhere(own_code: dict[str, str]) -> Iterator[Issue]:
+    """Code of the user's, and a family's, is found before anything runs, without running it."""
+    for key, path in own_code.items():
+        yield from check_import_path(key, path)
+
+
 def check_import_path(key: str, path: str) -> Iterator[Issue]:
     """What is wrong with the import path that a key has: nothing where it leads somewhere."""
     module, _, function = path.rpartition(".")

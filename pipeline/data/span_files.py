@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from components.example_gen.label_settings import find_label_files
-from components.example_gen.paths import is_hidden, is_remote
+from components.example_gen.paths import find_label_files, is_hidden, is_remote
 from components.example_gen.spans.placeholders import DATE, HOUR, NAMES, PLACEHOLDER
 from pipeline.config.sections.data import DataSettings, SpanKind
 

@@ -27,7 +27,7 @@ from pipeline.config.settings import PipelineConfig
 from pipeline.graph.cache_keys import Recipe, add_code, files_read
 from pipeline.graph.data import Spans
 from pipeline.graph.resolving import resolve_baseline
-from pipeline.own_modules import PACKAGES
+from pipeline.own_modules import is_ours
 from pipeline.run_context import RunContext
 from trainer_module.families import DATA_FILES_KEY, Family
 
@@ -98,15 +98,11 @@ def custom_config(given: Given, *functions: str, roots: Sequence[str] = ()) -> d
     files = [file.path for span in context.data for file in span.files]
     data = {"files": files, "revisions": [span.signature for span in context.data]}
     code = code_fingerprint(
-        [*roots, *(path.rpartition(".")[0] for path in functions if _is_ours(path))],
-        [path for path in functions if not _is_ours(path)],
+        [*roots, *(path.rpartition(".")[0] for path in functions if is_ours(path))],
+        [path for path in functions if not is_ours(path)],
     )
     settings = context.config.trainer_settings.to_custom_config()
     return {**settings, DATA_FILES_KEY: data, CODE_KEY: code}
-
-
-def _is_ours(path: str) -> bool:
-    return path.partition(".")[0] in PACKAGES
 
 
 def create_trainer(given: Given, examples: types.BaseChannel | None = None) -> base_node.BaseNode:

@@ -6,8 +6,8 @@ from tfx import types
 from tfx.dsl.components.base import base_node
 
 from components.evaluator.component import Evaluator
+from components.evaluator.inputs import BASELINE_EXAMPLES_KEY
 from components.infra_validator.limits import CertificateLimits
-from components.resolvers.models import BASELINE_EXAMPLES_KEY
 from pipeline.component_ids import ComponentId
 from pipeline.config.sections.data import EVAL_SPLIT, TRAIN_SPLIT
 from pipeline.config.sections.evaluate import Criteria

@@ -12,6 +12,7 @@ from pipeline.data.request_files import count_rows, list_requests, show_files
 from pipeline.data.span_files import File
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.notify import notify
+from trainer_module.errors import counted
 
 
 def new_requests(config: PipelineConfig, event_log: EventLog) -> list[File]:
@@ -55,7 +56,7 @@ def record_skew(
     is_same = before is not None and before.details["version"] == version
     known = set(before.details["columns"]) if before and is_same else set()
     new = {column: text for column, text in skewed.items() if column not in known}
-    window = f"requests of {show_files(files)}, {rows:,} rows"
+    window = f"requests of {show_files(files)}, {counted(rows, 'row')}"
     said = f"{window}: {_outcome(skewed, new, known)}"
     newest = files[-1]
     event_log.record(

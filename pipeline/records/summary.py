@@ -19,7 +19,7 @@ from pipeline.exit_codes import (
     EXIT_PUSHED,
     EXIT_UNUSABLE,
 )
-from trainer_module.errors import ConfigError, DataError, ScopelineError, TryLaterError
+from trainer_module.errors import ConfigError, DataError, ScopelineError, TryLaterError, counted
 
 # JSON has no NaN and no infinities.
 Number = Annotated[
@@ -149,7 +149,8 @@ class CertificateSummary(BaseModel):
         """All of it in a few words."""
         largest = max((way.largest_difference or 0.0 for way in self.ways.values()), default=0.0)
         ways = len({*self.ways, self.expected_by})
-        return f"{ways} ways, {self.rows} rows, at most {largest:.1g} apart"
+        said = f"{counted(ways, 'way')}, {counted(self.rows, 'row')}"
+        return f"{said}, at most {largest:.1g} apart"
 
 
 class WaitingSummary(BaseModel):

@@ -21,6 +21,7 @@ from pipeline.config.settings import PipelineConfig, find_unsized
 from pipeline.data.first_look import read_first_rows
 from pipeline.run_context import RunContext
 from pipeline.runs.console.run_console import shown
+from trainer_module.errors import counted
 from trainer_module.features.base import BaseFeature
 from trainer_module.settings import Feature, TextFeature
 
@@ -100,7 +101,7 @@ def plan_columns(context: RunContext) -> ColumnTypes | None:
     extent = "all" if look.is_all else "the first"
     vectors = {name: _vector(*found) for name, found in look.vectors.items()}
     return ColumnTypes(
-        f"columns, by {extent} {look.rows:,} rows; the first run decides, and keeps it",
+        f"columns, by {extent} {counted(look.rows, 'row')}; the first run decides, and keeps it",
         effective_types(config.features, config.no_features, {**choose_types(facts), **vectors}),
         {one.name for one in facts if one.is_text},
         _split_notes(config, look),

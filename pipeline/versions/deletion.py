@@ -12,7 +12,7 @@ from components.disk import write_whole
 from components.pusher.versions import now
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog
-from pipeline.versions.expiry import count
+from trainer_module.errors import counted
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ def _describe(versions: list[int], runs: int, artifacts: int, freed: int) -> str
     parts = []
     if versions:
         names = ", ".join(map(str, versions))
-        parts.append(f"{count(len(versions), 'version')} deleted ({names})")
+        parts.append(f"{counted(len(versions), 'version')} deleted ({names})")
     if runs or artifacts:
-        parts.append(f"{count(runs, 'run')} and {count(artifacts, 'artifact')} deleted")
+        parts.append(f"{counted(runs, 'run')} and {counted(artifacts, 'artifact')} deleted")
     return f"{', '.join(parts)}, {freed / 1e6:.1f} MB"

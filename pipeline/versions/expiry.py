@@ -14,6 +14,7 @@ from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.trainings import trainings
 from pipeline.versions.catalog import Version, find_serving, read_catalog
+from trainer_module.errors import counted
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Expired:
         numbers = ", ".join(str(version.number) for version in self.versions)
         parts = [f"version {numbers}"] if self.versions else []
         if self.runs:
-            parts.append(f"{count(len(self.runs), 'run')}, the oldest {self.runs[0]}")
+            parts.append(f"{counted(len(self.runs), 'run')}, the oldest {self.runs[0]}")
         return " and ".join(parts)
 
 
@@ -90,11 +91,6 @@ def lineage_of(version: Version) -> dict[str, Any]:
         "withdrawn": version.withdrawn,
         "reason": version.reason,
     }
-
-
-def count(number: int, thing: str) -> str:
-    """Such as `2 runs`."""
-    return f"{number} {thing}" + ("" if number == 1 else "s")
 
 
 def _expired_versions(catalog: Sequence[Version], keep: int) -> list[Version]:

@@ -1,8 +1,8 @@
-"""What is shown of other libraries' errors."""
+"""What is shown of other libraries' errors, and numbers in sentences."""
 
 from __future__ import annotations
 
-from trainer_module.errors import shorten
+from trainer_module.errors import counted, shorten
 
 
 def test_an_error_is_shown_whole_or_as_many_words_as_fit():
@@ -12,3 +12,12 @@ def test_an_error_is_shown_whole_or_as_many_words_as_fit():
     assert shorten(words, len(words)) == words
     assert all(len(shorten(words, most)) <= most for most in range(4, 70))
     assert shorten("x" * 50, 20) == "x" * 17 + "..."
+
+
+def test_a_number_has_its_noun_in_the_right_form() -> None:
+    said = [counted(number, noun) for number in (0, 1, 1000) for noun in ("row", "class", "epoch")]
+    assert said == [
+        *("0 rows", "0 classes", "0 epochs"),
+        *("1 row", "1 class", "1 epoch"),
+        *("1,000 rows", "1,000 classes", "1,000 epochs"),
+    ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 import tf_keras
@@ -16,9 +16,7 @@ from trainer_module.settings import TrainerSettings
 from trainer_module.settings.model import load_builder
 from trainer_module.settings.train import choose_epochs
 from trainer_module.training.optimizers import USUAL_EXAMPLES, build_optimizer, build_schedule
-
-if TYPE_CHECKING:
-    from trainer_module.training.pruning import PruningPlan
+from trainer_module.training.pruning import PruningPlan, plan_pruning
 
 
 def build_model(
@@ -175,8 +173,6 @@ def _plan_pruning(
     prune = settings.optimize.prune
     if prune is None:
         return None
-    from trainer_module.training.pruning import plan_pruning
-
     steps = choose_epochs(settings.train, steps_per_epoch) * steps_per_epoch
     return plan_pruning(model, prune, steps)
 

@@ -20,7 +20,7 @@ import tf_keras
 from trainer_module.data.examples import MEMORY_SHARE, Tensors
 from trainer_module.data.input_pipeline import Split
 from trainer_module.data.loading import TrainingData
-from trainer_module.errors import TrainingError
+from trainer_module.errors import TrainingError, counted
 from trainer_module.families.supervised.models.pretrained.parts import (
     batch_norms,
     head_of,
@@ -131,7 +131,7 @@ def frozen_epochs(transfer: TransferSettings, epochs: int) -> int:
     if transfer.unfreeze_after >= epochs:
         raise TrainingError(
             f"model.transfer.unfreeze_after is {transfer.unfreeze_after}, but the training has "
-            f"{epochs} epochs, so nothing would be fine-tuned; give fewer, or more as "
+            f"{counted(epochs, 'epoch')}, so nothing would be fine-tuned; give fewer, or more as "
             "train.epochs."
         )
     return transfer.unfreeze_after
@@ -249,7 +249,7 @@ def _describe_features(splits: tuple[Split, ...], pooled: tf_keras.Model) -> str
     """What was kept, in words."""
     examples = sum(split.examples for split in splits)
     size = _shown(examples * _bytes_per_example(pooled))
-    return f"the features of {examples:,} pictures are computed once, {size}"
+    return f"the features of {counted(examples, 'picture')} are computed once, {size}"
 
 
 def _bytes_per_example(pooled: tf_keras.Model) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 import tensorflow_transform as tft
@@ -18,9 +18,7 @@ from trainer_module.settings import TrainerSettings
 from trainer_module.settings.train import choose_epochs
 from trainer_module.strategies import build_strategy
 from trainer_module.training.checkpoint import BEGINNING, CHECKPOINTS_FOLDER, Position
-
-if TYPE_CHECKING:  # It imports TFMOT, which trainings that do not prune do without.
-    from trainer_module.training.pruning import PruningPlan
+from trainer_module.training.pruning import PruningPlan, plan_steps
 
 
 @dataclass(frozen=True)
@@ -183,8 +181,6 @@ class TrainingPlan:
 def _whole_from(settings: TrainerSettings, epochs: int, steps: int) -> int:
     if settings.optimize.prune is None:
         return 0
-    from trainer_module.training.pruning import plan_steps
-
     return plan_steps(settings.optimize.prune, epochs * steps).first_whole_epoch(steps)
 
 

@@ -9,6 +9,7 @@ from components.column_types.choice import Choice
 from components.column_types.facts import Facts
 from components.column_types.names import counts_time
 from components.column_types.texts import are_digits
+from trainer_module.errors import counted
 
 ENOUGH_ROWS = 100
 """Of fewer, what is the same in all of them, or another in each, may be so by chance."""
@@ -28,7 +29,7 @@ Rule = Callable[[Facts], Choice | None]
 
 def find_empty(facts: Facts) -> Choice | None:
     """A column without any value is left out."""
-    return None if facts.known else ignore(f"no value in any of {facts.rows:,} rows")
+    return None if facts.known else ignore(f"no value in any of {counted(facts.rows, 'row')}")
 
 
 def find_constant(facts: Facts) -> Choice | None:
@@ -40,7 +41,7 @@ def find_constant(facts: Facts) -> Choice | None:
         where = f"in {facts.known:,} of {facts.rows:,} rows, and no value in the others"
         return replace(by_dtype(facts), reason=f"{value} {where}")
     if facts.rows < ENOUGH_ROWS:
-        why = f"{value} in each of only {facts.rows:,} rows"
+        why = f"{value} in each of only {counted(facts.rows, 'row')}"
         return replace(by_dtype(facts), reason=why)
     return ignore(f"{value} in each of {facts.rows:,} rows")
 
@@ -52,7 +53,7 @@ def by_dtype(facts: Facts) -> Choice:
     what = "text"
     if are_digits(facts.examples):
         what = f"codes of digits, such as {facts.examples[0]!r},"
-    return Choice({"type": "categorical"}, f"{what} of {facts.distinct:,} values")
+    return Choice({"type": "categorical"}, f"{what} of {counted(facts.distinct, 'value')}")
 
 
 def ignore(reason: str) -> Choice:
@@ -60,6 +61,6 @@ def ignore(reason: str) -> Choice:
     return Choice({"type": "ignore"}, reason)
 
 
-def counted(facts: Facts) -> str:
+def values_of(facts: Facts) -> str:
     """How many values a column has, in words."""
     return f"{facts.distinct:,} different values in {facts.known:,} rows"

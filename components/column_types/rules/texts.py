@@ -18,9 +18,9 @@ from components.column_types.rules.common import (
     ROWS_PER_NAME,
     Rule,
     by_dtype,
-    counted,
     find_constant,
     ignore,
+    values_of,
 )
 from components.column_types.texts import (
     are_codes,
@@ -105,7 +105,7 @@ def _sentences(facts: Facts) -> Choice | None:
         return None
     length = min(_LONGEST_TEXT, max(_SHORTEST_TEXT, math.ceil(_ROOM * usual)))
     tokens = settings.get("tokens", "words")
-    reason = f"{why} ({counted(facts)}), of which the first {length} {tokens} count"
+    reason = f"{why} ({values_of(facts)}), of which the first {length} {tokens} count"
     return Choice({**settings, "max_tokens": length}, reason)
 
 
@@ -113,14 +113,14 @@ def _text_identifier(facts: Facts) -> Choice | None:
     if not _is_own(facts):
         return None
     what = "an identifier" if identifies(facts.name) or are_codes(facts.examples) else "a name"
-    return ignore(f"{counted(facts)}, as {what} has")
+    return ignore(f"{values_of(facts)}, as {what} has")
 
 
 def _many_values(facts: Facts) -> Choice | None:
     if facts.distinct <= MANY_VALUES:
         return None
     settings = {"type": "categorical", "hash_buckets": HASH_BUCKETS}
-    return Choice(settings, f"text of very many values ({counted(facts)})")
+    return Choice(settings, f"text of very many values ({values_of(facts)})")
 
 
 def _is_varied(facts: Facts) -> bool:
@@ -145,7 +145,7 @@ def spelling(facts: Facts) -> Choice | None:
         return None
     length = min(_LONGEST_TEXT, max(_SHORTEST_TEXT, math.ceil(_ROOM * facts.usual_length)))
     settings = {"type": "text", "tokens": "characters", "ngrams": 3, "max_tokens": length}
-    why = f"names, taken character by character ({counted(facts)})"
+    why = f"names, taken character by character ({values_of(facts)})"
     return Choice(settings, f"{why}, as no other column is left")
 
 

@@ -11,8 +11,8 @@ from components.example_gen.checks.columns import check_label_column
 from components.example_gen.checks.dates import check_dates, find_dates
 from components.example_gen.checks.rows import ChunkReport, show_label
 from components.example_gen.formats import ExampleGenSettings, Unlabelled
-from components.example_gen.notes import DataNotes, counted
-from trainer_module.errors import DataError
+from components.example_gen.notes import DataNotes
+from trainer_module.errors import DataError, counted
 
 # The split that a model is trained on, by TFX's convention.
 TRAIN_SPLIT = "train"

@@ -13,7 +13,7 @@ from components.example_gen.files.magic import MAGIC_BYTES, kind_of_file
 from components.example_gen.files.opening import reason_of
 from components.example_gen.formats import OnBadFile
 from components.example_gen.paths import PICTURE_EXTENSIONS
-from trainer_module.errors import DataError
+from trainer_module.errors import DataError, counted
 from trainer_module.features.pixels import PictureHeader, check_pixels
 
 # Pillow knows others that start programs such as Ghostscript, and may be built without some.
@@ -31,8 +31,8 @@ def select_images(files: Sequence[str]) -> list[str]:
     images = [file for file in files if is_picture(file)]
     if files and not images:
         raise DataError(
-            f"There is no image among the {len(files)} files next to {files[0]}: images need"
-            f" one of the extensions {', '.join(PICTURE_EXTENSIONS)}, in one folder per class;"
+            f"There is no image among the {counted(len(files), 'file')} next to {files[0]}: images"
+            f" need one of the extensions {', '.join(PICTURE_EXTENSIONS)}, in one folder per class;"
             " of folders within folders, data.path can be a glob, such as photos/*/*/*."
         )
     return images

@@ -15,7 +15,7 @@ from components.example_gen.columns.encoded import Cell, ColumnKind
 from components.example_gen.files.opening import is_gzip, open_stream, unreadable_error
 from components.example_gen.sources.base import Batch, Files, Source
 from components.example_gen.sources.pictures.folders import image_rows
-from trainer_module.errors import DataError
+from trainer_module.errors import DataError, counted
 
 # Magic number by number of dimensions: two zeros, 8 for uint8, the dimensions.
 _IMAGES_MAGIC, _LABELS_MAGIC = 0x00000803, 0x00000801
@@ -70,8 +70,8 @@ def _check_counts(images_file: str, labels_file: str) -> None:
     images, labels = _read_shape(images_file)[1][0], _read_shape(labels_file)[1][0]
     if images != labels:
         raise DataError(
-            f"{images_file} holds {images} images but {labels_file} {labels} labels: the two files"
-            " need the same number."
+            f"{images_file} holds {counted(images, 'image')} but {labels_file}"
+            f" {counted(labels, 'label')}: the two files need the same number."
         )
     if not images:
         raise DataError(f"{images_file} holds no images: write it again, or leave it out.")
@@ -90,7 +90,7 @@ def _parse_header(file: str, stream: pa.NativeFile) -> tuple[int, tuple[int, ...
     head = stream.read(4)
     magic = int.from_bytes(head, "big")
     if len(head) < 4 or magic not in _DIMENSIONS:
-        found = f"0x{magic:08x}" if len(head) == 4 else f"{len(head)} bytes in all"
+        found = f"0x{magic:08x}" if len(head) == 4 else f"{counted(len(head), 'byte')} in all"
         raise DataError(
             f"{file} is no IDX file: it begins with {found}, expected the magic number"
             f" 0x{_IMAGES_MAGIC:08x} (images) or 0x{_LABELS_MAGIC:08x} (labels) of unsigned bytes."
@@ -126,6 +126,6 @@ def _read_values(file: str) -> Iterator[np.ndarray]:
 
 def _length_error(file: str, expected: int, found: int) -> DataError:
     return DataError(
-        f"{file} has {found} bytes{' when unzipped' if is_gzip(file) else ''}, expected {expected}"
-        " by its header: copy or write it again."
+        f"{file} has {counted(found, 'byte')}{' when unzipped' if is_gzip(file) else ''},"
+        f" expected {expected:,} by its header: copy or write it again."
     )

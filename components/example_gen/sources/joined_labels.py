@@ -19,7 +19,8 @@ from components.example_gen.columns.encoded import (
 from components.example_gen.columns.seen import SeenColumn
 from components.example_gen.columns.served import REQUEST_ID
 from components.example_gen.formats import ExampleGenSettings
-from components.example_gen.label_settings import LabelsSettings, find_label_files, label_format
+from components.example_gen.label_settings import LabelsSettings
+from components.example_gen.paths import find_label_files, label_format
 from components.example_gen.sources.base import Batch, Files, Source, Survey
 from trainer_module.errors import DataError
 

@@ -13,7 +13,7 @@ import tf_keras
 
 from components.optimizer.converting.exported import Arrays, NumericModel, load_numeric
 from components.optimizer.converting.kinds import KINDS, ConvertedFile
-from trainer_module.errors import TrainingError, shorten
+from trainer_module.errors import TrainingError, counted, shorten
 from trainer_module.export.variants.manifest import Variant, describe_file, hash_file, write_variant
 from trainer_module.export.variants.running import RUNTIMES, open_variant
 
@@ -95,7 +95,8 @@ def _check(model: NumericModel, folder: Path, examples: Arrays, is_float: bool) 
         if wrong := _rows_without_numbers(expected):
             raise TrainingError(
                 f"output {name!r} of the model itself is not a number for {wrong} of "
-                f"{len(expected)} examples of the train split: no variant of it can be right."
+                f"{counted(len(expected), 'example')} of the train split: no variant of it can be "
+                "right."
             )
         if given.shape != expected.shape:
             raise TrainingError(
@@ -104,8 +105,9 @@ def _check(model: NumericModel, folder: Path, examples: Arrays, is_float: bool) 
             )
         if wrong := _rows_without_numbers(given):
             raise TrainingError(
-                f"output {name!r} is not a number for {wrong} of {len(given)} examples of the "
-                "train split, though the model's is: the precision is too low for it."
+                f"output {name!r} is not a number for {wrong} of "
+                f"{counted(len(given), 'example')} of the train split, though the model's is: "
+                "the precision is too low for it."
             )
         allowed = FARTHEST * max(1.0, float(np.abs(expected).max()))
         largest = max(largest, float(np.abs(given.astype(np.float64) - expected).max()))

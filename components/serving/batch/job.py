@@ -25,7 +25,7 @@ from components.serving.requests import (
     to_request,
 )
 from components.serving.settings import OnUnreadable
-from trainer_module.errors import DataError, ScopelineError
+from trainer_module.errors import DataError, ScopelineError, counted
 from trainer_module.machine import count_cores
 
 BATCH_ROWS = 4096
@@ -108,9 +108,10 @@ def _with_kept(error: ScopelineError | OSError, job: PredictionJob, parts: Parts
         error = disk_full(job.output)
     if not parts.rows:
         return error
+    verb = "is" if parts.rows == 1 else "are"
     return type(error)(
-        f"{error} The {parts.rows:,} rows before are kept in {parts.folder}: the same command goes"
-        " on from there."
+        f"{error} The {counted(parts.rows, 'row')} before {verb} kept in {parts.folder}: the same"
+        " command goes on from there."
     )
 
 

@@ -25,7 +25,12 @@ from components.example_gen.columns.seen import SeenColumn
 from components.example_gen.csv_settings import CsvSettings
 from components.example_gen.files.images import is_picture
 from components.example_gen.files.opening import is_gzip
-from components.example_gen.formats import IMAGE_FEATURE, ExampleGenSettings
+from components.example_gen.formats import (
+    FORMATS,
+    IMAGE_FEATURE,
+    ExampleGenSettings,
+    format_by_name,
+)
 from components.example_gen.notes import FileNotes
 from components.example_gen.paths import find_neighbours, is_hidden, no_file_error, resolve_input
 from components.example_gen.sources import make_source
@@ -33,7 +38,7 @@ from components.example_gen.sources.base import Source
 from components.named_columns import check_named_columns
 from components.serving.batch.writing import text_column
 from components.serving.requests import EXAMPLES_INPUT, kind_of_column, measure_pictures
-from trainer_module.errors import ConfigError, DataError, enumerate_names
+from trainer_module.errors import ConfigError, DataError, counted, enumerate_names
 from trainer_module.export.interface import ModelInterface, TextReader
 from trainer_module.features.pixels import DATA_PIXELS
 from trainer_module.settings.tasks import Task, supervised_class
@@ -67,15 +72,6 @@ _PICTURES = 128
 """Files that are held in memory at a time."""
 FILE_COLUMN = "file"
 """What pictures that are files of their own are told apart by."""
-_ENDINGS = {
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".parquet": "parquet",
-    ".tfrecord": "tfrecord",
-    ".tfrecords": "tfrecord",
-}
 
 
 @dataclass(frozen=True)
@@ -127,14 +123,13 @@ def find_files(pattern: str, usual: str | None = None) -> tuple[tuple[str, ...],
         shown = ", ".join(sorted({posixpath.splitext(file)[1] or file for file in found}))
         raise ConfigError(
             f"--input {pattern} holds {shown}: right are files of one kind, pictures or"
-            f" {', '.join(_ENDINGS)}."
+            f" {', '.join(ending for spec in FORMATS.values() for ending in spec.endings)}."
         )
     return tuple(found), formats.pop()
 
 
 def _format_of(file: str) -> str | None:
-    name = file.lower().removesuffix(".gz")
-    return "images" if is_picture(file) else _ENDINGS.get(posixpath.splitext(name)[1])
+    return "images" if is_picture(file) else format_by_name(file)
 
 
 def check_not_read(output: Path, pattern: str, given: Input) -> None:
@@ -350,8 +345,8 @@ def _read_records(
                 row += len(examples)
         except tf.errors.OpError as error:
             raise DataError(
-                f"{file} is damaged or cut off after about {row - 1} records: copy or write it"
-                " again (a gzipped file's name must end in .gz)."
+                f"{file} is damaged or cut off after about {counted(row - 1, 'record')}: copy or"
+                " write it again (a gzipped file's name must end in .gz)."
             ) from error
 
 

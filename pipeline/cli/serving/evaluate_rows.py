@@ -11,7 +11,7 @@ from components.example_gen.columns.encoded import Cell, ColumnKind, label_lengt
 from pipeline.cli.options import check_has_label, quiet_console
 from pipeline.cli.serving.predict import ChosenModel
 from pipeline.config.settings import PipelineConfig
-from trainer_module.errors import DataError
+from trainer_module.errors import DataError, counted
 from trainer_module.scratch import ScratchFolder
 
 
@@ -40,10 +40,10 @@ def show_metrics_of_rows(
         _write_examples(config, asked, files, data_format, examples)
         metrics = _measure(config, asked, examples, Path(folder) / "evaluation")
         total = metrics.pop("")
-        rows = f"{total.pop('example_count'):,.0f}"
+        rows = counted(round(total.pop("example_count")), "row")
         who = f"version {asked.folder.name}"
         who += f", variant {asked.variant}" if asked.variant else ""
-        console.print(f"[bold]{config.name}[/bold], {who}, on {rows} rows")
+        console.print(f"[bold]{config.name}[/bold], {who}, on {rows}")
         console.print(_table(total, metrics))
 
 

@@ -37,7 +37,7 @@ from pipeline.data.ingestion import reading_settings
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventLog
 from pipeline.versions.withdrawal import complete_marks_if_idle
-from trainer_module.errors import ConfigError
+from trainer_module.errors import ConfigError, counted
 from trainer_module.export.interface import read_interface
 from trainer_module.families import SampleRequest, family_named
 from trainer_module.features.pixels import DATA_PIXELS
@@ -338,7 +338,7 @@ def _summary(asked: ChosenModel, done: Done, seconds: float, output: Path) -> st
         f"\n{name}: {count:,} of its texts unreadable, and taken for missing"
         for name, count in sorted(done.unreadable.items())
     )
-    return f"{done.rows:,} rows{earlier}, {who}, {rate}: {output}{unreadable}"
+    return f"{counted(done.rows, 'row')}{earlier}, {who}, {rate}: {output}{unreadable}"
 
 
 def _progress(console: Console) -> Progress:

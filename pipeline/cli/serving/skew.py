@@ -29,7 +29,7 @@ from pipeline.layout import Layout
 from pipeline.records.event_log import EventLog
 from pipeline.records.notify import check_secrets, wait_for_deliveries
 from pipeline.records.skew_records import new_requests, record_skew
-from trainer_module.errors import ConfigError
+from trainer_module.errors import ConfigError, counted
 
 if TYPE_CHECKING:
     from pipeline.runs.skew.comparison import Comparison
@@ -102,8 +102,8 @@ def _newest(config: PipelineConfig) -> list[File]:
 
 def _show(console: Console, config: PipelineConfig, found: Comparison, files: list[File]) -> None:
     console.print(
-        f"[bold]{escape(config.name)}[/bold], version {found.version}: {found.rows:,} rows of"
-        f" {escape(show_files(files))}"
+        f"[bold]{escape(config.name)}[/bold], version {found.version}:"
+        f" {counted(found.rows, 'row')} of {escape(show_files(files))}"
     )
     if found.rows < config.skew.min_rows:
         console.print(f"fewer than skew.min_rows ({config.skew.min_rows:,}): take it as a hint")

@@ -13,8 +13,8 @@ from pydantic import Field, PositiveInt
 from components.example_gen.builtin import BUILTIN_DATA
 from components.example_gen.csv_settings import CsvSettings
 from components.example_gen.formats import FORMATS, IMAGE_FEATURE, DataFormat, OnBadFile, Unlabelled
-from components.example_gen.label_settings import LabelsSettings, find_label_files
-from components.example_gen.paths import is_remote
+from components.example_gen.label_settings import LabelsSettings
+from components.example_gen.paths import find_label_files, is_remote
 from components.example_gen.spans.placeholders import (
     HOURS_A_DAY,
     is_dated,

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pipeline.config.issues import Issue, near_match
-from pipeline.config.user_code import check_import_path
-from trainer_module.errors import DataError, TrainingError, enumerate_names
+from pipeline.config.user_code import import_paths_lead_somewhere
+from trainer_module.errors import DataError, TrainingError, counted, enumerate_names
 from trainer_module.families.supervised.models.bert.files import read_files
 from trainer_module.families.supervised.models.pretrained.formats import check_format
 from trainer_module.features.text.pieces import read_pieces
@@ -27,10 +27,8 @@ FOUND = ("text",)
 """Types that a column may be found to be, without a word of the config."""
 
 
-def import_paths_lead_somewhere(model: ModelSettings, own_code: dict[str, str]) -> Iterator[Issue]:
-    """Code of the user's is found before anything runs, without running it."""
-    for key, path in own_code.items():
-        yield from check_import_path(key, path)
+def model_kind_is_known(model: ModelSettings) -> Iterator[Issue]:
+    """A name without a dot is one of the models that there are."""
     kind = model.kind
     if not model.is_custom and kind not in (AUTO, *ZOO):
         yield Issue(
@@ -87,6 +85,7 @@ def model_can_do_what_is_asked(
 
 MODEL_RULES = (
     import_paths_lead_somewhere,
+    model_kind_is_known,
     model_has_the_feature_it_needs,
     model_can_do_what_is_asked,
 )
@@ -239,9 +238,9 @@ def weights_are_those_of_a_bert(
     if shape and model.size and not shape.is_of(model.size):
         yield Issue(
             "model.size",
-            f"found {model.size.layers} layers of {model.size.hidden} with {model.size.heads} "
-            f"heads, but {model.weights} are the weights of {shape.layers} of {shape.hidden} with "
-            f"{shape.heads}; leave it out",
+            f"found {counted(model.size.layers, 'layer')} of {model.size.hidden} with "
+            f"{counted(model.size.heads, 'head')}, but {model.weights} are the weights of "
+            f"{shape.layers} of {shape.hidden} with {shape.heads}; leave it out",
         )
     positions = shape.positions if shape else (model.size or SIZES["tiny"]).max_tokens
     for name, feature in features.items():

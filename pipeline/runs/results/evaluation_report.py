@@ -20,6 +20,7 @@ from pipeline.runs.results.verdict_words import (
     describe_needs,
     describe_within_noise,
 )
+from trainer_module.errors import counted
 
 MOST_NAMED = 3
 """Slices in a note."""
@@ -151,8 +152,8 @@ def _kept(
         kept = f"{constant.metric} is better than a constant prediction's"
         if constant.is_beaten_by_luck:
             kept += (
-                f" (on {constant.examples:,} examples luck alone often is as well: hold more rows "
-                "back by data.splits)"
+                f" (on {counted(constant.examples, 'example')} luck alone often is as well: hold "
+                "more rows back by data.splits)"
             )
     if all(one.in_service is None for one in measured.values()):
         if noise.not_compared:

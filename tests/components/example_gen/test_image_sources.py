@@ -70,7 +70,7 @@ def test_every_shard_of_images_has_all_classes(tmp_path, execute, read_split):
 def test_a_folder_without_images_is_refused(tmp_path, read_error):
     write_image(tmp_path / "cat" / "notes.txt", b"no image")
     message = read_error(tmp_path, "images", pattern="*/*")
-    assert "There is no image among the 1 files" in message
+    assert "There is no image among the 1 file next" in message
     assert ".png, .jpg, .jpeg, " in message
     assert "in one folder per class" in message
 

@@ -21,7 +21,7 @@ from components.trainer.backups import (
     keep_backup,
     steps_key,
 )
-from components.trainer.executor import _ARGUMENTS, ClusterTrainerExecutor, _fn_args
+from components.trainer.executor import _ARGUMENTS, ClusterTrainerExecutor
 from components.trainer.options import OPTIONS_VARIABLE, TrainerOptions
 from trainer_module.errors import ConfigError, TrainingError
 from trainer_module.runtime import StrategyChoice
@@ -107,7 +107,7 @@ def test_run_fn_is_given_what_tfx_gives_it(execution: Execution, tmp_path: Path)
     for inputs in ({}, {"hyperparameters": artifact(standard_artifacts.HyperParameters, best)}):
         told = (execution.inputs | inputs, execution.outputs, execution.properties("export"))
         expected = vars(GenericExecutor()._GetFnArgs(*told))
-        found = vars(_fn_args(*told))
+        found = vars(ClusterTrainerExecutor().make_arguments(*told))
         for name in _ARGUMENTS:
             assert found[name] == expected[name], name
     assert found["hyperparameters"] == {"units": 3}

@@ -93,8 +93,8 @@ def test_slices_of_one_class_and_values_of_megabytes_hold_nobody_up(tmp_path: Pa
     assert math.isnan(report.slices["plan=free"]["auc"])
     assert report.slices["plan=free"]["accuracy"] == 1.0
     assert report.notes == [
-        "evaluate.slices: 2 rows have a value of plan that is too long to name a slice, up to "
-        "10,485,760 bytes; they are in no slice by it",
+        "evaluate.slices: 2 rows left out of the slices by plan: the value is too long to name "
+        "one, up to 10,485,760 bytes",
         "auc is undefined on plan=free, where no threshold holds it",
     ]
 

@@ -23,6 +23,7 @@ from components.evaluator.batched.resampling.groups import Grouper
 from components.evaluator.batched.resampling.resampler import Resampler
 from components.evaluator.batched.rows import Members, ModelRows, padded
 from components.evaluator.batched.slices import kind_of
+from trainer_module.errors import counted
 
 MOST_WAITING = 1 << 20
 """Numbers that models have said of the rows that wait to be added up together: 4 MB."""
@@ -175,8 +176,8 @@ class Tally:
         """What was left out of slices, in sentences."""
         slicer = self.measurement.slicer
         notes = [
-            f"evaluate.slices: {rows:,} rows have a value of {name} that is too long to name a "
-            f"slice, up to {size:,} bytes; they are in no slice by it"
+            f"evaluate.slices: {counted(rows, 'row')} left out of the slices by {name}: the value "
+            f"is too long to name one, up to {size:,} bytes"
             for name, (rows, size) in sorted(slicer.too_long.items())
         ]
         reported = set(self.reported())

@@ -18,6 +18,7 @@ from components.serving.requests import EXAMPLES, EXAMPLES_INPUT, RAW, Arrays
 from components.serving.server.protocols.tensors import DATATYPE_OF, from_tensors, to_output
 from components.serving.server.protocols.values import from_columns
 from components.serving.server.replies import RequestError, unknown_name
+from trainer_module.errors import counted
 from trainer_module.export.interface import ModelInterface, RawColumn, TextReader
 
 HEADER_LENGTH = "inference-header-content-length"
@@ -122,7 +123,8 @@ def _check_shape(shape: tuple[int, ...], column: RawColumn) -> None:
     width = shape[1] if len(shape) > 1 else 1
     if column.width is not None and width != column.width:
         raise RequestError(
-            f"input {column.request!r} has {width} values a row, expected {column.width}."
+            f"input {column.request!r} has {counted(width, 'value')} a row, expected"
+            f" {column.width}."
         )
 
 

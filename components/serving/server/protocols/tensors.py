@@ -11,6 +11,7 @@ import numpy as np
 
 from components.serving.requests import Arrays
 from components.serving.server.replies import RequestError
+from trainer_module.errors import counted
 
 DTYPES = {
     "BOOL": "bool",
@@ -85,7 +86,8 @@ def _to_tensor(name: str, given: Mapping[str, Any], data: Any) -> np.ndarray:
         values = _from_list(name, datatype, data)
     if values.size != math.prod(shape):
         raise RequestError(
-            f"input {name!r} has {values.size} values, expected {math.prod(shape)} for {shape}."
+            f"input {name!r} has {counted(values.size, 'value')}, expected {math.prod(shape)}"
+            f" for {shape}."
         )
     return values.reshape(shape)
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 from components.serving.model import FeatureColumn
 from components.serving.requests import MISSING, Arrays, numpy_dtype
 from components.serving.server.replies import RequestError, unknown_name
+from trainer_module.errors import counted
 from trainer_module.export.interface import ModelInterface, RawColumn
 
 _MOST_VALUES = 1 << 23
@@ -204,7 +205,8 @@ def _to_row(
         )
     if column.width is not None and len(value) != column.width:
         raise RequestError(
-            f"{column.request!r} of row {place} has {len(value)} values, expected {column.width}."
+            f"{column.request!r} of row {place} has {counted(len(value), 'value')}, expected"
+            f" {column.width}."
         )
     return [to_value(item, column.request, place) for item in value]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trainer_module.data.dealing import Parts
-from trainer_module.errors import TrainingError
+from trainer_module.errors import TrainingError, counted
 from trainer_module.families.supervised.trees.columns import TreeColumn
 from trainer_module.families.supervised.trees.forest import Forest
 from trainer_module.families.supervised.trees.importance import (
@@ -143,7 +143,7 @@ def grow(
         _join(forest, grown, 1 / members)
         histories.append(_history(model, problem))
         kept.append(trees)
-        report(member + 1, f"{model.num_trees():,} trees")
+        report(member + 1, counted(model.num_trees(), "tree"))
     if problem.class_shift:
         # They have learnt what probabilities are where classes are as frequent as they count.
         forest.bias -= np.asarray(problem.class_shift, np.float32)
