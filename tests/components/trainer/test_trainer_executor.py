@@ -159,7 +159,9 @@ def test_killed_process_goes_on_from_its_backup(
     assert backup.parent.parent == execution.model_run.parent.parent
     assert not backup.exists()
     (notice,) = (
-        r.getMessage() for r in caplog.records if f"interrupted training in {other}," in r.msg
+        r.getMessage()
+        for r in caplog.records
+        if f"interrupted training in {other}," in r.getMessage()
     )
     assert notice.startswith("does not go on")
     assert other.exists()
