@@ -95,11 +95,17 @@ def resolve_run(
       request: up to which span.
 
     Raises:
-      ConfigError: the span that is asked for is none.
+      ConfigError: the span that is asked for is none, or the data has no spans.
       DataError: there is no data, or the window has a gap.
     """
     location = locate_data(config.data, layout)
     if not has_spans(config.data):
+        if request.through is not None:
+            raise ConfigError(
+                f"{request.through_name} {request.through}: data.path ({config.data.path}) has no"
+                " spans to end at; leave it out, or write {SPAN} or a date such as"
+                " {YYYY}-{MM}-{DD} in data.path."
+            )
         return RunContext(config, layout, location, data=(whole_data(location, config.data),))
     window = _find_window(config, location, request)
     return RunContext(config, layout, location, window, window.spans)

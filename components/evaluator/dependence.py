@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from components.example_gen.checks.columns import show_names
+from components.example_gen.checks.order import read_order
 from components.example_gen.columns.encoded import Cell, list_lengths
 from components.example_gen.splits.hashed import hash_rows
-from components.example_gen.splits.ranked import rank_by_value
 from trainer_module.errors import DataError
 
 BLOCKS = 12
@@ -46,7 +46,7 @@ class Dependence:
         Raises:
           DataError: a value cannot be ordered.
         """
-        return rank_by_value(rows, Cell("the eval split", 1), self.order_by).keys
+        return read_order(rows, Cell("the eval split", 1), self.order_by).keys
 
     def blocks(self, keys: np.ndarray) -> np.ndarray:
         """The block of time that each key is in, uint64 of shape [rows]."""

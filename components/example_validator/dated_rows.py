@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from components.column_types.dates import may_be_dates
 from components.column_types.names import names_births, names_moments
+from components.example_gen.checks.order import read_order
 from components.example_gen.columns.encoded import Cell, single_values
 from trainer_module.errors import DataError
 from trainer_module.features.date_formats import find_format
@@ -116,11 +117,8 @@ def _describe(
 
 def _can_be_ordered(column: str, values: pa.Array) -> bool:
     """Whether data.order_by can read dates."""
-    # It imports TensorFlow.
-    from components.example_gen.splits.ranked import rank_by_value
-
     try:
-        rank_by_value(pa.record_batch([single_values(values)], [column]), Cell("", 1), column)
+        read_order(pa.record_batch([single_values(values)], [column]), Cell("", 1), column)
     except DataError:
         return False
     return True

@@ -46,6 +46,20 @@ def backup_directory(
     return posixpath.join(trainer, "backups", _hash(input_dict, exec_properties, scope))
 
 
+def find_interrupted(backup: str) -> list[str]:
+    """The backups of other trainings of the same Trainer, which have not come to their end.
+
+    Args:
+      backup: of this training.
+
+    Returns:
+      Their folders, sorted; empty where this training has a backup itself, and goes on from it.
+    """
+    if fileio.exists(backup):
+        return []
+    return sorted(fileio.glob(posixpath.join(posixpath.dirname(backup), "*")))
+
+
 def steps_key(input_dict: Inputs, exec_properties: Mapping[str, Any]) -> str:
     """The same for trainings whose steps compute the same, however many there are."""
     custom_config = json.loads(exec_properties[CUSTOM_CONFIG_KEY])

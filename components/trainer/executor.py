@@ -31,6 +31,7 @@ from components.processes.supervisor import ClusterJob, Supervisor
 from components.trainer.backups import (
     backup_directory,
     begin_with_kept,
+    find_interrupted,
     keep_backup,
     remove_backup,
     steps_key,
@@ -41,7 +42,7 @@ from components.trainer.options import TrainerOptions
 from components.trainer.workers import Training, make_workers, restart_policy
 from trainer_module.errors import ConfigError, TrainingError
 from trainer_module.record import add_restarts
-from trainer_module.runtime import Runtime, choose_strategy
+from trainer_module.runtime import Runtime, choose_strategy, report_notice
 from trainer_module.scratch import ScratchFolder
 from trainer_module.settings import AUTO, TrainerSettings
 from trainer_module.settings.model import trainer_of
@@ -65,6 +66,11 @@ _ARGUMENTS = (
     "custom_config",
 )
 """What `run_fn` gets of FnArgs: all that is JSON, so that the child need not import TFX."""
+
+_BEGINS_ANEW = (
+    "does not go on from the interrupted training in {}, whose data, settings or code were others;"
+    " delete that folder unless a run as then is to go on from it"
+)
 
 
 class ClusterTrainerExecutor(GenericExecutor):
@@ -99,6 +105,10 @@ class ClusterTrainerExecutor(GenericExecutor):
         key = steps_key(input_dict, exec_properties)
         # How many `auto` stands for is known to those that read the data.
         epochs = 0 if train.epochs == AUTO else train.epochs
+        interrupted = find_interrupted(backup)
+        # Where others may train at the same time, what they have is not interrupted.
+        if interrupted and not options.backup_scope:
+            report_notice(_BEGINS_ANEW.format(interrupted[-1]))
         continued = begin_with_kept(backup, fn_args.model_run_dir, key, epochs)
         _train(run_fn, fn_args, backup, continued, options)
         if not fileio.exists(fn_args.serving_model_dir):

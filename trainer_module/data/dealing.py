@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trainer_module.data.examples import Content, ends_between_values
+from trainer_module.data.examples import Content
 from trainer_module.data.input_pipeline import Split
+from trainer_module.data.order import ends_between_values
 from trainer_module.errors import TrainingError
 
 ENOUGH = 10_000

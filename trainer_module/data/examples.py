@@ -14,75 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import tensorflow as tf
 
+from trainer_module.data.order import ordered_keys
 from trainer_module.errors import TrainingError
 from trainer_module.features.base import GROUP, TIME
 from trainer_module.features.raw_columns import NO_FINGERPRINT
 from trainer_module.machine import free_memory
 from trainer_module.problem import Problem
-
-_ZONED_TIME = r"[T ]\d{2}:?\d{2}.*(Z|[+-]\d{2}(:?\d{2})?)$"
-_NANOSECONDS = r"(\.\d{6})\d+"
-
-
-def parse_times(values: pa.Array) -> pa.Array:
-    """Dates and times as microseconds since 1970, int64; without a zone they are of UTC.
-
-    Args:
-      values: texts, null where there is none.
-
-    Raises:
-      pa.ArrowInvalid: one is none.
-    """
-    texts = pc.utf8_trim_whitespace(values.cast(pa.string()))
-    texts = pc.replace_substring_regex(texts, _NANOSECONDS, r"\1")
-    zoned = pc.fill_null(pc.match_substring_regex(texts, _ZONED_TIME), False)
-    # Arrow takes a column of times with zones or one without.
-    times = [
-        pc.if_else(mask, texts, None).cast(pa.timestamp("us", zone)).cast(pa.int64())
-        for mask, zone in ((zoned, "UTC"), (pc.invert(zoned), None))
-    ]
-    return pc.coalesce(*times)
-
-
-def ordered_keys(values: pa.Array) -> np.ndarray:
-    """What rows are ordered by, int64 or float; rows without a value are the oldest.
-
-    Args:
-      values: numbers, or texts of dates and times, null where there is none.
-
-    Raises:
-      pa.ArrowInvalid: a text is no date or time.
-    """
-    if pa.types.is_null(values.type):
-        values = values.cast(pa.int64())
-    if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
-        values = parse_times(values)
-    missing = values.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
-    oldest = np.iinfo(np.int64).min if pa.types.is_integer(values.type) else -np.inf
-    return np.where(missing, oldest, pc.fill_null(values, 0).to_numpy())
-
-
-def ends_between_values(keys: np.ndarray, parts_of_whole: np.ndarray) -> np.ndarray:
-    """How many of the sorted keys are in a part or one before it, of shape [parts - 1].
-
-    The nearest place to a share at which the key changes; no part is left without a key if there
-    are enough of them.
-
-    Args:
-      keys: sorted.
-      parts_of_whole: the share of the keys that each part but the last ends at, in order.
-    """
-    changes = np.flatnonzero(keys[1:] != keys[:-1]) + 1
-    parts = len(parts_of_whole)
-    if len(changes) < parts:
-        return np.append(changes, np.full(parts - len(changes), len(keys)))
-    middles = (changes[:-1] + changes[1:]) / 2
-    nearest = np.searchsorted(middles, parts_of_whole * len(keys))
-    for part in range(1, parts):
-        nearest[part] = max(nearest[part], nearest[part - 1] + 1)
-    latest = len(changes) - parts + np.arange(parts)
-    return changes[np.minimum(nearest, latest)]
-
 
 logger = logging.getLogger(__name__)
 

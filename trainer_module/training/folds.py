@@ -14,13 +14,19 @@ import tf_keras
 from trainer_module.data.dealing import ENOUGH, Parts, deal, hold_out, make_fold
 from trainer_module.data.loading import TrainingData
 from trainer_module.families.supervised.losses import make_loss
-from trainer_module.settings.train import is_chosen
+from trainer_module.settings.train import choose_stopping, is_chosen
 from trainer_module.training.plan import Trained, TrainingInputs, TrainingPlan
 
 CHOICE_FOLDER = "choice"
 """In the folders of a training: that of the one by which its length is chosen."""
 FOLDS_FOLDER = "folds"
 """In the folders of a training: that which has one for each fold."""
+
+_NOTHING_HELD_OUT = (
+    "early stopping could not choose an epoch, as no examples of the train split can be held out: "
+    "all are of one group (data.split_by) or time (data.order_by), or alone of their class; "
+    "the last of {} epochs is exported"
+)
 
 Train: TypeAlias = Callable[[TrainingInputs], Trained]
 TrainByPlan: TypeAlias = Callable[[TrainingInputs, TrainingPlan], Trained]
@@ -43,7 +49,10 @@ def train_for_the_best_length(train: TrainByPlan, inputs: TrainingInputs) -> Tra
     chosen = is_chosen(settings.train, data.train.steps)
     held_out = hold_out(data.train, data.evaluation) if chosen else None
     if held_out is None:
-        return train(inputs, TrainingPlan.of(settings, data, chooses=False))
+        plan = TrainingPlan.of(settings, data, chooses=False)
+        if choose_stopping(settings.train, data.train.steps):
+            plan = replace(plan, notes=(*plan.notes, _NOTHING_HELD_OUT.format(plan.epochs)))
+        return train(inputs, plan)
     part = replace(data, train=held_out[0], evaluation=held_out[1])
     # Callbacks of the user's may choose by what they see, and checkpoints are gone on from.
     goes_once = settings.train.callbacks or settings.train.checkpoints

@@ -11,6 +11,7 @@ import pyarrow as pa
 from components.column_types.dates import Dates
 from components.example_gen.checks.dates import DateTally, find_dates, merge_tallies, tally_dates
 from components.example_gen.checks.named_pictures import check_files_exist, picture_files
+from components.example_gen.checks.order import read_order
 from components.example_gen.checks.rows import ChunkReport, is_kept
 from components.example_gen.checks.whole import check_report
 from components.example_gen.columns.encoded import flat_columns, list_columns
@@ -57,6 +58,8 @@ def look_at_table(settings: ExampleGenSettings, files: Sequence[str]) -> frozens
         for batch in source.read(group, kinds):
             splits = np.where(is_kept(batch.rows, settings), 0, -1)
             report.add_rows(batch.rows, splits, [ALL], batch.first, settings)
+            if settings.order_by in batch.rows.schema.names:  # check_named_columns says if not.
+                read_order(batch.rows, batch.first, settings.order_by)
             for name in settings.pictures.keys() & set(batch.rows.schema.names):
                 column, folder = batch.rows.column(name), settings.pictures[name]
                 named = picture_files(name, column, batch.first, folder)

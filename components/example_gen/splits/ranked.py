@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from components.arrow_types import holds_bytes
-from components.example_gen.checks.columns import show_names
+from components.example_gen.checks.order import read_order
 from components.example_gen.checks.whole import TRAIN_SPLIT
-from components.example_gen.columns.encoded import Cell, first_values, shown, single_values
+from components.example_gen.columns.encoded import Cell, first_values, single_values
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.splits.hashed import hash_rows
-from trainer_module.data.examples import ends_between_values, ordered_keys, parse_times
-from trainer_module.errors import DataError, counted
+from trainer_module.data.order import ends_between_values
+from trainer_module.errors import counted
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,8 @@ def rank_rows(rows: pa.RecordBatch, first: Cell, settings: ExampleGenSettings) -
       DataError: a value cannot be ordered, or there is no such column.
     """
     if settings.order_by:
-        return rank_by_value(rows, first, settings.order_by)
+        order = read_order(rows, first, settings.order_by)
+        return Ranks(_one_group(rows), order.keys, order.missing)
     return Ranks(_classes(rows, settings.label), hash_rows(rows))
 
 
@@ -134,43 +135,3 @@ def _classes(rows: pa.RecordBatch, label: str) -> pa.Array:
 
 def _one_group(rows: pa.RecordBatch) -> pa.Array:
     return pa.repeat(pa.scalar(b"", pa.binary()), rows.num_rows)
-
-
-def rank_by_value(rows: pa.RecordBatch, first: Cell, name: str) -> Ranks:
-    """Ranks a batch by the values of a column: numbers, or dates and times as texts.
-
-    Args:
-      rows: list columns of int64, float32 or binary.
-      first: where the batch begins.
-      name: of the column.
-
-    Raises:
-      DataError: a value cannot be ordered, or there is no such column.
-    """
-    if name not in rows.schema.names:
-        raise DataError(
-            f"Splits are to be made by the order of {name!r} (data.order_by), but the data has no"
-            f" such column; it has {show_names(rows.schema.names)}."
-        )
-    values = first_values(rows.column(name))
-    try:
-        keys = ordered_keys(values)
-    except pa.ArrowInvalid as error:
-        row, value = _first_without_time(values)
-        raise DataError(
-            f"Column {name!r} is {shown(value)!r} in row {first.row + row} of {first.file}, but"
-            " data.order_by needs numbers, or dates and times such as 2026-01-31 or"
-            " 2026-01-31T18:30:00Z in every row."
-        ) from error
-    missing = values.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
-    return Ranks(_one_group(rows), keys, missing)
-
-
-def _first_without_time(values: pa.Array) -> tuple[int, bytes]:
-    """The place and the value of the first text that is no date or time."""
-    for row in range(len(values)):
-        try:
-            parse_times(values.slice(row, 1))
-        except pa.ArrowInvalid:
-            return row, values[row].as_py()
-    raise AssertionError("all of them are dates or times")

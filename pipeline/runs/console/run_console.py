@@ -56,6 +56,7 @@ class RunConsole(logging.Handler):
         self._bar: Progress | None = None
         self._component = ""
         self._last_line = 0.0
+        self._noticed: set[str] = set()
 
     def begin(self, title: str) -> None:
         """Says which run this is."""
@@ -82,6 +83,7 @@ class RunConsole(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Shows how far a component has come, or what it wants to be known now."""
         if getattr(record, "notice", False):
+            self._noticed.add(record.getMessage())
             self._terminal.print(f"  {self._component:<16}  {escape(record.getMessage())}")
             return
         if (trial := getattr(record, "trial", None)) is not None:
@@ -133,7 +135,8 @@ class RunConsole(logging.Handler):
             self._terminal.print(_slices_table(summary))
         self._terminal.print()
         for note in _notes(summary):
-            self._terminal.print(f"note: {escape(note)}")
+            if note not in self._noticed:  # It was shown as it was found.
+                self._terminal.print(f"note: {escape(note)}")
         for line in describe_variants(summary.variants):
             self._terminal.print(line)
         for drift in summary.drift:

@@ -146,7 +146,11 @@ def test_strategy_is_chosen_where_nobody_has(execution: Execution) -> None:
     assert choice["reason"] == "train.cluster asks for 2 workers"
 
 
-def test_killed_process_goes_on_from_its_backup(execution: Execution) -> None:
+def test_killed_process_goes_on_from_its_backup(
+    execution: Execution, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = execution.backup(execution.properties("train"))
+    other.mkdir(parents=True)
     execution.run("die_once")
     runtime = execution.told()["arguments"]["runtime"]
     assert runtime["restarts"] == ["the trainer was killed by SIGKILL"]
@@ -154,6 +158,13 @@ def test_killed_process_goes_on_from_its_backup(execution: Execution) -> None:
     assert backup == execution.backup(execution.properties("die_once"))
     assert backup.parent.parent == execution.model_run.parent.parent
     assert not backup.exists()
+    (notice,) = (
+        r.getMessage()
+        for r in caplog.records
+        if f"interrupted training in {other}," in r.getMessage()
+    )
+    assert notice.startswith("does not go on")
+    assert other.exists()
 
 
 def test_workers_but_the_first_leave_only_their_own_records(execution: Execution) -> None:

@@ -78,6 +78,15 @@ def test_columns_of_the_config_that_the_data_lacks(
     look(tmp_path, path, **changes)
 
 
+def test_an_order_that_cannot_be_read_is_said_with_its_row(tmp_path: Path) -> None:
+    days = [f"0{1 + n % 9}.01.2021" if n == 7 else f"2021-01-0{1 + n % 9}" for n in range(12)]
+    rows = "".join(f"{day},{n}.5,{n % 2}\n" for n, day in enumerate(days))
+    (tmp_path / "a.csv").write_text(f"day,size,label\n{rows}")
+    said = refused(tmp_path, data={"order_by": "day"})
+    assert said.startswith(f"Column 'day' is '08.01.2021' in row 9 of {tmp_path}/a.csv, but data.")
+    assert "order_by needs numbers, or dates and times such as 2026-01-31" in said
+
+
 def test_all_files_are_looked_at(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / f"{name}.csv").write_text(ROWS.replace(",", ";"))

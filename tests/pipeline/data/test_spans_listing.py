@@ -16,7 +16,7 @@ from pipeline.data.location import locate_data
 from pipeline.data.spans import Span, Window, choose_window, list_spans, whole_data
 from pipeline.layout import Layout
 from pipeline.run_context import RunRequest, resolve_run
-from trainer_module.errors import DataError
+from trainer_module.errors import ConfigError, DataError
 
 NOW = datetime(2026, 1, 20, 12, tzinfo=UTC)
 DAY_1 = 20454
@@ -250,6 +250,15 @@ def test_spans_that_nobody_chose_to_leave_out_are_said(tmp_path: Path) -> None:
     assert notes(None, "2026-01-01") == ()
     for window in ({"last": 1}, {"last": 2}, {"all": True}):
         assert notes({"window": window}) == ()
+
+
+def test_no_span_to_end_at_where_there_are_none(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x,label\n1,0\n")
+    data = {"format": "csv", "path": f"{tmp_path}/a.csv"}
+    config = PipelineConfig.model_validate({"name": "x", "data": data, "task": "binary"})
+    said = rf"^--through 7: data\.path \({tmp_path}/a\.csv\) has no spans"
+    with pytest.raises(ConfigError, match=said):
+        resolve_run(config, Layout(tmp_path / "out", "x"), RunRequest(through="7"))
 
 
 def test_a_window_that_begins_after_the_newest_span(tmp_path: Path) -> None:

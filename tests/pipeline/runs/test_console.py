@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 
 from components.optimizer.report import OptimizerReport, VariantReport
 from pipeline.records.summary import RunSummary, Status
@@ -73,3 +74,16 @@ def test_variants_are_a_table_and_those_that_are_refused_have_a_line() -> None:
         "refused onnx: no operation for Erf [x]",
         "not pushed: variant onnx is required",
     ]
+
+
+def test_a_note_that_was_shown_as_it_was_found_is_not_shown_again() -> None:
+    stream = io.StringIO()
+    console = RunConsole(stream)
+    record = logging.makeLogRecord({"msg": "column x dates the rows", "notice": True})
+    console.emit(record)
+    notes = ["column x dates the rows", "column y is constant"]
+    summary = RunSummary(run_id="1", pipeline="p", started="now", strategy="default", notes=notes)
+    console.conclude(summary, [])
+    said = stream.getvalue()
+    assert said.count("column x dates the rows") == 1
+    assert "note: column y is constant" in said

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+import tf_keras
 from tfx.components.trainer.fn_args_utils import FnArgs
 from trainer_data import Transformed, read_record
 
@@ -23,7 +24,7 @@ from trainer_module.settings import CrossValidation, Loop
 from trainer_module.trainer import run_fn, train
 from trainer_module.training import folds
 from trainer_module.training.folds import cross_validate, train_for_the_best_length
-from trainer_module.training.plan import open_inputs
+from trainer_module.training.plan import Trained, TrainingInputs, TrainingPlan, open_inputs
 
 FOLDS = 2
 
@@ -76,6 +77,27 @@ def test_each_fold_has_its_part_of_every_class(trips: Transformed, max_bytes: in
     for counts in (np.bincount(dealt[labels.numpy().ravel() == label]) for label in (0, 1)):
         assert len(counts) == 40
         assert max(counts) - min(counts) <= 1
+
+
+def test_early_stopping_that_nothing_can_be_held_out_for_is_noted(
+    trips: Transformed, tmp_path: Path
+) -> None:
+    options = {"epochs": 3, "early_stopping": {"patience": 1}}
+    inputs = open_inputs(trips.fn_args(tmp_path, train=options))
+    content = inputs.data.train.content
+    one_group = replace(content, groups=np.zeros(content.examples, np.int64))
+    data = replace(inputs.data, train=replace(inputs.data.train, content=one_group))
+    plans: list[TrainingPlan] = []
+
+    def planned(inputs: TrainingInputs, plan: TrainingPlan) -> Trained:
+        plans.append(plan)
+        split = inputs.data.train
+        return Trained(tf_keras.Sequential(), split, split, {}, plan.last_epoch, [], plan)
+
+    train_for_the_best_length(planned, replace(inputs, data=data))
+    (plan,) = plans
+    assert (plan.last_epoch, plan.chooses) == (3, False)
+    assert plan.notes[0].startswith("early stopping could not choose an epoch, as no examples")
 
 
 @pytest.fixture(scope="module")
