@@ -14,6 +14,8 @@ import psutil
 
 RUN_GRACE_SECONDS = 15.0
 """How long a run that is stopped may take to end."""
+CHILDREN_GRACE_SECONDS = 3.0
+"""How long the children of a process that ends may take; after half of that they are told again."""
 CLUSTER_GRACE_SECONDS = 2.0
 """How long a training's workers may still say what happened to them after the first failure."""
 POD_GRACE_SECONDS = 1

@@ -20,15 +20,18 @@ from typing import NoReturn
 
 import psutil
 
-from components.processes.ending import RUN_GRACE_SECONDS, Step, end_processes
+from components.processes.ending import (
+    CHILDREN_GRACE_SECONDS,
+    RUN_GRACE_SECONDS,
+    Step,
+    end_processes,
+)
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 AGAIN_SECONDS = 1.0
 """How long what a stop has raised may take to end the work, until it is raised again."""
 LAST_WORDS_SECONDS = 5.0
 """How long it may take to write down that a process is ended."""
-CHILD_SECONDS = 1.5
-"""How long children may take to end, each time that they are told."""
 
 
 logger = logging.getLogger(__name__)
@@ -212,9 +215,11 @@ def _finish_unwinding() -> None:
 
 def end_children() -> None:
     """Ends all processes that this one has started: tells them twice, then kills them."""
-    signals = (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL)
-    children = psutil.Process().children(recursive=True)
-    end_processes(children, [Step(number, CHILD_SECONDS) for number in signals])
+    children, each = psutil.Process().children(recursive=True), CHILDREN_GRACE_SECONDS / 2
+    end_processes(
+        children,
+        [Step(signal.SIGTERM, each), Step(signal.SIGTERM, each), Step(signal.SIGKILL, each)],
+    )
     psutil.wait_procs(children, timeout=0)  # None stays as a zombie.
 
 

@@ -131,27 +131,29 @@ def _issues(raw: dict[str, Any], config: PipelineConfig | None = None) -> list[I
     return list(config.find_issues((*MODEL_RULES, *TRAIN_RULES, *OPTIMIZE_RULES)))
 
 
-def objectives_are_measured(target: BaseTask, tune: TuneSettings | None) -> Iterator[Issue]:
+def objectives_are_measured(label_task: BaseTask, tune: TuneSettings | None) -> Iterator[Issue]:
     """What a trial is judged by is what a training measures after each epoch."""
     if tune is None or tune.objective is None:
         return
-    known = objectives_of(target)
+    known = objectives_of(label_task)
     if tune.objective not in known:
-        is_evaluated = tune.objective.removeprefix(PREFIX) in target.metrics()
+        is_evaluated = tune.objective.removeprefix(PREFIX) in label_task.metrics()
         whose = "Evaluator alone" if is_evaluated else "nothing"
         yield Issue(
             "tune.objective",
-            f"found {tune.objective!r}, which {whose} measures for a {target.kind} task; "
+            f"found {tune.objective!r}, which {whose} measures for a {label_task.kind} task; "
             f"right is one of {', '.join(known)}",
         )
 
 
-def searched_losses_are_compared(target: BaseTask, tune: TuneSettings | None) -> Iterator[Issue]:
+def searched_losses_are_compared(
+    label_task: BaseTask, tune: TuneSettings | None
+) -> Iterator[Issue]:
     """Values of different losses say nothing of each other."""
-    objective = None if tune is None else tune.objective or target.usual_objective
+    objective = None if tune is None else tune.objective or label_task.usual_objective
     losses = [path for path in _space(tune) if path.split(".")[:2] == ["train", "loss"]]
     if objective == LOSS and losses:
-        others = [name for name in objectives_of(target) if name != LOSS]
+        others = [name for name in objectives_of(label_task) if name != LOSS]
         yield Issue(
             f"tune.space.{losses[0]}",
             f"trials of different losses cannot be compared by {LOSS}; give tune.objective: "

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from trainer_module.features.raw_columns import AnyTensor
 
 
-OWN_METRICS = "components.evaluator.own_metrics.classes"
+CLASS_METRICS = "components.evaluator.own_metrics.classes"
 NUMBER_METRICS = "components.evaluator.own_metrics.numbers"
 CALIBRATION_METRICS = "components.evaluator.own_metrics.calibration"
 ERROR_METRICS = "components.evaluator.own_metrics.error_quantiles"

@@ -1,4 +1,4 @@
-"""Replicas on several devices of this machine, in step with each other."""
+"""Synchronous strategies: one device, several devices of a machine, and several machines."""
 
 from __future__ import annotations
 

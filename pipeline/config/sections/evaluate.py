@@ -16,7 +16,7 @@ from trainer_module.settings import (
     CrossValidation,
     Settings,
 )
-from trainer_module.settings.tasks import BaseTask, LearningTask, Metric
+from trainer_module.settings.tasks import LearningTask, Metric
 
 COUNT = "example_count"
 """The metric that is always measured."""
@@ -255,7 +255,7 @@ class Criteria:
         return DecidingMetric(name=name, higher_is_better=direction, has_unit=metric.has_unit)
 
 
-def metrics_fit_the_task(target: BaseTask, evaluate: EvaluateSettings) -> Iterator[Issue]:
+def metrics_fit_the_task(target: LearningTask, evaluate: EvaluateSettings) -> Iterator[Issue]:
     """Every metric that is named has to be one of the task's."""
     known, configured = target.metrics(), evaluate.configured
     places = {f"evaluate.metrics.{i}": m for i, m in enumerate(evaluate.metrics)}
@@ -274,7 +274,7 @@ def metrics_fit_the_task(target: BaseTask, evaluate: EvaluateSettings) -> Iterat
 
 
 def metrics_have_names_of_their_own(
-    target: BaseTask, evaluate: EvaluateSettings
+    target: LearningTask, evaluate: EvaluateSettings
 ) -> Iterator[Issue]:
     """What TFMA's config adds is called as no other metric, so that thresholds know which."""
     taken = {**target.metrics(), COUNT: None}
@@ -290,7 +290,7 @@ def metrics_have_names_of_their_own(
         taken[metric.name] = None
 
 
-def thresholds_are_of_numbers(target: BaseTask, evaluate: EvaluateSettings) -> Iterator[Issue]:
+def thresholds_are_of_numbers(target: LearningTask, evaluate: EvaluateSettings) -> Iterator[Issue]:
     """A curve or a matrix is neither large nor small."""
     known = target.metrics()
     numbers = [name for name, metric in known.items() if metric.is_number]
@@ -332,7 +332,7 @@ def thresholds_can_be_held(evaluate: EvaluateSettings) -> Iterator[Issue]:
 
 
 def tolerances_are_of_what_is_compared(
-    target: BaseTask, evaluate: EvaluateSettings
+    target: LearningTask, evaluate: EvaluateSettings
 ) -> Iterator[Issue]:
     """Some metrics are not held against the model in service."""
     known = target.metrics()

@@ -55,7 +55,7 @@ def model_has_the_feature_it_needs(
 
 
 def model_can_do_what_is_asked(
-    target: BaseTask,
+    label_task: BaseTask,
     features: dict[str, Feature],
     preprocessing: str | None,
     model: ModelSettings,
@@ -73,12 +73,12 @@ def model_can_do_what_is_asked(
                 f"found {kind!r}, which takes no {feature.type}, and feature {name!r} is one; use "
                 f"{able}",
             )
-    plain = not target.has_options
-    if spec.tasks and not (plain and target.kind in spec.tasks):
+    plain = not label_task.has_options
+    if spec.tasks and not (plain and label_task.kind in spec.tasks):
         able = enumerate_names((n for n, s in others.items() if not s.tasks), "or")
         yield Issue(
             "task",
-            f"found {target.kind}{'' if plain else ' with options'}, but {kind} know "
+            f"found {label_task.kind}{'' if plain else ' with options'}, but {kind} know "
             f"{enumerate_names(spec.tasks, 'and')} alone, without options; use the model {able}",
         )
 

@@ -24,12 +24,12 @@ from trainer_module.strategies import strategies_of_several_processes
 from trainer_module.strategies.base import Processes
 
 
-def loss_fits_the_task(target: BaseTask, train: TrainSettings) -> Iterator[Issue]:
+def loss_fits_the_task(label_task: BaseTask, train: TrainSettings) -> Iterator[Issue]:
     """A loss of ours is for some tasks; one of the user's is their affair."""
-    loss, known = train.loss, losses_for(target.kind)
+    loss, known = train.loss, losses_for(label_task.kind)
     if loss is None or loss.is_custom or loss.kind in known:
         return
-    what = f"for {target.kind}" if loss.kind in LOSSES else "of ours"
+    what = f"for {label_task.kind}" if loss.kind in LOSSES else "of ours"
     yield Issue(
         "train.loss",
         f"{loss.kind!r} is no loss {what}; {near_match(loss.kind, known)} "
@@ -37,9 +37,9 @@ def loss_fits_the_task(target: BaseTask, train: TrainSettings) -> Iterator[Issue
     )
 
 
-def own_losses_are_of_one_number(target: BaseTask, train: TrainSettings) -> Iterator[Issue]:
+def own_losses_are_of_one_number(label_task: BaseTask, train: TrainSettings) -> Iterator[Issue]:
     """A loss of the user's knows nothing of quantiles."""
-    loss, task = train.loss, target
+    loss, task = train.loss, label_task
     if loss is not None and loss.is_custom and not task.takes_own_loss:
         yield Issue(
             "train.loss",
@@ -81,12 +81,12 @@ def losses_can_be_scaled(train: TrainSettings) -> Iterator[Issue]:
         )
 
 
-def class_weights_have_classes(target: BaseTask, train: TrainSettings) -> Iterator[Issue]:
+def class_weights_have_classes(label_task: BaseTask, train: TrainSettings) -> Iterator[Issue]:
     """A number to predict has no classes."""
-    if train.class_weights and not target.label_kind.is_classification:
+    if train.class_weights and not label_task.label_kind.is_classification:
         yield Issue(
             "train.class_weights",
-            f"{target.kind} has no classes; leave it out, or use data.weight",
+            f"{label_task.kind} has no classes; leave it out, or use data.weight",
         )
 
 
@@ -214,10 +214,10 @@ def augmented_are_pictures(
         )
 
 
-def mixed_labels_are_classes(target: BaseTask, train: TrainSettings) -> Iterator[Issue]:
+def mixed_labels_are_classes(label_task: BaseTask, train: TrainSettings) -> Iterator[Issue]:
     """Half of two classes is a label; the mean of two pictures shows no mean of their numbers."""
-    augment, task = train.augment, target
-    if augment is not None and augment.mixup and not target.label_kind.is_classification:
+    augment, task = train.augment, label_task
+    if augment is not None and augment.mixup and not label_task.label_kind.is_classification:
         yield Issue(
             "train.augment.mixup",
             f"found {augment.mixup:g}, but task {task.kind} has no classes to mix; leave it out",

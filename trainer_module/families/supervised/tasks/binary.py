@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from trainer_module.errors import TrainingError
 from trainer_module.families.supervised.tasks.classes import ClassTask, found_classes
-from trainer_module.settings.tasks import CALIBRATION_METRICS, OWN_METRICS, Metric, Task
+from trainer_module.settings.tasks import CALIBRATION_METRICS, CLASS_METRICS, Metric, Task
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -32,7 +32,7 @@ class BinaryTask(ClassTask):
             "balanced_accuracy": Metric("BalancedAccuracy"),
             "auc": Metric("AUC"),
             "auc_precision_recall": Metric("AUCPrecisionRecall"),
-            "average_precision": Metric("AveragePrecision", module=OWN_METRICS),
+            "average_precision": Metric("AveragePrecision", module=CLASS_METRICS),
             "precision": Metric("Precision", is_half=True),
             "recall": Metric("Recall", is_half=True),
             "f1": Metric("F1Score"),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 from trainer_module.families.supervised.tasks.classes import ManyClassTask
-from trainer_module.settings.tasks import CALIBRATION_METRICS, OWN_METRICS, Metric
+from trainer_module.settings.tasks import CALIBRATION_METRICS, CLASS_METRICS, Metric
 
 if TYPE_CHECKING:
     import tf_keras
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 METRICS = {
     "accuracy": Metric("SparseCategoricalAccuracy"),
-    "balanced_accuracy": Metric("MulticlassBalancedAccuracy", module=OWN_METRICS),
+    "balanced_accuracy": Metric("MulticlassBalancedAccuracy", module=CLASS_METRICS),
     "top_2_accuracy": Metric("SparseTopKCategoricalAccuracy", options={"k": 2}),
     "top_3_accuracy": Metric("SparseTopKCategoricalAccuracy", options={"k": 3}),
     "top_5_accuracy": Metric("SparseTopKCategoricalAccuracy", options={"k": 5}),
-    "macro_precision": Metric("MacroPrecision", is_half=True, module=OWN_METRICS),
-    "macro_recall": Metric("MacroRecall", is_half=True, module=OWN_METRICS),
-    "macro_f1": Metric("MacroF1", module=OWN_METRICS),
+    "macro_precision": Metric("MacroPrecision", is_half=True, module=CLASS_METRICS),
+    "macro_recall": Metric("MacroRecall", is_half=True, module=CLASS_METRICS),
+    "macro_f1": Metric("MacroF1", module=CLASS_METRICS),
     "log_loss": Metric("SparseCategoricalCrossentropy", higher_is_better=False),
     "calibration_error": Metric(
         "TopLabelCalibrationError", higher_is_better=False, module=CALIBRATION_METRICS

@@ -8,9 +8,9 @@ import numpy as np
 
 from trainer_module.errors import DataError
 from trainer_module.settings.tasks import (
+    CLASS_METRICS,
     ERROR_METRICS,
     NUMBER_METRICS,
-    OWN_METRICS,
     BaseTask,
     Metric,
     Task,
@@ -33,7 +33,7 @@ ERRORS = {
     "mse": Metric("MeanSquaredError", higher_is_better=False, has_unit=True),
     "mae": Metric("MeanAbsoluteError", higher_is_better=False, has_unit=True),
     "rmse": Metric("RootMeanSquaredError", higher_is_better=False, has_unit=True),
-    "r2": Metric("CoefficientOfDetermination", module=OWN_METRICS),
+    "r2": Metric("CoefficientOfDetermination", module=CLASS_METRICS),
     "smape": Metric("SymmetricPercentageError", False, NUMBER_METRICS, has_unit=True),
     "median_absolute_error": _error_quantile(0.5),
     "p90_absolute_error": _error_quantile(0.9),
