@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from pydantic import ValidationError
 from trainer_module.errors import TrainingError
 from trainer_module.runtime import Runtime
 from trainer_module.settings import Task, TrainerSettings, TrainSettings
-from trainer_module.training.callbacks import EpochTimes, make_callbacks
+from trainer_module.training.callbacks import EpochTimes, describe_epoch, make_callbacks
 from trainer_module.training.checkpoint import CheckpointCallback
 from trainer_module.training.optimizers import build_schedule
 from trainer_module.training.plan import TrainingInputs, TrainingPlan
@@ -162,25 +163,34 @@ def test_a_rate_of_its_own_accord_goes_with_the_root_of_the_batch() -> None:
     assert float(small) == pytest.approx(0.002)
 
 
-def test_progress_reports_each_epoch(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_progress_reports_each_epoch_with_its_learning_rate(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.INFO, logger="scopeline.progress"):
-        fit(tmp_path, epochs=2)
+        fit(tmp_path, epochs=2, learning_rate=0.01)
     records = [record for record in caplog.records if record.name == "scopeline.progress"]
     assert [record.getMessage() for record in records] == ["epoch 1 of 2", "epoch 2 of 2"]
     assert [(told["done"], told["total"]) for told in map(vars, records)] == [(1, 2), (2, 2)]
-    assert vars(records[0])["detail"].startswith("loss ")
-    assert ", val_loss " in vars(records[0])["detail"]
-    assert "learning_rate" not in vars(records[0])["detail"], "which is the same in each epoch"
+    detail = r"loss [\d.e-]+, val_loss [\d.e-]+, learning_rate 0\.01"
+    assert all(re.fullmatch(detail, vars(record)["detail"]) for record in records)
 
 
-def test_progress_tells_of_a_learning_rate_that_changes(
+def test_progress_tells_of_a_learning_rate_that_a_callback_sets(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    steps = {"schedule": "steps", "values": [0.1, 0.02], "boundaries": [1]}
+    """The rate that an epoch ended with, under its own name alone."""
+    halves = tf_keras.callbacks.LearningRateScheduler(lambda epoch: 0.1 * 0.5**epoch)
     with caplog.at_level(logging.INFO, logger="scopeline.progress"):
-        fit(tmp_path, epochs=2, learning_rate=steps)
+        fit(tmp_path, epochs=2, callbacks=[halves])
     details = [vars(r)["detail"] for r in caplog.records if r.name == "scopeline.progress"]
     assert [detail.rpartition(", ")[2] for detail in details] == [
         "learning_rate 0.1",
-        "learning_rate 0.02",
+        "learning_rate 0.05",
     ]
+
+
+def test_metrics_stand_beside_those_of_what_is_held_out() -> None:
+    logs = {"loss": 0.5, "auc": 0.75, "learning_rate": 0.1, "val_loss": 0.625, "val_auc": 1.0}
+    assert describe_epoch(logs) == (
+        "loss 0.5, val_loss 0.625, auc 0.75, val_auc 1, learning_rate 0.1"
+    )

@@ -14,7 +14,7 @@ import tf_keras
 
 from trainer_module.compat.keras import StepCallback, TensorBoard, learning_rate_of
 from trainer_module.errors import TrainingError
-from trainer_module.runtime import report_progress
+from trainer_module.runtime import EPOCH, report_progress
 from trainer_module.sections import load_own
 from trainer_module.settings import TrainerSettings
 from trainer_module.settings.train import choose_stopping
@@ -109,19 +109,32 @@ class EarlyStopping(tf_keras.callbacks.EarlyStopping):
 class Progress(tf_keras.callbacks.Callback):
     """Reports each epoch to whoever listens."""
 
-    def __init__(self, unit: str = "epoch") -> None:
+    def __init__(self, unit: str = EPOCH) -> None:
         super().__init__()
         self._unit = unit
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Logs the loss, the evaluation metrics, and a learning rate that changes."""
-        names = {"loss"}
-        if isinstance(learning_rate_of(self.model)[0], LearningRateSchedule):
-            names.add(LEARNING_RATE)
-        shown = {k: v for k, v in (logs or {}).items() if k in names or k.startswith("val_")}
-        detail = ", ".join(f"{name} {value:.4g}" for name, value in shown.items())
+        """Logs the losses and metrics, and the learning rate that the epoch ended with."""
+        detail = describe_epoch(logs or {})
         report_progress(epoch + 1, self.params["epochs"], self._unit, detail)
         logger.info("epoch %d: %s", epoch + 1, detail)
+
+
+def describe_epoch(logs: Mapping[str, Any]) -> str:
+    """The logs of an epoch in a line: what is held out beside what is learnt from.
+
+    Args:
+      logs: values by name; those of what is held out begin with `val_`.
+
+    Returns:
+      Such as `loss 0.5, val_loss 0.6, accuracy 0.8, val_accuracy 0.7, learning_rate 0.001`.
+    """
+    measured = [name for name in logs if name != LEARNING_RATE]
+    learnt = [name for name in measured if not name.startswith("val_")]
+    pairs = [each for name in learnt for each in (name, f"val_{name}")]
+    # Under parameter servers, some metrics are of what is held out alone.
+    ordered = dict.fromkeys([*pairs, *measured, LEARNING_RATE])
+    return ", ".join(f"{name} {logs[name]:.4g}" for name in ordered if name in logs)
 
 
 class EpochTimes(tf_keras.callbacks.Callback):
@@ -193,7 +206,7 @@ def make_callbacks(
         *([evaluator] if evaluator else []),
         LearningRate(),
         StopOnNaN(plan.steps, hooks_of(inputs.strategy).has_step_hooks),
-        Progress(f"{inputs.prefix}epoch"),
+        Progress(f"{inputs.prefix}{EPOCH}"),
         TensorBoard(inputs.model_run_dir, write_graph=False),
         BestEpoch(plan.whole_from, plan.chooses),
     ]
