@@ -154,6 +154,61 @@ def test_a_scaled_learning_rate_grows_with_the_replicas() -> None:
         assert float(schedule(0) if callable(schedule) else schedule) == pytest.approx(0.4)
 
 
+def decay(epoch: int) -> float:
+    return 1e-3 if epoch < 3 else 1e-4 if epoch < 7 else 1e-5
+
+
+def halve(epoch: int, rate: float) -> float:
+    return rate / 2
+
+
+def make_rising() -> tf_keras.optimizers.schedules.LearningRateSchedule:
+    return tf_keras.optimizers.schedules.PolynomialDecay(0.1, 120, 0.2)
+
+
+def fall_below_zero(epoch: int) -> float:
+    return 0.2 - 0.1 * epoch
+
+
+rising = make_rising()
+
+
+def test_a_function_of_the_users_gives_the_rate_of_each_epoch() -> None:
+    schedule = build_schedule(own_rate("decay", epochs=12), STEPS)
+    found = [float(schedule(step)) for step in range(12 * STEPS)]
+    expected = [1e-3] * 3 * STEPS + [1e-4] * 4 * STEPS + [1e-5] * 5 * STEPS
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert float(schedule(99 * STEPS)) == pytest.approx(1e-5)
+
+
+@pytest.mark.parametrize("name", ["rising", "make_rising"])
+def test_a_schedule_of_the_users_is_of_steps(name: str) -> None:
+    scaled = own_rate(name, scale_learning_rate=True)
+    schedule = build_schedule(scaled, STEPS, replicas=2)
+    assert [float(schedule(step)) for step in (0, 60, 120)] == pytest.approx([0.2, 0.3, 0.4])
+    again = tf_keras.optimizers.schedules.deserialize(
+        tf_keras.optimizers.schedules.serialize(schedule)
+    )
+    assert float(again(60)) == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("fall_below_zero", r"gives -0\.1\d* for epoch 3; right is a number that is not negative"),
+        ("halve", r"called with \(0\): TypeError: halve\(\) missing 1 required"),
+        ("SlowEvaluation", "gives a .*SlowEvaluation without an argument; right is a tf_keras Lea"),
+    ],
+)
+def test_a_rate_of_the_users_that_is_none_is_named(name: str, message: str) -> None:
+    with pytest.raises(TrainingError, match=message):
+        build_schedule(own_rate(name, epochs=4), STEPS)
+
+
+def own_rate(name: str, **train: Any) -> TrainSettings:
+    return TrainSettings.model_validate({"learning_rate": f"{__name__}.{name}", **train})
+
+
 def test_a_rate_of_its_own_accord_goes_with_the_root_of_the_batch() -> None:
     train = TrainSettings.model_validate(
         {"learning_rate": {"schedule": "cosine", "initial": "auto"}, "scale_learning_rate": True}

@@ -118,7 +118,8 @@ def choose_stopping(train: TrainSettings, steps_per_epoch: int) -> EarlyStopping
         case True:
             return EarlyStoppingSettings()
     # A rate that is planned to fall later on would not get there.
-    is_planned = isinstance(train.learning_rate, (CosineSchedule, LinearSchedule, StepSchedule))
+    planned = (CosineSchedule, LinearSchedule, StepSchedule, str)
+    is_planned = isinstance(train.learning_rate, planned)
     if train.epochs != AUTO or is_planned:
         return None
     return EarlyStoppingSettings(
@@ -238,11 +239,23 @@ def _learning_rate_kind(value: Any) -> str:
     """Which member of `LearningRate` a value of the config means to be."""
     if isinstance(value, Mapping):
         return str(value.get("schedule", "a schedule: one of steps, cosine, linear, exponential"))
+    if isinstance(value, str):
+        return "constant" if _is_number(value) else "own"
     return str(getattr(value, "schedule", "constant"))
+
+
+def _is_number(text: str) -> bool:
+    """Whether a text is a number: YAML reads 1e-3, which has no dot, as a text."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 LearningRate = Annotated[
     Annotated[PositiveFloat, Tag("constant")]
+    | Annotated[str, Tag("own")]
     | Annotated[StepSchedule, Tag("steps")]
     | Annotated[CosineSchedule, Tag("cosine")]
     | Annotated[LinearSchedule, Tag("linear")]
@@ -518,7 +531,9 @@ class TrainSettings(Settings):
     fewer for a small train split. Default of the model `tabular`: `{at_most: 256}`; of
     `convnet` 32."""
     learning_rate: LearningRate = 0.001
-    """A constant for the optimizer, or a schedule over the epochs. Default of the model `tabular`,
+    """A constant for the optimizer, a schedule over the epochs, or the import path of yours: a
+    function of the epoch, counted from 0, that returns a rate, or a `LearningRateSchedule` of
+    tf_keras: an object, a class, or a function without arguments. Default of the model `tabular`,
     with an optimizer of the kind that it has by default: `{schedule: cosine, initial: auto}`;
     likewise of `convnet` with an `initial` of 0.002."""
     scale_learning_rate: bool = False
@@ -565,15 +580,18 @@ class TrainSettings(Settings):
     """Seeds weights, shuffling and dropout: the same seed gives the same model on one machine."""
     early_stopping: EarlyStoppingSettings | Literal["auto"] | bool | None = AUTO
     """`false` or `null`: never. `auto`: where `epochs` is `auto`, with a patience that follows from
-    the data, unless the learning rate is a plan, `cosine` or `steps`, that has an end."""
+    the data, unless the learning rate is a plan, such as `cosine` or one of yours, that may have an
+    end."""
 
     @property
     def own_code(self) -> dict[str, str]:
         """Import paths of the user's code, by the key below `train` that names each."""
         loss = {"loss": self.loss.kind} if self.loss and self.loss.is_custom else {}
         run_fn = {"run_fn": self.run_fn} if self.run_fn else {}
+        own_rate = self.learning_rate if isinstance(self.learning_rate, str) else ""
+        rate = {"learning_rate": own_rate} if own_rate else {}
         callbacks = {f"callbacks.{i}": path for i, path in enumerate(self.callbacks)}
-        return loss | callbacks | run_fn
+        return loss | rate | callbacks | run_fn
 
     @property
     def cluster_or_default(self) -> ClusterSettings:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -15,7 +14,7 @@ import tf_keras
 from trainer_module.compat.keras import StepCallback, TensorBoard, learning_rate_of
 from trainer_module.errors import TrainingError
 from trainer_module.runtime import EPOCH, report_progress
-from trainer_module.sections import load_own
+from trainer_module.sections import count_needed, load_own
 from trainer_module.settings import TrainerSettings
 from trainer_module.settings.train import choose_stopping
 from trainer_module.strategies import hooks_of
@@ -239,19 +238,10 @@ def make_own_callbacks(settings: TrainerSettings) -> list[tf_keras.callbacks.Cal
 
 def _make(path: str, settings: TrainerSettings) -> tf_keras.callbacks.Callback:
     make = load_own("train.callbacks", path)
-    made = make(settings) if _needs_settings(make) else make()
+    made = make(settings) if count_needed(make) else make()
     if not isinstance(made, tf_keras.callbacks.Callback):
         raise TrainingError(
             f"train.callbacks {path!r} gives a {type(made).__module__}.{type(made).__qualname__}; "
             "right is a class or function that gives a tf_keras.callbacks.Callback."
         )
     return made
-
-
-def _needs_settings(make: Callable[..., Any]) -> bool:
-    """Whether there is an argument without a default."""
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return any(
-        parameter.default is inspect.Parameter.empty and parameter.kind in kinds
-        for parameter in inspect.signature(make).parameters.values()
-    )
