@@ -66,6 +66,9 @@ SCHEDULE = {
     "optimizer": {"kind": "adamw", "clip_norm": 0.3, "ema": 0.8},
     "loss": {"kind": "focal", "label_smoothing": 0.1},
     "class_weights": "balanced",
+    "batch_size": {"global": 32},
+    "steps_per_epoch": 7,
+    "validation_steps": 2,
 }
 
 
@@ -99,9 +102,8 @@ def test_same_seed_and_global_batch_same_losses(
     strategy: str,
     loop: Loop,
 ) -> None:
-    """Regularisation counts once, and a schedule counts global steps, however many replicas."""
-    batch_size = 16 if strategy in TWO_REPLICAS else 32
-    options = {"strategy": strategy, "batch_size": batch_size, **SCHEDULE}
+    """Regularisation counts once, schedules and bounds count global steps, on any replicas."""
+    options = {"strategy": strategy, **SCHEDULE}
     history = train(regularized, tmp_path, loop, **options)
     assert list(history) == list(expected_of_regularized)
     for name, values in expected_of_regularized.items():
@@ -220,10 +222,11 @@ def test_early_stopping_and_the_best_epoch_are_remembered(
     """The learning rate grows: the loss is lowest early on, and patience ends training."""
     worse = f"{__name__}.grown"
     options = {"learning_rate": worse, "early_stopping": {"patience": 3}, "epochs": 20}
+    options |= {"steps_per_epoch": 13}
     whole = train(trips, tmp_path / "whole", **options)
     assert len(whole["loss"]) == 5
     with pytest.raises(KeyboardInterrupt):
-        train_whole(prepare(trips, tmp_path, **options), [Interrupt(50, 15)])
+        train_whole(prepare(trips, tmp_path, **options), [Interrupt(44, 13)])
     trained = train_whole(prepare(trips, tmp_path, **options))
     assert trained.start == Position(3, 0)
     assert trained.history["val_loss"] == pytest.approx(whole["val_loss"], rel=1e-5)
@@ -235,7 +238,7 @@ def test_early_stopping_and_the_best_epoch_are_remembered(
     assert found["loss"] == pytest.approx(min(whole["val_loss"]), rel=1e-5)
     kept = Runtime(backup_directory=str(tmp_path / "backup"), continued_epochs=5)
     with pytest.raises(KeyboardInterrupt):  # Unless it was an earlier run that had ended.
-        train_whole(prepare(trips, tmp_path, kept, **options), [Interrupt(5 * 15 + 1, 15)])
+        train_whole(prepare(trips, tmp_path, kept, **options), [Interrupt(5 * 13 + 1, 13)])
 
 
 class Remembers(tf_keras.callbacks.Callback):

@@ -23,7 +23,7 @@ from pydantic import (
     model_validator,
 )
 
-from trainer_module.errors import enumerate_names
+from trainer_module.errors import TrainingError, enumerate_names
 from trainer_module.sections import DOCSTRING, Registered, Settings, named_or_mapping
 from trainer_module.strategies import STRATEGIES, processes_of, strategies_of_several_processes
 from trainer_module.strategies.base import BaseStrategy, Processes, Strategy
@@ -58,16 +58,38 @@ def choose_batch_size(train: TrainSettings, examples: int, replicas: int) -> int
       train: the settings.
       examples: of the train split.
       replicas: that share each step.
+
+    Raises:
+      TrainingError: the replicas cannot share the given global batch evenly.
     """
     match train.batch_size:
         case int(given):
             return given
+        case BatchSize(of_all_replicas=int(total)):
+            return share_batch(total, replicas)
         case BatchSize(at_most=most):
             pass
         case _:
             most = BatchSize().at_most
     fitting = examples // (STEPS_OF_A_ROUND * replicas)
     return min(most, max(SMALLEST_BATCH, 2 ** (max(1, fitting).bit_length() - 1)))
+
+
+def share_batch(total: int, replicas: int) -> int:
+    """Examples per replica of a step that takes so many in all.
+
+    Raises:
+      TrainingError: they cannot be shared evenly.
+    """
+    share, left = divmod(total, replicas)
+    if left:
+        lower = share * replicas
+        near = [str(size) for size in (lower, lower + replicas) if size]
+        raise TrainingError(
+            f"train.batch_size.global is {total}, which {replicas} replicas cannot share evenly; "
+            f"right is a multiple of {replicas}, such as {' or '.join(near)}."
+        )
+    return share
 
 
 def choose_rounds(train: TrainSettings, steps_per_round: int) -> int:
@@ -77,7 +99,9 @@ def choose_rounds(train: TrainSettings, steps_per_round: int) -> int:
       train: the settings.
       steps_per_round: that take all examples once.
     """
-    return max(1, round(STEPS_OF_AN_EPOCH / steps_per_round)) if train.epochs == AUTO else 1
+    if train.epochs != AUTO or train.steps_per_epoch:
+        return 1
+    return max(1, round(STEPS_OF_AN_EPOCH / steps_per_round))
 
 
 def choose_epochs(train: TrainSettings, steps_per_epoch: int) -> int:
@@ -473,10 +497,20 @@ class EarlyStoppingSettings(Settings):
 
 
 class BatchSize(Settings):
-    """A batch size that follows from the data."""
+    """A batch size that follows from the data, or that of all replicas together."""
 
     at_most: PositiveInt = 64
     """Examples per replica and step, where the data is not small."""
+    of_all_replicas: PositiveInt | None = Field(default=None, alias="global")
+    """Examples per step of all replicas, which share them evenly; in place of `at_most`. Under
+    `parameter_server` each worker's step has so many."""
+
+    @model_validator(mode="after")
+    def _is_one_of_both(self) -> BatchSize:
+        # As it travels to Trainer, it has all keys.
+        if self.of_all_replicas and self.at_most != type(self).model_fields["at_most"].default:
+            raise ValueError("has both at_most and global; leave one of them out")
+        return self
 
 
 class StepsBySize(Settings):
@@ -527,9 +561,15 @@ class TrainSettings(Settings):
     Default of the model `tabular`: `{small: 2000, large: 8000}`, where large are those whose
     examples take more than 133 steps to come up once; of `convnet` 1000."""
     batch_size: PositiveInt | BatchSize | Literal["auto"] = AUTO
-    """Examples per replica and step; the global batch is this times the replicas. `auto`: 64, and
-    fewer for a small train split. Default of the model `tabular`: `{at_most: 256}`; of
-    `convnet` 32."""
+    """Examples per replica and step; the global batch is this times the replicas, or what
+    `{global: 200}` says. `auto`: 64, and fewer for a small train split. Default of the model
+    `tabular`: `{at_most: 256}`; of `convnet` 32."""
+    steps_per_epoch: PositiveInt | None = None
+    """Steps of an epoch, of examples that come up again and again; the next epoch goes on with
+    those that come next. Default: so many that every example comes up."""
+    validation_steps: PositiveInt | None = None
+    """Global batches of what is held out that each epoch is evaluated by, the same ones each time;
+    the Evaluator looks at all of the eval split. Default: all."""
     learning_rate: LearningRate = 0.001
     """A constant for the optimizer, a schedule over the epochs, or the import path of yours: a
     function of the epoch, counted from 0, that returns a rate, or a `LearningRateSchedule` of
@@ -542,6 +582,9 @@ class TrainSettings(Settings):
     optimizer: AnyOptimizer = OptimizerSettings()
     """A name, or a mapping with its options: `{kind: sgd, momentum: 0.9}`. Default of the models
     `tabular` and `convnet`: `{kind: adamw, weight_decay: 0.01}`."""
+    l2: NonNegativeFloat = 0.0
+    """So many times the sum of the squares of all kernels is added to the loss (1e-5 in
+    TensorFlow's TPU guide), of models of ours. `optimizer.weight_decay` is apart from the loss."""
     loss: AnyLoss | None = None
     """A name, or a mapping with its options: `{kind: focal, gamma: 2}`. Default: cross-entropy for
     classes, `mse` for regression."""
