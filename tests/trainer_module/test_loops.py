@@ -18,7 +18,15 @@ from trainer_module.problem import Problem
 from trainer_module.runtime import Runtime
 from trainer_module.settings import Loop, ModelSettings
 from trainer_module.trainer import run_fn
-from trainer_module.training.checkpoint import BestEpoch, CheckpointCallback, Position
+from trainer_module.training.checkpoint import (
+    BestEpoch,
+    CheckpointCallback,
+    OlderNotes,
+    Position,
+    read_checkpoint,
+    read_notes,
+    without_optimizer,
+)
 from trainer_module.training.plan import TrainingInputs
 
 TWO_REPLICAS = ("mirrored", "central_storage")
@@ -280,19 +288,69 @@ def test_more_epochs_go_on_from_the_last_checkpoint_that_was_kept(
     kept = {"checkpoints": {"keep": 2}}
     train(trips, tmp_path, epochs=2, early_stopping={"patience": 9}, **kept)
     assert begin(prepare(trips, tmp_path)).start == Position(2, 0)
-    history = train(trips, tmp_path, **kept)
+    trained = train_whole(prepare(trips, tmp_path, **kept))
     for name, values in expected.items():
-        assert history[name] == pytest.approx(values, rel=1e-5), name
-    backup = tmp_path / "backup"
+        assert trained.history[name] == pytest.approx(values, rel=1e-5), name
+    backup, alone = tmp_path / "backup", tf.distribute.InputContext()
     assert {file.stem for file in backup.glob("*.index")} == {"ckpt-30", "ckpt-45"}
     latest = tf.train.latest_checkpoint(str(backup))
     assert latest == str(backup / "ckpt-45")
+    fresh = begin(prepare(trips, tmp_path / "fresh")).model
+    fresh.load_weights(latest).assert_consumed()
+    shown = fresh.evaluate(trained.evaluation.batches(alone), verbose=0, return_dict=True)
+    assert shown["loss"] == pytest.approx(expected["val_loss"][-1], rel=1e-5)
+    assert fresh.optimizer.iterations.numpy() == 45, "its state is there as well"
     found = evaluate_checkpoint(trips.fn_args(tmp_path / "run"), latest)
     assert (found.epoch, found.examples) == (3, 150)
     assert found.metrics["loss"] == pytest.approx(expected["val_loss"][-1], rel=1e-5)
     other = trips.fn_args(tmp_path / "run", model={"hidden_units": [8]})
     with pytest.raises(TrainingError, match="ckpt-45 does not fit the model 'mlp', whose code may"):
         evaluate_checkpoint(other, latest)
+
+
+def test_a_backup_of_an_earlier_version_is_gone_on_from(
+    trips: Transformed, expected: dict, tmp_path: Path
+) -> None:
+    """Which had the model as a part of what was saved, and the notes within it."""
+    inputs = prepare(trips, tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        train_whole(inputs, [Interrupt(35, 15)])
+    model, notes = begin(prepare(trips, tmp_path / "fresh")).model, OlderNotes()
+    latest = tf.train.latest_checkpoint(str(tmp_path / "backup"))
+    read_checkpoint(latest, model).assert_consumed()
+    notes.value = read_notes(latest)
+    older = tf.train.Checkpoint(model=model, notes=notes)
+    folder = str(tmp_path / "older")
+    tf.train.CheckpointManager(older, folder, max_to_keep=None).save(checkpoint_number=30)
+    trained = train_whole(prepare(trips, tmp_path, Runtime(backup_directory=folder)))
+    assert trained.start == Position(2, 0)
+    for name, values in expected.items():
+        assert trained.history[name] == pytest.approx(values, rel=1e-5), name
+
+
+@pytest.mark.parametrize("strategy", ["default", "mirrored"])
+def test_weights_alone_are_kept_beside_the_backup(
+    trips: Transformed, expected: dict, tmp_path: Path, strategy: str
+) -> None:
+    """Of every second epoch, the last and the best one, whichever that is."""
+    kept = {"checkpoints": {"every": 2, "weights_only": True}}
+    options = {"strategy": strategy, "batch_size": {"global": 32}, **kept}
+    trained = train_whole(prepare(trips, tmp_path, **options))
+    backup = tmp_path / "backup"
+    assert {30, 45, 15 * trained.best_epoch} == {
+        int(path.stem.removeprefix("weights-")) for path in backup.glob("weights-*.index")
+    }
+    names = [name for name, _ in tf.train.list_variables(str(backup / "weights-45"))]
+    assert not any("optimizer" in name for name in names)
+    model = begin(prepare(trips, tmp_path / "fresh")).model
+    with without_optimizer(model):
+        model.load_weights(str(backup / "weights-45")).assert_consumed()
+    alone = tf.distribute.InputContext()
+    shown = model.evaluate(trained.evaluation.batches(alone), verbose=0, return_dict=True)
+    assert shown["loss"] == pytest.approx(expected["val_loss"][-1], rel=1e-5)
+    found = evaluate_checkpoint(trips.fn_args(tmp_path / "run"), str(backup / "weights-45"))
+    assert found.epoch == 3
+    assert found.metrics["loss"] == pytest.approx(expected["val_loss"][-1], rel=1e-5)
 
 
 @pytest.mark.parametrize("backup_steps", [None, 4])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     ConfigDict,
     Discriminator,
@@ -522,11 +524,52 @@ class StepsBySize(Settings):
     """Where they take more: fewer steps would show each of them a few times only."""
 
 
+def _fits_epochs(name: str) -> str:
+    """The name, if each epoch's is another one, and a file's."""
+    try:
+        names = {name.format(epoch=epoch) for epoch in range(1, 101)}
+    except (IndexError, KeyError, ValueError):
+        names = set()
+    if len(names) < 100 or not all(re.fullmatch(r"[\w.=-]*\w", name) for name in names):
+        raise ValueError(
+            "must be a file's name with the epoch's number, such as ckpt_{epoch} or cp-{epoch:04d}"
+        )
+    return name
+
+
 class CheckpointSettings(Settings):
     """Which states of training stay when it is done."""
 
     keep: PositiveInt = 3
     """Those at the end of so many last epochs; the best epoch's stays as well."""
+    every: PositiveInt | Literal["best"] | None = None
+    """In place of `keep`: those at the end of every so many epochs, of the best and of the last
+    one; `best`: that of the best epoch alone."""
+    weights_only: bool = False
+    """Without the optimizer's state, which more `epochs` would go on from."""
+    name: Annotated[str, AfterValidator(_fits_epochs)] | None = None
+    """What they are called: `ckpt_{epoch}`, `cp-{epoch:04d}`. Default: `ckpt-`, and the number of
+    steps."""
+
+    @model_validator(mode="after")
+    def _keeps_in_one_way(self) -> CheckpointSettings:
+        # As it travels to Trainer, it has all keys.
+        if self.every and self.keep != type(self).model_fields["keep"].default:
+            raise ValueError("has both keep and every; leave one of them out")
+        return self
+
+    def epochs(self, ended: int, best: int) -> set[int]:
+        """The epochs, counted from 1, whose checkpoints are kept.
+
+        Args:
+          ended: how many have.
+          best: the best one; 0 if none may be.
+        """
+        if self.every == "best":
+            return {best}
+        if self.every:
+            return {best, ended, *range(self.every, ended + 1, self.every)}
+        return {best, *range(max(1, ended - self.keep + 1), ended + 1)}
 
 
 def _name_strategies(schema: dict[str, Any]) -> None:
@@ -611,8 +654,9 @@ class TrainSettings(Settings):
     backup_steps: PositiveInt | None = None
     """Steps between backups; default: one at the end of each epoch."""
     checkpoints: CheckpointSettings | None = None
-    """Keep checkpoints, with the optimizer's state, in the run of the model; raising `epochs` then
-    goes on from the last one. Default: none is left when training is done."""
+    """Keep checkpoints, with the optimizer's state, in the run of the model, where `load_weights`
+    of tf_keras reads them; raising `epochs` then goes on from the last one. Default: none is left
+    when training is done."""
     callbacks: list[str] = []
     """Import paths of Keras callbacks of yours: classes, or functions that make one. What they see
     as `val_` is of a part of train that is held out."""

@@ -170,13 +170,12 @@ def open_checkpoint(inputs: TrainingInputs, plan: TrainingPlan) -> CheckpointCal
       inputs: of the training, all of whose workers do this together.
       plan: its epochs and steps.
     """
-    kept = inputs.settings.train.checkpoints
     return CheckpointCallback(
         inputs.strategy,
         inputs.backup_directory,
         plan.steps,
         inputs.runtime.backup_steps,
-        kept.keep if kept else 1,
+        inputs.settings.train.checkpoints,
         writes=inputs.runtime.writes_backup,
     )
 
