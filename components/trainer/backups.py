@@ -32,8 +32,9 @@ from trainer_module.training.folds import FOLDS_FOLDER
 _KEPT_FILE = "scopeline.json"
 """Beside checkpoints that were kept: what their steps have computed, and how many epochs the latest
 has seen. Weights alone have none, as no training goes on from them."""
-_HOW_LONG = ("epochs", "early_stopping", "checkpoints")
-"""Keys of `train` that say when to stop and what to keep, not what a step computes."""
+_HOW_LONG = ("epochs", "early_stopping", "checkpoints", "tensorboard")
+"""Keys of `train` that say when to stop, what to keep and what to show, not what a step computes.
+"""
 
 Inputs = Mapping[str, Sequence[types.Artifact]]
 

@@ -122,6 +122,19 @@ def test_the_learning_rate_is_logged_every_epoch(tmp_path: Path) -> None:
     assert shown == pytest.approx([0.1, 0.01, 0.01, 0.001])
 
 
+def test_tensorboard_shows_steps_the_graph_and_a_profile(tmp_path: Path) -> None:
+    board = {"graph": True, "every": "batch", "profile": [2, 3]}
+    fit(tmp_path, epochs=2, tensorboard=board)
+    (events,) = tf.io.gfile.glob(str(tmp_path / "train" / "events*"))
+    found = [*tf.compat.v1.train.summary_iterator(events)]
+    steps = [e.step for e in found for value in e.summary.value if value.tag == "batch_loss"]
+    assert steps == [*range(1, 9)]
+    assert any(event.graph_def for event in found), "of the operations"
+    tags = {value.tag for event in found for value in event.summary.value}
+    assert {"keras", "epoch_loss", "epoch_learning_rate", "batch_3"} <= tags
+    assert tf.io.gfile.glob(str(tmp_path / "plugins" / "profile" / "*" / "*"))
+
+
 def test_a_constant_learning_rate_is_logged_too(tmp_path: Path) -> None:
     history = fit(tmp_path, epochs=2, learning_rate=0.25).history.history
     assert history["learning_rate"] == pytest.approx([0.25, 0.25])

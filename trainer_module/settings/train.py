@@ -572,6 +572,31 @@ class CheckpointSettings(Settings):
         return {best, *range(max(1, ended - self.keep + 1), ended + 1)}
 
 
+class TensorBoardSettings(Settings):
+    """What TensorBoard shows besides the curves of losses, metrics and the learning rate."""
+
+    graph: bool = False
+    """The model: its layers, and the operations that they are."""
+    every: Literal["epoch", "batch"] = "epoch"
+    """How often there is a point: `batch` also has one of the loss and the metrics so far for each
+    step."""
+    profile: Annotated[list[PositiveInt], Field(min_length=2, max_length=2)] | None = None
+    """The first and the last step, counted from 1 where training begins or goes on, whose
+    operations are timed: `[10, 20]`."""
+
+    @field_validator("profile")
+    @classmethod
+    def _in_order(cls, profile: list[int] | None) -> list[int] | None:
+        if profile and profile[0] > profile[1]:
+            raise ValueError("must be the first and the last step, such as [10, 20]")
+        return profile
+
+    @property
+    def looks_at_steps(self) -> bool:
+        """Whether it has to be called after each step."""
+        return self.every == "batch" or self.profile is not None
+
+
 def _name_strategies(schema: dict[str, Any]) -> None:
     """Names the strategies that a cluster is for, as they are registered."""
     several = enumerate_names([f"`{kind}`" for kind in strategies_of_several_processes()], "and")
@@ -657,6 +682,8 @@ class TrainSettings(Settings):
     """Keep checkpoints, with the optimizer's state, in the run of the model, where `load_weights`
     of tf_keras reads them; raising `epochs` then goes on from the last one. Default: none is left
     when training is done."""
+    tensorboard: TensorBoardSettings = TensorBoardSettings()
+    """What TensorBoard shows besides the curves of the epochs, which it always has."""
     callbacks: list[str] = []
     """Import paths of Keras callbacks of yours: classes, or functions that make one. What they see
     as `val_` is of a part of train that is held out."""

@@ -198,6 +198,7 @@ def make_callbacks(
     """
     tf.io.gfile.makedirs(inputs.model_run_dir)
     settings = inputs.settings
+    board = settings.train.tensorboard
     callbacks = [
         EpochTimes(),
         # Before all that reads what it finds.
@@ -205,7 +206,12 @@ def make_callbacks(
         LearningRate(),
         StopOnNaN(plan.steps, hooks_of(inputs.strategy).has_step_hooks),
         Progress(f"{inputs.prefix}{EPOCH}"),
-        TensorBoard(inputs.model_run_dir, write_graph=False),
+        TensorBoard(
+            inputs.model_run_dir,
+            writes_graph=board.graph,
+            writes_steps=board.every == "batch",
+            profiled=board.profile,
+        ),
         BestEpoch(plan.whole_from, plan.chooses),
     ]
     if plan.chooses and (stopping := choose_stopping(settings.train, plan.steps)):

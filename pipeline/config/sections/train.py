@@ -133,6 +133,23 @@ def servers_are_backed_up_by_epoch(train: TrainSettings) -> Iterator[Issue]:
         )
 
 
+def steps_are_shown_where_they_are_seen(train: TrainSettings) -> Iterator[Issue]:
+    """Nobody hears of the steps of parameter servers, nor of each of several that run at a time."""
+    strategy, board, together = train.strategy, train.tensorboard, train.steps_per_execution or 1
+    if not board.looks_at_steps:
+        return
+    key = "train.tensorboard.profile" if board.profile else "train.tensorboard.every"
+    if strategy.processes is Processes.SERVERS:
+        yield Issue(
+            key, f"the workers of {strategy.kind} take their steps in no order; leave it out"
+        )
+    elif together > 1:
+        yield Issue(
+            key,
+            f"train.steps_per_execution is {together}; leave that out, so that each step is seen",
+        )
+
+
 def replicas_share_the_batch(train: TrainSettings) -> Iterator[Issue]:
     """A batch of all replicas is divided evenly, as far as a config says how many there are."""
     size = train.batch_size
@@ -222,6 +239,7 @@ TRAIN_RULES = (
     folds_are_of_our_training,
     workers_have_a_strategy,
     servers_are_backed_up_by_epoch,
+    steps_are_shown_where_they_are_seen,
     replicas_share_the_batch,
     kernels_are_of_our_models,
     trees_are_grown_on_one_device,
