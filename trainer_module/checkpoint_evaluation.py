@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
-import tf_keras
 
 from trainer_module.errors import TrainingError
 from trainer_module.runtime import Runtime, StrategyChoice
 from trainer_module.settings import DefaultStrategy, Strategy
 from trainer_module.training.building import build_model
-from trainer_module.training.checkpoint import CheckpointNotes
+from trainer_module.training.checkpoint import read_checkpoint, read_notes, without_optimizer
 from trainer_module.training.plan import open_inputs
 
 
@@ -42,14 +41,11 @@ def evaluate_checkpoint(fn_args: Any, path: str) -> CheckpointEvaluation:
     inputs = open_inputs(fn_args, runtime=Runtime(choice=default))
     settings, data = inputs.settings, inputs.data
     model = build_model(data.problem, settings, inputs.strategy, data.train.steps)
-    # Which optimizer is in a checkpoint depends on the phase, if there are any; none is needed.
-    begins_frozen = settings.model.begins_frozen
-    restored = tf_keras.Model(model.input, model.output) if begins_frozen else model
-    notes = CheckpointNotes()
     try:
-        status = tf.train.Checkpoint(model=restored, notes=notes).restore(path)
-        status.assert_existing_objects_matched()
-        status.expect_partial()
+        with without_optimizer(model):  # It depends on the phase, or may be left out.
+            status = read_checkpoint(path, model)
+            status.assert_existing_objects_matched()
+            status.expect_partial()
     except (AssertionError, ValueError) as error:
         raise TrainingError(
             f"{path} does not fit the model {settings.model.kind!r}, whose code may have changed "
@@ -57,4 +53,4 @@ def evaluate_checkpoint(fn_args: Any, path: str) -> CheckpointEvaluation:
         ) from error
     batches = data.evaluation.batches(tf.distribute.InputContext())
     metrics = model.evaluate(batches, verbose=0, return_dict=True)
-    return CheckpointEvaluation(notes.value["epoch"], data.evaluation.examples, metrics)
+    return CheckpointEvaluation(read_notes(path)["epoch"], data.evaluation.examples, metrics)

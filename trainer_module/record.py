@@ -159,7 +159,11 @@ def _notes_on_steps(
             f"the train split's {train.examples} examples are fewer than a global batch of "
             f"{batch_size * train.replicas}: a step takes {train.global_batch_size}"
         )
-    elif train.replicas > 1 and train.examples % train.global_batch_size:
+    elif (
+        train.replicas > 1
+        and not train.steps_per_epoch
+        and train.examples % train.global_batch_size
+    ):
         yield (
             f"the train split's {train.examples} examples are no multiple of the global batch of "
             f"{train.global_batch_size}: an epoch's last step begins the next round of them"

@@ -66,6 +66,8 @@ def _choice(strategy: BaseStrategy, reason: str) -> StrategyChoice:
 
 
 PROGRESS_LOGGER = "scopeline.progress"
+EPOCH = "epoch"
+"""The unit that a training reports its progress in; the last word of it, where there are others."""
 
 
 def report_progress(done: int, total: int, unit: str, detail: str = "") -> None:

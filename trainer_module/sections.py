@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -49,6 +50,34 @@ def load_own(role: str, path: str) -> Any:
     if not callable(found):
         raise TrainingError(f"{role} {path!r}: module {module_name!r} has no function {name!r}.")
     return found
+
+
+def count_needed(function: Callable[..., Any]) -> int:
+    """How many arguments without a default a function or class of the user's takes by place."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = inspect.signature(function).parameters.values()
+    return sum(p.default is inspect.Parameter.empty and p.kind in kinds for p in parameters)
+
+
+def call_own(role: str, path: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function of the user's returns.
+
+    Args:
+      role: what it is for, for messages.
+      path: its import path.
+      function: what that leads to.
+      arguments: that it is called with.
+
+    Raises:
+      TrainingError: it takes other arguments, or raises an error.
+    """
+    try:
+        return function(*arguments)
+    except Exception as error:
+        called = f"({', '.join(map(repr, arguments))})"
+        raise TrainingError(
+            f"{role} {path!r}, called with {called}: {type(error).__name__}: {error}."
+        ) from error
 
 
 DOCSTRING = "{docstring}"

@@ -27,7 +27,7 @@ from trainer_module.training.building import (
 )
 from trainer_module.training.callbacks import EpochTimes, make_callbacks, open_checkpoint
 from trainer_module.training.checkpoint import BestEpoch, CheckpointCallback, Position
-from trainer_module.training.folds import train_for_the_best_length
+from trainer_module.training.folds import evaluated_in_part, train_for_the_best_length
 from trainer_module.training.loops import LOOPS
 from trainer_module.training.phases import phases_left, phases_of
 from trainer_module.training.plan import (
@@ -75,7 +75,7 @@ def train(inputs: TrainingInputs, plan: TrainingPlan) -> Trained:
     Raises:
       TrainingError: the model cannot be built, the base model not be read, or training diverges.
     """
-    settings, strategy, data = inputs.settings, inputs.strategy, inputs.data
+    settings, strategy, data = inputs.settings, inputs.strategy, evaluated_in_part(inputs)
     checkpoint = open_checkpoint(inputs, plan)
     latest = checkpoint.start  # The epoch and step that an interrupted training had reached.
     plan = plan.going_on_from(latest, inputs.runtime.continued_epochs)
@@ -149,11 +149,16 @@ def _result_of(
         from trainer_module.training.quantization import describe_quantized
 
         notes = [*notes, *describe_quantized(model)]
-    measured = {
-        name.removeprefix("val_"): values[best - 1]
-        for name, values in history.items()
-        if name.startswith("val_")
-    }
+    # Metrics of a part are not those that all of it comes to.
+    measured = (
+        {}
+        if inputs.settings.train.validation_steps
+        else {
+            name.removeprefix("val_"): values[best - 1]
+            for name, values in history.items()
+            if name.startswith("val_")
+        }
+    )
     return Trained(
         model=copy.fetch() if copy else model,
         train=inputs.data.train,

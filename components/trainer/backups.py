@@ -13,15 +13,28 @@ from tfx.dsl.io import fileio
 from tfx.types.standard_component_specs import CUSTOM_CONFIG_KEY
 
 from trainer_module.record import RECORD_FILE
-from trainer_module.settings import SETTINGS_KEY, CosineSchedule, LinearSchedule, TrainerSettings
+from trainer_module.settings import (
+    SETTINGS_KEY,
+    CheckpointSettings,
+    CosineSchedule,
+    LinearSchedule,
+    TrainerSettings,
+)
 from trainer_module.settings.train import is_chosen
-from trainer_module.training.checkpoint import CHECKPOINTS_FOLDER, STATE_FILE
+from trainer_module.training.checkpoint import (
+    CHECKPOINTS_FOLDER,
+    STATE_FILE,
+    name_as_in_training,
+    name_kept,
+)
 from trainer_module.training.folds import FOLDS_FOLDER
 
 _KEPT_FILE = "scopeline.json"
-"""Beside checkpoints that were kept: what their steps have computed, and how many epochs."""
-_HOW_LONG = ("epochs", "early_stopping", "checkpoints")
-"""Keys of `train` that say when to stop and what to keep, not what a step computes."""
+"""Beside checkpoints that were kept: what their steps have computed, and how many epochs the latest
+has seen. Weights alone have none, as no training goes on from them."""
+_HOW_LONG = ("epochs", "early_stopping", "checkpoints", "tensorboard")
+"""Keys of `train` that say when to stop, what to keep and what to show, not what a step computes.
+"""
 
 Inputs = Mapping[str, Sequence[types.Artifact]]
 
@@ -111,25 +124,29 @@ def begin_with_kept(backup: str, model_run_uri: str, key: str, epochs: int) -> i
         for name in sorted(fileio.listdir(longest), key=lambda name: name == STATE_FILE):
             copy = posixpath.join(backup, name)
             fileio.copy(posixpath.join(longest, name), copy, overwrite=True)
+        name_as_in_training(backup)
     return done[longest]
 
 
-def keep_backup(backup: str, model_run_uri: str, key: str) -> None:
+def keep_backup(backup: str, model_run_uri: str, key: str, settings: CheckpointSettings) -> None:
     """Moves the backup of a training that is done to the folder of its run.
 
     Args:
       backup: the backup's folder.
       model_run_uri: of this execution, with the record of its training.
       key: its `steps_key`.
+      settings: which checkpoints are kept, and what they are called.
     """
     remove_backup(posixpath.join(backup, FOLDS_FOLDER))
     record = _read(posixpath.join(model_run_uri, RECORD_FILE))
-    with fileio.open(posixpath.join(backup, _KEPT_FILE), "w") as file:
-        file.write(json.dumps({"steps": key, "epochs": record["epochs"]}))
     kept = posixpath.join(model_run_uri, CHECKPOINTS_FOLDER)
     # Executions count from 1 again in a new store: one of this number may have left some.
     remove_backup(kept)
     fileio.rename(backup, kept)
+    epochs = name_kept(kept, settings, record["best_epoch"])
+    if not settings.weights_only:
+        with fileio.open(posixpath.join(kept, _KEPT_FILE), "w") as file:
+            file.write(json.dumps({"steps": key, "epochs": epochs}))
 
 
 def remove_backup(directory: str) -> None:

@@ -117,7 +117,7 @@ class ClusterTrainerExecutor(GenericExecutor):
                 f"fn_args.serving_model_dir, {fn_args.serving_model_dir}."
             )
         if train.checkpoints:
-            keep_backup(backup, fn_args.model_run_dir, key)
+            keep_backup(backup, fn_args.model_run_dir, key, train.checkpoints)
         remove_backup(backup)
 
     def make_arguments(

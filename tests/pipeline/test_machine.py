@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -33,7 +34,6 @@ def make_summary(**changes) -> RunSummary:
 
 
 def test_screen_without_a_terminal_is_plain_lines(monkeypatch) -> None:
-    monkeypatch.setattr("pipeline.runs.console.run_console.QUIET_SECONDS", 0)
     stream = io.StringIO()
     console = RunConsole(stream)
     logger = logging.getLogger(PROGRESS_LOGGER)
@@ -41,16 +41,48 @@ def test_screen_without_a_terminal_is_plain_lines(monkeypatch) -> None:
     logger.setLevel(logging.INFO)
     console.started("Trainer")
     report_progress(3, 12, "epoch", "loss 0.5 [sic]")
-    monkeypatch.setattr("pipeline.runs.console.run_console.QUIET_SECONDS", 20)
-    report_progress(4, 12, "epoch")
+    report_progress(4, 12, "first on a part, epoch")
+    report_progress(5, 12, "forest")
+    monkeypatch.setattr("pipeline.runs.console.run_console.QUIET_SECONDS", 0)
+    report_progress(6, 12, "forest")
     report_notice("waits for worker 1")
     console.finished("Trainer", State.RAN, 2.345, "12 epochs")
     logger.removeHandler(console)
     assert stream.getvalue() == (
         "  Trainer           epoch 3 of 12  loss 0.5 [sic]\n"
+        "  Trainer           first on a part, epoch 4 of 12\n"
+        "  Trainer           forest 6 of 12\n"
         "  Trainer           waits for worker 1\n"
         "  Trainer           ran         2.3 s  12 epochs\n"
     )
+
+
+class Terminal(io.StringIO):
+    """Where bars are drawn."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_narrow_screen_has_all_of_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Below the bar, as the rate would not fit beside it."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    stream = Terminal()
+    console = RunConsole(stream)
+    console.started("Trainer")
+    detail = "loss 0.5, val_loss 0.625, accuracy 0.8125, val_accuracy 0.75, learning_rate 0.001"
+    console.emit(logging.makeLogRecord({"msg": "epoch 3 of 12", "detail": detail}))
+    console.stop()
+    drawn = [" ".join(line.split()) for line in plain(stream).splitlines()]
+    assert any(line.endswith("epoch 3 of 12") for line in drawn)
+    assert detail in " ".join(drawn)
+    assert all(len(line) <= 80 for line in drawn)
+
+
+def plain(stream: io.StringIO) -> str:
+    """What a terminal was sent, without colours and movements of its cursor."""
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue()).replace("\r", "\n")
 
 
 def test_screen_shows_metrics_and_verdict() -> None:

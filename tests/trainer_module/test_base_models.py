@@ -152,7 +152,7 @@ def test_an_interrupted_training_goes_on_from_its_own_backup(
     kept = tf.train.load_checkpoint(
         tf.train.latest_checkpoint(str(tmp_path / "model_run" / "checkpoints"))
     )
-    saved = kept.get_tensor("model/layer_with_weights-0/embeddings/.ATTRIBUTES/VARIABLE_VALUE")
+    saved = kept.get_tensor("layer_with_weights-0/embeddings/.ATTRIBUTES/VARIABLE_VALUE")
     begun = Begun()
     trained = train_whole(given(orders, tmp_path, orders_model, strategy=strategy), [begun])
     assert trained.start.epoch == 1

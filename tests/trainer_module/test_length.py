@@ -12,6 +12,7 @@ import tensorflow as tf
 from pydantic import ValidationError
 from trainer_data import Transformed, read_record
 
+from trainer_module.errors import TrainingError
 from trainer_module.settings import EarlyStoppingSettings, TrainSettings
 from trainer_module.settings.train import (
     choose_batch_size,
@@ -64,6 +65,14 @@ def test_a_large_table_gets_more_steps(examples: int, epochs: int) -> None:
 def test_what_is_given_is_kept() -> None:
     given = settings_of(epochs=10, batch_size=100)
     assert choose_batch_size(given, 20, 1) == 100
+    shared = settings_of(batch_size={"global": 200}, steps_per_epoch=50)
+    assert choose_batch_size(shared, 20, 8) == 25
+    assert choose_rounds(shared, 1) == 1
+    assert choose_epochs(shared, 50) == 160
+    with pytest.raises(TrainingError, match=r"global is 200, which 3 replicas .* 198 or 201"):
+        choose_batch_size(shared, 20, 3)
+    with pytest.raises(ValidationError, match="has both at_most and global"):
+        settings_of(batch_size={"global": 200, "at_most": 8})
     assert choose_rounds(given, 1) == 1
     assert choose_epochs(given, 1) == 10
     assert choose_stopping(given, 1) is None

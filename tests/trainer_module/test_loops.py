@@ -18,7 +18,15 @@ from trainer_module.problem import Problem
 from trainer_module.runtime import Runtime
 from trainer_module.settings import Loop, ModelSettings
 from trainer_module.trainer import run_fn
-from trainer_module.training.checkpoint import BestEpoch, CheckpointCallback, Position
+from trainer_module.training.checkpoint import (
+    BestEpoch,
+    CheckpointCallback,
+    OlderNotes,
+    Position,
+    read_checkpoint,
+    read_notes,
+    without_optimizer,
+)
 from trainer_module.training.plan import TrainingInputs
 
 TWO_REPLICAS = ("mirrored", "central_storage")
@@ -52,11 +60,23 @@ def build_regularized(problem: Problem, settings: ModelSettings) -> tf_keras.Mod
     return tf_keras.Model(inputs, problem.make_output_layer()(hidden))
 
 
+def halved(epoch: int) -> float:
+    """As the tutorial's `decay`, which a callback sets."""
+    return 0.01 * 0.5**epoch
+
+
+def grown(epoch: int) -> float:
+    return 0.01 if epoch < 2 else 3.0
+
+
 SCHEDULE = {
-    "learning_rate": {"schedule": "exponential", "initial": 0.01, "decay": 0.5},
+    "learning_rate": f"{__name__}.halved",
     "optimizer": {"kind": "adamw", "clip_norm": 0.3, "ema": 0.8},
     "loss": {"kind": "focal", "label_smoothing": 0.1},
     "class_weights": "balanced",
+    "batch_size": {"global": 32},
+    "steps_per_epoch": 7,
+    "validation_steps": 2,
 }
 
 
@@ -90,9 +110,8 @@ def test_same_seed_and_global_batch_same_losses(
     strategy: str,
     loop: Loop,
 ) -> None:
-    """Regularisation counts once, and a schedule counts global steps, however many replicas."""
-    batch_size = 16 if strategy in TWO_REPLICAS else 32
-    options = {"strategy": strategy, "batch_size": batch_size, **SCHEDULE}
+    """Regularisation counts once, schedules and bounds count global steps, on any replicas."""
+    options = {"strategy": strategy, **SCHEDULE}
     history = train(regularized, tmp_path, loop, **options)
     assert list(history) == list(expected_of_regularized)
     for name, values in expected_of_regularized.items():
@@ -100,8 +119,7 @@ def test_same_seed_and_global_batch_same_losses(
         # The weights of classes move logits, which are rounded otherwise in another loop.
         tolerance = 1e-3 if name.endswith("auc") else 5e-5
         assert history[name] == pytest.approx(values, rel=tolerance), name
-    first, *_, last = history["learning_rate"]
-    assert first > last
+    assert history["learning_rate"] == pytest.approx([0.01, 0.005, 0.0025])
     fresh = begin(prepare(regularized, tmp_path / "fresh")).model
     assert float(fresh.losses[0]) > 0.1, "the weights count"
 
@@ -210,12 +228,13 @@ def test_early_stopping_and_the_best_epoch_are_remembered(
     trips: Transformed, tmp_path: Path
 ) -> None:
     """The learning rate grows: the loss is lowest early on, and patience ends training."""
-    worse = {"schedule": "steps", "values": [0.01, 3.0], "boundaries": [2]}
+    worse = f"{__name__}.grown"
     options = {"learning_rate": worse, "early_stopping": {"patience": 3}, "epochs": 20}
+    options |= {"steps_per_epoch": 13}
     whole = train(trips, tmp_path / "whole", **options)
     assert len(whole["loss"]) == 5
     with pytest.raises(KeyboardInterrupt):
-        train_whole(prepare(trips, tmp_path, **options), [Interrupt(50, 15)])
+        train_whole(prepare(trips, tmp_path, **options), [Interrupt(44, 13)])
     trained = train_whole(prepare(trips, tmp_path, **options))
     assert trained.start == Position(3, 0)
     assert trained.history["val_loss"] == pytest.approx(whole["val_loss"], rel=1e-5)
@@ -227,7 +246,7 @@ def test_early_stopping_and_the_best_epoch_are_remembered(
     assert found["loss"] == pytest.approx(min(whole["val_loss"]), rel=1e-5)
     kept = Runtime(backup_directory=str(tmp_path / "backup"), continued_epochs=5)
     with pytest.raises(KeyboardInterrupt):  # Unless it was an earlier run that had ended.
-        train_whole(prepare(trips, tmp_path, kept, **options), [Interrupt(5 * 15 + 1, 15)])
+        train_whole(prepare(trips, tmp_path, kept, **options), [Interrupt(5 * 13 + 1, 13)])
 
 
 class Remembers(tf_keras.callbacks.Callback):
@@ -269,19 +288,68 @@ def test_more_epochs_go_on_from_the_last_checkpoint_that_was_kept(
     kept = {"checkpoints": {"keep": 2}}
     train(trips, tmp_path, epochs=2, early_stopping={"patience": 9}, **kept)
     assert begin(prepare(trips, tmp_path)).start == Position(2, 0)
-    history = train(trips, tmp_path, **kept)
+    trained = train_whole(prepare(trips, tmp_path, **kept))
     for name, values in expected.items():
-        assert history[name] == pytest.approx(values, rel=1e-5), name
-    backup = tmp_path / "backup"
+        assert trained.history[name] == pytest.approx(values, rel=1e-5), name
+    backup, alone = tmp_path / "backup", tf.distribute.InputContext()
     assert {file.stem for file in backup.glob("*.index")} == {"ckpt-30", "ckpt-45"}
     latest = tf.train.latest_checkpoint(str(backup))
     assert latest == str(backup / "ckpt-45")
+    fresh = begin(prepare(trips, tmp_path / "fresh")).model
+    fresh.load_weights(latest).assert_consumed()
+    shown = fresh.evaluate(trained.evaluation.batches(alone), verbose=0, return_dict=True)
+    assert shown["loss"] == pytest.approx(expected["val_loss"][-1], rel=1e-5)
+    assert fresh.optimizer.iterations.numpy() == 45, "its state is there as well"
     found = evaluate_checkpoint(trips.fn_args(tmp_path / "run"), latest)
     assert (found.epoch, found.examples) == (3, 150)
     assert found.metrics["loss"] == pytest.approx(expected["val_loss"][-1], rel=1e-5)
     other = trips.fn_args(tmp_path / "run", model={"hidden_units": [8]})
     with pytest.raises(TrainingError, match="ckpt-45 does not fit the model 'mlp', whose code may"):
         evaluate_checkpoint(other, latest)
+
+
+def test_a_backup_of_an_earlier_version_is_gone_on_from(
+    trips: Transformed, expected: dict, tmp_path: Path
+) -> None:
+    """Which had the model as a part of what was saved, and the notes within it."""
+    inputs = prepare(trips, tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        train_whole(inputs, [Interrupt(35, 15)])
+    model, notes = begin(prepare(trips, tmp_path / "fresh")).model, OlderNotes()
+    latest = tf.train.latest_checkpoint(str(tmp_path / "backup"))
+    read_checkpoint(latest, model).assert_consumed()
+    notes.value = read_notes(latest)
+    older = tf.train.Checkpoint(model=model, notes=notes)
+    folder = str(tmp_path / "older")
+    tf.train.CheckpointManager(older, folder, max_to_keep=None).save(checkpoint_number=30)
+    trained = train_whole(prepare(trips, tmp_path, Runtime(backup_directory=folder)))
+    assert trained.start == Position(2, 0)
+    for name, values in expected.items():
+        assert trained.history[name] == pytest.approx(values, rel=1e-5), name
+
+
+def test_weights_alone_are_kept_beside_the_backup(
+    trips: Transformed, expected: dict, tmp_path: Path
+) -> None:
+    """Of every second epoch, the last and the best one, whichever that is."""
+    kept = {"checkpoints": {"every": 2, "weights_only": True}}
+    options = {"strategy": "mirrored", "batch_size": {"global": 32}, **kept}
+    trained = train_whole(prepare(trips, tmp_path, **options))
+    backup = tmp_path / "backup"
+    assert {30, 45, 15 * trained.best_epoch} == {
+        int(path.stem.removeprefix("weights-")) for path in backup.glob("weights-*.index")
+    }
+    names = [name for name, _ in tf.train.list_variables(str(backup / "weights-45"))]
+    assert not any("optimizer" in name for name in names)
+    model = begin(prepare(trips, tmp_path / "fresh")).model
+    with without_optimizer(model):
+        model.load_weights(str(backup / "weights-45")).assert_consumed()
+    alone = tf.distribute.InputContext()
+    shown = model.evaluate(trained.evaluation.batches(alone), verbose=0, return_dict=True)
+    assert shown["loss"] == pytest.approx(expected["val_loss"][-1], rel=1e-5)
+    found = evaluate_checkpoint(trips.fn_args(tmp_path / "run"), str(backup / "weights-45"))
+    assert found.epoch == 3
+    assert found.metrics["loss"] == pytest.approx(expected["val_loss"][-1], rel=1e-5)
 
 
 @pytest.mark.parametrize("backup_steps", [None, 4])

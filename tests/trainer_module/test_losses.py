@@ -15,6 +15,7 @@ from trainer_module.errors import TrainingError
 from trainer_module.families.supervised.losses import OneHotLoss, PriorLoss, make_loss
 from trainer_module.problem import Problem
 from trainer_module.settings import Task, TrainSettings
+from trainer_module.training.building import regularize
 
 SCORE = np.array([0.9, 0.6, 0.2])
 """Those of the class that an example has."""
@@ -156,3 +157,17 @@ def test_a_loss_of_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     ]:
         with pytest.raises(TrainingError, match=message):
             loss_of(bad, Task.REGRESSION)
+
+
+def test_kernels_count_in_the_loss_unless_they_are_frozen() -> None:
+    """As `kernel_regularizer` of each layer does, in a model within the model as well."""
+    inner = tf_keras.Sequential([tf_keras.layers.Dense(2, input_shape=(3,))])
+    layers = [inner, tf_keras.layers.LSTM(2), tf_keras.layers.Dense(1)]
+    model = tf_keras.Sequential([tf_keras.layers.Input((4, 3)), *layers])
+    regularize(model, 0.1)
+    kernels = [w.numpy() for w in model.weights if "bias" not in w.name]
+    assert len(kernels) == 4
+    assert float(sum(model.losses)) == pytest.approx(0.1 * sum((k**2).sum() for k in kernels))
+    inner.trainable = False
+    learnt = 0.1 * sum((kernel**2).sum() for kernel in kernels[1:])
+    assert float(sum(model.losses)) == pytest.approx(learnt)

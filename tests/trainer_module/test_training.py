@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from pydantic import ValidationError
 from trainer_module.errors import TrainingError
 from trainer_module.runtime import Runtime
 from trainer_module.settings import Task, TrainerSettings, TrainSettings
-from trainer_module.training.callbacks import EpochTimes, make_callbacks
+from trainer_module.training.callbacks import EpochTimes, describe_epoch, make_callbacks
 from trainer_module.training.checkpoint import CheckpointCallback
 from trainer_module.training.optimizers import build_schedule
 from trainer_module.training.plan import TrainingInputs, TrainingPlan
@@ -121,6 +122,19 @@ def test_the_learning_rate_is_logged_every_epoch(tmp_path: Path) -> None:
     assert shown == pytest.approx([0.1, 0.01, 0.01, 0.001])
 
 
+def test_tensorboard_shows_steps_the_graph_and_a_profile(tmp_path: Path) -> None:
+    board = {"graph": True, "every": "batch", "profile": [2, 3]}
+    fit(tmp_path, epochs=2, tensorboard=board)
+    (events,) = tf.io.gfile.glob(str(tmp_path / "train" / "events*"))
+    found = [*tf.compat.v1.train.summary_iterator(events)]
+    steps = [e.step for e in found for value in e.summary.value if value.tag == "batch_loss"]
+    assert steps == [*range(1, 9)]
+    assert any(event.graph_def for event in found), "of the operations"
+    tags = {value.tag for event in found for value in event.summary.value}
+    assert {"keras", "epoch_loss", "epoch_learning_rate", "batch_3"} <= tags
+    assert tf.io.gfile.glob(str(tmp_path / "plugins" / "profile" / "*" / "*"))
+
+
 def test_a_constant_learning_rate_is_logged_too(tmp_path: Path) -> None:
     history = fit(tmp_path, epochs=2, learning_rate=0.25).history.history
     assert history["learning_rate"] == pytest.approx([0.25, 0.25])
@@ -153,6 +167,61 @@ def test_a_scaled_learning_rate_grows_with_the_replicas() -> None:
         assert float(schedule(0) if callable(schedule) else schedule) == pytest.approx(0.4)
 
 
+def decay(epoch: int) -> float:
+    return 1e-3 if epoch < 3 else 1e-4 if epoch < 7 else 1e-5
+
+
+def halve(epoch: int, rate: float) -> float:
+    return rate / 2
+
+
+def make_rising() -> tf_keras.optimizers.schedules.LearningRateSchedule:
+    return tf_keras.optimizers.schedules.PolynomialDecay(0.1, 120, 0.2)
+
+
+def fall_below_zero(epoch: int) -> float:
+    return 0.2 - 0.1 * epoch
+
+
+rising = make_rising()
+
+
+def test_a_function_of_the_users_gives_the_rate_of_each_epoch() -> None:
+    schedule = build_schedule(own_rate("decay", epochs=12), STEPS)
+    found = [float(schedule(step)) for step in range(12 * STEPS)]
+    expected = [1e-3] * 3 * STEPS + [1e-4] * 4 * STEPS + [1e-5] * 5 * STEPS
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert float(schedule(99 * STEPS)) == pytest.approx(1e-5)
+
+
+@pytest.mark.parametrize("name", ["rising", "make_rising"])
+def test_a_schedule_of_the_users_is_of_steps(name: str) -> None:
+    scaled = own_rate(name, scale_learning_rate=True)
+    schedule = build_schedule(scaled, STEPS, replicas=2)
+    assert [float(schedule(step)) for step in (0, 60, 120)] == pytest.approx([0.2, 0.3, 0.4])
+    again = tf_keras.optimizers.schedules.deserialize(
+        tf_keras.optimizers.schedules.serialize(schedule)
+    )
+    assert float(again(60)) == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("fall_below_zero", r"gives -0\.1\d* for epoch 3; right is a number that is not negative"),
+        ("halve", r"called with \(0\): TypeError: halve\(\) missing 1 required"),
+        ("SlowEvaluation", "gives a .*SlowEvaluation without an argument; right is a tf_keras Lea"),
+    ],
+)
+def test_a_rate_of_the_users_that_is_none_is_named(name: str, message: str) -> None:
+    with pytest.raises(TrainingError, match=message):
+        build_schedule(own_rate(name, epochs=4), STEPS)
+
+
+def own_rate(name: str, **train: Any) -> TrainSettings:
+    return TrainSettings.model_validate({"learning_rate": f"{__name__}.{name}", **train})
+
+
 def test_a_rate_of_its_own_accord_goes_with_the_root_of_the_batch() -> None:
     train = TrainSettings.model_validate(
         {"learning_rate": {"schedule": "cosine", "initial": "auto"}, "scale_learning_rate": True}
@@ -162,25 +231,34 @@ def test_a_rate_of_its_own_accord_goes_with_the_root_of_the_batch() -> None:
     assert float(small) == pytest.approx(0.002)
 
 
-def test_progress_reports_each_epoch(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_progress_reports_each_epoch_with_its_learning_rate(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.INFO, logger="scopeline.progress"):
-        fit(tmp_path, epochs=2)
+        fit(tmp_path, epochs=2, learning_rate=0.01)
     records = [record for record in caplog.records if record.name == "scopeline.progress"]
     assert [record.getMessage() for record in records] == ["epoch 1 of 2", "epoch 2 of 2"]
     assert [(told["done"], told["total"]) for told in map(vars, records)] == [(1, 2), (2, 2)]
-    assert vars(records[0])["detail"].startswith("loss ")
-    assert ", val_loss " in vars(records[0])["detail"]
-    assert "learning_rate" not in vars(records[0])["detail"], "which is the same in each epoch"
+    detail = r"loss [\d.e-]+, val_loss [\d.e-]+, learning_rate 0\.01"
+    assert all(re.fullmatch(detail, vars(record)["detail"]) for record in records)
 
 
-def test_progress_tells_of_a_learning_rate_that_changes(
+def test_progress_tells_of_a_learning_rate_that_a_callback_sets(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    steps = {"schedule": "steps", "values": [0.1, 0.02], "boundaries": [1]}
+    """The rate that an epoch ended with, under its own name alone."""
+    halves = tf_keras.callbacks.LearningRateScheduler(lambda epoch: 0.1 * 0.5**epoch)
     with caplog.at_level(logging.INFO, logger="scopeline.progress"):
-        fit(tmp_path, epochs=2, learning_rate=steps)
+        fit(tmp_path, epochs=2, callbacks=[halves])
     details = [vars(r)["detail"] for r in caplog.records if r.name == "scopeline.progress"]
     assert [detail.rpartition(", ")[2] for detail in details] == [
         "learning_rate 0.1",
-        "learning_rate 0.02",
+        "learning_rate 0.05",
     ]
+
+
+def test_metrics_stand_beside_those_of_what_is_held_out() -> None:
+    logs = {"loss": 0.5, "auc": 0.75, "learning_rate": 0.1, "val_loss": 0.625, "val_auc": 1.0}
+    assert describe_epoch(logs) == (
+        "loss 0.5, val_loss 0.625, auc 0.75, val_auc 1, learning_rate 0.1"
+    )

@@ -503,6 +503,10 @@ TENSORBOARD: Known = {
         "TensorBoard._get_log_write_dir": "d733c51fcae9",
         "TensorBoard._collect_learning_rate": "e05d33e37b52",
         "TensorBoard._log_epoch_metrics": "0ea3ce0145ec",
+        "TensorBoard._implements_train_batch_hooks": "0b247c4ef9d3",
+        "TensorBoard.on_train_begin": "6caba5103d3d",
+        "TensorBoard.on_train_batch_begin": "81e169d67436",
+        "TensorBoard.on_train_batch_end": "056411668023",
     }
 }
 SEVERAL_STEPS: Known = {
@@ -571,18 +575,67 @@ class TensorBoard(tf_keras.callbacks.TensorBoard):
     """Keras's, but all workers keep their logs, and the learning rate is that of the logs.
 
     Keras's own has the chief's logs alone, and the rate of the next step; no option changes that.
-    Another Keras is refused, as the curves would be wrong.
+    It counts steps by what `fit` counts, from an interruption on, and has the graph of what `fit`
+    calls: in another loop, points would have no order, and there would be no graph. Another Keras
+    is refused, as the curves would be wrong.
     """
 
-    def __init__(self, log_directory: str, **options: Any) -> None:
+    def __init__(
+        self,
+        log_directory: str,
+        writes_graph: bool = False,
+        writes_steps: bool = False,
+        profiled: Sequence[int] | None = None,
+    ) -> None:
+        """Takes what is written besides the curves of the epochs.
+
+        Args:
+          log_directory: has the folders `train` and `validation`.
+          writes_graph: of the layers, and of the operations of a call of the model.
+          writes_steps: a point for each step.
+          profiled: the first and the last step whose operations are timed, counted from 1.
+        """
         require_known(TENSORBOARD, "TensorBoard's curves")
-        super().__init__(log_directory, **options)
+        super().__init__(
+            log_directory, write_graph=writes_graph, profile_batch=tuple(profiled or (0, 0))
+        )
+        self._writes_steps = writes_steps
+        self._epoch = 0
 
     def _get_log_write_dir(self) -> str:
         return self.log_dir
 
     def _collect_learning_rate(self, logs: dict[str, Any]) -> dict[str, Any]:
         return logs
+
+    def _implements_train_batch_hooks(self) -> bool:
+        return self._writes_steps or self._should_trace
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Writes the operations of a model that is a graph of layers."""
+        super().on_train_begin(logs)
+        self._should_write_train_graph = False
+        if self.write_graph and self.model.inputs:
+            specs = tf.nest.map_structure(
+                lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), self.model.input
+            )
+            call = tf.function(lambda tensors: self.model(tensors, training=True))
+            with self._train_writer.as_default(), tf.summary.record_if(True):
+                tf.summary.graph(call.get_concrete_function(specs).graph)
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Counts steps from the beginning of training."""
+        super().on_epoch_begin(epoch, logs)
+        self._epoch = epoch
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """Writes what `fit` or another loop has of a step, and ends what is profiled."""
+        super().on_train_batch_end(batch, {})
+        if self._writes_steps:
+            step = self._epoch * self.params["steps"] + batch + 1
+            with self._train_writer.as_default(), tf.summary.record_if(True):
+                for name, value in (logs or {}).items():
+                    tf.summary.scalar(f"batch_{name}", value, step=step)
 
 
 def learning_rate_of(model: tf_keras.Model) -> tuple[Any, tf.Variable]:

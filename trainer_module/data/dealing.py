@@ -188,7 +188,13 @@ def hold_out(train: Split, evaluation: Split) -> tuple[Split, Split] | None:
     return make_fold(train, evaluation, replace(spared, part_of=part_of), part)
 
 
+def first_examples(split: Split, count: int) -> Split:
+    """The same split with so many usable examples, from the first one on, or with all it has."""
+    usable = split.content.usable
+    return _only(split, usable & (np.cumsum(usable) <= count))
+
+
 def _only(train: Split, chosen: np.ndarray, like: Split | None = None) -> Split:
-    """Those records of the train split, to train on, or to be evaluated as another split is."""
+    """Those records of a split, to train on, or to be evaluated as another split is."""
     reader, content = train.reader.only(chosen), train.content.only(chosen)
     return replace(like or train, reader=reader, content=content)

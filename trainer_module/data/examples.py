@@ -134,7 +134,11 @@ class Reader:
     """What the examples are divided by, among `ASIDE`."""
 
     def only(self, chosen: np.ndarray) -> Reader:
-        """The same for some of the records, [records] bool."""
+        """The same for some of the records that it reads, [records] bool."""
+        if self.chosen is not None:
+            of_those = chosen
+            chosen = self.chosen.copy()
+            chosen[self.chosen] = of_those
         return replace(self, chosen=chosen)
 
     def read(self, name: str, max_bytes: int | None = None, processes: int = 1) -> Content:

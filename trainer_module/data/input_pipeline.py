@@ -174,6 +174,8 @@ class Split:
     """For training; None keeps the order, and ends after the last example."""
     rounds: int = 1
     """How often every example comes up in an epoch of training."""
+    steps_per_epoch: int | None = None
+    """For training: the steps that an epoch has; None is as many as take all examples."""
     weighting: Weighting = ALIKE
     """How much each example counts."""
     augmentation: Augmentation | None = None
@@ -196,8 +198,10 @@ class Split:
 
     @property
     def steps(self) -> int:
-        """Steps per epoch, in which every example comes up."""
+        """Steps per epoch, in which every example comes up unless their number is given."""
         if self.shuffle_seed is not None:
+            if self.steps_per_epoch:
+                return self.steps_per_epoch
             return math.ceil(self.examples * self.rounds / self.global_batch_size)
         # So many that the worker with the most examples comes to their end, but no more than
         # leave an example for each replica: some kernels refuse an empty batch.

@@ -140,6 +140,7 @@ def load_data(
     )
     weighting = Weighting.over(by_class, content.weight_sums, content.examples)
     rounds = choose_rounds(settings.train, train.steps)
+    train = replace(train, steps_per_epoch=settings.train.steps_per_epoch)
     augmentation = make_augmentation(settings.train.augment, problem, settings.train.seed)
     train = replace(train, rounds=rounds, weighting=weighting, augmentation=augmentation)
     eval_batch = max(train.batch_size, EVAL_BATCH)

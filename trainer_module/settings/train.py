@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     ConfigDict,
     Discriminator,
@@ -23,7 +25,7 @@ from pydantic import (
     model_validator,
 )
 
-from trainer_module.errors import enumerate_names
+from trainer_module.errors import TrainingError, enumerate_names
 from trainer_module.sections import DOCSTRING, Registered, Settings, named_or_mapping
 from trainer_module.strategies import STRATEGIES, processes_of, strategies_of_several_processes
 from trainer_module.strategies.base import BaseStrategy, Processes, Strategy
@@ -58,16 +60,38 @@ def choose_batch_size(train: TrainSettings, examples: int, replicas: int) -> int
       train: the settings.
       examples: of the train split.
       replicas: that share each step.
+
+    Raises:
+      TrainingError: the replicas cannot share the given global batch evenly.
     """
     match train.batch_size:
         case int(given):
             return given
+        case BatchSize(of_all_replicas=int(total)):
+            return share_batch(total, replicas)
         case BatchSize(at_most=most):
             pass
         case _:
             most = BatchSize().at_most
     fitting = examples // (STEPS_OF_A_ROUND * replicas)
     return min(most, max(SMALLEST_BATCH, 2 ** (max(1, fitting).bit_length() - 1)))
+
+
+def share_batch(total: int, replicas: int) -> int:
+    """Examples per replica of a step that takes so many in all.
+
+    Raises:
+      TrainingError: they cannot be shared evenly.
+    """
+    share, left = divmod(total, replicas)
+    if left:
+        lower = share * replicas
+        near = [str(size) for size in (lower, lower + replicas) if size]
+        raise TrainingError(
+            f"train.batch_size.global is {total}, which {replicas} replicas cannot share evenly; "
+            f"right is a multiple of {replicas}, such as {' or '.join(near)}."
+        )
+    return share
 
 
 def choose_rounds(train: TrainSettings, steps_per_round: int) -> int:
@@ -77,7 +101,9 @@ def choose_rounds(train: TrainSettings, steps_per_round: int) -> int:
       train: the settings.
       steps_per_round: that take all examples once.
     """
-    return max(1, round(STEPS_OF_AN_EPOCH / steps_per_round)) if train.epochs == AUTO else 1
+    if train.epochs != AUTO or train.steps_per_epoch:
+        return 1
+    return max(1, round(STEPS_OF_AN_EPOCH / steps_per_round))
 
 
 def choose_epochs(train: TrainSettings, steps_per_epoch: int) -> int:
@@ -118,7 +144,8 @@ def choose_stopping(train: TrainSettings, steps_per_epoch: int) -> EarlyStopping
         case True:
             return EarlyStoppingSettings()
     # A rate that is planned to fall later on would not get there.
-    is_planned = isinstance(train.learning_rate, (CosineSchedule, LinearSchedule, StepSchedule))
+    planned = (CosineSchedule, LinearSchedule, StepSchedule, str)
+    is_planned = isinstance(train.learning_rate, planned)
     if train.epochs != AUTO or is_planned:
         return None
     return EarlyStoppingSettings(
@@ -238,11 +265,23 @@ def _learning_rate_kind(value: Any) -> str:
     """Which member of `LearningRate` a value of the config means to be."""
     if isinstance(value, Mapping):
         return str(value.get("schedule", "a schedule: one of steps, cosine, linear, exponential"))
+    if isinstance(value, str):
+        return "constant" if _is_number(value) else "own"
     return str(getattr(value, "schedule", "constant"))
+
+
+def _is_number(text: str) -> bool:
+    """Whether a text is a number: YAML reads 1e-3, which has no dot, as a text."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 LearningRate = Annotated[
     Annotated[PositiveFloat, Tag("constant")]
+    | Annotated[str, Tag("own")]
     | Annotated[StepSchedule, Tag("steps")]
     | Annotated[CosineSchedule, Tag("cosine")]
     | Annotated[LinearSchedule, Tag("linear")]
@@ -460,10 +499,20 @@ class EarlyStoppingSettings(Settings):
 
 
 class BatchSize(Settings):
-    """A batch size that follows from the data."""
+    """A batch size that follows from the data, or that of all replicas together."""
 
     at_most: PositiveInt = 64
     """Examples per replica and step, where the data is not small."""
+    of_all_replicas: PositiveInt | None = Field(default=None, alias="global")
+    """Examples per step of all replicas, which share them evenly; in place of `at_most`. Under
+    `parameter_server` each worker's step has so many."""
+
+    @model_validator(mode="after")
+    def _is_one_of_both(self) -> BatchSize:
+        # As it travels to Trainer, it has all keys.
+        if self.of_all_replicas and self.at_most != type(self).model_fields["at_most"].default:
+            raise ValueError("has both at_most and global; leave one of them out")
+        return self
 
 
 class StepsBySize(Settings):
@@ -475,11 +524,77 @@ class StepsBySize(Settings):
     """Where they take more: fewer steps would show each of them a few times only."""
 
 
+def _fits_epochs(name: str) -> str:
+    """The name, if each epoch's is another one, and a file's."""
+    try:
+        names = {name.format(epoch=epoch) for epoch in range(1, 101)}
+    except (IndexError, KeyError, ValueError):
+        names = set()
+    if len(names) < 100 or not all(re.fullmatch(r"[\w.=-]*\w", name) for name in names):
+        raise ValueError(
+            "must be a file's name with the epoch's number, such as ckpt_{epoch} or cp-{epoch:04d}"
+        )
+    return name
+
+
 class CheckpointSettings(Settings):
     """Which states of training stay when it is done."""
 
     keep: PositiveInt = 3
     """Those at the end of so many last epochs; the best epoch's stays as well."""
+    every: PositiveInt | Literal["best"] | None = None
+    """In place of `keep`: those at the end of every so many epochs, of the best and of the last
+    one; `best`: that of the best epoch alone."""
+    weights_only: bool = False
+    """Without the optimizer's state, which more `epochs` would go on from."""
+    name: Annotated[str, AfterValidator(_fits_epochs)] | None = None
+    """What they are called: `ckpt_{epoch}`, `cp-{epoch:04d}`. Default: `ckpt-`, and the number of
+    steps."""
+
+    @model_validator(mode="after")
+    def _keeps_in_one_way(self) -> CheckpointSettings:
+        # As it travels to Trainer, it has all keys.
+        if self.every and self.keep != type(self).model_fields["keep"].default:
+            raise ValueError("has both keep and every; leave one of them out")
+        return self
+
+    def epochs(self, ended: int, best: int) -> set[int]:
+        """The epochs, counted from 1, whose checkpoints are kept.
+
+        Args:
+          ended: how many have.
+          best: the best one; 0 if none may be.
+        """
+        if self.every == "best":
+            return {best}
+        if self.every:
+            return {best, ended, *range(self.every, ended + 1, self.every)}
+        return {best, *range(max(1, ended - self.keep + 1), ended + 1)}
+
+
+class TensorBoardSettings(Settings):
+    """What TensorBoard shows besides the curves of losses, metrics and the learning rate."""
+
+    graph: bool = False
+    """The model: its layers, and the operations that they are."""
+    every: Literal["epoch", "batch"] = "epoch"
+    """How often there is a point: `batch` also has one of the loss and the metrics so far for each
+    step."""
+    profile: Annotated[list[PositiveInt], Field(min_length=2, max_length=2)] | None = None
+    """The first and the last step, counted from 1 where training begins or goes on, whose
+    operations are timed: `[10, 20]`."""
+
+    @field_validator("profile")
+    @classmethod
+    def _in_order(cls, profile: list[int] | None) -> list[int] | None:
+        if profile and profile[0] > profile[1]:
+            raise ValueError("must be the first and the last step, such as [10, 20]")
+        return profile
+
+    @property
+    def looks_at_steps(self) -> bool:
+        """Whether it has to be called after each step."""
+        return self.every == "batch" or self.profile is not None
 
 
 def _name_strategies(schema: dict[str, Any]) -> None:
@@ -514,11 +629,19 @@ class TrainSettings(Settings):
     Default of the model `tabular`: `{small: 2000, large: 8000}`, where large are those whose
     examples take more than 133 steps to come up once; of `convnet` 1000."""
     batch_size: PositiveInt | BatchSize | Literal["auto"] = AUTO
-    """Examples per replica and step; the global batch is this times the replicas. `auto`: 64, and
-    fewer for a small train split. Default of the model `tabular`: `{at_most: 256}`; of
-    `convnet` 32."""
+    """Examples per replica and step; the global batch is this times the replicas, or what
+    `{global: 200}` says. `auto`: 64, and fewer for a small train split. Default of the model
+    `tabular`: `{at_most: 256}`; of `convnet` 32."""
+    steps_per_epoch: PositiveInt | None = None
+    """Steps of an epoch, of examples that come up again and again; the next epoch goes on with
+    those that come next. Default: so many that every example comes up."""
+    validation_steps: PositiveInt | None = None
+    """Global batches of what is held out that each epoch is evaluated by, the same ones each time;
+    the Evaluator looks at all of the eval split. Default: all."""
     learning_rate: LearningRate = 0.001
-    """A constant for the optimizer, or a schedule over the epochs. Default of the model `tabular`,
+    """A constant for the optimizer, a schedule over the epochs, or the import path of yours: a
+    function of the epoch, counted from 0, that returns a rate, or a `LearningRateSchedule` of
+    tf_keras: an object, a class, or a function without arguments. Default of the model `tabular`,
     with an optimizer of the kind that it has by default: `{schedule: cosine, initial: auto}`;
     likewise of `convnet` with an `initial` of 0.002."""
     scale_learning_rate: bool = False
@@ -527,6 +650,9 @@ class TrainSettings(Settings):
     optimizer: AnyOptimizer = OptimizerSettings()
     """A name, or a mapping with its options: `{kind: sgd, momentum: 0.9}`. Default of the models
     `tabular` and `convnet`: `{kind: adamw, weight_decay: 0.01}`."""
+    l2: NonNegativeFloat = 0.0
+    """So many times the sum of the squares of all kernels is added to the loss (1e-5 in
+    TensorFlow's TPU guide), of models of ours. `optimizer.weight_decay` is apart from the loss."""
     loss: AnyLoss | None = None
     """A name, or a mapping with its options: `{kind: focal, gamma: 2}`. Default: cross-entropy for
     classes, `mse` for regression."""
@@ -553,8 +679,11 @@ class TrainSettings(Settings):
     backup_steps: PositiveInt | None = None
     """Steps between backups; default: one at the end of each epoch."""
     checkpoints: CheckpointSettings | None = None
-    """Keep checkpoints, with the optimizer's state, in the run of the model; raising `epochs` then
-    goes on from the last one. Default: none is left when training is done."""
+    """Keep checkpoints, with the optimizer's state, in the run of the model, where `load_weights`
+    of tf_keras reads them; raising `epochs` then goes on from the last one. Default: none is left
+    when training is done."""
+    tensorboard: TensorBoardSettings = TensorBoardSettings()
+    """What TensorBoard shows besides the curves of the epochs, which it always has."""
     callbacks: list[str] = []
     """Import paths of Keras callbacks of yours: classes, or functions that make one. What they see
     as `val_` is of a part of train that is held out."""
@@ -565,15 +694,18 @@ class TrainSettings(Settings):
     """Seeds weights, shuffling and dropout: the same seed gives the same model on one machine."""
     early_stopping: EarlyStoppingSettings | Literal["auto"] | bool | None = AUTO
     """`false` or `null`: never. `auto`: where `epochs` is `auto`, with a patience that follows from
-    the data, unless the learning rate is a plan, `cosine` or `steps`, that has an end."""
+    the data, unless the learning rate is a plan, such as `cosine` or one of yours, that may have an
+    end."""
 
     @property
     def own_code(self) -> dict[str, str]:
         """Import paths of the user's code, by the key below `train` that names each."""
         loss = {"loss": self.loss.kind} if self.loss and self.loss.is_custom else {}
         run_fn = {"run_fn": self.run_fn} if self.run_fn else {}
+        own_rate = self.learning_rate if isinstance(self.learning_rate, str) else ""
+        rate = {"learning_rate": own_rate} if own_rate else {}
         callbacks = {f"callbacks.{i}": path for i, path in enumerate(self.callbacks)}
-        return loss | callbacks | run_fn
+        return loss | rate | callbacks | run_fn
 
     @property
     def cluster_or_default(self) -> ClusterSettings:

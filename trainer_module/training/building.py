@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import tensorflow as tf
@@ -72,7 +73,41 @@ def make_network(problem: Problem, settings: TrainerSettings) -> tf_keras.Model:
 
         model = quantize(model)
     _check_scope(model, kind, tf.distribute.get_strategy())
+    if settings.train.l2:
+        regularize(model, settings.train.l2)
     return model
+
+
+def regularize(model: tf_keras.Model, l2: float) -> None:
+    """Adds `l2` times the sum of the squares of each kernel to a model's losses.
+
+    As `kernel_regularizer=tf_keras.regularizers.L2(l2)` of all layers would, which has to be said
+    before a layer is built. Kernels that are frozen do not count.
+
+    Args:
+      model: built, of which each layer's losses are those of models that share the layer as well.
+      l2: the factor.
+    """
+    regularizer = tf_keras.regularizers.L2(l2)
+    seen: set[int] = set()
+    for layer in model.layers:
+        kernels = [w for w in layer.trainable_weights if _is_kernel(w) and id(w) not in seen]
+        seen.update(map(id, kernels))
+        for kernel in kernels:
+            layer.add_loss(functools.partial(_penalty, layer, kernel, regularizer))
+
+
+def _is_kernel(weight: tf.Variable) -> bool:
+    """Whether Keras would apply a `kernel_regularizer` to it, or one of the same kind."""
+    return bool(weight.name.rpartition("/")[2].partition(":")[0].endswith("kernel"))
+
+
+def _penalty(
+    layer: tf_keras.layers.Layer, kernel: tf.Variable, regularizer: tf_keras.regularizers.L2
+) -> tf.Tensor | None:
+    """What a kernel adds to the loss; None where it is frozen."""
+    is_learnt = any(weight is kernel for weight in layer.trainable_weights)
+    return regularizer(tf.convert_to_tensor(kernel)) if is_learnt else None
 
 
 def check_model(model: tf_keras.Model, problem: Problem, settings: TrainerSettings) -> Any:

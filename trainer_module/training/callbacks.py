@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -14,8 +13,8 @@ import tf_keras
 
 from trainer_module.compat.keras import StepCallback, TensorBoard, learning_rate_of
 from trainer_module.errors import TrainingError
-from trainer_module.runtime import report_progress
-from trainer_module.sections import load_own
+from trainer_module.runtime import EPOCH, report_progress
+from trainer_module.sections import count_needed, load_own
 from trainer_module.settings import TrainerSettings
 from trainer_module.settings.train import choose_stopping
 from trainer_module.strategies import hooks_of
@@ -110,19 +109,32 @@ class EarlyStopping(tf_keras.callbacks.EarlyStopping):
 class Progress(tf_keras.callbacks.Callback):
     """Reports each epoch to whoever listens."""
 
-    def __init__(self, unit: str = "epoch") -> None:
+    def __init__(self, unit: str = EPOCH) -> None:
         super().__init__()
         self._unit = unit
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Logs the loss, the evaluation metrics, and a learning rate that changes."""
-        names = {"loss"}
-        if isinstance(learning_rate_of(self.model)[0], LearningRateSchedule):
-            names.add(LEARNING_RATE)
-        shown = {k: v for k, v in (logs or {}).items() if k in names or k.startswith("val_")}
-        detail = ", ".join(f"{name} {value:.4g}" for name, value in shown.items())
+        """Logs the losses and metrics, and the learning rate that the epoch ended with."""
+        detail = describe_epoch(logs or {})
         report_progress(epoch + 1, self.params["epochs"], self._unit, detail)
         logger.info("epoch %d: %s", epoch + 1, detail)
+
+
+def describe_epoch(logs: Mapping[str, Any]) -> str:
+    """The logs of an epoch in a line: what is held out beside what is learnt from.
+
+    Args:
+      logs: values by name; those of what is held out begin with `val_`.
+
+    Returns:
+      Such as `loss 0.5, val_loss 0.6, accuracy 0.8, val_accuracy 0.7, learning_rate 0.001`.
+    """
+    measured = [name for name in logs if name != LEARNING_RATE]
+    learnt = [name for name in measured if not name.startswith("val_")]
+    pairs = [each for name in learnt for each in (name, f"val_{name}")]
+    # Under parameter servers, some metrics are of what is held out alone.
+    ordered = dict.fromkeys([*pairs, *measured, LEARNING_RATE])
+    return ", ".join(f"{name} {logs[name]:.4g}" for name in ordered if name in logs)
 
 
 class EpochTimes(tf_keras.callbacks.Callback):
@@ -159,13 +171,12 @@ def open_checkpoint(inputs: TrainingInputs, plan: TrainingPlan) -> CheckpointCal
       inputs: of the training, all of whose workers do this together.
       plan: its epochs and steps.
     """
-    kept = inputs.settings.train.checkpoints
     return CheckpointCallback(
         inputs.strategy,
         inputs.backup_directory,
         plan.steps,
         inputs.runtime.backup_steps,
-        kept.keep if kept else 1,
+        inputs.settings.train.checkpoints,
         writes=inputs.runtime.writes_backup,
     )
 
@@ -188,14 +199,20 @@ def make_callbacks(
     """
     tf.io.gfile.makedirs(inputs.model_run_dir)
     settings, monitor = inputs.settings, inputs.settings.target.monitor
+    board = settings.train.tensorboard
     callbacks = [
         EpochTimes(),
         # Before all that reads what it finds.
         *([evaluator] if evaluator else []),
         LearningRate(),
         StopOnNaN(plan.steps, monitor, hooks_of(inputs.strategy).has_step_hooks),
-        Progress(f"{inputs.prefix}epoch"),
-        TensorBoard(inputs.model_run_dir, write_graph=False),
+        Progress(f"{inputs.prefix}{EPOCH}"),
+        TensorBoard(
+            inputs.model_run_dir,
+            writes_graph=board.graph,
+            writes_steps=board.every == "batch",
+            profiled=board.profile,
+        ),
         BestEpoch(monitor, plan.whole_from, plan.chooses),
     ]
     if plan.chooses and (stopping := choose_stopping(settings.train, plan.steps)):
@@ -227,19 +244,10 @@ def make_own_callbacks(settings: TrainerSettings) -> list[tf_keras.callbacks.Cal
 
 def _make(path: str, settings: TrainerSettings) -> tf_keras.callbacks.Callback:
     make = load_own("train.callbacks", path)
-    made = make(settings) if _needs_settings(make) else make()
+    made = make(settings) if count_needed(make) else make()
     if not isinstance(made, tf_keras.callbacks.Callback):
         raise TrainingError(
             f"train.callbacks {path!r} gives a {type(made).__module__}.{type(made).__qualname__}; "
             "right is a class or function that gives a tf_keras.callbacks.Callback."
         )
     return made
-
-
-def _needs_settings(make: Callable[..., Any]) -> bool:
-    """Whether there is an argument without a default."""
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return any(
-        parameter.default is inspect.Parameter.empty and parameter.kind in kinds
-        for parameter in inspect.signature(make).parameters.values()
-    )

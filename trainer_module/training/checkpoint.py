@@ -7,7 +7,8 @@ import logging
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,6 +18,7 @@ import tf_keras
 
 from trainer_module.compat.keras import StepCallback, begin_fit_at, forget_start
 from trainer_module.scratch import ScratchFolder
+from trainer_module.settings import CheckpointSettings
 from trainer_module.strategies.coordinator import agree
 
 logger = logging.getLogger(__name__)
@@ -25,25 +27,22 @@ CHECKPOINTS_FOLDER = "checkpoints"
 """In the run of a model: the checkpoints that were kept."""
 STATE_FILE = "checkpoint"
 """In their folder: which is the latest, as `tf.train.latest_checkpoint` reads it."""
+CHECKPOINT, WEIGHTS = "ckpt", "weights"
+"""What the names begin with, while training goes on, of whole states and of weights alone."""
+NOTES_ENDING = ".json"
+"""Of the file beside a checkpoint that says how far training had come."""
 
 _OURS = "trainer_module."
 
 Logs = dict[str, Any] | None
 
 
-class CheckpointNotes(tf.train.experimental.PythonState):
-    """A JSON object that is saved and restored as part of a checkpoint."""
+class OlderNotes(tf.train.experimental.PythonState):
+    """What checkpoints had within them that earlier versions have left: a JSON object."""
 
     def __init__(self) -> None:
         super().__init__()
         self.value: dict[str, Any] = {}
-
-    @classmethod
-    def of(cls, path: str) -> CheckpointNotes:
-        """Those of a checkpoint, of which nothing else is restored."""
-        notes = cls()
-        tf.train.Checkpoint(notes=notes).restore(path).expect_partial()
-        return notes
 
     def serialize(self) -> str:
         """For the checkpoint."""
@@ -54,51 +53,228 @@ class CheckpointNotes(tf.train.experimental.PythonState):
         self.value = json.loads(string_value)
 
 
+def read_notes(path: str) -> dict[str, Any]:
+    """What a checkpoint says of the training that has left it: `epoch`, `step`, `history` and more.
+
+    Args:
+      path: of the checkpoint, without the ending of a file.
+    """
+    notes = f"{path}{NOTES_ENDING}"
+    if tf.io.gfile.exists(notes):
+        with tf.io.gfile.GFile(notes) as file:
+            return dict(json.loads(file.read()))
+    older = OlderNotes()
+    tf.train.Checkpoint(notes=older).restore(path).expect_partial()
+    return older.value
+
+
+def read_checkpoint(path: str, model: tf_keras.Model, **others: tf_keras.Model) -> Any:
+    """Restores a model from a checkpoint, and the state of its optimizer, if it is compiled.
+
+    Args:
+      path: of the checkpoint, without the ending of a file.
+      model: whose weights are restored.
+      others: what is restored besides.
+
+    Returns:
+      TensorFlow's status, of which one can ask whether all was found.
+    """
+    if tf.io.gfile.exists(f"{path}{NOTES_ENDING}"):
+        return tf.train.Checkpoint(root=model, **others).read(path)
+    return tf.train.Checkpoint(model=model, **others).read(path)  # Of an earlier version.
+
+
+@contextmanager
+def without_optimizer(model: tf_keras.Model) -> Iterator[None]:
+    """Takes a model's optimizer away for a while: what is saved and restored is the weights."""
+    optimizer = model.optimizer
+    if optimizer is None:
+        yield
+        return
+    # Keras goes on saving what an attribute had, unless something else that can be saved is there.
+    model.optimizer = tf.train.Checkpoint()
+    try:
+        yield
+    finally:
+        model.optimizer = optimizer
+
+
 class Checkpoints:
     """Numbered checkpoints in a folder, which several processes may read, but one writes.
 
-    Saving replicated variables takes all workers, so the others write to a folder of no interest.
+    They are as Keras's `save_weights` writes them, with notes in a file beside each, so that its
+    `load_weights` reads them. Saving replicated variables takes all workers, so the others write to
+    a folder of no interest.
     """
 
-    def __init__(self, directory: str, writes: bool, **content: Any) -> None:
-        """Tracks `content`; nothing is written or read yet."""
-        self._checkpoint = tf.train.Checkpoint(**content)
-        self._reading = tf.train.CheckpointManager(self._checkpoint, directory, max_to_keep=None)
-        self._writing = self._reading
-        if not writes:
-            self._scratch = ScratchFolder()
-            self._writing = tf.train.CheckpointManager(
-                self._checkpoint, self._scratch.name, max_to_keep=1
-            )
+    def __init__(
+        self,
+        directory: str,
+        writes: bool,
+        model: tf_keras.Model,
+        others: Mapping[str, tf_keras.Model],
+    ) -> None:
+        """Takes what is saved; nothing is written or read yet.
 
-    @property
-    def latest(self) -> str | None:
-        """The path of the latest whole checkpoint; None without one."""
-        return self._reading.latest_checkpoint
+        Args:
+          directory: of the checkpoints.
+          writes: whether this process writes there.
+          model: is saved with its optimizer.
+          others: what is saved besides.
+        """
+        self._directory, self._writes = directory, writes
+        self._model, self._others = model, others
+        self._content = tf.train.Checkpoint(root=model, **others)
+        self._scratch = None if writes else ScratchFolder()
 
-    def save(self, number: int, keep: Collection[int] = ()) -> None:
-        """Saves under a number, and deletes all others but those to keep."""
-        self._writing.save(checkpoint_number=number)
-        if self._writing is self._reading:
-            kept = {self.path(number), *map(self.path, keep)}
-            for path in tf.io.gfile.glob(f"{self.path('*')}.*"):
-                if path.rpartition(".")[0] not in kept:
-                    tf.io.gfile.remove(path)
+    def save(self, number: int, notes: Mapping[str, Any], keep: Collection[int] = ()) -> None:
+        """Saves under a number, and deletes all others but those to keep.
 
-    def clear(self) -> None:
-        """Deletes all checkpoints, and what says which is the latest, if this process writes."""
-        if self._writing is self._reading:
-            state = os.path.join(self._reading.directory, STATE_FILE)
-            for path in [state, *tf.io.gfile.glob(f"{self.path('*')}.*")]:
+        Args:
+          number: of steps that are done.
+          notes: what is read with the checkpoint.
+          keep: numbers of others.
+        """
+        path = self._write(self._content, self.path(number), notes)
+        if self._writes:
+            write_state(self._directory, os.path.basename(path))
+            self._delete_all_but(CHECKPOINT, {number, *keep})
+
+    def save_weights(self, number: int, notes: Mapping[str, Any], keep: Collection[int]) -> None:
+        """Saves the weights alone, if their number is one to keep, and deletes all but those.
+
+        Args:
+          number: of steps that are done.
+          notes: what is read with the weights.
+          keep: numbers of those to keep.
+        """
+        if number in keep:
+            with without_optimizer(self._model):
+                weights = tf.train.Checkpoint(root=self._model)
+                self._write(weights, self.path(number, WEIGHTS), notes)
+        if self._writes:
+            self._delete_all_but(WEIGHTS, keep)
+
+    def _write(self, content: tf.train.Checkpoint, path: str, notes: Mapping[str, Any]) -> str:
+        """Writes the notes first: a checkpoint without them would be taken for an older one."""
+        if self._scratch is not None:
+            content.write(os.path.join(self._scratch.name, CHECKPOINT))
+            return path
+        tf.io.gfile.makedirs(self._directory)
+        with tf.io.gfile.GFile(f"{path}{NOTES_ENDING}", "w") as file:
+            file.write(json.dumps(notes))
+        return str(content.write(path))
+
+    def _delete_all_but(self, kind: str, keep: Collection[int]) -> None:
+        kept = {self.path(number, kind) for number in keep}
+        for path in tf.io.gfile.glob(f"{self.path('*', kind)}.*"):
+            if path.rpartition(".")[0] not in kept:
                 tf.io.gfile.remove(path)
 
-    def path(self, number: int | str) -> str:
-        """What the checkpoint of a number is called."""
-        return os.path.join(self._reading.directory, f"ckpt-{number}")
+    def path(self, number: int | str, kind: str = CHECKPOINT) -> str:
+        """What the checkpoint, or the weights, of a number are called."""
+        return os.path.join(self._directory, f"{kind}-{number}")
 
     def restore(self, path: str) -> None:
         """Restores a checkpoint by its path."""
-        self._checkpoint.restore(path).expect_partial()
+        read_checkpoint(path, self._model, **self._others).expect_partial()
+
+
+def clear(directory: str) -> None:
+    """Deletes all checkpoints of a folder, and what says which is the latest."""
+    state = os.path.join(directory, STATE_FILE)
+    if tf.io.gfile.exists(state):
+        tf.io.gfile.remove(state)
+    for kind in (CHECKPOINT, WEIGHTS):
+        for path in tf.io.gfile.glob(os.path.join(directory, f"{kind}-*.*")):
+            tf.io.gfile.remove(path)
+
+
+def write_state(directory: str, name: str) -> None:
+    """Has `tf.train.latest_checkpoint` find a checkpoint, also where its folder is moved.
+
+    Args:
+      directory: of the checkpoints.
+      name: of the latest one.
+    """
+    path = os.path.join(directory, STATE_FILE)
+    with tf.io.gfile.GFile(f"{path}.new", "w") as file:
+        file.write(f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n')
+    tf.io.gfile.rename(f"{path}.new", path, overwrite=True)
+
+
+def name_kept(directory: str, settings: CheckpointSettings, best_epoch: int) -> int:
+    """Leaves the checkpoints to keep of a training that is done, under the names that they have.
+
+    Args:
+      directory: of the training's checkpoints.
+      settings: which are kept, and what they are called.
+      best_epoch: counted from 1.
+
+    Returns:
+      The epoch of the latest one.
+    """
+    kind = WEIGHTS if settings.weights_only else CHECKPOINT
+    found = kept_by_epoch(directory, f"{kind}-")
+    kept = sorted(settings.epochs(max(found), best_epoch) & {*found})
+    for name in {*_names(directory)} - {found[epoch] for epoch in kept}:
+        for path in _files(directory, name):
+            tf.io.gfile.remove(path)
+    new = ""
+    for epoch in kept:  # Names with smaller numbers are free by then.
+        default = f"{CHECKPOINT}-{found[epoch].rpartition('-')[2]}"
+        new = settings.name.format(epoch=epoch) if settings.name else default
+        _rename(directory, found[epoch], new)
+    write_state(directory, new)
+    return kept[-1]
+
+
+def name_as_in_training(directory: str) -> None:
+    """Gives checkpoints that were kept the names by which a training finds them."""
+    latest = tf.train.latest_checkpoint(directory) or ""
+    for _, name in sorted(kept_by_epoch(directory).items(), reverse=True):
+        notes = read_notes(os.path.join(directory, name))
+        if "steps" in notes:  # Those of earlier versions are called so.
+            new = f"{CHECKPOINT}-{notes['epoch'] * notes['steps']}"
+            _rename(directory, name, new)
+            if os.path.basename(latest) == name:
+                write_state(directory, new)
+
+
+def kept_by_epoch(directory: str, beginning: str = "") -> dict[int, str]:
+    """The names of the checkpoints in a folder by the epoch, from 1, that they are the end of.
+
+    Args:
+      directory: of the checkpoints.
+      beginning: that a name has.
+    """
+    found = {}
+    for name in _names(directory):
+        if not name.startswith(beginning):
+            continue
+        notes = read_notes(os.path.join(directory, name))
+        if not notes["step"]:
+            found[notes["epoch"]] = name
+    return found
+
+
+def _names(directory: str) -> list[str]:
+    """The names of all checkpoints in a folder, sorted."""
+    ending = ".index"
+    paths = tf.io.gfile.glob(os.path.join(directory, f"*{ending}"))
+    return sorted(os.path.basename(path).removesuffix(ending) for path in paths)
+
+
+def _files(directory: str, name: str) -> list[str]:
+    """The files of the checkpoint of a name."""
+    return list(tf.io.gfile.glob(os.path.join(directory, f"{name}.*")))
+
+
+def _rename(directory: str, name: str, new: str) -> None:
+    """Renames the files of a checkpoint."""
+    for path in _files(directory, name) if new != name else ():
+        ending = os.path.basename(path).removeprefix(name)
+        tf.io.gfile.rename(path, os.path.join(directory, f"{new}{ending}"), overwrite=True)
 
 
 class Stateful(Protocol):
@@ -178,7 +354,7 @@ class CheckpointCallback(StepCallback):
         directory: str,
         steps_per_epoch: int,
         every: int | None = None,
-        keep: int = 1,
+        kept: CheckpointSettings | None = None,
         *,
         writes: bool = True,
     ) -> None:
@@ -189,7 +365,7 @@ class CheckpointCallback(StepCallback):
           directory: for the checkpoints; those of an interrupted training may be there.
           steps_per_epoch: of the training.
           every: steps between backups; None is one at the end of each epoch.
-          keep: how many of the epochs that ended last have their checkpoint kept.
+          kept: the epochs whose checkpoints are kept; None is the best and the last one.
           writes: whether no other process does so for this one, in the same directory.
         """
         # Keras need not wait for a step's results where steps are listened to.
@@ -198,9 +374,9 @@ class CheckpointCallback(StepCallback):
         self._directory = directory
         self._steps = steps_per_epoch
         self._every = every
-        self._keep = keep
+        self._kept = kept or CheckpointSettings(keep=1)
         self._writes = writes
-        self._notes = CheckpointNotes()
+        self._notes: dict[str, Any] = {}
         self._is_under_way = False
         self._epoch = 0
         self.start = BEGINNING
@@ -228,7 +404,7 @@ class CheckpointCallback(StepCallback):
           others: what is saved besides, such as a model that has some of the weights, and an
               optimizer of its own.
         """
-        self._checkpoints = self._open(model=model, **others)
+        self._checkpoints = Checkpoints(self._directory, self._writes, model, others)
         if self._is_under_way:
             self.start = Position(self._epoch + 1)
         elif self._latest is not None:
@@ -236,27 +412,25 @@ class CheckpointCallback(StepCallback):
             logger.info("going on from %s: %s", self._latest, self.start)
         return self.start
 
-    def _open(self, **content: Any) -> Checkpoints:
-        return Checkpoints(self._directory, self._writes, notes=self._notes, **content)
-
     def _find(self) -> str | None:
         """The latest checkpoint that this training can go on from; None if it begins anew."""
-        found = self._open()
-        latest = found.latest
+        latest = tf.train.latest_checkpoint(self._directory)
         if not agree(self._strategy, _number(latest)):
             logger.warning("The workers have not got the same backup: training begins anew.")
             return None
         if latest is None:
             return None
-        notes = CheckpointNotes.of(latest).value
+        notes = read_notes(latest)
         if not self._fits(latest, notes):
             agree(self._strategy, 0)  # When all have come here, nobody reads it any more.
-            found.clear()
+            if self._writes:
+                clear(self._directory)
             return None
+        self._notes = notes
         # Older notes do not say whether training had ended.
         self.start = Position(notes["epoch"], notes["step"], notes.get("ended", False))
         self.history = notes["history"]
-        return latest
+        return str(latest)
 
     def _fits(self, latest: str, notes: Mapping[str, Any]) -> bool:
         """Whether the epochs of a checkpoint had as many steps as those of this training.
@@ -287,8 +461,7 @@ class CheckpointCallback(StepCallback):
         """The callbacks before this one have reset themselves; they get their state back."""
         begin_fit_at(self.model, self)
         saved = {
-            _shortened(name): state
-            for name, state in self._notes.value.get("callbacks", {}).items()
+            _shortened(name): state for name, state in self._notes.get("callbacks", {}).items()
         }
         # Patience may come or go where a training goes on that was done.
         for name in saved.keys() & self._stateful.keys():
@@ -298,7 +471,7 @@ class CheckpointCallback(StepCallback):
         """In mid-epoch the metrics go on from the values that they had."""
         self._epoch, self._is_under_way = epoch, True
         if epoch == self.start.epoch and self.start.step:
-            saved = self._notes.value["metrics"]
+            saved = self._notes["metrics"]
             for metric in self.metrics():
                 if metric.name in saved:
                     metric.set_weights([np.array(weight) for weight in saved[metric.name]])
@@ -321,12 +494,16 @@ class CheckpointCallback(StepCallback):
         forget_start(self.model)
         if self._best.epoch and (self.model.stop_training or not self.is_followed):
             agree(self._strategy, self._best.epoch)  # When all have come here, it is written.
-            self._checkpoints.restore(self._checkpoints.path(self._best.epoch * self._steps))
+            number = self._best.epoch * self._steps
+            path = self._checkpoints.path(number)
+            self._checkpoints.restore(path)
             best = self._best
             logger.info("restored epoch %d, %s %g", best.epoch, best.monitor, best.loss)
+            if self._kept.weights_only:  # An earlier run that has kept no weights may have had it.
+                self._checkpoints.save_weights(number, read_notes(path), self._numbers_to_keep())
 
     def _save(self, position: Position, metrics: dict[str, Any]) -> None:
-        self._notes.value = {
+        self._notes = {
             "epoch": position.epoch,
             "step": position.step,
             "ended": position.ended,
@@ -336,9 +513,17 @@ class CheckpointCallback(StepCallback):
             "callbacks": {name: callback.get_state() for name, callback in self._stateful.items()},
         }
         self._saved_at = position.epoch * self._steps + position.step
-        last = range(max(1, position.epoch - self._keep + 1), position.epoch + 1)
-        kept = [epoch * self._steps for epoch in (self._best.epoch, *last)]
-        self._checkpoints.save(self._saved_at, kept)
+        kept = self._numbers_to_keep()
+        if self._kept.weights_only:
+            if not position.step:
+                self._checkpoints.save_weights(self._saved_at, self._notes, kept)
+            kept = {self._best.epoch * self._steps}
+        self._checkpoints.save(self._saved_at, self._notes, kept)
+
+    def _numbers_to_keep(self) -> set[int]:
+        """Those of the epochs that are kept, as far as training has come."""
+        epochs = self._kept.epochs(self._notes["epoch"], self._best.epoch)
+        return {epoch * self._steps for epoch in epochs}
 
 
 def _by_name(callbacks: Sequence[Stateful]) -> dict[str, Stateful]:

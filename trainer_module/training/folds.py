@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import tf_keras
 
-from trainer_module.data.dealing import ENOUGH, Parts, deal, hold_out, make_fold
+from trainer_module.data.dealing import ENOUGH, Parts, deal, first_examples, hold_out, make_fold
 from trainer_module.data.loading import TrainingData
 from trainer_module.families.supervised.losses import make_loss
 from trainer_module.settings.train import choose_stopping, is_chosen
@@ -66,6 +66,18 @@ def train_for_the_best_length(train: TrainByPlan, inputs: TrainingInputs) -> Tra
     tf_keras.utils.set_random_seed(settings.train.seed)
     plan = TrainingPlan.of(settings, data)
     return train(inputs, plan.with_length(epochs, part.evaluation.examples, data.train.examples))
+
+
+def evaluated_in_part(inputs: TrainingInputs) -> TrainingData:
+    """The data of a training, of which each epoch looks at what `train.validation_steps` says.
+
+    As many examples as so many global batches have: the same ones on any number of replicas.
+    """
+    data, steps = inputs.data, inputs.settings.train.validation_steps
+    if steps is None:
+        return data
+    count = steps * data.train.global_batch_size
+    return replace(data, evaluation=first_examples(data.evaluation, count))
 
 
 def cross_validate(count: int, train: Train, inputs: TrainingInputs) -> dict[str, Any]:

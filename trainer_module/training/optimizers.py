@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 import tf_keras
@@ -15,6 +15,8 @@ from trainer_module.compat.keras import (
     let_replicas_share_rate,
     with_fused_updates,
 )
+from trainer_module.errors import TrainingError
+from trainer_module.sections import call_own, count_needed, load_own
 from trainer_module.settings import (
     AUTO,
     CosineSchedule,
@@ -45,6 +47,9 @@ BLOCK = re.compile(r"(?:^|/)bert_layer_(\d+)_")
 """The number of the block that a variable belongs to, as names in the zoo have it."""
 BOTTOM = re.compile(r"(?:^|/)bert_(words|positions|types|embeddings)")
 """Variables below the first block."""
+
+OWN_RATE = "train.learning_rate"
+"""The key that names a schedule of the user's."""
 
 USUAL_RATE, USUAL_EXAMPLES = 0.004, 256
 """A rate that Adam learns tables well by, and the examples of a step for which it was measured."""
@@ -154,9 +159,16 @@ def build_schedule(
       steps_per_epoch: of the training.
       replicas: the rate is multiplied by them where `train.scale_learning_rate` asks for it.
       examples_per_step: of all replicas, which a rate of `auto` goes by.
+
+    Raises:
+      TrainingError: what the user's import path leads to gives no rates.
     """
     factor = replicas if train.scale_learning_rate else 1
     match train.learning_rate:
+        case str() as path:
+            return _own_schedule(
+                path, factor, choose_epochs(train, steps_per_epoch), steps_per_epoch
+            )
         case StepSchedule() as steps:
             # The value changes after its boundary, so this is the last step of the epoch before.
             boundaries = [epoch * steps_per_epoch - 1 for epoch in steps.boundaries]
@@ -175,6 +187,98 @@ def build_schedule(
             )
         case constant:
             return factor * constant
+
+
+def _own_schedule(
+    path: str, factor: int, epochs: int, steps_per_epoch: int
+) -> LearningRateSchedule:
+    """What the user's import path leads to, as a function of the step.
+
+    Args:
+      path: of a function of the epoch, or of a schedule of Keras's.
+      factor: what each rate is multiplied by.
+      epochs: of the training.
+      steps_per_epoch: likewise.
+
+    Raises:
+      TrainingError: it cannot be called so, or what it gives is no rate.
+    """
+    found = load_own(OWN_RATE, path)
+    if not isinstance(found, LearningRateSchedule):
+        needs = 0 if isinstance(found, type) else count_needed(found)
+        if needs:
+            rates = [factor * _rate_of_epoch(path, found, epoch) for epoch in range(epochs)]
+            return RatesByEpoch(rates, steps_per_epoch)
+        found = call_own(OWN_RATE, path, found)
+    if not isinstance(found, LearningRateSchedule):
+        raise TrainingError(
+            f"{OWN_RATE} {path!r} gives {_named(found)} without an argument; right is a "
+            "tf_keras LearningRateSchedule, or a function of the epoch that returns a rate."
+        )
+    return found if factor == 1 else ScaledSchedule(found, factor)
+
+
+def _rate_of_epoch(path: str, function: Callable[[int], Any], epoch: int) -> float:
+    """The rate that a function of the user's gives an epoch, counted from 0."""
+    rate = call_own(OWN_RATE, path, function, epoch)
+    try:
+        value = float(rate)
+    except (TypeError, ValueError):
+        value = math.nan
+    if not (math.isfinite(value) and value >= 0):
+        shown = repr(rate) if isinstance(rate, (int, float, str, type(None))) else _named(rate)
+        raise TrainingError(
+            f"{OWN_RATE} {path!r} gives {shown} for epoch {epoch}; right is a number that is not "
+            "negative."
+        )
+    return value
+
+
+def _named(found: Any) -> str:
+    kind = type(found)
+    return f"a {kind.__module__}.{kind.__qualname__}".replace("builtins.", "")
+
+
+@tf_keras.saving.register_keras_serializable("scopeline")
+class RatesByEpoch(LearningRateSchedule):
+    """A constant rate within each epoch; after the last one its rate goes on."""
+
+    def __init__(self, rates: Sequence[float], steps_per_epoch: int) -> None:
+        """Takes the rate of each epoch, and the steps that an epoch has."""
+        self._config = {"rates": [*rates], "steps_per_epoch": steps_per_epoch}
+
+    def __call__(self, step: tf.Tensor | int) -> tf.Tensor:
+        """The rate of a step: float32 without axes."""
+        rates = tf.constant(self._config["rates"], tf.float32)
+        epoch = tf.cast(step, tf.int64) // self._config["steps_per_epoch"]
+        return tf.gather(rates, tf.minimum(epoch, len(self._config["rates"]) - 1))
+
+    def get_config(self) -> dict[str, Any]:
+        """What Keras makes it of again."""
+        return self._config
+
+
+@tf_keras.saving.register_keras_serializable("scopeline")
+class ScaledSchedule(LearningRateSchedule):
+    """Another schedule's rates, each multiplied by the same factor."""
+
+    def __init__(self, schedule: LearningRateSchedule, factor: float) -> None:
+        """Takes the schedule and the factor."""
+        self._schedule, self._factor = schedule, factor
+
+    def __call__(self, step: tf.Tensor | int) -> tf.Tensor:
+        """The rate of a step."""
+        return self._factor * self._schedule(step)
+
+    def get_config(self) -> dict[str, Any]:
+        """What Keras makes it of again."""
+        schedule = tf_keras.optimizers.schedules.serialize(self._schedule)
+        return {"schedule": schedule, "factor": self._factor}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> ScaledSchedule:
+        """Makes it again of what `get_config` gave."""
+        return cls(tf_keras.optimizers.schedules.deserialize(config["schedule"]), config["factor"])
 
 
 @tf_keras.saving.register_keras_serializable("scopeline")

@@ -143,7 +143,7 @@ class TrainingPlan:
             epochs,
             steps,
             data.train.global_batch_size,
-            settings.train.steps_per_execution or steps_per_execution(epochs * steps),
+            settings.train.steps_per_execution or _steps_at_a_time(settings, epochs * steps),
             _whole_from(settings, epochs, steps),
             chooses,
         )
@@ -176,6 +176,11 @@ class TrainingPlan:
     def steps_until(self, position: Position) -> int:
         """Steps that are done there, over all epochs."""
         return position.epoch * self.steps + position.step
+
+
+def _steps_at_a_time(settings: TrainerSettings, steps: int) -> int:
+    """Of a training of so many in all: one, where TensorBoard looks at each."""
+    return 1 if settings.train.tensorboard.looks_at_steps else steps_per_execution(steps)
 
 
 def _whole_from(settings: TrainerSettings, epochs: int, steps: int) -> int:

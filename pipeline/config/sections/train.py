@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pipeline.config.issues import Issue, near_match
 from pipeline.config.sections.evaluate import EvaluateSettings
 from pipeline.config.sections.schedule import ScheduleSettings
-from trainer_module.errors import enumerate_names
+from trainer_module.errors import TrainingError, enumerate_names
 from trainer_module.settings import (
+    BatchSize,
     EarlyStoppingSettings,
     Feature,
     ImageFeature,
@@ -19,7 +20,7 @@ from trainer_module.settings import (
 )
 from trainer_module.settings.model import is_grown
 from trainer_module.settings.tasks import BaseTask
-from trainer_module.settings.train import LOSSES, READ_WITHOUT_STEPS, losses_for
+from trainer_module.settings.train import LOSSES, READ_WITHOUT_STEPS, losses_for, share_batch
 from trainer_module.strategies import strategies_of_several_processes
 from trainer_module.strategies.base import Processes
 
@@ -132,6 +133,50 @@ def servers_are_backed_up_by_epoch(train: TrainSettings) -> Iterator[Issue]:
         )
 
 
+def steps_are_shown_where_they_are_seen(train: TrainSettings) -> Iterator[Issue]:
+    """Nobody hears of the steps of parameter servers, nor of each of several that run at a time."""
+    strategy, board, together = train.strategy, train.tensorboard, train.steps_per_execution or 1
+    if not board.looks_at_steps:
+        return
+    key = "train.tensorboard.profile" if board.profile else "train.tensorboard.every"
+    if strategy.processes is Processes.SERVERS:
+        yield Issue(
+            key, f"the workers of {strategy.kind} take their steps in no order; leave it out"
+        )
+    elif together > 1:
+        yield Issue(
+            key,
+            f"train.steps_per_execution is {together}; leave that out, so that each step is seen",
+        )
+
+
+def replicas_share_the_batch(train: TrainSettings) -> Iterator[Issue]:
+    """A batch of all replicas is divided evenly, as far as a config says how many there are."""
+    size = train.batch_size
+    if not isinstance(size, BatchSize) or size.of_all_replicas is None:
+        return
+    devices = getattr(train.strategy, "devices", None)
+    replicas = len(devices) if devices else 1
+    if train.strategy.processes is Processes.IN_STEP and train.cluster is not None:
+        # Each worker has as many replicas as the others.
+        replicas = train.cluster.workers
+    try:
+        share_batch(size.of_all_replicas, replicas)
+    except TrainingError as error:
+        found, _, right = str(error).rstrip(".").partition(" is ")
+        yield Issue(found, f"found {right}")
+
+
+def kernels_are_of_our_models(model: ModelSettings, train: TrainSettings) -> Iterator[Issue]:
+    """Whoever builds a model names its regularizers there."""
+    if train.l2 and model.is_custom and train.run_fn is None:
+        yield Issue(
+            "train.l2",
+            f"found {train.l2:g}, but {model.kind} builds its own layers; give them a "
+            "kernel_regularizer there, and leave it out",
+        )
+
+
 ONE_DEVICE = (Strategy.DEFAULT, Strategy.ONE_DEVICE, Strategy.AUTO)
 """What trees are grown under."""
 
@@ -194,6 +239,9 @@ TRAIN_RULES = (
     folds_are_of_our_training,
     workers_have_a_strategy,
     servers_are_backed_up_by_epoch,
+    steps_are_shown_where_they_are_seen,
+    replicas_share_the_batch,
+    kernels_are_of_our_models,
     trees_are_grown_on_one_device,
     trees_take_no_steps,
     trees_begin_from_scratch,

@@ -5,21 +5,28 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.markup import escape
+from rich.padding import Padding
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from pipeline.records.summary import RunSummary, State, Status
 from pipeline.runs.console.trials import describe_trial, show_values, trials_table
 from pipeline.runs.console.variants import describe_variants, variants_table
+from trainer_module.runtime import EPOCH
 
 QUIET_SECONDS = 20
-"""Where there is no terminal to draw a bar in, progress is a line at most this often."""
+"""Where there is no terminal to draw a bar in, progress is a line at most this often; an epoch of a
+training always has one."""
+
+BESIDE_THE_BAR = 54
+"""Columns that a bar takes with its component and the time."""
 
 MAX_SLICES = 10
 """Rows of slices that leave room for the rest on one screen."""
@@ -40,6 +47,33 @@ def shown(path: Path | str) -> str:
     return str(Path(path).relative_to(Path.cwd()) if below else path)
 
 
+class _Bar(Progress):
+    """A bar, with what is known of the work beside it, or below it where the screen is narrow."""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """Yields the bar, then the lines below it."""
+        yield self.make_tasks_table(self.tasks)
+        for task in self.tasks:
+            if below := task.fields["below"]:
+                text = Text(below, overflow="fold", no_wrap=False)
+                yield Padding(text, (0, 0, 0, 4))
+
+    def show(self, done: int | None, total: int | None, message: str, detail: str) -> None:
+        """Draws how far the work has come.
+
+        Args:
+          done: so many of `total`; None where that is not known.
+          total: likewise.
+          message: in words.
+          detail: more of it, such as the losses of an epoch.
+        """
+        line = f"{message}  {detail}".rstrip()
+        fits = len(line) <= self.console.width - BESIDE_THE_BAR
+        beside, below = (line, "") if fits else (message, detail)
+        task = self.task_ids[0]
+        self.update(task, completed=done, total=total, detail=escape(beside), below=below)
+
+
 class RunConsole(logging.Handler):
     """Draws a run; as a logging handler it takes the progress that components report."""
 
@@ -53,7 +87,7 @@ class RunConsole(logging.Handler):
         super().__init__()
         self._terminal = Console(file=stream, highlight=False, soft_wrap=True, emoji=False)
         self._draws_bars = self._terminal.is_interactive and not verbose
-        self._bar: Progress | None = None
+        self._bar: _Bar | None = None
         self._component = ""
         self._last_line = 0.0
         self._noticed: set[str] = set()
@@ -68,7 +102,7 @@ class RunConsole(logging.Handler):
         self._component, self._last_line = component, time.monotonic()
         if not self._draws_bars:
             return
-        self._bar = Progress(
+        self._bar = _Bar(
             SpinnerColumn(),
             TextColumn(f"{component:<16}"),
             BarColumn(bar_width=24),
@@ -77,7 +111,7 @@ class RunConsole(logging.Handler):
             console=self._terminal,
             transient=True,
         )
-        self._bar.add_task(component, total=None, detail="")
+        self._bar.add_task(component, total=None, detail="", below="")
         self._bar.start()
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -91,12 +125,13 @@ class RunConsole(logging.Handler):
             self._terminal.print(f"  {self._component:<16}  {escape(describe_trial(trial))}")
             return
         done, total = getattr(record, "done", None), getattr(record, "total", None)
-        detail = f"{record.getMessage()}  {getattr(record, 'detail', '')}".rstrip()
+        message, detail = record.getMessage(), getattr(record, "detail", "")
         if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], completed=done, total=total, detail=detail)
-        elif time.monotonic() - self._last_line >= QUIET_SECONDS:
+            self._bar.show(done, total, message, detail)
+        elif _ends_epoch(message) or time.monotonic() - self._last_line >= QUIET_SECONDS:
             self._last_line = time.monotonic()
-            self._terminal.print(f"  {self._component:<16}  {escape(detail)}")
+            line = f"{message}  {detail}".rstrip()
+            self._terminal.print(f"  {self._component:<16}  {escape(line)}")
 
     def finished(self, component: str, state: State, seconds: float, detail: str) -> None:
         """A component ended."""
@@ -144,6 +179,11 @@ class RunConsole(logging.Handler):
         self._terminal.print(_decision(summary))
         for hint in hints:
             self._terminal.print(escape(hint))
+
+
+def _ends_epoch(message: str) -> bool:
+    """Whether a record is of an epoch, by its words: steps elsewhere send no more than these."""
+    return EPOCH in message.split()
 
 
 def _notes(summary: RunSummary) -> list[str]:

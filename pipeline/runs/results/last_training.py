@@ -69,7 +69,7 @@ def find_checkpoint(training: LastTraining, which: str) -> str:
     """
     import tensorflow as tf
 
-    from trainer_module.training.checkpoint import CHECKPOINTS_FOLDER
+    from trainer_module.training.checkpoint import CHECKPOINTS_FOLDER, kept_by_epoch
 
     folder = f"{training.model_run_dir}/{CHECKPOINTS_FOLDER}"
     latest = tf.train.latest_checkpoint(folder)
@@ -82,16 +82,13 @@ def find_checkpoint(training: LastTraining, which: str) -> str:
         )
     if which == LATEST:
         return str(latest)
-    record = _record(training)
-    steps = record["steps"] // record["epochs"]
-    files = Path(folder).glob("ckpt-*.index")
-    epochs = sorted(int(file.stem.removeprefix("ckpt-")) // steps for file in files)
-    if which not in map(str, epochs):
+    kept = kept_by_epoch(folder)
+    if which not in map(str, kept):
         raise ConfigError(
             f"--checkpoint {which}: the last training has kept epochs "
-            f"{', '.join(map(str, epochs))}; right is one of them, or {LATEST}."
+            f"{', '.join(map(str, sorted(kept)))}; right is one of them, or {LATEST}."
         )
-    return f"{folder}/ckpt-{int(which) * steps}"
+    return f"{folder}/{kept[int(which)]}"
 
 
 def _record(training: LastTraining) -> dict[str, Any]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import own_run_fns
 import pytest
+import tensorflow as tf
 from tfx import types
 from tfx.components.trainer.executor import GenericExecutor
 from tfx.types import standard_artifacts
@@ -25,7 +27,13 @@ from components.trainer.executor import _ARGUMENTS, ClusterTrainerExecutor
 from components.trainer.options import OPTIONS_VARIABLE, TrainerOptions
 from trainer_module.errors import ConfigError, TrainingError
 from trainer_module.runtime import StrategyChoice
-from trainer_module.settings import CentralStorageStrategy, Strategy, TrainerSettings
+from trainer_module.settings import (
+    CentralStorageStrategy,
+    CheckpointSettings,
+    Strategy,
+    TrainerSettings,
+)
+from trainer_module.training.checkpoint import kept_by_epoch, write_state
 
 Artifacts = dict[str, list[types.Artifact]]
 
@@ -252,19 +260,65 @@ def test_the_same_uris_in_a_new_metadata_store_are_other_data(execution: Executi
 
 def test_checkpoints_replace_those_of_a_run_of_this_number(execution: Execution) -> None:
     """Runs count from 1 again after a new metadata store."""
-    execution.model_run.mkdir(parents=True)
-    (execution.model_run / "training.json").write_text(json.dumps({"epochs": 3}))
     for state in ("old", "new"):
-        backup = execution.model / "backup"
-        backup.mkdir(parents=True)
-        (backup / "checkpoint").write_text(state)
+        backup = leave_backup(execution, 3)
         (backup / state).touch()
         (backup / "folds" / "1").mkdir(parents=True)
-        keep_backup(str(backup), str(execution.model_run), "steps")
+        keep_backup(str(backup), str(execution.model_run), "steps", CheckpointSettings())
     kept = execution.model_run / "checkpoints"
-    assert (kept / "checkpoint").read_text() == "new"
+    assert (kept / "new").exists()
     assert not (kept / "old").exists()
     assert not (kept / "folds").exists(), "nothing goes on from them"
+
+
+def leave_backup(execution: Execution, epochs: int, kinds: Sequence[str] = ("ckpt",)) -> Path:
+    """The backup of a training that is done, of 2 steps an epoch, of which the second is best."""
+    execution.model_run.mkdir(parents=True, exist_ok=True)
+    record = {"epochs": epochs, "best_epoch": 2}
+    (execution.model_run / "training.json").write_text(json.dumps(record))
+    backup = execution.model / "backup"
+    backup.mkdir(parents=True)
+    for kind in kinds:
+        for epoch in range(1, epochs + 1):
+            for ending in ("index", "data-00000-of-00001"):
+                (backup / f"{kind}-{2 * epoch}.{ending}").write_text(f"{kind} {epoch}")
+            notes = {"epoch": epoch, "step": 0, "steps": 2}
+            (backup / f"{kind}-{2 * epoch}.json").write_text(json.dumps(notes))
+    write_state(str(backup), f"ckpt-{2 * epochs}")
+    return backup
+
+
+@pytest.mark.parametrize(
+    ("checkpoints", "kept", "latest"),
+    [
+        ({"keep": 2}, {2: "ckpt-4", 4: "ckpt-8", 5: "ckpt-10"}, "ckpt 5"),
+        ({"every": 3}, {2: "ckpt-4", 3: "ckpt-6", 5: "ckpt-10"}, "ckpt 5"),
+        ({"every": "best", "name": "cp-{epoch:04d}.ckpt"}, {2: "cp-0002.ckpt"}, "ckpt 2"),
+        (
+            {"every": 4, "weights_only": True, "name": "ckpt-{epoch}"},
+            {2: "ckpt-2", 4: "ckpt-4", 5: "ckpt-5"},
+            "weights 5",
+        ),
+    ],
+    ids=["last", "every", "best", "weights"],
+)
+def test_checkpoints_are_kept_and_called_as_the_config_says(
+    execution: Execution, checkpoints: dict[str, Any], kept: dict[int, str], latest: str
+) -> None:
+    backup = leave_backup(execution, 5, ("ckpt", "weights"))
+    settings = CheckpointSettings.model_validate(checkpoints)
+    keep_backup(str(backup), str(execution.model_run), "same", settings)
+    folder = execution.model_run / "checkpoints"
+    assert kept_by_epoch(str(folder)) == kept
+    found = tf.train.latest_checkpoint(str(folder))
+    assert Path(f"{found}.index").read_text() == latest
+    new = execution.model / "new"
+    gone_on = begin_with_kept(str(new), str(execution.model_run.with_name("9")), "same", 9)
+    assert gone_on == (0 if settings.weights_only else max(kept))
+    if gone_on:
+        names = {path.stem for path in new.glob("*.index")}
+        assert names == {f"ckpt-{2 * epoch}" for epoch in kept}
+        assert tf.train.latest_checkpoint(str(new)) == str(new / f"ckpt-{2 * gone_on}")
 
 
 def test_training_that_was_kept_goes_on_for_more_epochs_of_the_same_steps(
@@ -284,17 +338,14 @@ def test_training_that_was_kept_goes_on_for_more_epochs_of_the_same_steps(
     same, other = key(), key(batch_size=7)
     assert same != other
     for run, (epochs, steps) in enumerate([(3, same), (5, same), (8, other), (9, same)]):
-        model_run, backup = execution.model_run.with_name(str(run)), execution.model / "backup"
-        model_run.mkdir(parents=True)
-        (model_run / "training.json").write_text(json.dumps({"epochs": epochs}))
-        backup.mkdir(parents=True)
-        (backup / "checkpoint").write_text(f"epoch {epochs}")
-        keep_backup(str(backup), str(model_run), steps)
+        execution.model_run = execution.model_run.with_name(str(run))
+        backup = leave_backup(execution, epochs)
+        keep_backup(str(backup), str(execution.model_run), steps, CheckpointSettings())
     new, run = execution.model / "new", str(execution.model_run)
     assert begin_with_kept(str(new), run, key(seed=3), 9) == 0
     assert not new.exists()
     assert begin_with_kept(str(new), run, same, 9) == 5, "the longest of those that are shorter"
-    assert (new / "checkpoint").read_text() == "epoch 5"
+    assert (new / "ckpt-10.index").read_text() == "ckpt 5"
     (new / "checkpoint").write_text("epoch 6")
     assert begin_with_kept(str(new), run, same, 9) == 5
     assert (new / "checkpoint").read_text() == "epoch 6", "an interrupted training goes on itself"

@@ -106,6 +106,8 @@ def test_overrides_set_nested_keys_and_make_sections() -> None:
         schedule="steps", values=[1e-3, 1e-4], boundaries=[2]
     )
     assert config.evaluate.slices == [["label"]]
+    # YAML reads a number without a dot as a text.
+    assert load_config(DIGITS, ["train.learning_rate=1e-3"]).train.learning_rate == 1e-3
 
 
 @pytest.mark.parametrize(

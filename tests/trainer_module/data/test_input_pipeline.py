@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import tensorflow as tf
 from trainer_data import strategy_settings, to_example, write_examples
 
+from trainer_module.data.dealing import first_examples
 from trainer_module.data.examples import Reader
 from trainer_module.data.input_pipeline import Split, steps_per_execution
 from trainer_module.errors import TrainingError
@@ -86,6 +88,28 @@ def test_batches_of_training_are_full_and_begin_the_next_round(
     drawn = flat(batches)
     assert sorted(drawn[:10]) == sorted(drawn[10:]) == list(range(10))
     assert drawn[:10] != drawn[10:]
+
+
+@SOURCES
+def test_a_bounded_evaluation_sees_the_first_examples(tmp_path: Path, max_bytes: int) -> None:
+    """Those with a label, of what is left of a split that was divided before."""
+    split = load(tmp_path, [0, -1, 1, 0, 1, 0, 1, 1, 0, 0], max_bytes, replicas=2, workers=2)
+    later = replace(
+        split,
+        reader=split.reader.only(np.arange(10) > 0),
+        content=split.content.only(np.arange(10) > 0),
+    )
+    for count, expected in ((5, [2, 3, 4, 5, 6]), (99, [2, 3, 4, 5, 6, 7, 8, 9])):
+        bounded = first_examples(later, count)
+        drawn = [flat(read(bounded, 9, worker=worker)) for worker in (0, 1)]
+        assert sorted(flat(drawn)) == expected
+
+
+def test_an_epoch_has_as_many_steps_as_are_given(tmp_path: Path) -> None:
+    split = load(tmp_path, [0, 1] * 5, shuffle_seed=1, steps_per_epoch=2)
+    assert split.steps == 2
+    drawn = flat(read(split, 5))
+    assert sorted(drawn[:10]) == list(range(10)), "what follows has not come up yet"
 
 
 def test_a_new_order_every_round_and_the_same_for_a_seed(tmp_path: Path) -> None:
