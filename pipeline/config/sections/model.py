@@ -20,6 +20,7 @@ from trainer_module.settings import (
     TrainerSettings,
     TrainSettings,
 )
+from trainer_module.settings.layers import too_small_for
 from trainer_module.settings.model import NETWORKS, SIZES, ZOO, ModelSpec, undemanding_models
 from trainer_module.settings.tasks import BaseTask
 
@@ -85,10 +86,32 @@ def model_can_do_what_is_asked(
         )
 
 
+def layers_are_named_once(model: ModelSettings) -> Iterator[Issue]:
+    """Two keys for the layers over pictures."""
+    if model.layers is not None and "filters" in model.model_fields_set:
+        yield Issue(
+            "model.filters", f"found {model.filters}, but model.layers says so too; leave one out"
+        )
+
+
+def layers_leave_something(
+    features: dict[str, Feature], preprocessing: str | None, model: ModelSettings
+) -> Iterator[Issue]:
+    """Convolutions and poolings make pictures smaller."""
+    if model.layers is None or preprocessing is not None:
+        return
+    for name, feature in features.items():
+        size = feature.size if isinstance(feature, ImageFeature) else None
+        if size is not None and (why := too_small_for(model.layers, *size)):
+            yield Issue("model.layers", f"features.{name}: {why}")
+
+
 MODEL_RULES = (
     import_paths_lead_somewhere,
     model_has_the_feature_it_needs,
     model_can_do_what_is_asked,
+    layers_are_named_once,
+    layers_leave_something,
 )
 
 
