@@ -153,10 +153,15 @@ class VariantName(StrEnum):
 
     @property
     def weight_bits(self) -> int:
-        """Of each weight."""
-        if "float16" in self:
-            return 16
-        return 32 if self in (VariantName.FLOAT, VariantName.ONNX) else 8
+        """Of each weight in the file; TensorRT makes numbers smaller where it runs."""
+        if self.is_for_gpu or self in (VariantName.FLOAT, VariantName.ONNX):
+            return 32
+        return 16 if "float16" in self else 8
+
+    @property
+    def is_for_gpu(self) -> bool:
+        """Whether it is meant for NVIDIA's GPUs, so that a CPU's figures say nothing of it."""
+        return self.startswith("tensorrt")
 
 
 Limit = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -176,6 +181,9 @@ class AcceptSettings(Settings):
     """The largest share that its time for one example may have of the SavedModel's."""
     slices: bool = False
     """Whether it may not be worse than `max_metric_drop` on any of `evaluate.slices` either."""
+    unmeasured: bool = False
+    """Whether a variant for TensorRT is accepted that was not measured on a GPU, because the
+    machine of the Optimizer has none: nobody knows then how quick it is, nor how exact."""
 
 
 class OptimizeSettings(WhileTraining):

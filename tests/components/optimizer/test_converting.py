@@ -20,6 +20,7 @@ from exported_models import ask, build, export, make_problem, make_sample
 from components.optimizer.converting.conversion import convert
 from components.optimizer.converting.kinds import KINDS
 from components.optimizer.converting.parent import convert_in_child
+from components.optimizer.figures import latency_of, measure_variants, why_unmeasured
 from trainer_module.data.dealing import Parts
 from trainer_module.errors import DataError
 from trainer_module.export.variants.manifest import VARIANT_FILE, read_variant
@@ -166,7 +167,12 @@ def test_every_precision_comes_close(name: str, allowed: float, tmp_path: Path) 
     assert given["predictions"].min() > 0
     if not name.startswith("tensorrt"):
         return
-    assert variant.notes == ("unmeasured on a GPU",)
+    assert variant.notes == ("its metrics are those of its ONNX file in float32, on a CPU",)
+    measured = measure_variants({name: variant}, tmp_path, sample)[name]
+    assert latency_of(measured.measured) is None, "a CPU's time says nothing of a GPU's"
+    assert why_unmeasured(measured) == (
+        "unmeasured on a GPU (TensorrtExecutionProvider does not run here)"
+    )
     assert "--minShapes=photo:1x12x12x3 --optShapes=photo:32x12x12x3" in variant.trtexec
     settings = variant.provider["TensorrtExecutionProvider"]
     assert settings["trt_profile_max_shapes"] == "photo:1024x12x12x3"
