@@ -78,6 +78,9 @@ def write_float(model: NumericModel, path: Path) -> None:
         raise _refusal(shorten(error)) from error
     if lacking := sorted({node.op_type for node in proto.graph.node if not _is_known(node)}):
         raise _refusal(f"it has no operation {enumerate_names(lacking, 'and')}")
+    outputs = {output.name: output for output in proto.graph.output}
+    del proto.graph.output[:]
+    proto.graph.output.extend(outputs[tensor.tensor] for tensor in model.outputs)
     onnx.save(proto, path)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import tensorflow as tf
+from ai_edge_litert.interpreter import Interpreter
 from exported_models import ask, build, export, make_problem, make_sample
 
 from components.optimizer.converting.conversion import convert
@@ -191,6 +192,11 @@ def test_litert_gives_what_tensorflow_does_for_any_number_of_rows(
     variant = convert_in_child("float", trips, sample, tmp_path / "float")
     opened = open_variant(tmp_path / "float")
     assert opened.variant == variant
+    # For who runs the file without its manifest: a column for each class, though `predictions` of
+    # two classes has one.
+    interpreter = Interpreter(str(tmp_path / "float" / variant.file))
+    first, second = (tuple(out["shape"]) for out in interpreter.get_output_details())
+    assert (first, second) == ((1, 2), (1, 1))
     for rows in (1, 40, 7, 0):
         some = {name: values[:rows] for name, values in sample.items()}
         given, right = opened.predict(some), ask(trips, some)
@@ -282,6 +288,8 @@ def test_runtime_that_is_not_installed(variant: Path) -> None:
 def test_provider_that_is_not_there(tmp_path: Path, variant: Path) -> None:
     if read_variant(variant).format != "onnx":
         return
+    session = onnxruntime.InferenceSession(str(variant / "model.onnx"))
+    assert [output.name for output in session.get_outputs()] == ["scores", "predictions"]
     assert "TensorrtExecutionProvider" not in onnxruntime.get_available_providers()
     with pytest.raises(DataError, match=r"no provider TensorrtExecutionProvider, only .*CPU"):
         open_variant(variant, providers=("TensorrtExecutionProvider",))
