@@ -76,6 +76,12 @@ def shorten(said: object, most: int = LONGEST_REASON) -> str:
     return f"{cut.rstrip()}..."
 
 
+def counted(number: int, noun: str) -> str:
+    """A number and what it counts: `1 epoch`, `2 epochs`, `3 classes`."""
+    plural = "es" if noun.endswith("s") else "s"
+    return f"{number:,} {noun}{'' if number == 1 else plural}"
+
+
 def enumerate_names(names: Iterable[str], conjunction: str) -> str:
     """Names in a sentence: `a, b and c`."""
     *first, last = names

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import NonNegativeInt, PositiveInt
 
+from trainer_module.errors import counted
 from trainer_module.settings import (
     DefaultStrategy,
     MirroredStrategy,
@@ -40,10 +41,12 @@ def choose_strategy(train: TrainSettings, tf_config: TFConfig | None) -> Strateg
             servers = ParameterServerStrategy(kind=Strategy.PARAMETER_SERVER)
             return _choice(servers, "TF_CONFIG names parameter servers")
         workers = MultiWorkerMirroredStrategy(kind=Strategy.MULTI_WORKER_MIRRORED)
-        return _choice(workers, f"TF_CONFIG names {tf_config.workers} workers")
+        return _choice(workers, f"TF_CONFIG names {counted(tf_config.workers, 'worker')}")
     if train.cluster is not None and train.cluster.workers > 1:
         workers = MultiWorkerMirroredStrategy(kind=Strategy.MULTI_WORKER_MIRRORED)
-        return _choice(workers, f"train.cluster asks for {train.cluster.workers} workers")
+        return _choice(
+            workers, f"train.cluster asks for {counted(train.cluster.workers, 'worker')}"
+        )
     return _choose_by_machine()
 
 

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from components.column_types.dates import Dates
+from trainer_module.errors import counted
 
 _PROPERTY = "findings"
 # Of files in a note.
@@ -60,12 +61,6 @@ def left_out(paths: Sequence[str], noun: str, why: str) -> list[str]:
     shown = sorted(paths)[:_SHOWN_FILES]
     listed = f"{', '.join(shown)}{_more(len(paths), shown)}"
     return [f"{counted(len(paths), noun)} {why}: {listed}"] if shown else []
-
-
-def counted(number: int, noun: str) -> str:
-    """A number and what it counts."""
-    plural = "es" if noun.endswith("s") else "s"
-    return f"{number:,} {noun}{'' if number == 1 else plural}"
 
 
 @dataclass(frozen=True)

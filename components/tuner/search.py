@@ -18,7 +18,7 @@ from components.processes.supervisor import WatchedWorker
 from components.tuner.finals import SHARE_OF_TIME, Final, plan_finals
 from components.tuner.records import TrialRecord, TrialState, best_of, is_hopeless
 from components.tuner.study import Study
-from trainer_module.errors import TrainingError
+from trainer_module.errors import TrainingError, counted
 from trainer_module.runtime import report_notice, report_search, report_trial
 from trainer_module.settings.durations import show_seconds
 from trainer_module.tuning.plan import SearchPlan
@@ -95,7 +95,7 @@ class Search:
         before = self._study.trials()
         self._told = {trial.number for trial in before if trial.has_ended}
         if self._told:
-            report_notice(f"goes on after {len(self._told)} trials")
+            report_notice(f"goes on after {counted(len(self._told), 'trial')}")
         self._set_times(before)
         try:
             if not self._study.measured_again():

@@ -20,7 +20,7 @@ import tf_keras
 from trainer_module.data.examples import MEMORY_SHARE, Tensors
 from trainer_module.data.input_pipeline import Split
 from trainer_module.data.loading import TrainingData
-from trainer_module.errors import TrainingError
+from trainer_module.errors import TrainingError, counted
 from trainer_module.families.supervised.models.pretrained.parts import (
     batch_norms,
     head_of,
@@ -131,7 +131,7 @@ def frozen_epochs(transfer: TransferSettings, epochs: int) -> int:
     if transfer.unfreeze_after >= epochs:
         raise TrainingError(
             f"model.transfer.unfreeze_after is {transfer.unfreeze_after}, but the training has "
-            f"{epochs} epochs, so nothing would be fine-tuned; give fewer, or more as "
+            f"{counted(epochs, 'epoch')}, so nothing would be fine-tuned; give fewer, or more as "
             "train.epochs."
         )
     return transfer.unfreeze_after

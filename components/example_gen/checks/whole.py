@@ -11,8 +11,8 @@ from components.example_gen.checks.columns import check_label_column
 from components.example_gen.checks.dates import check_dates, find_dates
 from components.example_gen.checks.rows import ChunkReport, show_label
 from components.example_gen.formats import ExampleGenSettings, Unlabelled
-from components.example_gen.notes import DataNotes, counted
-from trainer_module.errors import DataError
+from components.example_gen.notes import DataNotes
+from trainer_module.errors import DataError, counted
 
 # The split that a model is trained on, by TFX's convention.
 TRAIN_SPLIT = "train"
@@ -162,8 +162,8 @@ def _check_classes(
     if most is not None and len(total) > most:
         other = "regression" if any(_has_fraction(value) for value in total) else "multiclass"
         raise DataError(
-            f"Label {settings.label!r} has {len(total)} classes ({shown}), but task: binary needs"
-            f" two: choose task: {other}, or check data.label."
+            f"Label {settings.label!r} has {counted(len(total), 'class')} ({shown}), but task:"
+            f" binary needs two: choose task: {other}, or check data.label."
         )
     notes = []
     if settings.target.kind == "multiclass" and len(total) == 2:

@@ -18,10 +18,9 @@ from components.example_gen.checks.columns import show_names
 from components.example_gen.checks.whole import TRAIN_SPLIT
 from components.example_gen.columns.encoded import Cell, first_values, shown, single_values
 from components.example_gen.formats import ExampleGenSettings
-from components.example_gen.notes import counted
 from components.example_gen.splits.hashed import hash_rows
 from trainer_module.data.examples import ends_between_values, ordered_keys, parse_times
-from trainer_module.errors import DataError
+from trainer_module.errors import DataError, counted
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipeline.config.issues import Issue, near_match
+from pipeline.config.issues import Issue, near_match, near_match_and
 from pipeline.config.user_code import check_import_path
 from trainer_module.errors import DataError, TrainingError, enumerate_names
 from trainer_module.families.supervised.models.bert.files import read_files
@@ -36,8 +36,10 @@ def import_paths_lead_somewhere(model: ModelSettings, own_code: dict[str, str]) 
     if not model.is_custom and kind not in (AUTO, *ZOO):
         yield Issue(
             "model.kind",
-            f"found {kind!r}; {near_match(kind, ZOO)} "
-            "A builder of yours is an import path, such as my_models.build_model",
+            f"found {kind!r}; "
+            + near_match_and(
+                kind, ZOO, "A builder of yours is an import path, such as my_models.build_model"
+            ),
         )
 
 

@@ -10,6 +10,7 @@ import yaml
 from rich.markup import escape
 from rich.table import Table
 
+from trainer_module.errors import counted
 from trainer_module.tuning.space import as_sections
 
 SHOWN = 5
@@ -25,7 +26,7 @@ def describe_trial(trial: Mapping[str, Any]) -> str:
     """
     number, state = trial["number"], trial["state"]
     value = "" if trial["value"] is None else f"{trial['objective']} {trial['value']:.4g}"
-    epochs = f"{trial['epochs']} epochs" if trial["epochs"] else ""
+    epochs = counted(trial["epochs"], "epoch") if trial["epochs"] else ""
     best = "best so far" if trial["is_best"] else ""
     said = ", ".join(filter(None, (value, epochs, best, trial["cause"])))
     return f"trial {number:<3} {state:<7}  {said}; {_in_words(trial['values'])}"

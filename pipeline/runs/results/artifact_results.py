@@ -24,6 +24,7 @@ from pipeline.records.summary import (
 from pipeline.runs.columns import effective_types, gist_of_types
 from pipeline.runs.console.trials import why_not_the_first
 from pipeline.runs.results.artifact_reader import ArtifactReader, gist
+from trainer_module.errors import counted
 from trainer_module.settings import Feature
 
 
@@ -180,7 +181,7 @@ class SummaryBuilder:
         if not tuning:
             return ""
         trials, count = tuning["trials"], len(tuning["trials"])
-        of = "1 trial" if count == 1 else f"{count} trials"
+        of = counted(count, "trial")
         (best,) = [trial for trial in trials if trial["number"] == tuning["best"]]
         if best is not trials[0]:
             self._summary.notes.append(why_not_the_first(trials[0], best))
@@ -192,10 +193,10 @@ class SummaryBuilder:
             return ""
         self._summary.strategy = training["strategy"]
         self._summary.replicas = training["replicas"]
-        replicas = "1 replica" if training["replicas"] == 1 else f"{training['replicas']} replicas"
+        replicas = counted(training["replicas"], "replica")
         if training["workers"] > 1:
-            replicas = f"{training['workers']} workers, {replicas}"
-        epochs = "1 epoch" if training["epochs"] == 1 else f"{training['epochs']} epochs"
+            replicas = f"{counted(training['workers'], 'worker')}, {replicas}"
+        epochs = counted(training["epochs"], "epoch")
         length = f"{epochs}, best {training['best_epoch']}"
         if "trees" in training:
             length = f"{training['trees']:,} trees"
@@ -247,7 +248,7 @@ class SummaryBuilder:
         self._summary.variants = report.model_dump(mode="json", exclude={"made_from"})
         if report.skipped:
             return f"made none: {report.skipped}"
-        of = "1 variant" if len(report.variants) == 1 else f"{len(report.variants)} variants"
+        of = counted(len(report.variants), "variant")
         return f"{of}; accepted: {', '.join(report.accepted) or 'none'}"
 
     def _read_push(self) -> str:

@@ -163,7 +163,7 @@ def test_blocks_follow_each_other_with_the_right_row_numbers(tmp_path):
         (HEADER + "\n\n", ["a.csv holds a header but no rows"]),
         ("label,x,x\n0,1,2\n", ["names column 'x' 2 times"]),
         ("label,x\n0,1\n1,2,3\n", ["Row 3 of", "a.csv has 3 columns, expected 2"]),
-        ("label,x\n0,1\n1\n", ["Row 3 of", "a.csv has 1 columns, expected 2", "cut off"]),
+        ("label,x\n0,1\n1\n", ["Row 3 of", "a.csv has 1 column, expected 2", "cut off"]),
         ('label,x\n0,1\n1,"2\n0,3\n1,4\n', ["A quotation mark in", "a.csv is never closed"]),
         ('label,x,y\n0,1,2\n1,"2,4\n0,3,5\n', ["Row 3 of", "quotation mark in it may not be"]),
         ("lable,x\n0,1\n1,2\n", ["no label column 'label'", "lable, x", "did you mean 'lable'?"]),

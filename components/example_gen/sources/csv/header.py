@@ -10,7 +10,7 @@ from components.example_gen.columns.seen import is_number
 from components.example_gen.files.opening import unreadable_error
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.sources.csv.dialect import Dialect, encoding_error, read_text
-from trainer_module.errors import DataError
+from trainer_module.errors import DataError, counted
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ def _check_stated(file: str, first: list[str], names: list[str]) -> None:
         )
     if len(first) != len(names):
         raise DataError(
-            f"data.csv.header names {len(names)} columns, but the first row of {file} has"
-            f" {len(first)}: name each column once, in the file's order."
+            f"data.csv.header names {counted(len(names), 'column')}, but the first row of {file}"
+            f" has {len(first)}: name each column once, in the file's order."
         )
 
 

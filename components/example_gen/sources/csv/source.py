@@ -42,7 +42,7 @@ from components.example_gen.sources.csv.dialect import (
     open_text,
 )
 from components.example_gen.sources.csv.header import Header, read_header
-from trainer_module.errors import DataError, enumerate_names
+from trainer_module.errors import DataError, counted, enumerate_names
 
 # Bytes parsed at a time, and so the longest row.
 _BLOCK_SIZE = 4 << 20
@@ -238,8 +238,8 @@ def _syntax_error(table: _Table, error: Exception, invalid: list[pa_csv.InvalidR
         if "\n" in row.text:
             hint = "a quotation mark in it may not be closed"
         return DataError(
-            f"Row {row.number} of {table.file} has {row.actual_columns} columns, expected"
-            f" {row.expected_columns} as in the header: {hint}."
+            f"Row {row.number} of {table.file} has {counted(row.actual_columns, 'column')},"
+            f" expected {row.expected_columns} as in the header: {hint}."
         )
     if "straddling" in str(error):
         return _quote_error(table)
