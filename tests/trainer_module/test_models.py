@@ -116,6 +116,7 @@ def test_layers_are_the_cnns() -> None:
     given = [{"conv": 4}, {"conv": 5, "size": 2, "stride": 2, "padding": "same"}]
     given += ["batch_norm", {"pool": 2}, {"dropout": 0.25}]
     settings = ModelSettings(kind="cnn", layers=given, hidden_units=[6, 3])
+    assert ModelSettings.model_validate(settings.model_dump(mode="json")) == settings
     image = TransformedFeature("image", "image", (13, 10, 1))
     model = load_builder("cnn")(Problem(Task.MULTICLASS, "y", tuple("0123"), (image,)), settings)
     names = ["Conv2D", "Conv2D", "BatchNormalization", "MaxPooling2D", "Dropout"]

@@ -56,9 +56,10 @@ class PictureLayer(Settings):
                 f"a layer is one of {', '.join(KINDS)}, and this has {found}; give each layer an "
                 "entry of its own, such as {conv: 32}"
             )
-        options = [key for key in self.model_fields_set if key not in KINDS]
-        if options and given != ["conv"]:
-            raise ValueError(f"{min(options)} is for conv, not for {given[0]}; leave it out")
+        # Whoever reads the settings again is given all keys.
+        changed = [key for key in self.model_dump(exclude_defaults=True) if key not in KINDS]
+        if changed and given != ["conv"]:
+            raise ValueError(f"{changed[0]} is for conv, not for {given[0]}; leave it out")
         return self
 
     def left_of(self, side: int) -> int:
