@@ -72,9 +72,9 @@ class PictureLayer(Settings):
 
 
 def _as_layer(value: Any) -> Any:
-    named = {value} if isinstance(value, str) else set(value) if isinstance(value, Mapping) else {}
-    for name in named:
-        if name in AFTER:
+    named = value if isinstance(value, Mapping) else [value]
+    for name in AFTER:
+        if name in named:
             raise ValueError(AFTER[name])
     return {value: True} if value == "batch_norm" else value
 

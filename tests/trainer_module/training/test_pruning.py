@@ -214,18 +214,15 @@ def test_structures(shades: Transformed, tmp_path: Path, structure: Any) -> None
 
 
 def test_kernels_that_are_too_small_and_steps_that_are_too_many_are_said() -> None:
-    inputs = tf_keras.Input([40])
-    first = tf_keras.layers.Dense(1000, name="wide")(tf_keras.layers.Dense(40)(inputs))
-    model = tf_keras.Model(
-        inputs, tf_keras.layers.Dense(1, name="last", use_bias=False)(first[:, :9])
-    )
+    layers = [tf_keras.layers.Dense(units, name=f"of_{units}") for units in (1000, 9, 1)]
+    model = tf_keras.Sequential([tf_keras.Input([40]), *layers])
     prune = PruneSettings(sparsity=0.5, begin=3, end=400)
     plan = plan_pruning(model, prune, steps=100)
-    assert [weight.layer for weight in plan.weights] == ["dense", "wide"]
+    assert [weight.layer for weight in plan.weights] == ["of_1000", "of_9"]
     assert plan.steps.end == 100
     small, late = plan.notes
     assert small == (
-        "optimize.prune: last/kernel (9) stays whole: kernels of fewer than 1,000 numbers and of "
+        "optimize.prune: of_1/kernel (9) stays whole: kernels of fewer than 1,000 numbers and of "
         "less than 1% of the network are not pruned"
     )
     assert late.startswith("optimize.prune.end: found 400 steps, but training takes 100, with the")
