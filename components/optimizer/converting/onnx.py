@@ -78,9 +78,8 @@ def write_float(model: NumericModel, path: Path) -> None:
         raise _refusal(shorten(error)) from error
     if lacking := sorted({node.op_type for node in proto.graph.node if not _is_known(node)}):
         raise _refusal(f"it has no operation {enumerate_names(lacking, 'and')}")
-    outputs = {output.name: output for output in proto.graph.output}
-    del proto.graph.output[:]
-    proto.graph.output.extend(outputs[tensor.tensor] for tensor in model.outputs)
+    order = [output.tensor for output in model.outputs]
+    proto.graph.output.sort(key=lambda output: order.index(output.name))
     onnx.save(proto, path)
 
 
