@@ -47,10 +47,10 @@ class NumericModel:
 
     @property
     def outputs(self) -> tuple[VariantTensor, ...]:
-        """What comes out, by name, in the order that files have it in; they call them the same.
+        """What comes out, by name; files call them the same.
 
-        Of a classifier the first are the probabilities of its classes: who runs a file without its
-        manifest takes the first output.
+        Of a classifier the first are the probabilities of its classes, as in LiteRT's files: who
+        runs one without its manifest takes the first output.
         """
         found = self.function.structured_outputs
         names = sorted(found, key=lambda name: (name != PROBABILITIES, name))

@@ -78,8 +78,6 @@ def write_float(model: NumericModel, path: Path) -> None:
         raise _refusal(shorten(error)) from error
     if lacking := sorted({node.op_type for node in proto.graph.node if not _is_known(node)}):
         raise _refusal(f"it has no operation {enumerate_names(lacking, 'and')}")
-    order = [output.tensor for output in model.outputs]
-    proto.graph.output.sort(key=lambda output: order.index(output.name))
     onnx.save(proto, path)
 
 

@@ -288,8 +288,6 @@ def test_runtime_that_is_not_installed(variant: Path) -> None:
 def test_provider_that_is_not_there(tmp_path: Path, variant: Path) -> None:
     if read_variant(variant).format != "onnx":
         return
-    session = onnxruntime.InferenceSession(str(variant / "model.onnx"))
-    assert [output.name for output in session.get_outputs()] == ["scores", "predictions"]
     assert "TensorrtExecutionProvider" not in onnxruntime.get_available_providers()
     with pytest.raises(DataError, match=r"no provider TensorrtExecutionProvider, only .*CPU"):
         open_variant(variant, providers=("TensorrtExecutionProvider",))
