@@ -22,7 +22,7 @@ except ModuleNotFoundError:
 
 from pipeline.cli.cluster import app as cluster_app
 from pipeline.cli.doctor import show_findings
-from pipeline.cli.evaluate import show_evaluation
+from pipeline.cli.evaluate import say_what_does_not_count, show_evaluation
 from pipeline.cli.options import (
     DEFAULT_CONFIG,
     OUTPUT,
@@ -186,6 +186,7 @@ def evaluate(
     code: 0 done, 2 there is no such version or checkpoint, or the rows cannot be used.
     """
     loaded = load_here(config, overrides)
+    say_what_does_not_count(overrides, is_pushed=given is not None)
     if given is None:
         show_evaluation(loaded, output, checkpoint, verbose)
     else:

@@ -95,7 +95,9 @@ def remember_record(directory: str, record: dict[str, Any], writes: bool) -> dic
     return record
 
 
-def with_folds(record: dict[str, Any], train: Train, inputs: TrainingInputs) -> dict[str, Any]:
+def with_cross_validation(
+    record: dict[str, Any], train: Train, inputs: TrainingInputs
+) -> dict[str, Any]:
     """The record of a training, with what cross-validation comes to, if it is asked for.
 
     Args:

@@ -44,7 +44,9 @@ def choose_strategy(train: TrainSettings, tf_config: TFConfig | None) -> Strateg
         return _choice(workers, f"TF_CONFIG names {counted(tf_config.workers, 'worker')}")
     if train.cluster is not None and train.cluster.workers > 1:
         workers = MultiWorkerMirroredStrategy(kind=Strategy.MULTI_WORKER_MIRRORED)
-        return _choice(workers, f"train.cluster asks for {train.cluster.workers} workers")
+        return _choice(
+            workers, f"train.cluster asks for {counted(train.cluster.workers, 'worker')}"
+        )
     return _choose_by_machine()
 
 

@@ -13,7 +13,7 @@ import tf_keras
 
 from trainer_module.data.loading import load_data
 from trainer_module.export.saving import export_model, try_export
-from trainer_module.record import describe, with_folds, write_record
+from trainer_module.record import describe, with_cross_validation, write_record
 from trainer_module.strategies import hooks_of
 from trainer_module.strategies.coordinator import CopyOnCoordinator
 from trainer_module.training.building import (
@@ -62,11 +62,11 @@ def run_fn(fn_args: Any) -> None:
     problem, settings = inputs.data.problem, inputs.settings
     export_model(trained.model, inputs.tft_output, problem, settings, fn_args.serving_model_dir)
     record = describe(settings, inputs.runtime, trained, seconds)
-    write_record(fn_args.model_run_dir, with_folds(record, train_network, inputs))
+    write_record(fn_args.model_run_dir, with_cross_validation(record, train_network, inputs))
 
 
 def train(inputs: TrainingInputs, plan: TrainingPlan) -> Trained:
-    """Trains a network under a strategy, or goes on where that was interrupted.
+    """Trains a network under a strategy, or goes on where an earlier training was interrupted.
 
     Args:
       inputs: the settings, the strategy and the data.
@@ -77,19 +77,21 @@ def train(inputs: TrainingInputs, plan: TrainingPlan) -> Trained:
     """
     settings, strategy, data = inputs.settings, inputs.strategy, evaluated_in_part(inputs)
     checkpoint = open_checkpoint(inputs, plan)
-    latest = checkpoint.start  # The epoch and step that an interrupted training had reached.
-    plan = plan.going_on_from(latest, inputs.runtime.continued_epochs)
+    resumed_at = checkpoint.start  # The epoch and step that an interrupted training had reached.
+    plan = plan.going_on_from(resumed_at, inputs.runtime.continued_epochs)
     with strategy.scope():
         model = make_network(data.problem, settings)
         notes = _begin_with_base_model(model, inputs)
         phases, told = phases_of(model, inputs, plan)
     # Under parameter servers the coordinator evaluates and exports a copy; otherwise it is None.
-    copy = hooks_of(strategy).evaluate_with(
+    coordinator_copy = hooks_of(strategy).evaluate_with(
         lambda: build_model(data.problem, settings, tf.distribute.get_strategy(), plan.steps),
         lambda: data.evaluation.batches(tf.distribute.InputContext()),
     )
-    callbacks = make_callbacks(inputs, plan, checkpoint, copy, patient_from=phases[-1].begins)
-    for phase in phases_left(phases, latest):
+    callbacks = make_callbacks(
+        inputs, plan, checkpoint, coordinator_copy, patient_from=phases[-1].begins
+    )
+    for phase in phases_left(phases, resumed_at):
         with strategy.scope():
             phase.enter()
             output = check_model(phase.model, data.problem, settings)
@@ -106,16 +108,18 @@ def train(inputs: TrainingInputs, plan: TrainingPlan) -> Trained:
         start = checkpoint.restore(model, **phase.beside)
         # A model of the user's that cannot be exported fails before its first step.
         if inputs.tries_export and settings.model.is_custom and not plan.steps_until(start):
-            exported = copy.copy if copy else model
+            exported = coordinator_copy.copy if coordinator_copy else model
             try_export(exported, inputs.tft_output, data.problem, settings)
-        # The last phase ends with the best epoch restored, by the checkpoint's callback.
+        # Only at the end of the last phase the checkpoint's callback restores the best epoch.
         part = replace(plan, last_epoch=min(phase.ends, plan.last_epoch))
         checkpoint.is_followed = part.last_epoch < plan.last_epoch
         taken = phase.take(data) if start.epoch < part.last_epoch else data
         LOOPS[settings.train.loop](phase.model, taken, part, start, callbacks)
         if phase.model.stop_training or not checkpoint.is_followed:
             break
-    return _result_of(inputs, plan, latest, model, copy, callbacks, checkpoint, [*told, *notes])
+    return _result_of(
+        inputs, plan, resumed_at, model, coordinator_copy, callbacks, checkpoint, [*told, *notes]
+    )
 
 
 def _begin_with_base_model(model: tf_keras.Model, inputs: TrainingInputs) -> list[str]:
@@ -130,9 +134,9 @@ def _begin_with_base_model(model: tf_keras.Model, inputs: TrainingInputs) -> lis
 def _result_of(
     inputs: TrainingInputs,
     plan: TrainingPlan,
-    start: Position,
+    resumed_at: Position,
     model: tf_keras.Model,
-    copy: CopyOnCoordinator | None,
+    coordinator_copy: CopyOnCoordinator | None,
     callbacks: Sequence[tf_keras.callbacks.Callback],
     checkpoint: CheckpointCallback,
     notes: Sequence[str],
@@ -160,14 +164,14 @@ def _result_of(
         }
     )
     return Trained(
-        model=copy.fetch() if copy else model,
+        model=coordinator_copy.fetch() if coordinator_copy else model,
         train=inputs.data.train,
         evaluation=inputs.data.evaluation,
         history=history,
         best_epoch=best,
         epoch_seconds=next(c.seconds for c in callbacks if isinstance(c, EpochTimes)),
         plan=plan,
-        start=start,
+        start=resumed_at,
         base_model=inputs.base_model,
         measured=measured,
         notes=[*notes, *plan.notes],

@@ -23,7 +23,7 @@ from trainer_module.families.supervised.trees.columns import columns_of, split_c
 from trainer_module.families.supervised.trees.growing import Grown, TreeExamples, grow
 from trainer_module.families.supervised.trees.model import build_model
 from trainer_module.problem import Problem
-from trainer_module.record import describe, with_folds, write_record
+from trainer_module.record import describe, with_cross_validation, write_record
 from trainer_module.runtime import report_progress
 from trainer_module.settings import TrainerSettings
 from trainer_module.training.plan import Trained, TrainingInputs, open_inputs
@@ -56,7 +56,7 @@ def run_fn(fn_args: Any) -> None:
     problem, settings = inputs.data.problem, inputs.settings
     export_model(trained.model, inputs.tft_output, problem, settings, fn_args.serving_model_dir)
     record = describe(settings, inputs.runtime, trained, seconds)
-    write_record(fn_args.model_run_dir, with_folds(record, train, inputs))
+    write_record(fn_args.model_run_dir, with_cross_validation(record, train, inputs))
 
 
 def train(inputs: TrainingInputs) -> Trained:

@@ -38,7 +38,12 @@ from components.example_gen.paths import is_remote
 from components.optimizer.artifacts import VARIANTS_KEY
 from components.optimizer.converting.parent import convert_in_child
 from components.optimizer.evaluating import Evaluation, evaluate, read_evaluated
-from components.optimizer.figures import latency_of, measure_model, measure_variants
+from components.optimizer.figures import (
+    latency_of,
+    measure_model,
+    measure_variants,
+    why_unmeasured,
+)
 from components.optimizer.gating import Evaluated, Figures, MadeVariant, decide, unmet
 from components.optimizer.making import make_variants, take_over
 from components.optimizer.plan import OptimizerPlan
@@ -188,4 +193,5 @@ def _describe(
         gzipped_bytes=variant.gzipped_bytes,
         measured=variant.measured,
         remarks=variant.notes,
+        unmeasured=why_unmeasured(variant),
     )

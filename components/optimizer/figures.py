@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import numpy as np
 from components.optimizer.converting.exported import load_numeric
 from components.optimizer.gating import Figures
 from components.processes.stopping import check_stop
-from trainer_module.errors import DataError
+from trainer_module.errors import DataError, enumerate_names
 from trainer_module.export.variants.manifest import Variant, write_variant
 from trainer_module.export.variants.measuring import measure, measure_in_process, save_sample
 from trainer_module.scratch import ScratchFolder
@@ -36,6 +37,13 @@ def latency_of(measured: Mapping[str, Any]) -> float | None:
     """The median time of one example in milliseconds; None if it was not measured."""
     found = measured.get("p50_ms_batch_1")
     return None if found is None else float(found)
+
+
+def why_unmeasured(variant: Variant) -> str:
+    """Why a variant was not measured where it will run, in words; empty if it was."""
+    if not variant.provider or latency_of(variant.measured) is not None:
+        return ""
+    return f"unmeasured on a GPU ({enumerate_names(variant.provider, 'and')} does not run here)"
 
 
 def measure_model(saved_model: Path, sample: Mapping[str, np.ndarray]) -> ModelFigures:
@@ -71,16 +79,24 @@ def measure_variants(
         for name, variant in variants.items():
             check_stop()
             if latency_of(variant.measured) is None:
-                figures = _measure(folder / name, stored)
+                figures = _measure(variant, folder / name, stored)
                 found[name] = replace(variant, measured={**variant.measured, **figures})
                 write_variant(found[name], folder / name)
     return found
 
 
-def _measure(folder: Path, sample: Path) -> dict[str, Any]:
-    """The figures of a variant; none if it cannot be asked, which its evaluation then tells."""
+def _measure(variant: Variant, folder: Path, sample: Path) -> dict[str, Any]:
+    """The figures of a variant; none if it cannot be asked here, which others then say.
+
+    One that is meant for a GPU is measured by its provider alone: a CPU's figures say nothing.
+    """
+    providers = tuple(variant.provider)
     try:
-        return measure_in_process(folder, sample)
+        with ScratchFolder() as room:
+            # Where engines are built, which are of no use on another GPU.
+            copied = shutil.copytree(folder, Path(room, folder.name)) if providers else folder
+            figures = measure_in_process(copied, sample, providers=providers)
     except DataError:
         logger.warning("Variant %s cannot be measured", folder.name, exc_info=True)
         return {}
+    return {**figures, "providers": providers} if providers else figures

@@ -49,6 +49,8 @@ class MadeVariant:
     gzipped_bytes: int | None = None
     measured: Mapping[str, Any] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
+    unmeasured: str = ""
+    """Why it was not measured where it will run; empty if it was."""
 
 
 def decide(
@@ -76,12 +78,14 @@ def decide(
         *worse_slices,
         *_too_large(accept, made.figures.bytes, size),
         *_too_slow(accept, made.figures.latency_ms, latency),
+        *_unknown(accept, made.unmeasured),
     ]
     return VariantReport(
         name=made.name,
         accepted=not reasons,
         reasons=reasons,
         remarks=[*made.remarks, *unmeasured],
+        unmeasured=made.unmeasured,
         bytes=made.figures.bytes,
         gzipped_bytes=made.gzipped_bytes,
         size_ratio=size,
@@ -170,6 +174,16 @@ def _too_slow(accept: AcceptSettings, latency: float | None, ratio: float | None
     return [
         f"one example takes {latency:.3g} ms, {ratio:.3g} of the model's time; at most {most:g} is "
         "accepted (optimize.accept.max_latency_ratio)"
+    ]
+
+
+def _unknown(accept: AcceptSettings, unmeasured: str) -> list[str]:
+    if not unmeasured or accept.unmeasured:
+        return []
+    return [
+        f"it is {unmeasured}, so that nobody knows how quick it is there, nor how exact; run the "
+        "Optimizer on a machine with one, or give optimize.accept.unmeasured: true to push it all "
+        "the same"
     ]
 
 

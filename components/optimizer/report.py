@@ -28,7 +28,9 @@ class VariantReport(BaseModel):
     reasons: list[str] = []
     """Why it is refused."""
     remarks: list[str] = []
-    """What else there is to know, such as that it was not measured where it will run."""
+    """What else there is to know."""
+    unmeasured: str = ""
+    """Why it was not measured where it will run; empty if it was."""
     bytes: int | None = None
     gzipped_bytes: int | None = None
     size_ratio: float | None = None

@@ -17,7 +17,7 @@ from components.tuner.finals import Final
 from components.tuner.journal import LOCK_SUFFIX, open_journal
 from components.tuner.pruning import make_pruner
 from components.tuner.records import TrialRecord, TrialState
-from trainer_module.errors import ConfigError
+from trainer_module.errors import ConfigError, counted
 from trainer_module.settings.tune import Algorithm
 from trainer_module.tuning.plan import SearchPlan
 from trainer_module.tuning.result import TrialResult
@@ -113,7 +113,7 @@ class Study:
         """A trial that was interrupted, to go on with; None if that has happened too often."""
         attempts = self._known(number).user_attrs.get(_ATTEMPTS, 1)
         if attempts >= ATTEMPTS:
-            self.fail(number, f"it ended the search {attempts} times")
+            self.fail(number, f"it ended the search {counted(attempts, 'time')}")
             return None
         self._study.sampler = self._make_sampler(number)
         trial = optuna.trial.Trial(self._study, self._id(number))

@@ -2,15 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
+import typer
 from rich.table import Table
 
 from pipeline.cli.options import check_has_label, quiet_console
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.records.metadata.store import check_store
-from trainer_module.errors import InternalError, ScopelineError, counted
+from trainer_module.errors import InternalError, ScopelineError, counted, enumerate_names
+
+OF_TRAINING = ("features", "model", "optimize", "preprocessing", "train", "tune")
+"""Sections that a model has been made by, and that change nothing of it any more."""
+
+
+def say_what_does_not_count(overrides: Iterable[str], is_pushed: bool) -> None:
+    """Says which values of `--set` change nothing: a model is evaluated as it was trained.
+
+    Args:
+      overrides: `key=value` each.
+      is_pushed: whether a pushed version is evaluated, by the config's metrics and slices; else a
+          checkpoint, by what its training measured.
+    """
+    sections = (*OF_TRAINING,) if is_pushed else (*OF_TRAINING, "data", "evaluate", "task")
+    keys = [key for key, _, _ in (override.partition("=") for override in overrides)]
+    idle = [f"--set {key}" for key in keys if key.split(".")[0] in sections]
+    if idle:
+        verb = "changes" if len(idle) == 1 else "change"
+        what = "the pushed version" if is_pushed else "the checkpoint"
+        typer.echo(
+            f"note: {enumerate_names(idle, 'and')} {verb} nothing here: {what} is evaluated with "
+            "the settings that it was trained with",
+            err=True,
+        )
 
 
 def show_evaluation(config: PipelineConfig, output: Path, which: str, verbose: bool) -> None:

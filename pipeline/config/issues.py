@@ -42,6 +42,12 @@ def near_match(name: str, candidates: Iterable[str]) -> str:
     return _closest(name, known) or f"known: {', '.join(known)}"
 
 
+def near_match_and(name: str, candidates: Iterable[str], more: str) -> str:
+    """The sentence of `near_match`, and one more after it."""
+    hint = near_match(name, candidates)
+    return f"{hint} {more}" if hint.endswith("?") else f"{hint}. {more}"
+
+
 def from_validation(error: ValidationError, raw: Any, model: type[BaseModel]) -> list[Issue]:
     """Turns pydantic's errors into problems.
 

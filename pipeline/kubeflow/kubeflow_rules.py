@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from pathlib import Path, PurePosixPath
@@ -26,6 +27,7 @@ from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.cluster_layout import cluster_metadata, settings_of
 from pipeline.kubeflow.compiled import FINALIZE, SETUP
 from pipeline.kubeflow.vertex_rules import check_for_vertex
+from trainer_module.strategies.tpu import LOCAL, TPUStrategy
 
 COMPONENTS = (
     SETUP,
@@ -93,21 +95,48 @@ def artifacts_outlive_their_pod(config: PipelineConfig) -> Iterator[Issue]:
 
 
 def paths_are_on_the_cluster(config: PipelineConfig) -> Iterator[Issue]:
-    """Without a volume there is nothing that a local path could name."""
-    if settings_of(config).volume is not None:
-        return
+    """A local path is on the volume; without one there is nothing that it could name."""
+    volume = settings_of(config).volume
     named = {
         "data.path": config.data.path,
         "schema": config.schema_file,
         "push.directory": config.push.directory,
     }
     for key, path in named.items():
-        if path is not None and not is_remote(path) and not path.startswith(BUILTIN_PREFIX):
+        if path is None or is_remote(path) or path.startswith(BUILTIN_PREFIX):
+            continue
+        if volume is None:
             yield Issue(
                 key,
                 f"found {path!r}, but pods have no such folder; give a volume, `kubeflow.volume: "
                 f"{_VOLUME}`, on which it is, or the URI of an object store",
             )
+        elif not _is_below(path, volume.path):
+            yield Issue(
+                key,
+                f"found {path!r}, which pods do not see, as it is not on the volume; copy it "
+                f"there, and give its path below {volume.path}, such as "
+                f"{PurePosixPath(path).name!r}, or the URI of an object store",
+            )
+
+
+def _is_below(path: str, folder: str) -> bool:
+    """Whether a path, which begins at the folder unless it is absolute, is in the folder."""
+    return Path(posixpath.normpath(posixpath.join(folder, path))).is_relative_to(folder)
+
+
+def tpus_read_a_bucket(config: PipelineConfig) -> Iterator[Issue]:
+    """A Cloud TPU is a machine of its own, which mounts no volume of the cluster's."""
+    strategy, root = config.train.strategy, settings_of(config).pipeline_root
+    if not isinstance(strategy, TPUStrategy) or strategy.name == LOCAL:
+        return
+    if root is None or not root.startswith(_BUCKET):
+        yield Issue(
+            "kubeflow.pipeline_root",
+            f"{'this key is missing' if root is None else f'found {root!r}'}; a TPU reads its "
+            f"examples and keeps its checkpoints in a bucket alone: give {_BUCKET}bucket/folder, "
+            "or another train.strategy",
+        )
 
 
 def metadata_is_a_server(config: PipelineConfig) -> Iterator[Issue]:
@@ -247,6 +276,7 @@ KUBEFLOW_RULES: tuple[Callable[[PipelineConfig], Iterator[Issue]], ...] = (
     there_is_an_image,
     artifacts_outlive_their_pod,
     paths_are_on_the_cluster,
+    tpus_read_a_bucket,
     metadata_is_a_server,
     notifications_have_secrets,
     resources_name_components,

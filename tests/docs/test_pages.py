@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -71,6 +72,40 @@ def test_fragments_on_the_data_page_fit_its_config(tmp_path: Path) -> None:
         file = tmp_path / "config.yaml"
         file.write_text(yaml.safe_dump({**config, "data": data, **fragment}))
         load_config(file, [f"data.path={tmp_path}"])
+
+
+def test_every_line_and_command_of_the_guides_fits_its_config(tmp_path: Path) -> None:
+    """A table's lines are laid over the config before it; commands name theirs by `--config`."""
+    files: dict[str, Path] = {}
+    checked: list[str] = []
+    for part in re.split(r"(?m)^(?=```|\|)", (ROOT / "docs/guides.md").read_text()):
+        if found := re.match(r"```yaml\n# (\S+)\n(.*)", part, re.DOTALL):
+            files[found[1]] = latest = tmp_path / found[1]
+            latest.write_text(found[2])
+        elif part.startswith("```bash"):
+            for command in part.splitlines()[1:]:
+                words = shlex.split(command)
+                places = [place for place, word in enumerate(words) if word == "--set"]
+                overrides = [words[place + 1] for place in places]
+                load_config(files[words[words.index("--config") + 1]], overrides)
+                checked.append(command)
+        elif part.startswith("| [") and part.count(" | ") >= 2:
+            config = yaml.safe_load(latest.read_text())
+            for line in re.findall(r"`(.*?)`", part.split(" | ")[1]):
+                config = laid_over(config, yaml.safe_load(line))
+            (tmp_path / "laid_over.yaml").write_text(yaml.safe_dump(config))
+            load_config(tmp_path / "laid_over.yaml")
+            checked.append(part)
+    assert len(checked) > 40
+
+
+def laid_over(config: dict[str, Any], line: dict[str, Any]) -> dict[str, Any]:
+    """A config with a line of YAML laid over it, section by section."""
+    both = {key: value for key, value in config.items() if isinstance(value, dict)}
+    return config | {
+        key: laid_over(both[key], value) if key in both and isinstance(value, dict) else value
+        for key, value in line.items()
+    }
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -112,6 +112,27 @@ def test_settings_widen_the_cnn() -> None:
     assert [x.rate for x in layers if isinstance(x, tf_keras.layers.Dropout)] == [0.5]
 
 
+def test_layers_are_the_cnns() -> None:
+    given = [{"conv": 4}, {"conv": 5, "size": 2, "stride": 2, "padding": "same"}]
+    given += ["batch_norm", {"pool": 2}, {"dropout": 0.25}]
+    settings = ModelSettings(kind="cnn", layers=given, hidden_units=[6, 3])
+    assert ModelSettings.model_validate(settings.model_dump(mode="json")) == settings
+    image = TransformedFeature("image", "image", (13, 10, 1))
+    model = load_builder("cnn")(Problem(Task.MULTICLASS, "y", tuple("0123"), (image,)), settings)
+    names = ["Conv2D", "Conv2D", "BatchNormalization", "MaxPooling2D", "Dropout"]
+    names = ["InputLayer", *names, "Flatten", "Dense", "Dense", "Dense"]
+    assert [type(layer).__name__ for layer in model.layers] == names
+    # 13x10 pixels, 11x8 after the first layer, 6x4 after the second, 3x2 after the pooling: as
+    # `left_of` counts them, by which what leaves nothing is refused.
+    assert model.get_layer(index=5).output_shape == (None, 3, 2, 5)
+    for layer, built in zip(settings.layers or [], model.layers[1:], strict=False):
+        before, after = built.input_shape[1:3], built.output_shape[1:3]
+        assert tuple(map(layer.left_of, before)) == after
+    wide = ModelSettings(kind="cnn", layers=["batch_norm", {"pool": 20}])
+    with pytest.raises(TrainingError, match=r"'photo': layer 2, {pool: 20}, gets 12x10 pixels and"):
+        load_builder("cnn")(make_problem(), wide)
+
+
 def test_wide_part_is_linear_in_the_one_hot_category() -> None:
     problem = make_problem(Task.REGRESSION, (MIXED[1],))
     model = load_builder("wide_deep")(problem, ModelSettings(kind="wide_deep"))

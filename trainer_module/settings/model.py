@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
 from trainer_module.errors import TrainingError
 from trainer_module.sections import DOCSTRING, Settings, load_own
+from trainer_module.settings.layers import AnyPictureLayer
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ ZOO: dict[str, ModelSpec] = {
             "epochs": 4,
         },
     ),
-    "cnn": ModelSpec(f"{_MODELS}.cnn.build_model", needs="image", reads=("filters",)),
+    "cnn": ModelSpec(f"{_MODELS}.cnn.build_model", needs="image", reads=("filters", "layers")),
     "convnet": ModelSpec(
         f"{_MODELS}.convnet.build_model",
         needs="image",
@@ -174,11 +175,11 @@ def kind_for(feature_types: Iterable[str], given: Collection[str] = ()) -> str:
 
     Args:
       feature_types: of all columns.
-      given: the keys of `model` that the config gives; `filters` are those of a `cnn`.
+      given: the keys of `model` that the config gives; `filters` and `layers` are a `cnn`'s.
     """
     inputs = {kind for kind in feature_types if kind != "ignore"}
     if "image" in inputs:
-        return "cnn" if "filters" in given else "convnet"
+        return "cnn" if {"filters", "layers"} & set(given) else "convnet"
     return "bag" if inputs == {"text"} else "tabular"
 
 
@@ -320,8 +321,8 @@ class ModelSettings(Settings):
     kind: str = Field(default=AUTO, json_schema_extra=_name_models)
     """or the import path of a function
     `build_model(problem, settings)` that returns an uncompiled tf_keras model. `auto`:
-    `convnet` where a feature is an image (`cnn` if `filters` are given), `bag` where all are text,
-    otherwise `tabular`."""
+    `convnet` where a feature is an image (`cnn` if `filters` or `layers` are given), `bag` where
+    all are text, otherwise `tabular`."""
     size: AnyBertSizes = Field(default=None, json_schema_extra=_name_readers("size"))
     """`tiny`, `mini`, `small`, `base`, or a mapping with the sizes. Default: `tiny`, or what the
     `weights` are of."""
@@ -329,6 +330,11 @@ class ModelSettings(Settings):
     """filters of each 3x3 convolution, which is followed by a 2x2 max-pooling; of `convnet` those
     of each stage of two convolutions, by default from 16 up to 128 by the size of the picture; of
     `text_cnn` those of each width, 100."""
+    layers: list[AnyPictureLayer] | None = Field(
+        default=None, min_length=1, json_schema_extra=_name_readers("layers")
+    )
+    """each layer over the pictures, in place of `filters`: `{conv: 256}`, `{pool: 2}`, `batch_norm`
+    or `{dropout: 0.25}`; what the last one gives is flattened for the `hidden_units`."""
     widths: list[PositiveInt] = Field(default=[3, 4, 5], json_schema_extra=_name_readers("widths"))
     """so many tokens in a row are what its filters see."""
     members: PositiveInt = Field(default=8, json_schema_extra=_name_readers("members"))

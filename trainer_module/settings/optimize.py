@@ -51,11 +51,12 @@ class PruneSettings(Settings):
     schedule: PruneSchedule | None = None
     """`polynomial`: from 0 to `sparsity` between `begin` and `end`; `constant`: all of it from
     `begin` on. Default: `polynomial`, and `constant` for 2by4."""
-    begin: float = Field(default=0.0, ge=0, lt=1)
-    """The share of the training's steps before which nothing is pruned."""
-    end: float = Field(default=0.5, gt=0, le=1)
-    """The share of the training's steps at which `polynomial` has reached `sparsity`; only epochs
-    after it may become the model."""
+    begin: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """When pruning begins: below 1 the share of the training's steps before it, from 2 on their
+    number."""
+    end: float = Field(default=0.5, gt=0, allow_inf_nan=False)
+    """When `polynomial` has reached `sparsity`: up to 1 the share of the training's steps until
+    then, from 2 on their number. Only epochs after it may become the model."""
     structure: Literal["2by4"] | BlockStructure | None = None
     """`2by4`: two of four neighbours in each column, as NVIDIA's sparse tensor cores read them;
     `{block: [1, 4]}`: whole blocks. Default: each weight by itself."""
@@ -83,11 +84,31 @@ class PruneSettings(Settings):
                 "structure 2by4 has no sparsity between none and a half, to grow by polynomial; "
                 "use schedule: constant"
             )
+        for key, value in (("begin", self.begin), ("end", self.end)):
+            if value > 1 and value != int(value):
+                raise ValueError(
+                    f"{key} is {value:g}; give a share of the steps, such as 0.5, or a whole "
+                    f"number of steps, such as {value:.0f}"
+                )
+        if self.begin == 1:
+            raise ValueError(
+                "begin is 1, all of the training's steps; give a smaller share, or a number of "
+                "steps from 2 on"
+            )
+        if not self.is_constant and self.begin and (self.begin > 1) != (self.end > 1):
+            raise ValueError(
+                f"begin is {_amount(self.begin)} and end {_amount(self.end)}; give both as shares, "
+                "or both as numbers of steps"
+            )
         if not self.is_constant and self.begin >= self.end:
             raise ValueError(
                 f"begin is {self.begin:g} and end {self.end:g}; give an end that is after begin"
             )
         return self
+
+
+def _amount(value: float) -> str:
+    return f"{value:g} steps" if value > 1 else f"{value:g} of the steps"
 
 
 class WhileTraining(Settings):
@@ -132,10 +153,15 @@ class VariantName(StrEnum):
 
     @property
     def weight_bits(self) -> int:
-        """Of each weight."""
-        if "float16" in self:
-            return 16
-        return 32 if self in (VariantName.FLOAT, VariantName.ONNX) else 8
+        """Of each weight in the file; TensorRT makes numbers smaller where it runs."""
+        if self.is_for_gpu or self in (VariantName.FLOAT, VariantName.ONNX):
+            return 32
+        return 16 if "float16" in self else 8
+
+    @property
+    def is_for_gpu(self) -> bool:
+        """Whether it is meant for NVIDIA's GPUs, so that a CPU's figures say nothing of it."""
+        return self.startswith("tensorrt")
 
 
 Limit = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -155,6 +181,9 @@ class AcceptSettings(Settings):
     """The largest share that its time for one example may have of the SavedModel's."""
     slices: bool = False
     """Whether it may not be worse than `max_metric_drop` on any of `evaluate.slices` either."""
+    unmeasured: bool = False
+    """Whether a variant for TensorRT is accepted that was not measured on a GPU, because the
+    machine of the Optimizer has none: nobody knows then how quick it is, nor how exact."""
 
 
 class OptimizeSettings(WhileTraining):

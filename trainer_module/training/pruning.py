@@ -51,6 +51,9 @@ its first and last layer most, and they save nothing."""
 HARDLY_A_PART = 0.01
 """Of all weights that can be pruned."""
 
+MOST_NAMED = 5
+"""Weights that a note names; of more it says how many there are."""
+
 
 @dataclass(frozen=True)
 class PruningSteps:
@@ -133,13 +136,14 @@ def plan_pruning(model: tf_keras.Model, prune: PruneSettings, steps: int) -> Pru
 
     planned = plan_steps(prune, steps)
     schedule = _schedule(prune, planned)
-    found = find_weights(model)
+    found, small = find_weights(model)
     able = [weight for weight in found if _fits(weight, prune)]
     whole = [weight.name for weight in found if weight not in able]
     if not able:
         raise TrainingError(_why_none(prune, whole))
     block = prune.structure.block if isinstance(prune.structure, BlockStructure) else (1, 1)
     notes = [f"optimize.prune: {_sentence(prune, whole)}"] if whole else []
+    notes += [*_describe_small(small), *_describe_late(prune, steps)]
     make_mask = mask_maker(schedule, block, prune.is_2by4)
     return PruningPlan(able, planned, schedule, make_mask, notes)
 
@@ -183,30 +187,70 @@ def _sentence(prune: PruneSettings, whole: Sequence[str]) -> str:
         reason = "2by4 is for weights of dense layers and convolutions of pictures"
     else:
         reason = "blocks are for weights of two dimensions, each of several blocks"
-    verb = "stay" if len(whole) > 1 else "stays"
-    return f"{reason}: {enumerate_names(whole, 'and')} {verb} whole"
+    return f"{reason}: {_stay_whole(whole)}"
+
+
+def _stay_whole(names: Sequence[str]) -> str:
+    """`dense/kernel and output/kernel stay whole`; of many the first ones."""
+    named, others = names[:MOST_NAMED], len(names) - MOST_NAMED
+    if others > 0:
+        named = [*named, f"{others} more"]
+    return f"{enumerate_names(named, 'and')} {'stay' if len(names) > 1 else 'stays'} whole"
+
+
+def _describe_small(small: Sequence[PrunableWeight]) -> list[str]:
+    """Says which kernels are too small to be pruned."""
+    if not small:
+        return []
+    names = [f"{weight.name} ({weight.size:,})" for weight in small]
+    return [
+        f"optimize.prune: {_stay_whole(names)}: kernels of fewer than {FEW:,} numbers and of less "
+        f"than {HARDLY_A_PART:.0%} of the network are not pruned"
+    ]
+
+
+def _describe_late(prune: PruneSettings, steps: int) -> list[str]:
+    """Says that the training has fewer steps than the config takes it to have."""
+    keys = ("begin",) if prune.is_constant else ("begin", "end")
+    return [
+        f"optimize.prune.{key}: found {getattr(prune, key):,.0f} steps, but training takes "
+        f"{steps:,}, with the last of which it is pruned; give {key} as a share of them, or more "
+        "epochs"
+        for key in keys
+        if getattr(prune, key) > max(1, steps - (key == "begin"))
+    ]
 
 
 def plan_steps(prune: PruneSettings, steps: int) -> PruningSteps:
     """When a training prunes.
 
     Args:
-      prune: the schedule, in shares of the training.
+      prune: the schedule, in shares of the training or in steps.
       steps: that are planned in all; training may end earlier, but not before `end`.
     """
-    begin = min(round(prune.begin * steps), steps - 1)
-    last = steps if prune.is_constant else max(begin + 1, round(prune.end * steps))
+    begin = min(_in_steps(prune.begin, steps), steps - 1)
+    end = min(_in_steps(prune.end, steps), steps)
+    last = steps if prune.is_constant else max(begin + 1, end)
     every = max(1, min(LONGEST_PAUSE, (last - begin) // FEWEST_LOOKS))
     if prune.is_constant:
         return PruningSteps(begin, begin or every, every)
     return PruningSteps(last - every * ((last - begin) // every), last, every)
 
 
-def find_weights(model: tf_keras.Model) -> list[PrunableWeight]:
-    """The kernels of a network's layers, wherever they sit; biases, and what is tiny, stay whole.
+def _in_steps(amount: float, steps: int) -> int:
+    return round(amount * steps if amount <= 1 else amount)
+
+
+def find_weights(
+    model: tf_keras.Model,
+) -> tuple[list[PrunableWeight], list[PrunableWeight]]:
+    """The kernels of a network's layers, wherever they sit; biases stay whole.
 
     Args:
       model: that is built.
+
+    Returns:
+      Those that are pruned, and those that are too small for it.
 
     Raises:
       TrainingError: for a layer with weights of its own, it is not known which can be pruned.
@@ -226,7 +270,9 @@ def find_weights(model: tf_keras.Model) -> list[PrunableWeight]:
             found.setdefault(id(variable), PrunableWeight(name, variable))
     able = [weight for weight in found.values() if weight.variable.trainable]
     total = sum(weight.size for weight in able)
-    return [weight for weight in able if weight.size >= min(FEW, HARDLY_A_PART * total)]
+    least = min(FEW, HARDLY_A_PART * total)
+    small = [weight for weight in able if weight.size < least]
+    return [weight for weight in able if weight.size >= least], small
 
 
 def _path(variable: tf.Variable) -> tuple[str, str]:

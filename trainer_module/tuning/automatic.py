@@ -105,10 +105,12 @@ def automatic_space(settings: TrainerSettings) -> tuple[Dimension, ...]:
     """
     kinds = kinds_for(settings)
     chosen = (Dimension(KIND, _choice(*kinds)),) if len(kinds) > 1 else ()
+    replaced = "model.filters" if settings.model.layers is not None else ""
     return chosen + tuple(
         Dimension(path, values, (kind,))
         for kind in kinds
         for path, values in SPACES.get(kind, OTHERWISE).items()
+        if path != replaced
     )
 
 

@@ -162,8 +162,8 @@ def _check_classes(
     if most is not None and len(total) > most:
         other = "regression" if any(_has_fraction(value) for value in total) else "multiclass"
         raise DataError(
-            f"Label {settings.label!r} has {len(total)} classes ({shown}), but task: binary needs"
-            f" two: choose task: {other}, or check data.label."
+            f"Label {settings.label!r} has {counted(len(total), 'class')} ({shown}), but task:"
+            f" binary needs two: choose task: {other}, or check data.label."
         )
     notes = []
     if settings.target.kind == "multiclass" and len(total) == 2:

@@ -18,6 +18,9 @@ from trainer_module.export.variants.manifest import VariantTensor
 
 Arrays = dict[str, np.ndarray]
 
+PROBABILITIES = "scores"
+"""The output of a task with classes that has a column for each."""
+
 
 @dataclass(frozen=True)
 class NumericModel:
@@ -44,10 +47,16 @@ class NumericModel:
 
     @property
     def outputs(self) -> tuple[VariantTensor, ...]:
-        """What comes out, by name; files call them the same."""
+        """What comes out, by name; files call them the same.
+
+        Of a classifier the first are the probabilities of its classes, as in LiteRT's files: who
+        runs one without its manifest takes the first output.
+        """
+        found = self.function.structured_outputs
+        names = sorted(found, key=lambda name: (name != PROBABILITIES, name))
         return tuple(
-            VariantTensor(name, name, spec.dtype.name, (None, *spec.shape[1:].as_list()))
-            for name, spec in sorted(self.function.structured_outputs.items())
+            VariantTensor(name, name, found[name].dtype.name, (None, *found[name].shape[1:]))
+            for name in names
         )
 
     def predict(self, features: Mapping[str, np.ndarray]) -> Arrays:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,7 @@ def convert(model: NumericModel, precision: str, sample: Arrays, folder: Path) -
         raise TrainingError(str(error)) from error
     except Exception as error:  # MLIR's errors have no class of their own.
         raise _refusal(error, precision) from error
-    (folder / FILE).write_bytes(content)
+    (folder / FILE).write_bytes(_in_order(content, [output.tensor for output in model.outputs]))
     return ConvertedFile("litert", precision, folder / FILE)
 
 
@@ -81,6 +81,21 @@ def _in_int8(converter: tf.lite.TFLiteConverter, model: NumericModel) -> bytes:
     operations, outputs = _read_graph(calibrated)
     nodes = float_operations(operations, outputs, with_last_kernel=not model.interface.classes)
     return quantise(calibrated, nodes)
+
+
+def _in_order(content: bytes, names: Sequence[str]) -> bytes:
+    """The same file, whose outputs come in an order; the converter sorts them by name.
+
+    Args:
+      content: of the file.
+      names: all outputs of its one signature.
+    """
+    changed = bytearray(content)
+    model = schema.Model.GetRootAs(changed, 0)
+    signature = schema.ModelT.InitFromObj(model).signatureDefs[0]
+    places = {output.name.decode(): output.tensorIndex for output in signature.outputs}
+    model.Subgraphs(0).OutputsAsNumpy()[:] = [places[name] for name in names]
+    return bytes(changed)
 
 
 def _read_graph(content: bytes) -> tuple[list[Operation], list[str]]:

@@ -1,7 +1,7 @@
 """Variants for TensorRT: an ONNX file, and how ONNX Runtime's provider makes an engine of it.
 
 TensorFlow's builds have no TF-TRT since 2.18. An engine is built where it runs, by the first that
-loads the variant there; on a machine without a GPU the file is checked on the CPU.
+loads the variant there; the file is checked and evaluated on the CPU, and timed on a GPU alone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TABLE = "calibration.flatbuffers"
 """The ranges of all tensors, as ONNX Runtime's provider reads them."""
 TRTEXEC_TABLE = "trtexec.cache"
 """The same as TensorRT writes it itself."""
-UNMEASURED = "unmeasured on a GPU"
+OF_CPU = "its metrics are those of its ONNX file in float32, on a CPU"
 
 
 def convert(model: NumericModel, precision: str, sample: Arrays, folder: Path) -> ConvertedFile:
@@ -51,7 +51,7 @@ def convert(model: NumericModel, precision: str, sample: Arrays, folder: Path) -
         beside=tables,
         provider={TENSORRT: _settings(model, precision)},
         trtexec=_command(model, precision),
-        notes=(UNMEASURED,),
+        notes=(OF_CPU,),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from components.optimizer.plan import DecidingMetric
-from pipeline.config.issues import Issue, near_match
+from pipeline.config.issues import Issue, near_match_and
 from trainer_module.settings import (
     CrossValidation,
     Settings,
@@ -268,8 +268,11 @@ def metrics_fit_the_task(target: LearningTask, evaluate: EvaluateSettings) -> It
             yield Issue(
                 path,
                 f"{metric!r} is no metric for {target.kind}; "
-                f"{near_match(metric, candidates)} "
-                "A metric of yours is an import path, such as my_metrics.Cost",
+                + near_match_and(
+                    metric,
+                    candidates,
+                    "A metric of yours is an import path, such as my_metrics.Cost",
+                ),
             )
 
 

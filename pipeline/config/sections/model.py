@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipeline.config.issues import Issue, near_match
+from pipeline.config.issues import Issue, near_match, near_match_and
 from pipeline.config.user_code import import_paths_lead_somewhere
 from trainer_module.errors import DataError, TrainingError, counted, enumerate_names
 from trainer_module.families.supervised.models.bert.files import read_files
@@ -20,6 +20,7 @@ from trainer_module.settings import (
     TrainerSettings,
     TrainSettings,
 )
+from trainer_module.settings.layers import too_small_for
 from trainer_module.settings.model import NETWORKS, SIZES, ZOO, ModelSpec, undemanding_models
 from trainer_module.settings.tasks import BaseTask
 
@@ -33,8 +34,10 @@ def model_kind_is_known(model: ModelSettings) -> Iterator[Issue]:
     if not model.is_custom and kind not in (AUTO, *ZOO):
         yield Issue(
             "model.kind",
-            f"found {kind!r}; {near_match(kind, ZOO)} "
-            "A builder of yours is an import path, such as my_models.build_model",
+            f"found {kind!r}; "
+            + near_match_and(
+                kind, ZOO, "A builder of yours is an import path, such as my_models.build_model"
+            ),
         )
 
 
@@ -83,11 +86,33 @@ def model_can_do_what_is_asked(
         )
 
 
+def layers_are_named_once(model: ModelSettings) -> Iterator[Issue]:
+    """Two keys for the layers over pictures."""
+    if model.layers is not None and "filters" in model.model_fields_set:
+        yield Issue(
+            "model.filters", f"found {model.filters}, but model.layers says so too; leave one out"
+        )
+
+
+def layers_leave_something(
+    features: dict[str, Feature], preprocessing: str | None, model: ModelSettings
+) -> Iterator[Issue]:
+    """Convolutions and poolings make pictures smaller."""
+    if model.layers is None or preprocessing is not None:
+        return
+    for name, feature in features.items():
+        size = feature.size if isinstance(feature, ImageFeature) else None
+        if size is not None and (why := too_small_for(model.layers, *size)):
+            yield Issue("model.layers", f"features.{name}: {why}")
+
+
 MODEL_RULES = (
     import_paths_lead_somewhere,
     model_kind_is_known,
     model_has_the_feature_it_needs,
     model_can_do_what_is_asked,
+    layers_are_named_once,
+    layers_leave_something,
 )
 
 

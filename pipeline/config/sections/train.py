@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipeline.config.issues import Issue, near_match
+from pipeline.config.issues import Issue, near_match_and
 from pipeline.config.sections.evaluate import EvaluateSettings
 from pipeline.config.sections.schedule import ScheduleSettings
 from trainer_module.errors import TrainingError, enumerate_names
@@ -33,8 +33,10 @@ def loss_fits_the_task(label_task: BaseTask, train: TrainSettings) -> Iterator[I
     what = f"for {label_task.kind}" if loss.kind in LOSSES else "of ours"
     yield Issue(
         "train.loss",
-        f"{loss.kind!r} is no loss {what}; {near_match(loss.kind, known)} "
-        "A loss of yours is an import path, such as my_losses.asymmetric",
+        f"{loss.kind!r} is no loss {what}; "
+        + near_match_and(
+            loss.kind, known, "A loss of yours is an import path, such as my_losses.asymmetric"
+        ),
     )
 
 

@@ -20,7 +20,7 @@ def variants_table(variants: Mapping[str, Any]) -> Table:
       variants: as a run's summary has them.
     """
     metric = variants["metric"]
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 1), header_style="bold")
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("variant", no_wrap=True)
     for title in (metric, "drop", "size", "share", "gzipped", "1 row"):
         table.add_column(title, justify="right", no_wrap=True)
@@ -34,7 +34,7 @@ def variants_table(variants: Mapping[str, Any]) -> Table:
             _show(variant["size_ratio"], ".3f"),
             _size(variant["gzipped_bytes"]),
             _time(variant["measured"]),
-            "[green]yes[/green]" if variant["accepted"] else "[red]no[/red]",
+            _verdict(variant),
         )
     return table
 
@@ -52,8 +52,20 @@ def describe_variants(variants: Mapping[str, Any]) -> list[str]:
             lines.append(
                 f"[yellow]refused[/yellow] {name}: {escape('; '.join(variant['reasons']))}"
             )
+        elif why := variant.get("unmeasured"):
+            lines.append(
+                f"note: {name}: {escape(why)}, and accepted all the same "
+                "(optimize.accept.unmeasured)"
+            )
         lines += [f"note: {name}: {escape(remark)}" for remark in variant["remarks"]]
     return lines
+
+
+def _verdict(variant: Mapping[str, Any]) -> str:
+    """Whether it is good enough, which nobody knows where it was not measured."""
+    if variant.get("unmeasured"):
+        return "[yellow]unmeasured[/yellow]"
+    return "[green]yes[/green]" if variant["accepted"] else "[red]no[/red]"
 
 
 def _show(value: float | None, form: str) -> str:

@@ -195,7 +195,7 @@ class SummaryBuilder:
         self._summary.replicas = training["replicas"]
         replicas = counted(training["replicas"], "replica")
         if training["workers"] > 1:
-            replicas = f"{training['workers']} workers, {replicas}"
+            replicas = f"{counted(training['workers'], 'worker')}, {replicas}"
         length = f"{counted(training['epochs'], 'epoch')}, best {training['best_epoch']}"
         if "trees" in training:
             length = counted(training["trees"], "tree")

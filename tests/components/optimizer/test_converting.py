@@ -15,11 +15,13 @@ import numpy as np
 import onnxruntime
 import pytest
 import tensorflow as tf
+from ai_edge_litert.interpreter import Interpreter
 from exported_models import ask, build, export, make_problem, make_sample
 
 from components.optimizer.converting.conversion import convert
 from components.optimizer.converting.kinds import KINDS
 from components.optimizer.converting.parent import convert_in_child
+from components.optimizer.figures import latency_of, measure_variants, why_unmeasured
 from trainer_module.data.dealing import Parts
 from trainer_module.errors import DataError
 from trainer_module.export.variants.manifest import VARIANT_FILE, read_variant
@@ -166,7 +168,12 @@ def test_every_precision_comes_close(name: str, allowed: float, tmp_path: Path) 
     assert given["predictions"].min() > 0
     if not name.startswith("tensorrt"):
         return
-    assert variant.notes == ("unmeasured on a GPU",)
+    assert variant.notes == ("its metrics are those of its ONNX file in float32, on a CPU",)
+    measured = measure_variants({name: variant}, tmp_path, sample)[name]
+    assert latency_of(measured.measured) is None, "a CPU's time says nothing of a GPU's"
+    assert why_unmeasured(measured) == (
+        "unmeasured on a GPU (TensorrtExecutionProvider does not run here)"
+    )
     assert "--minShapes=photo:1x12x12x3 --optShapes=photo:32x12x12x3" in variant.trtexec
     settings = variant.provider["TensorrtExecutionProvider"]
     assert settings["trt_profile_max_shapes"] == "photo:1024x12x12x3"
@@ -185,6 +192,11 @@ def test_litert_gives_what_tensorflow_does_for_any_number_of_rows(
     variant = convert_in_child("float", trips, sample, tmp_path / "float")
     opened = open_variant(tmp_path / "float")
     assert opened.variant == variant
+    # For who runs the file without its manifest: a column for each class, though `predictions` of
+    # two classes has one.
+    interpreter = Interpreter(str(tmp_path / "float" / variant.file))
+    first, second = (tuple(out["shape"]) for out in interpreter.get_output_details())
+    assert (first, second) == ((1, 2), (1, 1))
     for rows in (1, 40, 7, 0):
         some = {name: values[:rows] for name, values in sample.items()}
         given, right = opened.predict(some), ask(trips, some)

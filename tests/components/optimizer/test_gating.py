@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -97,6 +98,18 @@ def test_a_variant_is_refused_with_the_reason(
     report = judged(found, plan_of(**settings))
     assert not report.accepted
     assert report.reasons == [reason]
+
+
+def test_a_variant_that_no_gpu_has_run_is_accepted_only_where_the_config_says_so() -> None:
+    unmeasured = replace(made(latency=None), unmeasured="unmeasured on a GPU (no provider)")
+    report = judged(unmeasured)
+    assert (report.accepted, report.unmeasured) == (False, unmeasured.unmeasured)
+    (reason,) = report.reasons
+    assert reason.startswith("it is unmeasured on a GPU (no provider), so that nobody knows how")
+    accept = {"unmeasured": True}
+    assert judged(unmeasured, plan_of(accept=accept)).accepted
+    (reason,) = judged(unmeasured, plan_of(accept={**accept, "max_latency_ratio": 1})).reasons
+    assert reason.startswith("its time was not measured")
 
 
 def test_slices_decide_only_where_that_is_asked_for() -> None:

@@ -69,6 +69,10 @@ def test_every_name_is_one_of_its_own_that_kubernetes_takes(tmp_path: Path) -> N
 def test_files_are_looked_for_on_the_cluster_not_here(tmp_path: Path) -> None:
     config = load(tmp_path, "data.path=images/of/digits", "schema=schema.pbtxt")
     assert config.data.path == "images/of/digits"
+    assert load(tmp_path, "data.path=/mnt/scopeline/digits").data.path == "/mnt/scopeline/digits"
+    strategies = ("{kind: tpu, name: local}", "{kind: tpu, name: pod}")
+    for strategy, root in zip(strategies, ("null", "gs://bucket/a"), strict=True):
+        load(tmp_path, f"train.strategy={strategy}", f"kubeflow.pipeline_root={root}")
 
 
 @pytest.mark.parametrize(
@@ -92,6 +96,17 @@ def test_files_are_looked_for_on_the_cluster_not_here(tmp_path: Path) -> None:
                 "data.path=images",
             ],
             "data.path: found 'images', but pods have no such folder; give a volume",
+        ),
+        (
+            ["data.path=/home/me/images"],
+            "data.path: found '/home/me/images', which pods do not see, as it is not on the volume;"
+            " copy it there, and give its path below /mnt/scopeline, such as 'images', or the URI",
+        ),
+        (["schema=../schema.pbtxt"], "schema: found '../schema.pbtxt', which pods do not see"),
+        (
+            ["train.strategy={kind: tpu, name: pod}"],
+            "kubeflow.pipeline_root: this key is missing; a TPU reads its examples and keeps its "
+            "checkpoints in a bucket alone: give gs://bucket/folder, or another train.strategy",
         ),
         (["metadata=null"], "kubeflow.metadata: found nothing, which keeps a SQLite file"),
         (

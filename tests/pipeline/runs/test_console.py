@@ -43,7 +43,17 @@ def test_variants_are_a_table_and_those_that_are_refused_have_a_line() -> None:
                 drop=0.001,
                 metrics={"auc": 0.91},
                 measured={"p50_ms_batch_1": 0.0123, "p50_ms_batch_32": 0.5},
-                remarks=["unmeasured on a GPU"],
+                remarks=["of few rows"],
+            ),
+            VariantReport(
+                name="tensorrt_float16",
+                accepted=True,
+                bytes=48_000,
+                gzipped_bytes=36_000,
+                size_ratio=1.0,
+                drop=0.0,
+                metrics={"auc": 0.911},
+                unmeasured="unmeasured on a GPU",
             ),
             VariantReport(name="onnx", accepted=False, reasons=["no operation for Erf [x]"]),
         ],
@@ -68,9 +78,13 @@ def test_variants_are_a_table_and_those_that_are_refused_have_a_line() -> None:
         *("int8", "0.9100", "+0.0010", "12.0", "kB", "0.250", "9.0", "kB"),
         *("0.0123", "ms", "yes"),
     ]
-    assert lines[2].split() == ["onnx", *["-"] * 6, "no"]
-    assert lines[3:] == [
-        "note: int8: unmeasured on a GPU",
+    assert lines[2].split()[-2:] == ["-", "unmeasured"]
+    assert lines[3].split() == ["onnx", *["-"] * 6, "no"]
+    assert max(map(len, lines[:4])) < 80
+    assert lines[4:] == [
+        "note: int8: of few rows",
+        "note: tensorrt_float16: unmeasured on a GPU, and accepted all the same "
+        "(optimize.accept.unmeasured)",
         "refused onnx: no operation for Erf [x]",
         "not pushed: variant onnx is required",
     ]

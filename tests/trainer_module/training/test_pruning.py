@@ -25,6 +25,7 @@ from trainer_module.trainer import run_fn
 from trainer_module.training.plan import Trained, TrainingInputs
 from trainer_module.training.pruning import (
     PruningSteps,
+    plan_pruning,
     plan_steps,
     pruning_of,
     strip_pruning,
@@ -63,9 +64,14 @@ def zeros(values: np.ndarray) -> float:
         ({"sparsity": 0.8, "begin": 0.2, "end": 1.0}, PruningSteps(200, 1000, 40)),
         ({"sparsity": 0.5, "schedule": "constant"}, PruningSteps(0, 50, 50)),
         ({"structure": "2by4", "begin": 0.5}, PruningSteps(500, 500, 25)),
+        ({"begin": 200, "end": 700}, PruningSteps(200, 700, 25)),
+        ({"end": 5000}, PruningSteps(0, 1000, 50)),
+        ({"schedule": "constant", "begin": 400}, PruningSteps(400, 400, 30)),
     ],
 )
-def test_steps_follow_from_shares(prune: dict[str, Any], expected: PruningSteps) -> None:
+def test_steps_follow_from_shares_and_numbers(
+    prune: dict[str, Any], expected: PruningSteps
+) -> None:
     found = plan_steps(PruneSettings.model_validate(prune), 1000)
     assert found == expected
     assert (found.end - found.begin) % found.every == 0, "so the last look is at the end"
@@ -205,6 +211,21 @@ def test_structures(shades: Transformed, tmp_path: Path, structure: Any) -> None
         (note,) = job.notes
         assert note.startswith("optimize.prune: blocks are for weights of two dimensions, each of ")
         assert note.endswith("/kernel and output/kernel stay whole")
+
+
+def test_kernels_that_are_too_small_and_steps_that_are_too_many_are_said() -> None:
+    layers = [tf_keras.layers.Dense(units, name=f"of_{units}") for units in (1000, 9, 1)]
+    model = tf_keras.Sequential([tf_keras.Input([40]), *layers])
+    prune = PruneSettings(sparsity=0.5, begin=3, end=400)
+    plan = plan_pruning(model, prune, steps=100)
+    assert [weight.layer for weight in plan.weights] == ["of_1000", "of_9"]
+    assert plan.steps.end == 100
+    small, late = plan.notes
+    assert small == (
+        "optimize.prune: of_1/kernel (9) stays whole: kernels of fewer than 1,000 numbers and of "
+        "less than 1% of the network are not pruned"
+    )
+    assert late.startswith("optimize.prune.end: found 400 steps, but training takes 100, with the")
 
 
 class Scale(tf_keras.layers.Layer):

@@ -74,7 +74,7 @@ class Variant:
     measured: Mapping[str, Any] = field(default_factory=dict)
     """Figures of a process that has only its runtime, and by how much outputs differ."""
     notes: tuple[str, ...] = ()
-    """What is to be known, such as that it was not measured where it is meant to run."""
+    """What is to be known, such as what its metrics are of."""
 
     def to_json(self) -> str:
         """What `read_variant` reads."""

@@ -21,7 +21,7 @@ class OnnxSession:
     """A session of ONNX Runtime, which any number of threads may ask."""
 
     def __init__(self, path: Path, variant: Variant, threads: int, providers: list[Any]) -> None:
-        """Loads the file."""
+        """Loads the file; raises RuntimeError where a provider does not start."""
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         # Threads that wait for work turn in circles else, on cores that others could have.
@@ -29,6 +29,10 @@ class OnnxSession:
         options.log_severity_level = 3  # Of warnings there are many that nobody can mend.
         self._session = onnxruntime.InferenceSession(str(path), options, providers)
         self._names = [output.tensor for output in variant.outputs]
+        # ONNX Runtime goes on without a provider that does not start, on the CPU.
+        names = {one if isinstance(one, str) else one[0] for one in providers}
+        if missing := sorted(names - {*self._session.get_providers()}):
+            raise RuntimeError(f"provider {missing[0]} does not start here")
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Outputs by their names."""

@@ -238,9 +238,8 @@ def _syntax_error(table: _Table, error: Exception, invalid: list[pa_csv.InvalidR
         if "\n" in row.text:
             hint = "a quotation mark in it may not be closed"
         return DataError(
-            f"Row {row.number} of {table.file} has"
-            f" {counted(row.actual_columns, 'column')}, expected"
-            f" {row.expected_columns} as in the header: {hint}."
+            f"Row {row.number} of {table.file} has {counted(row.actual_columns, 'column')},"
+            f" expected {row.expected_columns} as in the header: {hint}."
         )
     if "straddling" in str(error):
         return _quote_error(table)

@@ -87,8 +87,4 @@ def _convolution(pixels: tf.Tensor, filters: int) -> tf.Tensor:
     pixels = tf_keras.layers.Conv2D(
         filters, 3, padding="same", use_bias=False, kernel_initializer="he_normal"
     )(pixels)
-    is_shared = tf.distribute.get_strategy().num_replicas_in_sync > 1
-    norm = tf_keras.layers.BatchNormalization(
-        momentum=layers.FRESH_MOMENTUM, synchronized=is_shared
-    )
-    return tf_keras.layers.ReLU()(norm(pixels))
+    return tf_keras.layers.ReLU()(layers.normalization()(pixels))

@@ -81,6 +81,12 @@ def concatenate(tensors: list[tf.Tensor]) -> tf.Tensor:
     return tf_keras.layers.Concatenate()(tensors) if len(tensors) > 1 else tensors[0]
 
 
+def normalization() -> tf_keras.layers.BatchNormalization:
+    """Batch normalisation over the examples of all replicas, however many share a step."""
+    is_shared = tf.distribute.get_strategy().num_replicas_in_sync > 1
+    return tf_keras.layers.BatchNormalization(momentum=FRESH_MOMENTUM, synchronized=is_shared)
+
+
 def hidden_layers(hidden: tf.Tensor, settings: ModelSettings) -> tf.Tensor:
     """Dense layers with ReLU, then dropout."""
     for units in settings.hidden_units:
