@@ -26,6 +26,7 @@ from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.cluster_layout import cluster_metadata, settings_of
 from pipeline.kubeflow.compiled import FINALIZE, SETUP
 from pipeline.kubeflow.vertex_rules import check_for_vertex
+from trainer_module.published import is_named
 
 COMPONENTS = (
     SETUP,
@@ -108,6 +109,12 @@ def paths_are_on_the_cluster(config: PipelineConfig) -> Iterator[Issue]:
                 f"found {path!r}, but pods have no such folder; give a volume, `kubeflow.volume: "
                 f"{_VOLUME}`, on which it is, or the URI of an object store",
             )
+    if is_named(config.model.kind, config.model.weights):
+        yield Issue(
+            "model.weights",
+            f"found {config.model.weights!r}, which the first step would fetch for itself alone; "
+            f"give a volume, `kubeflow.volume: {_VOLUME}`, on which all steps find it",
+        )
 
 
 def metadata_is_a_server(config: PipelineConfig) -> Iterator[Issue]:

@@ -340,9 +340,10 @@ class ModelSettings(Settings):
     shrinkage: float = Field(default=0.1, gt=0, le=1, json_schema_extra=_name_readers("shrinkage"))
     """how much of what a tree has learnt it may add: with less, more trees are needed."""
     weights: str | None = Field(default=None, json_schema_extra=_name_readers("weights"))
-    """what the network begins with: a file of Keras's weights (.h5, .weights.h5, .keras), or the
-    folder of a model of the same kind that was exported or pushed; for `bert` a folder with Hugging
-    Face's `config.json`, `vocab.txt` and `model.safetensors`. Default: random weights."""
+    """what the network begins with: `imagenet`, a file of Keras's weights (.h5, .weights.h5,
+    .keras), or the folder of a model of the same kind that was exported or pushed; for `bert` a
+    name on Hugging Face's hub, such as `bert-base-uncased`, or a folder with its `config.json`,
+    `vocab.txt` and `model.safetensors`. Default: random weights."""
     transfer: TransferSettings | None = Field(
         default=None, json_schema_extra=_name_readers("transfer")
     )

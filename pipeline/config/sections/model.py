@@ -11,6 +11,7 @@ from trainer_module.errors import DataError, TrainingError, enumerate_names
 from trainer_module.families.supervised.models.bert.files import read_files
 from trainer_module.families.supervised.models.pretrained.formats import check_format
 from trainer_module.features.text.pieces import read_pieces
+from trainer_module.published import IMAGENET, hub_name, local_folder, local_weights
 from trainer_module.settings import (
     AUTO,
     Feature,
@@ -179,11 +180,19 @@ def weights_are_a_file_of_weights(model: ModelSettings) -> Iterator[Issue]:
     path, kind = model.weights, model.kind
     if path is None or kind not in NETWORKS or "://" in path:
         return
+    if path == IMAGENET:
+        path = local_weights(kind, path)
+        if not Path(path).exists():
+            return  # The run fetches it.
     if not Path(path).exists():
         folder = Path(path).parent
         names = [str(p) for p in folder.iterdir()] if folder.is_dir() else []
         hint = f"; {near_match(path, names)}" if 0 < len(names) <= 20 else ""
-        yield Issue("model.weights", f"found {path!r}; there is no such file or folder{hint}")
+        yield Issue(
+            "model.weights",
+            f"found {path!r}; there is no such file or folder{hint}; those that Keras publishes "
+            f"are called {IMAGENET}",
+        )
     elif Path(path).is_file():
         try:
             check_format(Path(path), path)
@@ -231,8 +240,18 @@ def weights_are_those_of_a_bert(
     """Weights fit the files beside them, the sizes that are asked for, and the texts."""
     if model.kind != "bert":
         return
+    weights = model.weights
+    if weights == IMAGENET:
+        yield Issue(
+            "model.weights",
+            f"found {IMAGENET}, weights of networks of pictures; a bert's are called "
+            "bert-base-uncased, or are in a folder",
+        )
+        return
+    if weights and hub_name(weights) and local_folder(weights) == weights:
+        weights = None  # The run fetches them.
     try:
-        shape = read_files(model.weights).shape if model.weights else None
+        shape = read_files(weights).shape if weights else None
     except DataError as error:
         yield Issue("model.weights", str(error).rstrip("."))
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,12 @@ import yaml
 
 from components.processes.kubernetes.pod_settings import LABEL
 from pipeline.config.settings import PipelineConfig
-from pipeline.kubeflow.cluster_layout import LONGEST_PIPELINE_NAME, cluster_layout, pipeline_name
+from pipeline.kubeflow.cluster_layout import (
+    LONGEST_PIPELINE_NAME,
+    cluster_layout,
+    pipeline_name,
+    variables_of,
+)
 from pipeline.kubeflow.kubeflow_rules import load_for_kubeflow
 from trainer_module.errors import ConfigError
 
@@ -55,6 +61,21 @@ def test_a_good_config_is_taken_and_knows_its_places(tmp_path: Path) -> None:
     assert pushed.serving == "/mnt/scopeline/models"
 
 
+def test_published_weights_lie_on_the_volume(tmp_path: Path) -> None:
+    named = {"kind": "resnet50", "weights": "imagenet"}
+    bert = {"kind": "bert", "weights": "bert-base-uncased"}
+    caches = {"KERAS_HOME": "/mnt/scopeline/.cache/keras"}
+    caches |= {"HF_HOME": "/mnt/scopeline/.cache/huggingface"}
+    size = "features.image={type: image, height: 32, width: 32}"
+    for model in (named, bert):
+        given = (size, f"model={json.dumps(model)}", "features.note={type: text}")
+        assert variables_of(load(tmp_path, *given, "kubeflow.environment={TZ: UTC}")) == {
+            **caches,
+            "TZ": "UTC",
+        }
+    assert variables_of(load(tmp_path)) == {}
+
+
 def test_every_name_is_one_of_its_own_that_kubernetes_takes(tmp_path: Path) -> None:
     names = ["taxi-daily", "taxi_daily", "taxi-daily_", "taxi-daily-", "a" * 57, "a" * 58, "a" * 63]
     made = {name: pipeline_name(load(tmp_path, f"name={name}")) for name in names}
@@ -92,6 +113,11 @@ def test_files_are_looked_for_on_the_cluster_not_here(tmp_path: Path) -> None:
                 "data.path=images",
             ],
             "data.path: found 'images', but pods have no such folder; give a volume",
+        ),
+        (
+            ["kubeflow.volume=null", "kubeflow.pipeline_root=gs://b/r"]
+            + ["model={kind: resnet50, weights: imagenet}"],
+            "model.weights: found 'imagenet', which the first step would fetch for itself alone; ",
         ),
         (["metadata=null"], "kubeflow.metadata: found nothing, which keeps a SQLite file"),
         (

@@ -20,6 +20,7 @@ from trainer_module.families.supervised.models.pretrained.parts import batch_nor
 from trainer_module.families.supervised.models.pretrained.weights import load_weights, open_weights
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
+from trainer_module.published import PUBLISHED
 from trainer_module.settings import ModelSettings
 from trainer_module.settings.model import NETWORKS, load_builder
 
@@ -109,6 +110,20 @@ def test_weights_come_from_any_file_of_keras(small: tf_keras.Model, files: Path,
     assert min(values.min() for values in statistics) >= 0.8
     kernels = [layer.kernel for layer in small.layers if hasattr(layer, "kernel")]
     assert min(np.abs(kernel.numpy()).max() for kernel in kernels) > 0
+
+
+def test_weights_by_name_are_in_the_cache_of_keras(
+    small: tf_keras.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    path = tmp_path / "models" / PUBLISHED[SMALL][1].name
+    with pytest.raises(TrainingError, match=rf"{re.escape(str(path))} cannot be read: No such"):
+        build(SMALL, weights="imagenet")
+    path.parent.mkdir()
+    small.save_weights(path)
+    network = build(SMALL, weights="imagenet").get_layer(f"{SMALL}_network")
+    for found, expected in zip(network.weights, small.weights, strict=True):
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_published_deviations_of_efficientnet_become_variances(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from trainer_module.families.supervised.models.pretrained.parts import HEAD, bas
 from trainer_module.families.supervised.models.pretrained.weights import load_weights
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
+from trainer_module.published import local_weights
 from trainer_module.settings import ModelSettings
 from trainer_module.settings.model import IMAGENET_MEANS, NETWORKS, Network
 
@@ -31,7 +32,7 @@ def build_model(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
     _check_images(images, settings.kind, network)
     base = _build_base(images, settings, network)
     if settings.weights:
-        load_weights(base, settings.kind, settings.weights)
+        load_weights(base, settings.kind, local_weights(settings.kind, settings.weights))
     inputs = problem.make_inputs()
     parts = dict(inputs)
     for image in images:
