@@ -286,8 +286,10 @@ class TransferSettings(Settings):
     """How many of its layers that are, counted from the end."""
     learning_rate: float = Field(default=1e-5, gt=0)
     """From then on; until then it is `train.learning_rate`."""
-    head: list[PositiveInt] | None = None
-    """Units of each dense layer between the network and the output; default: `hidden_units`."""
+    head: Literal["average", "flatten"] | list[PositiveInt] | None = None
+    """What the head begins with: `average`, the mean over the places of what the network makes of a
+    picture, or `flatten`, all places one after the other; `hidden_units` follow. A list gives the
+    units of each dense layer after the mean, in place of `hidden_units`. Default: `average`."""
 
     @model_validator(mode="after")
     def _has_something_to_unfreeze(self) -> TransferSettings:

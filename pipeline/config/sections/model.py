@@ -161,7 +161,7 @@ def unfreezing_has_its_time(model: ModelSettings) -> Iterator[Issue]:
 def heads_are_said_once(model: ModelSettings) -> Iterator[Issue]:
     """Two keys for the dense layers before the output."""
     transfer = model.transfer
-    if transfer and transfer.head is not None and "hidden_units" in model.model_fields_set:
+    if transfer and isinstance(transfer.head, list) and "hidden_units" in model.model_fields_set:
         yield Issue(
             "model.hidden_units",
             f"found {model.hidden_units}, but model.transfer.head says so too; leave one "

@@ -6,6 +6,7 @@ import pickle
 import re
 import zipfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -272,6 +273,24 @@ def test_grey_pictures_of_several_columns_share_the_network() -> None:
     assert sum(isinstance(layer, tf_keras.Model) for layer in model.layers) == 2
     *_, hidden, _ = model.get_layer("head").layers
     assert hidden.kernel.shape == (512 + 512 + 2, 4)
+
+
+def test_a_head_may_take_all_places_of_the_network() -> None:
+    wide = TransformedFeature("photo", "image", (32, 64, 3))
+    pictures = np.random.default_rng(0).random((2, 32, 64, 3)).astype(np.float32)
+    widths = {"average": 512, "flatten": 1 * 2 * 512}
+    for head, width in widths.items():
+        model = build("vgg16", wide, hidden_units=[4], transfer={"head": head})
+        assert model({"photo": pictures}).shape == (2, 3)
+        *_, hidden, _ = model.get_layer("head").layers
+        assert hidden.kernel.shape == (width, 4)
+    features = tf_keras.Model(model.input, model.get_layer("photo_features").output)
+    places = model.get_layer("vgg16_network")(preprocessed("vgg16", pictures)).numpy()
+    np.testing.assert_allclose(
+        features({"photo": pictures}), places.reshape(2, -1), rtol=1e-4, atol=1e-5
+    )
+    with pytest.raises(TrainingError, match=r"model.transfer.head is flatten, but columns of"):
+        build("vgg16", wide, replace(PHOTO, name="other"), transfer={"head": "flatten"})
 
 
 def test_synchronised_statistics_are_those_of_the_joined_batch() -> None:

@@ -35,15 +35,14 @@ def build_model(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
         load_weights(base, settings.kind, local_weights(settings.kind, settings.weights))
     inputs = problem.make_inputs()
     parts = dict(inputs)
+    pool = _choose_pool(settings, base)
     for image in images:
         pixels = _prepare(inputs[image.name], network)
         # The statistics of its batch normalisation are those of the data that it was trained on.
         found = base(pixels, training=False) if settings.begins_frozen else base(pixels)
-        pool = tf_keras.layers.GlobalAveragePooling2D(
-            dtype="float32", name=image.layer_name("features")
-        )
-        parts[image.name] = pool(found)
-    head = _build_head(problem, settings, base.output_shape[-1])
+        parts[image.name] = pool(dtype="float32", name=image.layer_name("features"))(found)
+    width = parts[images[0].name].shape[-1]
+    head = _build_head(problem, settings, width)
     return tf_keras.Model(inputs, head(parts), name=settings.kind)
 
 
@@ -65,6 +64,18 @@ def _build_base(
     return built
 
 
+def _choose_pool(settings: ModelSettings, base: tf_keras.Model) -> type[tf_keras.layers.Layer]:
+    """The layer that makes a vector of the network's map of features."""
+    if settings.transfer is None or settings.transfer.head != "flatten":
+        return tf_keras.layers.GlobalAveragePooling2D
+    if None in base.output_shape[1:]:
+        raise TrainingError(
+            "model.transfer.head is flatten, but columns of pictures have different sizes; give "
+            "all the same height and width, or use head: average."
+        )
+    return tf_keras.layers.Flatten
+
+
 def _build_head(problem: Problem, settings: ModelSettings, width: int) -> tf_keras.Model:
     inputs = {
         f.name: tf_keras.Input((width,), name=f.name)
@@ -76,7 +87,7 @@ def _build_head(problem: Problem, settings: ModelSettings, width: int) -> tf_ker
     others = [feature for feature in problem.features if feature.kind != "image"]
     encoded += layers.encode(others, inputs, settings.embedding_size)
     transfer = settings.transfer
-    if transfer and transfer.head is not None:
+    if transfer and isinstance(transfer.head, list):
         settings = settings.model_copy(update={"hidden_units": transfer.head})
     hidden = layers.hidden_layers(layers.concatenate(encoded), settings)
     return tf_keras.Model(inputs, problem.make_output_layer()(hidden), name=HEAD)
