@@ -85,7 +85,7 @@ ZOO: dict[str, ModelSpec] = {
     "bert": ModelSpec(
         f"{_MODELS}.bert.model.build_model",
         needs="text",
-        reads=("size", "weights"),
+        reads=("size", "weights", "outputs"),
         model={"dropout": 0.1, "hidden_units": []},
         features={"text": {"tokens": "wordpiece", "encoding": "sequence", "vocabulary_size": 8000}},
         train={
@@ -154,7 +154,7 @@ ZOO: dict[str, ModelSpec] = {
         name: ModelSpec(
             f"{_MODELS}.pretrained.model.build_model",
             needs="image",
-            reads=("weights", "transfer", "sync_batch_norm"),
+            reads=("weights", "transfer", "sync_batch_norm", "outputs"),
             model={"hidden_units": []},
         )
         for name in NETWORKS
@@ -164,6 +164,12 @@ ZOO: dict[str, ModelSpec] = {
 
 TRAINER, TREES_TRAINER = TRAINERS = ("trainer_module.trainer", "trainer_module.trees_trainer")
 """The modules with a `run_fn`: of networks, and of what is grown."""
+
+PREDICTION, EMBEDDING = "prediction", "embedding"
+"""What a model may answer, as `model.outputs` calls it."""
+
+POOLER = "bert_pooler"
+"""The layer of a BERT that gives what the first token has become in the end."""
 
 AUTO = "auto"
 """The kind of a model that follows from the features."""
@@ -352,6 +358,12 @@ class ModelSettings(Settings):
     """how the network is fine-tuned; default: all of it is trained from the first step."""
     sync_batch_norm: bool = Field(default=False, json_schema_extra=_name_readers("sync_batch_norm"))
     """whether batch normalisation takes the mean and variance of all replicas' examples."""
+    outputs: list[Literal["prediction", "embedding"]] = Field(
+        default=[PREDICTION], min_length=1, json_schema_extra=_name_readers("outputs")
+    )
+    """what the pushed model answers: `prediction`, what the task predicts, and `embedding`, the
+    numbers that the network makes of the texts or pictures, which its head begins with. Of
+    `[embedding]` the head is trained and evaluated all the same."""
     hidden_units: list[PositiveInt] = [64]
     """Units of each dense layer before the output; of `tabular` 128 and 128, of `bag`, `text_cnn`,
     `bert`, `convnet` and the networks of pictures none."""

@@ -103,7 +103,7 @@ def networks_are_there_to_transfer(
     """What is said of a network means nothing to a model that has none."""
     model = trainer_settings.model
     spec = ZOO.get(model.kind)
-    given = {key for key in KEYS if getattr(model, key)}
+    given = {key for key in KEYS if getattr(model, key)} | model.model_fields_set & {"outputs"}
     if spec:
         given |= model.model_fields_set & {key for s in ZOO.values() for key in s.reads}
     for key in (key for key in type(model).model_fields if key in given):

@@ -56,11 +56,21 @@ def test_a_network_is_trained_evaluated_and_pushed(digits: Project, kind: str) -
 
 
 def test_weights_of_a_pushed_model_begin_another(digits: Project) -> None:
-    """The network's, which Trainer runs again for; Transform does not."""
+    """The network's, which Trainer runs again for; Transform does not. What is pushed answers what
+    the network makes of a picture, without a head.
+    """
     *_, pushed = sorted((digits.output / "networks/serving/networks").iterdir())
-    run(digits, f"{{kind: mobilenet_v3, weights: {pushed}, transfer: {{}}}}")
+    answers = "outputs: [embedding]"
+    again = run(digits, f"{{kind: mobilenet_v3, weights: {pushed}, transfer: {{}}, {answers}}}")
     assert digits.states("networks")["Transform"] == "cached"
     notes = digits.summary("networks")["training"]["notes"]
     assert not any("random weights" in note for note in notes)
-    values = [read_values(str(folder)) for folder in (pushed, digits.summary("networks")["pushed"])]
+    values = [read_values(str(folder)) for folder in (pushed, again)]
     np.testing.assert_array_equal(*(value["Conv/kernel"] for value in values))
+    assert digits.summary("networks")["metrics"]["accuracy"]["value"] >= 0
+    served = tf.saved_model.load(str(digits.folder / again)).signatures["serving_raw"]
+    picture = next((digits.folder / "digits" / "1").iterdir()).read_bytes()
+    answer = served(image=tf.constant([picture]))
+    assert answer.keys() == {"embedding"}
+    assert answer["embedding"].shape == (1, 960)
+    assert len(digits.summary("networks")["certificate"]["ways"]) == 5
