@@ -7,12 +7,16 @@ the cache of the library that fetches them, Keras's or the hub's; nothing here r
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+
+from trainer_module.errors import DataError
 
 IMAGENET = "imagenet"
 """The name of the weights that Keras publishes for each of its networks."""
@@ -98,6 +102,15 @@ PUBLISHED: dict[str, tuple[PublishedFile, PublishedFile]] = {
 """By the kind of a model, its file with the top that tells ImageNet's classes, and that without."""
 
 
+CLASS_INDEX = PublishedFile(
+    "imagenet_class_index.json",
+    f"{_STORAGE}download.tensorflow.org/data/",
+    "c2c37ea517e94d9795004a39431a14cb",
+)
+"""The names of ImageNet's classes."""
+IMAGENET_CLASSES = 1000
+
+
 def keras_cache() -> Path:
     """The folder in which Keras keeps the files that it fetches."""
     home = os.environ.get("KERAS_HOME") or os.path.join(os.path.expanduser("~"), ".keras")
@@ -146,17 +159,53 @@ def local_folder(weights: str) -> str:
     return str(found) if found else weights
 
 
-def local_weights(kind: str, weights: str) -> str:
+def local_weights(kind: str, weights: str, with_top: bool = False) -> str:
     """The file or folder that `model.weights` stands for; it may have to be fetched yet.
 
     Args:
       kind: of the model.
       weights: as the config has them.
+      with_top: whether a network is to tell ImageNet's classes.
     """
     if kind in PUBLISHED:
         named = weights == IMAGENET
-        return str(keras_cache() / PUBLISHED[kind][1].name) if named else weights
+        return str(keras_cache() / imagenet_file(kind, with_top).name) if named else weights
     return local_folder(weights)
+
+
+def imagenet_file(kind: str, with_top: bool) -> PublishedFile:
+    """The file that Keras publishes of a network."""
+    whole, base = PUBLISHED[kind]
+    return whole if with_top else base
+
+
+def class_index() -> Path:
+    """The file with the names of ImageNet's classes; it may have to be fetched yet."""
+    return keras_cache() / CLASS_INDEX.name
+
+
+def imagenet_classes() -> tuple[str, ...]:
+    """The names of ImageNet's classes by index, such as `tabby`.
+
+    Of two classes of one name, as `crane`, a bird and a machine, each has its number in WordNet
+    behind it: `crane_n02012849`.
+
+    Raises:
+      DataError: the file is not there, or damaged.
+    """
+    path = class_index()
+    try:
+        content = json.loads(path.read_text())
+        numbered = [tuple(content[str(place)]) for place in range(IMAGENET_CLASSES)]
+        counts = Counter(name for _, name in numbered)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror}); a run fetches it.") from None
+    except (KeyError, TypeError, ValueError):
+        raise DataError(
+            f"{path} does not hold the names of {IMAGENET_CLASSES:,} classes; delete it, and a run "
+            f"fetches it from {CLASS_INDEX.address}."
+        ) from None
+    return tuple(f"{name}_{number}" if counts[name] > 1 else name for number, name in numbered)
 
 
 def wrong_hashes(folder: Path) -> Iterator[tuple[Path, str, str]]:

@@ -48,8 +48,7 @@ def show_plan(config: PipelineConfig, output: Path, verbose: bool) -> None:
             console.print(line, markup=False)
         notes += context.window.notes if context.window else ()
         notes += columns.notes if columns else ()
-        if address := awaited(config.model):
-            notes.append(f"model.weights: a run would fetch {config.model.weights} from {address}")
+        notes += [f"a run would fetch {address}" for address in awaited(config)]
         if trains:
             types = columns.choices if columns else {}
             if config.family.has_label:

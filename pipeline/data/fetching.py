@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from filelock import FileLock
@@ -27,6 +27,7 @@ from trainer_module.errors import ConfigError, enumerate_names, shorten
 from trainer_module.families.supervised.models.bert.files import CONFIG, WEIGHTS
 from trainer_module.features.text.pieces import TOKENIZER, VOCABULARY
 from trainer_module.published import (
+    CLASS_INDEX,
     HUB_PACKAGE,
     IMAGENET,
     PUBLISHED,
@@ -34,6 +35,7 @@ from trainer_module.published import (
     has_hub_client,
     hub_folder,
     hub_name,
+    imagenet_file,
     keras_cache,
     wrong_hashes,
 )
@@ -52,13 +54,12 @@ NEEDED = (CONFIG, VOCABULARY, WEIGHTS)
 Say = Callable[[str], None]
 
 
-def awaited(model: ModelSettings) -> str:
-    """What a run would fetch, and from where; empty if it is here, or no name is given."""
-    if model.kind in PUBLISHED and model.weights == IMAGENET:
-        file = PUBLISHED[model.kind][1]
-        return "" if (keras_cache() / file.name).exists() else file.address
-    name = _bert_name(model)
-    return "" if name is None or _has_all(name) else _hub_address(name)
+def awaited(config: PipelineConfig) -> list[str]:
+    """The addresses from which a run would fetch what is not here."""
+    files = [file for _, file in _keras_files(config)]
+    absent = [file.address for file in files if not (keras_cache() / file.name).exists()]
+    name = _bert_name(config.model)
+    return absent if name is None or _has_all(name) else [*absent, _hub_address(name)]
 
 
 def bring_weights(config: PipelineConfig, say: Say) -> None:
@@ -71,18 +72,20 @@ def bring_weights(config: PipelineConfig, say: Say) -> None:
     Raises:
       ConfigError: weights cannot be fetched, are damaged, or do not fit the rest of the config.
     """
-    if fetch_weights(config.model, say):
+    if fetch_weights(config, say):
         rules = (weights_are_a_file_of_weights, weights_are_those_of_a_bert)
         problems = [str(problem) for problem in config.find_issues(rules)]
         if problems:
             raise ConfigError("; ".join(problems))
 
 
-def fetch_weights(model: ModelSettings, say: Say) -> bool:
+def fetch_weights(config: PipelineConfig, say: Say) -> bool:
     """Makes sure that published weights are in their cache, whole; fetches them if they are not.
 
+    The names of ImageNet's classes are fetched with them, where they are those of the label.
+
     Args:
-      model: whose `weights` may be a name.
+      config: whose `model.weights` may be a name.
       say: shows a line to whoever waits.
 
     Returns:
@@ -91,43 +94,52 @@ def fetch_weights(model: ModelSettings, say: Say) -> bool:
     Raises:
       ConfigError: they cannot be fetched, or those that are there are damaged.
     """
+    fetched = [_fetch_from_keras(key, file, say) for key, file in _keras_files(config)]
+    name = _bert_name(config.model)
+    if name is not None:
+        fetched.append(_fetch_from_hub(name, say))
+    return any(fetched)
+
+
+def _keras_files(config: PipelineConfig) -> Iterator[tuple[str, PublishedFile]]:
+    """What a config asks for of Keras's files, each with the key that does."""
+    model = config.model
     if model.kind in PUBLISHED and model.weights == IMAGENET:
-        return fetch_from_keras(PUBLISHED[model.kind][1], say)
-    name = _bert_name(model)
-    return name is not None and _fetch_from_hub(name, say)
+        yield "model.weights", imagenet_file(model.kind, model.has_published_head)
+    if getattr(config.target, "classes", None) == IMAGENET:
+        yield "task.classes", CLASS_INDEX
 
 
-def fetch_from_keras(file: PublishedFile, say: Say) -> bool:
-    """Fetches a file that Keras publishes, if it is not in Keras's cache; see `fetch_weights`."""
+def _fetch_from_keras(key: str, file: PublishedFile, say: Say) -> bool:
     folder = keras_cache()
     path = folder / file.name
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / f".{file.name}.lock"):
             if path.exists():
-                _check_md5(path, file)
+                _check_md5(key, path, file)
                 return False
             say(f"fetching {file.name} from {file.address} into {folder}")
             arguments = ["keras", file.name, file.address, file.md5, str(folder)]
             if reason := _fetch(arguments):
                 raise ConfigError(
-                    f"model.weights: {file.name} could not be fetched from {file.address} "
+                    f"{key}: {file.name} could not be fetched from {file.address} "
                     f"({reason}); fetch it where there is a network, and put it into {folder}."
                 )
     except OSError as error:
         raise ConfigError(
-            f"model.weights: {file.name} cannot be kept in {folder} ({error.strerror or error}); "
+            f"{key}: {file.name} cannot be kept in {folder} ({error.strerror or error}); "
             "name another folder by the variable KERAS_HOME."
         ) from None
     return True
 
 
-def _check_md5(path: Path, file: PublishedFile) -> None:
+def _check_md5(key: str, path: Path, file: PublishedFile) -> None:
     with path.open("rb") as opened:
         found = hashlib.file_digest(opened, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
     if found != file.md5:
         raise ConfigError(
-            f"model.weights: {path} has the MD5 {found}, but the file that Keras publishes has "
+            f"{key}: {path} has the MD5 {found}, but the file that Keras publishes has "
             f"{file.md5}: it is cut off, or another file; delete it, and the next run fetches it "
             f"from {file.address}."
         )
@@ -229,7 +241,7 @@ def _from_hub(name: str) -> None:
 if __name__ == "__main__":
     source, *told = sys.argv[1:]
     try:
-        {"keras": _from_keras, "hub": _from_hub}[source](*told)
+        (_from_keras if source == "keras" else _from_hub)(*told)
     except Exception as error:
         # Whatever libraries and networks raise; the last line is for who has started this process.
         sys.stdout.write(f"\n{FAILED}{error}")

@@ -15,7 +15,7 @@ from pipeline.config.fingerprint import (
 )
 from pipeline.config.settings import PipelineConfig
 from trainer_module.features.text.pieces import TOKENIZER, VOCABULARY
-from trainer_module.published import local_folder, local_weights
+from trainer_module.published import class_index, local_folder, local_weights
 from trainer_module.settings import (
     OWN_PREPROCESSING_KEY,
     SETTINGS_KEY,
@@ -144,7 +144,8 @@ def _custom_config(
 
 
 def _vocabularies(settings: TrainerSettings) -> list[Path]:
-    """The files that say how Transform cuts words into pieces, as far as they are on this machine.
+    """The files that say how Transform cuts words and what classes are called, as far as they
+    are on this machine.
 
     Columns that are found to be text have the vocabulary of the weights.
     """
@@ -152,7 +153,8 @@ def _vocabularies(settings: TrainerSettings) -> list[Path]:
     folders = {settings.model.weights, *(text.vocabulary for text in texts)}
     local = [Path(local_folder(folder)) for folder in folders if folder]
     paths = (folder / name for folder in local for name in (VOCABULARY, TOKENIZER))
-    return sorted(path for path in paths if path.is_file())
+    named = [class_index()] if getattr(settings.target, "classes", None) else []
+    return sorted(path for path in (*paths, *named) if path.is_file())
 
 
 def _weights(settings: TrainerSettings) -> list[Path]:
@@ -160,7 +162,7 @@ def _weights(settings: TrainerSettings) -> list[Path]:
     model = settings.model
     if model.weights is None:
         return []
-    path = Path(local_weights(model.kind, model.weights))
+    path = Path(local_weights(model.kind, model.weights, model.has_published_head))
     if path.is_file():
         return [path]
     # Hidden ones are those of Git and other tools.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import tensorflow as tf
 import tf_keras
@@ -16,9 +17,7 @@ Apply = Callable[[Mapping[str, tf.Tensor]], tuple[tf.Tensor, Tensors]]
 """From transformed features to the model's output, and what is answered beside what it predicts."""
 
 
-def apply_with_outputs(
-    model: Callable[..., tf.Tensor], problem: Problem, settings: ModelSettings
-) -> Apply:
+def apply_with_outputs(model: Any, problem: Problem, settings: ModelSettings) -> Apply:
     """Calls a model as `model.outputs` asks for.
 
     Args:

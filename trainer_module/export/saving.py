@@ -242,7 +242,8 @@ def build_signatures(
         return call(features)
 
     def answer(features: Tensors) -> Tensors:
-        return served(*apply(features), problem, settings.model)
+        output, beside = apply(features)
+        return served(output, beside, problem, settings.model)
 
     # So are the features that several signatures begin with.
     def features_of(raw: Tensors) -> Tensors:

@@ -292,10 +292,11 @@ class TransferSettings(Settings):
     """How many of its layers that are, counted from the end."""
     learning_rate: float = Field(default=1e-5, gt=0)
     """From then on; until then it is `train.learning_rate`."""
-    head: Literal["average", "flatten"] | list[PositiveInt] | None = None
+    head: Literal["average", "flatten", "published"] | list[PositiveInt] | None = None
     """What the head begins with: `average`, the mean over the places of what the network makes of a
     picture, or `flatten`, all places one after the other; `hidden_units` follow. A list gives the
-    units of each dense layer after the mean, in place of `hidden_units`. Default: `average`."""
+    units of each dense layer after the mean, in place of `hidden_units`. `published` is the head
+    that came with `weights`, of ImageNet's classes: nothing is trained. Default: `average`."""
 
     @model_validator(mode="after")
     def _has_something_to_unfreeze(self) -> TransferSettings:
@@ -359,7 +360,7 @@ class ModelSettings(Settings):
     sync_batch_norm: bool = Field(default=False, json_schema_extra=_name_readers("sync_batch_norm"))
     """whether batch normalisation takes the mean and variance of all replicas' examples."""
     outputs: list[Literal["prediction", "embedding"]] = Field(
-        default=[PREDICTION], min_length=1, json_schema_extra=_name_readers("outputs")
+        default=["prediction"], min_length=1, json_schema_extra=_name_readers("outputs")
     )
     """what the pushed model answers: `prediction`, what the task predicts, and `embedding`, the
     numbers that the network makes of the texts or pictures, which its head begins with. Of
@@ -379,6 +380,11 @@ class ModelSettings(Settings):
     def is_custom(self) -> bool:
         """Whether `kind` is an import path."""
         return "." in self.kind
+
+    @property
+    def has_published_head(self) -> bool:
+        """Whether the network tells the classes that its weights were trained for."""
+        return self.transfer is not None and self.transfer.head == "published"
 
     @property
     def begins_frozen(self) -> bool:

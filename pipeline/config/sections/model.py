@@ -21,8 +21,17 @@ from trainer_module.settings import (
     TrainerSettings,
     TrainSettings,
 )
-from trainer_module.settings.model import NETWORKS, SIZES, ZOO, ModelSpec, undemanding_models
+from trainer_module.settings.model import (
+    EMBEDDING,
+    NETWORKS,
+    SIZES,
+    ZOO,
+    ModelSpec,
+    undemanding_models,
+)
 from trainer_module.settings.tasks import BaseTask
+from trainer_module.settings.tune import AnyTune
+from trainer_module.strategies.base import Processes
 
 FOUND = ("text",)
 """Types that a column may be found to be, without a word of the config."""
@@ -169,6 +178,41 @@ def heads_are_said_once(model: ModelSettings) -> Iterator[Issue]:
         )
 
 
+def published_heads_stay_as_they_are(
+    target: BaseTask,
+    model: ModelSettings,
+    train: TrainSettings,
+    trainer_settings: TrainerSettings,
+    tune: AnyTune | None,
+) -> Iterator[Issue]:
+    """A head that came with its weights tells ImageNet's classes, and is not trained."""
+    transfer = model.transfer
+    if transfer is None or not model.has_published_head:
+        return
+    if not model.weights:
+        yield Issue("model.weights", f"this key is missing; a published head needs {IMAGENET}")
+    if getattr(target, "classes", None) != IMAGENET:
+        yield Issue(
+            "task",
+            f"found {target.kind}, but a published head tells ImageNet's classes; give "
+            "{kind: multiclass, classes: imagenet}",
+        )
+    told = {
+        "model.hidden_units": "hidden_units" in model.model_fields_set,
+        "model.outputs": EMBEDDING in model.outputs,
+        "model.transfer.freeze": transfer.freeze is not None,
+        "model.transfer.unfreeze_after": transfer.unfreeze_after is not None,
+        "train.checkpoints": train.checkpoints is not None,
+        "train.strategy": train.strategy.processes is Processes.SERVERS,
+        "tune": tune is not None,
+        "evaluate.folds": bool(trainer_settings.evaluate.folds),
+        "optimize.prune": trainer_settings.optimize.prune is not None,
+        "optimize.quantize": trainer_settings.optimize.quantize is not None,
+    }
+    for key in (key for key, is_given in told.items() if is_given):
+        yield Issue(key, "a published head is taken as it is, and nothing is trained; leave it out")
+
+
 def phases_are_of_our_training(model: ModelSettings, train: TrainSettings) -> Iterator[Issue]:
     """Whoever trains otherwise freezes what they like."""
     if train.run_fn and model.transfer:
@@ -181,7 +225,7 @@ def weights_are_a_file_of_weights(model: ModelSettings) -> Iterator[Issue]:
     if path is None or kind not in NETWORKS or "://" in path:
         return
     if path == IMAGENET:
-        path = local_weights(kind, path)
+        path = local_weights(kind, path, model.has_published_head)
         if not Path(path).exists():
             return  # The run fetches it.
     if not Path(path).exists():
@@ -206,6 +250,7 @@ TRANSFER_RULES = (
     something_is_left_to_fine_tune,
     unfreezing_has_its_time,
     heads_are_said_once,
+    published_heads_stay_as_they_are,
     phases_are_of_our_training,
     weights_are_a_file_of_weights,
 )

@@ -197,6 +197,8 @@ class SummaryBuilder:
             replicas = f"{training['workers']} workers, {replicas}"
         epochs = "1 epoch" if training["epochs"] == 1 else f"{training['epochs']} epochs"
         length = f"{epochs}, best {training['best_epoch']}"
+        if not training["epochs"]:
+            length = "taken as it was published"
         if "trees" in training:
             length = f"{training['trees']:,} trees"
         if "sparsity" in training:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,18 +14,36 @@ from threading import Thread
 import pytest
 
 from pipeline.config.loading import load_config
+from pipeline.config.settings import PipelineConfig
 from pipeline.data.fetching import NEEDED, awaited, bring_weights, fetch_weights
 from pipeline.graph.cache_keys import trainer_config, transform_config
 from pipeline.own_modules import ROOT
 from trainer_module import published
 from trainer_module.errors import ConfigError
-from trainer_module.published import PUBLISHED, PublishedFile, keras_cache, local_folder
-from trainer_module.settings import ModelSettings
+from trainer_module.published import (
+    CLASS_INDEX,
+    PUBLISHED,
+    PublishedFile,
+    keras_cache,
+    local_folder,
+)
+from trainer_module.settings import TextFeature
+from trainer_module.settings.model import NETWORKS
 
 BERT = ROOT / "tests" / "trainer_module" / "models" / "data" / "bert"
 COMMIT = "c0ffee" * 6 + "c0ff"
-NETWORK = ModelSettings(kind="mobilenet_v3_small", weights="imagenet")
-TINY = ModelSettings(kind="bert", weights="tiny-bert")
+KIND = "mobilenet_v3_small"
+
+
+def config_of(task: object = "multiclass", **model: object) -> PipelineConfig:
+    data = {"format": "images", "path": "builtin:digits"}
+    return PipelineConfig.model_validate(
+        {"name": "named", "data": data, "task": task, "model": model}
+    )
+
+
+NETWORK = config_of(kind=KIND, weights="imagenet")
+TINY = config_of(kind="bert", weights="tiny-bert")
 
 
 class Server(ThreadingHTTPServer):
@@ -89,56 +108,56 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def publish(monkeypatch: pytest.MonkeyPatch, server: Server, content: bytes) -> PublishedFile:
     """Puts a file in the place of the one that Keras publishes."""
-    whole, base = PUBLISHED[NETWORK.kind]
+    whole, base = PUBLISHED[KIND]
     md5 = hashlib.md5(content, usedforsecurity=False).hexdigest()
     file = replace(base, folder=f"{server.url}/", md5=md5)
-    monkeypatch.setitem(published.PUBLISHED, NETWORK.kind, (whole, file))
+    monkeypatch.setitem(published.PUBLISHED, KIND, (whole, file))
     return file
 
 
-def refusal(model: ModelSettings) -> str:
+def refusal(config: PipelineConfig) -> str:
     with pytest.raises(ConfigError) as caught:
-        fetch_weights(model, lambda line: None)
+        fetch_weights(config, lambda line: None)
     return str(caught.value)
 
 
-def test_the_files_are_those_that_keras_itself_fetches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By what each constructor asks `get_file` for, with the top and without."""
-    asked: list[tuple[str, str, str]] = []
+def test_the_files_are_those_that_keras_itself_fetches() -> None:
+    """By the tables and the functions of Keras's modules."""
+    from tf_keras.src.applications import (
+        efficientnet,
+        imagenet_utils,
+        mobilenet_v3,
+        resnet,
+        vgg16,
+    )
 
-    class StopError(Exception):
-        """Ends a constructor once it has asked."""
-
-    def get_file(name: str, origin: str, *, cache_subdir: str, file_hash: str) -> str:
-        asked.append((name, origin, file_hash))
-        assert cache_subdir == "models"
-        raise StopError
-
-    import tf_keras
-    from tf_keras.src.utils import data_utils
-
-    from trainer_module.settings.model import NETWORKS
-
-    monkeypatch.setattr(data_utils, "get_file", get_file)
-    # Those of one family have their files in one table, and building a B7 takes long.
-    kinds = [kind for kind in NETWORKS if kind not in {f"efficientnet_b{n}" for n in range(1, 8)}]
-    for kind in kinds:
-        for top in (True, False):
-            with pytest.raises(StopError):
-                getattr(tf_keras.applications, NETWORKS[kind].constructor)(include_top=top)
-    ours = [(file.name, file.address, file.md5) for kind in kinds for file in PUBLISHED[kind]]
-    assert asked == ours
-    from tf_keras.src.applications.efficientnet import WEIGHTS_HASHES
-
-    for size, hashes in WEIGHTS_HASHES.items():
-        assert tuple(file.md5 for file in PUBLISHED[f"efficientnet_{size}"]) == hashes
     assert NETWORKS.keys() == PUBLISHED.keys()
+    for kind, hashes in efficientnet.WEIGHTS_HASHES.items():
+        files = PUBLISHED[f"efficientnet_{kind}"]
+        assert tuple(file.md5 for file in files) == hashes
+        names = [f"efficientnet{kind}.h5", f"efficientnet{kind}_notop.h5"]
+        assert [file.name for file in files] == names
+        assert {file.folder for file in files} == {efficientnet.BASE_WEIGHTS_PATH}
+    for kind, size in {"mobilenet_v3": "large", "mobilenet_v3_small": "small"}.items():
+        name = f"{size}_224_1.0_float"
+        assert tuple(file.md5 for file in PUBLISHED[kind]) == mobilenet_v3.WEIGHTS_HASHES[name]
+        whole, base = (file.address for file in PUBLISHED[kind])
+        path = f"{mobilenet_v3.BASE_WEIGHT_PATH}weights_mobilenet_v3_{name}"
+        assert (whole, base) == (f"{path}.h5", f"{path}_no_top_v2.h5")
+    assert tuple(file.md5 for file in PUBLISHED["resnet50"]) == resnet.WEIGHTS_HASHES["resnet50"]
+    assert {file.folder for file in PUBLISHED["resnet50"]} == {resnet.BASE_WEIGHTS_PATH}
+    top, notop = PUBLISHED["vgg16"]
+    assert (top.address, notop.address) == (vgg16.WEIGHTS_PATH, vgg16.WEIGHTS_PATH_NO_TOP)
+    source = inspect.getsource(vgg16.VGG16)
+    assert source.index(top.md5) < source.index(notop.md5)
+    assert CLASS_INDEX.address == imagenet_utils.CLASS_INDEX_PATH
+    assert CLASS_INDEX.md5 in inspect.getsource(imagenet_utils.decode_predictions)
 
 
 def test_keras_fetches_a_file_once(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     file = publish(monkeypatch, server, b"weights")
     server.files[f"/{file.name}"] = b"weights"
-    assert awaited(NETWORK) == file.address
+    assert awaited(NETWORK) == [file.address]
     said: list[str] = []
     assert fetch_weights(NETWORK, said.append)
     assert said == [f"fetching {file.name} from {file.address} into {keras_cache()}"]
@@ -168,6 +187,20 @@ def test_what_keras_cannot_fetch(server: Server, monkeypatch: pytest.MonkeyPatch
     assert not list(keras_cache().glob("*.h5"))
 
 
+def test_a_whole_network_and_the_names_of_its_classes() -> None:
+    """Those that a published head needs; the names are checked as the weights are."""
+    task = {"kind": "multiclass", "classes": "imagenet"}
+    whole = PUBLISHED[KIND][0]
+    config = config_of(task, kind=KIND, weights="imagenet", transfer={"head": "published"})
+    assert awaited(config) == [whole.address, CLASS_INDEX.address]
+    keras_cache().mkdir(parents=True)
+    for file in (whole, CLASS_INDEX):
+        (keras_cache() / file.name).write_text('{"0": ["n01440764", "tench"]}')
+    assert refusal(config).startswith(f"model.weights: {keras_cache() / whole.name} has the MD5 ")
+    named = config_of(task, kind="cnn")
+    assert refusal(named).startswith(f"task.classes: {keras_cache() / CLASS_INDEX.name} has the ")
+
+
 CONFIG = """
 name: named
 data: {format: csv, path: builtin:taxi, label: big_tipper}
@@ -181,7 +214,9 @@ def test_the_hub_fetches_a_bert_once(hub: Path, server: Server, tmp_path: Path) 
     server.publish_bert(BERT)
     (path := tmp_path / "named.yaml").write_text(CONFIG)
     config = load_config(path)
-    assert config.trainer_settings.features["company"].vocabulary == "tiny-bert"
+    company = config.trainer_settings.features["company"]
+    assert isinstance(company, TextFeature)
+    assert company.vocabulary == "tiny-bert"
     before = transform_config(config), trainer_config(config)
     bring_weights(config, lambda line: None)
     folder = Path(local_folder("tiny-bert"))
