@@ -77,6 +77,8 @@ setup(
         "gpu": ["tensorflow[and-cuda]>=2.21,<2.22"],
         # What the section `optimize` makes models smaller with, and runs them by.
         "optimize": OPTIMIZE_REQUIRES,
+        # Fetches a BERT by its name on Hugging Face's hub.
+        "hub": ["huggingface-hub>=2.4,<3"],
     },
     entry_points={
         "console_scripts": [

@@ -27,7 +27,7 @@ from trainer_module.training.building import (
 )
 from trainer_module.training.callbacks import EpochTimes, make_callbacks, open_checkpoint
 from trainer_module.training.checkpoint import BestEpoch, CheckpointCallback, Position
-from trainer_module.training.folds import evaluated_in_part, train_for_the_best_length
+from trainer_module.training.folds import Train, evaluated_in_part, train_for_the_best_length
 from trainer_module.training.loops import LOOPS
 from trainer_module.training.phases import phases_left, phases_of
 from trainer_module.training.plan import (
@@ -38,6 +38,7 @@ from trainer_module.training.plan import (
     open_strategy,
 )
 from trainer_module.training.pruning import pruning_of, strip_pruning
+from trainer_module.training.published import take_as_published
 from trainer_module.training.warm_start import warm_start
 
 __all__ = ["build_model", "load_data", "open_strategy", "run_fn", "train"]
@@ -55,7 +56,9 @@ def run_fn(fn_args: Any) -> None:
           exported, or training diverges.
     """
     inputs = open_inputs(fn_args)  # The settings, then the strategy, then the data.
-    train_network = functools.partial(train_for_the_best_length, train)
+    train_network: Train = functools.partial(train_for_the_best_length, train)
+    if inputs.settings.model.has_published_head:
+        train_network = take_as_published  # There is nothing to train.
     started = time.monotonic()
     trained = train_network(replace(inputs, tries_export=True))
     seconds = time.monotonic() - started

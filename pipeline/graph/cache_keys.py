@@ -16,6 +16,7 @@ from pipeline.config.fingerprint import (
 )
 from pipeline.config.settings import PipelineConfig
 from trainer_module.features.text.pieces import TOKENIZER, VOCABULARY
+from trainer_module.published import class_index, local_folder, local_weights
 from trainer_module.settings import (
     OWN_PREPROCESSING_KEY,
     SETTINGS_KEY,
@@ -179,21 +180,25 @@ def _custom_config(
 
 
 def _vocabularies(settings: TrainerSettings) -> list[Path]:
-    """The files that say how Transform cuts words into pieces, as far as they are on this machine.
+    """The files that say how Transform cuts words and what classes are called, as far as they
+    are on this machine.
 
     Columns that are found to be text have the vocabulary of the weights.
     """
     texts = (f for f in settings.features.values() if isinstance(f, TextFeature))
     folders = {settings.model.weights, *(text.vocabulary for text in texts)}
-    paths = (Path(folder) / n for folder in folders if folder for n in (VOCABULARY, TOKENIZER))
-    return sorted(path for path in paths if path.is_file())
+    local = [Path(local_folder(folder)) for folder in folders if folder]
+    paths = (folder / name for folder in local for name in (VOCABULARY, TOKENIZER))
+    named = [class_index()] if getattr(settings.target, "classes", None) else []
+    return sorted(path for path in (*paths, *named) if path.is_file())
 
 
 def _weights(settings: TrainerSettings) -> list[Path]:
     """The files of weights that a model begins with, as far as they are on this machine."""
-    if settings.model.weights is None:
+    model = settings.model
+    if model.weights is None:
         return []
-    path = Path(settings.model.weights)
+    path = Path(local_weights(model.kind, model.weights, model.has_published_head))
     if path.is_file():
         return [path]
     # Hidden ones are those of Git and other tools.

@@ -9,7 +9,10 @@ from components.example_gen.paths import is_remote
 from pipeline.config.sections.kubeflow import KubeflowSettings
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
+from trainer_module.published import is_named
 
+CACHES = ".cache"
+"""The folder of a volume in which steps find what a library has fetched for all of them."""
 OUTPUT = "output"
 """The folder of a volume below which everything is written."""
 SCRATCH = "/tmp/scopeline"  # noqa: S108 - a pod's own
@@ -48,6 +51,16 @@ def working_folder(config: PipelineConfig) -> Path:
     """The folder that relative paths of the config begin at, in every pod."""
     volume = settings_of(config).volume
     return Path(volume.path if volume else SCRATCH)
+
+
+def variables_of(config: PipelineConfig) -> dict[str, str]:
+    """The variables of every step; published weights are in caches that lie on the volume."""
+    kubeflow = settings_of(config)
+    if kubeflow.volume is None or not is_named(config.model.kind, config.model.weights):
+        return kubeflow.environment
+    caches = f"{kubeflow.volume.path}/{CACHES}"
+    homes = {"KERAS_HOME": f"{caches}/keras", "HF_HOME": f"{caches}/huggingface"}
+    return homes | kubeflow.environment
 
 
 def cluster_layout(config: PipelineConfig, is_elsewhere: bool = False) -> Layout:

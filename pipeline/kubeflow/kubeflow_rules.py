@@ -27,6 +27,7 @@ from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.cluster_layout import cluster_metadata, settings_of
 from pipeline.kubeflow.compiled import FINALIZE, SETUP
 from pipeline.kubeflow.vertex_rules import check_for_vertex
+from trainer_module.published import is_named
 from trainer_module.strategies.tpu import LOCAL, TPUStrategy
 
 COMPONENTS = (
@@ -118,6 +119,12 @@ def paths_are_on_the_cluster(config: PipelineConfig) -> Iterator[Issue]:
                 f"there, and give its path below {volume.path}, such as "
                 f"{PurePosixPath(path).name!r}, or the URI of an object store",
             )
+    if volume is None and is_named(config.model.kind, config.model.weights):
+        yield Issue(
+            "model.weights",
+            f"found {config.model.weights!r}, which the first step would fetch for itself alone; "
+            f"give a volume, `kubeflow.volume: {_VOLUME}`, on which all steps find it",
+        )
 
 
 def _is_below(path: str, folder: str) -> bool:

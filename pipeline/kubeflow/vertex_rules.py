@@ -10,6 +10,7 @@ from pipeline.config.issues import Issue
 from pipeline.config.sections.data import BUILTIN_PREFIX, has_spans
 from pipeline.config.sections.kubeflow import KubeflowSettings
 from pipeline.config.settings import PipelineConfig
+from trainer_module.published import is_named
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,127}")
 _BUCKET = re.compile(r"gs://[a-z0-9][-a-z0-9_.]+[a-z0-9](/.*)?")
@@ -118,6 +119,12 @@ def _check_training(config: PipelineConfig) -> Iterator[Issue]:
         yield Issue(
             "train.cluster.launcher",
             f"found 'kubernetes', but {_NO_PODS}; `local` starts the processes within the step",
+        )
+    if is_named(config.model.kind, config.model.weights):
+        yield Issue(
+            "model.weights",
+            f"found {config.model.weights!r}, but no step on Vertex AI fetches weights for the "
+            f"others, {_INSTEAD}; name a file in the image or on gs://",
         )
     if config.schedule_or_default.warm_start:
         yield Issue(

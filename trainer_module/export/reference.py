@@ -14,6 +14,7 @@ import tensorflow_transform as tft
 import tf_keras
 
 from trainer_module.errors import TrainingError, shorten
+from trainer_module.export.answers import apply_with_outputs, served
 from trainer_module.problem import Problem
 from trainer_module.settings import TrainerSettings
 from trainer_module.settings.model import is_grown, load_builder
@@ -50,6 +51,8 @@ class KerasReference:
             output, settings.label_task, settings.label, settings.features, settings.weight
         )
         self._keras = _load(model, settings.model.kind)
+        self._settings = settings.model
+        self._apply = apply_with_outputs(self._keras, self._problem, settings.model)
 
     def answer(self, examples: Sequence[bytes]) -> dict[str, np.ndarray]:
         """What it answers to serialised tf.Examples, which have their labels.
@@ -64,9 +67,9 @@ class KerasReference:
         transformed = self._transform(raw)
         names = getattr(self._keras, "input_names", None)
         names = names or [feature.name for feature in self._problem.features]
-        given = self._keras({name: transformed[name] for name in names}, training=False)
-        served = self._problem.target.served(given, self._problem)
-        return {name: tensor.numpy() for name, tensor in served.items()}
+        given, beside = self._apply({name: transformed[name] for name in names})
+        answer = served(given, beside, self._problem, self._settings)
+        return {name: tensor.numpy() for name, tensor in answer.items()}
 
 
 def _load(folder: str, kind: str) -> tf_keras.Model:

@@ -12,6 +12,7 @@ import tf_keras
 
 from trainer_module.base_model import describe_model, write_description
 from trainer_module.errors import TrainingError, shorten
+from trainer_module.export.answers import Apply, apply_with_outputs, served
 from trainer_module.export.interface import (
     INTERFACE_FILE,
     ModelInput,
@@ -22,7 +23,12 @@ from trainer_module.export.interface import (
 from trainer_module.features.base import BaseFeature
 from trainer_module.problem import Problem
 from trainer_module.scratch import ScratchFolder
-from trainer_module.settings import ImageFeature, NumericFeature, TrainerSettings
+from trainer_module.settings import (
+    ImageFeature,
+    ModelSettings,
+    NumericFeature,
+    TrainerSettings,
+)
 
 FROM_TRANSFORMED_SIGNATURE = "from_transformed"
 """Transformed features in, a tensor each; out come all numbers that are measured and served."""
@@ -32,13 +38,14 @@ FeatureSpec = dict[str, tf.io.FixedLenFeature | tf.io.VarLenFeature | tf.io.Ragg
 
 
 def numeric_signature(
-    apply: Callable[[Tensors], tf.Tensor], problem: Problem
+    apply: Apply, problem: Problem, settings: ModelSettings
 ) -> tf.types.experimental.GenericFunction:
     """The signature of a model.
 
     Args:
-      apply: from transformed features, by name, to the model's output.
+      apply: from transformed features, by name, to the model's output and what is beside it.
       problem: for what is made of that.
+      settings: of the model.
     """
     inputs, target = describe_features(problem), problem.target
     specs = {
@@ -48,9 +55,9 @@ def numeric_signature(
 
     @tf.function(autograph=False, input_signature=[specs])
     def from_transformed(tensors: Tensors) -> Tensors:
-        output = apply({feature.name: tensors[feature.request] for feature in inputs})
-        served = target.served(output, problem)
-        numbers = {name: value for name, value in served.items() if value.dtype != tf.string}
+        output, beside = apply({feature.name: tensors[feature.request] for feature in inputs})
+        answer = served(output, beside, problem, settings)
+        numbers = {name: value for name, value in answer.items() if value.dtype != tf.string}
         return {**numbers, **target.measured(output)}
 
     return from_transformed
@@ -226,12 +233,17 @@ def build_signatures(
     labelled_spec = raw_spec(tft_output, settings)
     spec = without_label(labelled_spec, problem)
     names, target = [feature.name for feature in problem.features], problem.target
+    call = apply_with_outputs(model, problem, settings.model)
 
     # A function of its own, which the signatures share: a network of 200 layers takes seconds to
     # trace, and its graph is saved, and loaded by whoever serves it, once.
     @tf.function(autograph=False)
-    def apply(features: Tensors) -> tf.Tensor:
-        return model(features, training=False)
+    def apply(features: Tensors) -> tuple[tf.Tensor, Tensors]:
+        return call(features)
+
+    def answer(features: Tensors) -> Tensors:
+        output, beside = apply(features)
+        return served(output, beside, problem, settings.model)
 
     # So are the features that several signatures begin with.
     def features_of(raw: Tensors) -> Tensors:
@@ -251,11 +263,11 @@ def build_signatures(
 
     @tf.function(autograph=False, input_signature=takes_examples)
     def serving_default(examples: tf.Tensor) -> Tensors:
-        return target.served(apply(serving_transform(examples)), problem)
+        return answer(serving_transform(examples))
 
     @tf.function(autograph=False, input_signature=takes_columns)
     def serving_raw(columns: Tensors) -> Tensors:
-        return target.served(apply(serving_raw_transform(columns)), problem)
+        return answer(serving_raw_transform(columns))
 
     @tf.function(autograph=False, input_signature=takes_examples)
     def transform_features(examples: tf.Tensor) -> Tensors:
@@ -264,7 +276,8 @@ def build_signatures(
 
     @tf.function(autograph=False, input_signature=takes_examples)
     def evaluate(examples: tf.Tensor) -> Tensors:
-        return target.measured(apply(serving_transform(examples)))
+        output, _ = apply(serving_transform(examples))
+        return target.measured(output)
 
     @tf.function(autograph=False, input_signature=takes_examples)
     def eval_label(examples: tf.Tensor) -> Tensors:
@@ -274,7 +287,7 @@ def build_signatures(
     return {
         SERVING_SIGNATURE: serving_default,
         SERVING_RAW_SIGNATURE: serving_raw,
-        FROM_TRANSFORMED_SIGNATURE: numeric_signature(apply, problem),
+        FROM_TRANSFORMED_SIGNATURE: numeric_signature(apply, problem, settings.model),
         SERVING_TRANSFORM_SIGNATURE: serving_transform,
         SERVING_RAW_TRANSFORM_SIGNATURE: serving_raw_transform,
         TRANSFORM_SIGNATURE: transform_features,

@@ -86,7 +86,7 @@ ZOO: dict[str, ModelSpec] = {
     "bert": ModelSpec(
         f"{_MODELS}.bert.model.build_model",
         needs="text",
-        reads=("size", "weights"),
+        reads=("size", "weights", "outputs"),
         model={"dropout": 0.1, "hidden_units": []},
         features={"text": {"tokens": "wordpiece", "encoding": "sequence", "vocabulary_size": 8000}},
         train={
@@ -155,7 +155,7 @@ ZOO: dict[str, ModelSpec] = {
         name: ModelSpec(
             f"{_MODELS}.pretrained.model.build_model",
             needs="image",
-            reads=("weights", "transfer", "sync_batch_norm"),
+            reads=("weights", "transfer", "sync_batch_norm", "outputs"),
             model={"hidden_units": []},
         )
         for name in NETWORKS
@@ -165,6 +165,12 @@ ZOO: dict[str, ModelSpec] = {
 
 TRAINER, TREES_TRAINER = TRAINERS = ("trainer_module.trainer", "trainer_module.trees_trainer")
 """The modules with a `run_fn`: of networks, and of what is grown."""
+
+PREDICTION, EMBEDDING = "prediction", "embedding"
+"""What a model may answer, as `model.outputs` calls it."""
+
+POOLER = "bert_pooler"
+"""The layer of a BERT that gives what the first token has become in the end."""
 
 AUTO = "auto"
 """The kind of a model that follows from the features."""
@@ -287,8 +293,11 @@ class TransferSettings(Settings):
     """How many of its layers that are, counted from the end."""
     learning_rate: float = Field(default=1e-5, gt=0)
     """From then on; until then it is `train.learning_rate`."""
-    head: list[PositiveInt] | None = None
-    """Units of each dense layer between the network and the output; default: `hidden_units`."""
+    head: Literal["average", "flatten", "published"] | list[PositiveInt] | None = None
+    """What the head begins with: `average`, the mean over the places of what the network makes of a
+    picture, or `flatten`, all places one after the other; `hidden_units` follow. A list gives the
+    units of each dense layer after the mean, in place of `hidden_units`. `published` is the head
+    that came with `weights`, of ImageNet's classes: nothing is trained. Default: `average`."""
 
     @model_validator(mode="after")
     def _has_something_to_unfreeze(self) -> TransferSettings:
@@ -346,15 +355,22 @@ class ModelSettings(Settings):
     shrinkage: float = Field(default=0.1, gt=0, le=1, json_schema_extra=_name_readers("shrinkage"))
     """how much of what a tree has learnt it may add: with less, more trees are needed."""
     weights: str | None = Field(default=None, json_schema_extra=_name_readers("weights"))
-    """what the network begins with: a file of Keras's weights (.h5, .weights.h5, .keras), or the
-    folder of a model of the same kind that was exported or pushed; for `bert` a folder with Hugging
-    Face's `config.json`, `vocab.txt` and `model.safetensors`. Default: random weights."""
+    """what the network begins with: `imagenet`, a file of Keras's weights (.h5, .weights.h5,
+    .keras), or the folder of a model of the same kind that was exported or pushed; for `bert` a
+    name on Hugging Face's hub, such as `bert-base-uncased`, or a folder with its `config.json`,
+    `vocab.txt` and `model.safetensors`. Default: random weights."""
     transfer: TransferSettings | None = Field(
         default=None, json_schema_extra=_name_readers("transfer")
     )
     """how the network is fine-tuned; default: all of it is trained from the first step."""
     sync_batch_norm: bool = Field(default=False, json_schema_extra=_name_readers("sync_batch_norm"))
     """whether batch normalisation takes the mean and variance of all replicas' examples."""
+    outputs: list[Literal["prediction", "embedding"]] = Field(
+        default=["prediction"], min_length=1, json_schema_extra=_name_readers("outputs")
+    )
+    """what the pushed model answers: `prediction`, what the task predicts, and `embedding`, the
+    numbers that the network makes of the texts or pictures, which its head begins with. Of
+    `[embedding]` the head is trained and evaluated all the same."""
     hidden_units: list[PositiveInt] = [64]
     """Units of each dense layer before the output; of `tabular` 128 and 128, of `bag`, `text_cnn`,
     `bert`, `convnet` and the networks of pictures none."""
@@ -370,6 +386,11 @@ class ModelSettings(Settings):
     def is_custom(self) -> bool:
         """Whether `kind` is an import path."""
         return "." in self.kind
+
+    @property
+    def has_published_head(self) -> bool:
+        """Whether the network tells the classes that its weights were trained for."""
+        return self.transfer is not None and self.transfer.head == "published"
 
     @property
     def begins_frozen(self) -> bool:

@@ -246,10 +246,10 @@ def unusable_label(
 ) -> DataError:
     """The error for a label that the task cannot use."""
     task = settings.label_task
+    other = f", or choose task: {task.otherwise}" if task.otherwise else ""
     return DataError(
         f"Label {settings.label!r} is {cell.value!r} in row {cell.row} of {cell.file}, but task:"
-        f" {task.kind} needs {task.needs} in every row. {way_out}, or choose task:"
-        f" {task.otherwise}."
+        f" {task.kind} needs {task.needs} in every row. {way_out}{other}."
     )
 
 

@@ -11,6 +11,7 @@ from trainer_module.errors import DataError, TrainingError, counted, enumerate_n
 from trainer_module.families.supervised.models.bert.files import read_files
 from trainer_module.families.supervised.models.pretrained.formats import check_format
 from trainer_module.features.text.pieces import read_pieces
+from trainer_module.published import IMAGENET, hub_name, local_folder, local_weights
 from trainer_module.settings import (
     AUTO,
     Feature,
@@ -21,8 +22,17 @@ from trainer_module.settings import (
     TrainSettings,
 )
 from trainer_module.settings.layers import too_small_for
-from trainer_module.settings.model import NETWORKS, SIZES, ZOO, ModelSpec, undemanding_models
+from trainer_module.settings.model import (
+    EMBEDDING,
+    NETWORKS,
+    SIZES,
+    ZOO,
+    ModelSpec,
+    undemanding_models,
+)
 from trainer_module.settings.tasks import BaseTask
+from trainer_module.settings.tune import AnyTune
+from trainer_module.strategies.base import Processes
 
 FOUND = ("text",)
 """Types that a column may be found to be, without a word of the config."""
@@ -126,7 +136,7 @@ def networks_are_there_to_transfer(
     """What is said of a network means nothing to a model that has none."""
     model = trainer_settings.model
     spec = ZOO.get(model.kind)
-    given = {key for key in KEYS if getattr(model, key)}
+    given = {key for key in KEYS if getattr(model, key)} | model.model_fields_set & {"outputs"}
     if spec:
         given |= model.model_fields_set & {key for s in ZOO.values() for key in s.reads}
     for key in (key for key in type(model).model_fields if key in given):
@@ -184,12 +194,47 @@ def unfreezing_has_its_time(model: ModelSettings) -> Iterator[Issue]:
 def heads_are_said_once(model: ModelSettings) -> Iterator[Issue]:
     """Two keys for the dense layers before the output."""
     transfer = model.transfer
-    if transfer and transfer.head is not None and "hidden_units" in model.model_fields_set:
+    if transfer and isinstance(transfer.head, list) and "hidden_units" in model.model_fields_set:
         yield Issue(
             "model.hidden_units",
             f"found {model.hidden_units}, but model.transfer.head says so too; leave one "
             "of them out",
         )
+
+
+def published_heads_stay_as_they_are(
+    target: BaseTask,
+    model: ModelSettings,
+    train: TrainSettings,
+    trainer_settings: TrainerSettings,
+    tune: AnyTune | None,
+) -> Iterator[Issue]:
+    """A head that came with its weights tells ImageNet's classes, and is not trained."""
+    transfer = model.transfer
+    if transfer is None or not model.has_published_head:
+        return
+    if not model.weights:
+        yield Issue("model.weights", f"this key is missing; a published head needs {IMAGENET}")
+    if getattr(target, "classes", None) != IMAGENET:
+        yield Issue(
+            "task",
+            f"found {target.kind}, but a published head tells ImageNet's classes; give "
+            "{kind: multiclass, classes: imagenet}",
+        )
+    told = {
+        "model.hidden_units": "hidden_units" in model.model_fields_set,
+        "model.outputs": EMBEDDING in model.outputs,
+        "model.transfer.freeze": transfer.freeze is not None,
+        "model.transfer.unfreeze_after": transfer.unfreeze_after is not None,
+        "train.checkpoints": train.checkpoints is not None,
+        "train.strategy": train.strategy.processes is Processes.SERVERS,
+        "tune": tune is not None,
+        "evaluate.folds": bool(trainer_settings.evaluate.folds),
+        "optimize.prune": trainer_settings.optimize.prune is not None,
+        "optimize.quantize": trainer_settings.optimize.quantize is not None,
+    }
+    for key in (key for key, is_given in told.items() if is_given):
+        yield Issue(key, "a published head is taken as it is, and nothing is trained; leave it out")
 
 
 def phases_are_of_our_training(model: ModelSettings, train: TrainSettings) -> Iterator[Issue]:
@@ -203,11 +248,19 @@ def weights_are_a_file_of_weights(model: ModelSettings) -> Iterator[Issue]:
     path, kind = model.weights, model.kind
     if path is None or kind not in NETWORKS or "://" in path:
         return
+    if path == IMAGENET:
+        path = local_weights(kind, path, model.has_published_head)
+        if not Path(path).exists():
+            return  # The run fetches it.
     if not Path(path).exists():
         folder = Path(path).parent
         names = [str(p) for p in folder.iterdir()] if folder.is_dir() else []
         hint = f"; {near_match(path, names)}" if 0 < len(names) <= 20 else ""
-        yield Issue("model.weights", f"found {path!r}; there is no such file or folder{hint}")
+        yield Issue(
+            "model.weights",
+            f"found {path!r}; there is no such file or folder{hint}; those that Keras publishes "
+            f"are called {IMAGENET}",
+        )
     elif Path(path).is_file():
         try:
             check_format(Path(path), path)
@@ -221,6 +274,7 @@ TRANSFER_RULES = (
     something_is_left_to_fine_tune,
     unfreezing_has_its_time,
     heads_are_said_once,
+    published_heads_stay_as_they_are,
     phases_are_of_our_training,
     weights_are_a_file_of_weights,
 )
@@ -255,8 +309,18 @@ def weights_are_those_of_a_bert(
     """Weights fit the files beside them, the sizes that are asked for, and the texts."""
     if model.kind != "bert":
         return
+    weights = model.weights
+    if weights == IMAGENET:
+        yield Issue(
+            "model.weights",
+            f"found {IMAGENET}, weights of networks of pictures; a bert's are called "
+            "bert-base-uncased, or are in a folder",
+        )
+        return
+    if weights and hub_name(weights) and local_folder(weights) == weights:
+        weights = None  # The run fetches them.
     try:
-        shape = read_files(model.weights).shape if model.weights else None
+        shape = read_files(weights).shape if weights else None
     except DataError as error:
         yield Issue("model.weights", str(error).rstrip("."))
         return

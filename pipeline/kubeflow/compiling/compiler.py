@@ -4,6 +4,7 @@ Each step runs its node with TFX's own launcher, against a metadata store of our
 caching, spans and warm starts are TFX's, not those of Kubeflow.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from pipeline.kubeflow.cluster_layout import (
     pipeline_name,
     run_root,
     settings_of,
+    variables_of,
 )
 from pipeline.kubeflow.compiled import FINALIZE, SETUP, CompiledPipeline
 from pipeline.kubeflow.compiling.codec import pack_argument
@@ -57,19 +59,22 @@ def compile_pipeline(config: PipelineConfig) -> CompiledPipeline:
     nodes = cut(graph)
     upstream = {n.pipeline_node.node_info.id: n.pipeline_node.upstream_nodes for n in graph.nodes}
     packed_config = pack_argument(_config_for_steps(config).encode(), "the config")
-    kubeflow = settings_of(config)
+    kubeflow, variables = settings_of(config), variables_of(config)
+
+    def configure(task: dsl.PipelineTask, name: str) -> dsl.PipelineTask:
+        return _configure(task, kubeflow, variables, name)
 
     def steps_of_a_run(epochs: int, strategy: str, span: str) -> None:
         finalize = _make_task(kubeflow, FINALIZE, ["conclude", "--config", packed_config])
-        with dsl.ExitHandler(_configure(finalize, kubeflow, FINALIZE)):
+        with dsl.ExitHandler(configure(finalize, FINALIZE)):
             setup = _setup_component(kubeflow, packed_config)(
                 run_id=dsl.PIPELINE_JOB_ID_PLACEHOLDER, epochs=epochs, strategy=strategy, span=span
             )
-            tasks = {SETUP: _configure(setup, kubeflow, SETUP)}
+            tasks = {SETUP: configure(setup, SETUP)}
             for node, packed in nodes.items():
                 arguments = ["run", "--root", run_root(layout), "--node", packed]
                 task = _make_task(kubeflow, node, arguments)
-                tasks[node] = _configure(task, kubeflow, node)
+                tasks[node] = configure(task, node)
                 task.after(*(tasks[before] for before in (upstream[node] or [SETUP])))
 
     defaults = default_parameters(config)
@@ -127,7 +132,9 @@ def _setup_component(
     return dsl.container_component(container)
 
 
-def _configure(task: dsl.PipelineTask, kubeflow: KubeflowSettings, name: str) -> dsl.PipelineTask:
+def _configure(
+    task: dsl.PipelineTask, kubeflow: KubeflowSettings, variables: Mapping[str, str], name: str
+) -> dsl.PipelineTask:
     """Sets where and how a step runs; returns the task."""
     # TFX's cache decides what runs again: it also compares the data and the code.
     task.set_caching_options(False)
@@ -137,7 +144,7 @@ def _configure(task: dsl.PipelineTask, kubeflow: KubeflowSettings, name: str) ->
             backoff_duration=f"{RETRY_SECONDS}s",
             backoff_factor=2.0,
         )
-    for variable, value in kubeflow.environment.items():
+    for variable, value in variables.items():
         task.set_env_variable(variable, value)
     for variable, secret in kubeflow.secrets.items():
         kubernetes.use_secret_as_env(task, secret.secret, {secret.key: variable})

@@ -10,7 +10,7 @@ from components.processes.kubernetes.pod_settings import PodSettings
 from components.processes.stopping import check_stop
 from pipeline.component_ids import TRAINING, ComponentId
 from pipeline.config.settings import PipelineConfig
-from pipeline.kubeflow.cluster_layout import cluster_layout, run_root, settings_of
+from pipeline.kubeflow.cluster_layout import cluster_layout, run_root, settings_of, variables_of
 from pipeline.kubeflow.compiled import ComponentResult, StepReport
 from pipeline.kubeflow.compiling.nodes import make_concrete, read_node_id
 from pipeline.kubeflow.kubeflow_rules import TASKS
@@ -140,7 +140,7 @@ def _pod_settings(config: PipelineConfig) -> PodSettings | None:
         service_account=kubeflow.service_account,
         image_pull_secrets=kubeflow.image_pull_secrets,
         volume=kubeflow.volume,
-        environment=kubeflow.environment,
+        environment=variables_of(config),
         secrets=kubeflow.secrets,
         resources={task: kubeflow.resources_of(task) for task in TASKS},
     )

@@ -197,6 +197,8 @@ class SummaryBuilder:
         if training["workers"] > 1:
             replicas = f"{counted(training['workers'], 'worker')}, {replicas}"
         length = f"{counted(training['epochs'], 'epoch')}, best {training['best_epoch']}"
+        if not training["epochs"]:
+            length = "taken as it was published"
         if "trees" in training:
             length = counted(training["trees"], "tree")
         if "sparsity" in training:

@@ -47,7 +47,9 @@ def export(model: Any, problem: Problem, folder: Path) -> Path:
     """Writes the model with the signature that takes transformed features."""
     module = tf.Module()
     module.model = model
-    signature = numeric_signature(lambda features: model(features, training=False), problem)
+    signature = numeric_signature(
+        lambda features: (model(features, training=False), {}), problem, ModelSettings()
+    )
     tf.saved_model.save(module, str(folder), signatures={FROM_TRANSFORMED_SIGNATURE: signature})
     interface = ModelInterface(
         (), "y", "string", problem.target.kind, None, problem.classes, describe_features(problem)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import csv
+import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tfx
 from e2e.conftest import ROOT, Project, answered_alone
+
+from components.pusher.certificate import CERTIFICATE_PLACE
+from components.serving.certificate import read_golden
 
 REVIEWS = Path(tfx.__file__).parent / "examples" / "imdb" / "data" / "imdb_small_with_labels.txt"
 """A hundred reviews of films, with whether they are good ones."""
@@ -45,7 +50,10 @@ def trained(project: Project) -> Project:
         writer.writeheader()
         writer.writerows(rows)
     shutil.copytree(WEIGHTS, project.folder / "weights")
-    from_weights = ("--set", "model={kind: bert, weights: weights}")
+    from_weights = (
+        "--set",
+        "model={kind: bert, weights: weights, outputs: [prediction, embedding]}",
+    )
     for more in ((), from_weights):
         done = project.scopeline("run", "--config", "reviews.yaml", *more)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -58,6 +66,17 @@ def test_it_is_blessed_and_pushed(trained: Project) -> None:
     assert summary["training"]["model"] == "bert"
     assert 0 <= summary["metrics"]["auc"]["value"] <= 1
     assert set(trained.states("reviews").values()) <= {"ran", "cached"}
+
+
+def test_every_way_of_asking_gives_the_embedding_beside_the_prediction(trained: Project) -> None:
+    summary = trained.summary("reviews")
+    ways = summary["certificate"]["ways"]
+    assert {"serving_default", "serving_raw", "rest", "open_inference", "predict"} <= ways.keys()
+    _, golden = read_golden(trained.folder / summary["pushed"] / CERTIFICATE_PLACE)
+    hidden = json.loads((WEIGHTS / "config.json").read_text())["hidden_size"]
+    assert golden.keys() == {"class", "classes", "scores", "embedding"}
+    assert golden["embedding"].shape == (len(golden["scores"]), hidden)
+    assert len(np.unique(golden["embedding"], axis=0)) > 1
 
 
 def test_raw_text_is_what_a_server_is_asked(trained: Project) -> None:

@@ -9,9 +9,15 @@ import yaml
 
 from components.processes.kubernetes.pod_settings import LABEL
 from pipeline.config.settings import PipelineConfig
-from pipeline.kubeflow.cluster_layout import LONGEST_PIPELINE_NAME, cluster_layout, pipeline_name
+from pipeline.kubeflow.cluster_layout import (
+    LONGEST_PIPELINE_NAME,
+    cluster_layout,
+    pipeline_name,
+    variables_of,
+)
 from pipeline.kubeflow.kubeflow_rules import load_for_kubeflow
 from trainer_module.errors import ConfigError
+from trainer_module.settings import ModelSettings
 
 GOOD = {
     "name": "digits",
@@ -53,6 +59,19 @@ def test_a_good_config_is_taken_and_knows_its_places(tmp_path: Path) -> None:
     assert str(remote.event_log) == "/mnt/scopeline/output/digits/ledger.db"
     pushed = cluster_layout(load(tmp_path, "push.directory=models"))
     assert pushed.serving == "/mnt/scopeline/models"
+
+
+def test_published_weights_lie_on_the_volume(tmp_path: Path) -> None:
+    given = ("features.image={type: image, height: 32, width: 32}", "model.kind=resnet50")
+    named = load(tmp_path, *given, "model.weights=imagenet", "kubeflow.environment={TZ: UTC}")
+    assert variables_of(named) == {
+        "KERAS_HOME": "/mnt/scopeline/.cache/keras",
+        "HF_HOME": "/mnt/scopeline/.cache/huggingface",
+        "TZ": "UTC",
+    }
+    bert = ModelSettings(kind="bert", weights="bert-base-uncased")
+    assert len(variables_of(named.model_copy(update={"model": bert}))) == 3
+    assert variables_of(load(tmp_path)) == {}
 
 
 def test_every_name_is_one_of_its_own_that_kubernetes_takes(tmp_path: Path) -> None:
@@ -107,6 +126,14 @@ def test_files_are_looked_for_on_the_cluster_not_here(tmp_path: Path) -> None:
             ["train.strategy={kind: tpu, name: pod}"],
             "kubeflow.pipeline_root: this key is missing; a TPU reads its examples and keeps its "
             "checkpoints in a bucket alone: give gs://bucket/folder, or another train.strategy",
+        ),
+        (
+            [
+                "kubeflow.volume=null",
+                "kubeflow.pipeline_root=gs://b/r",
+                "model={kind: resnet50, weights: imagenet}",
+            ],
+            "model.weights: found 'imagenet', which the first step would fetch for itself alone; ",
         ),
         (["metadata=null"], "kubeflow.metadata: found nothing, which keeps a SQLite file"),
         (

@@ -215,6 +215,8 @@ REFUSED = {
     "train.cluster={launcher: kubernetes, workers: 1}": "train.cluster.launcher: found "
     "'kubernetes', but a step on Vertex AI cannot start pods; `local` starts the processes within "
     "the step",
+    "model={kind: resnet50, weights: imagenet}": "model.weights: found 'imagenet', but no step on "
+    "Vertex AI fetches weights for the others",
     "schedule={cron: 0 3 * * *, warm_start: true}": "schedule.warm_start: Vertex AI cannot find "
     "the model that training would begin with",
     "schedule={cron: 0 3 * * *, keep: {runs: 3}}": "schedule.keep: Vertex AI has no step that "

@@ -6,6 +6,7 @@ import pickle
 import re
 import zipfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -20,6 +21,7 @@ from trainer_module.families.supervised.models.pretrained.parts import batch_nor
 from trainer_module.families.supervised.models.pretrained.weights import load_weights, open_weights
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
+from trainer_module.published import PUBLISHED
 from trainer_module.settings import ModelSettings
 from trainer_module.settings.model import NETWORKS, load_builder
 
@@ -109,6 +111,20 @@ def test_weights_come_from_any_file_of_keras(small: tf_keras.Model, files: Path,
     assert min(values.min() for values in statistics) >= 0.8
     kernels = [layer.kernel for layer in small.layers if hasattr(layer, "kernel")]
     assert min(np.abs(kernel.numpy()).max() for kernel in kernels) > 0
+
+
+def test_weights_by_name_are_in_the_cache_of_keras(
+    small: tf_keras.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    path = tmp_path / "models" / PUBLISHED[SMALL][1].name
+    with pytest.raises(TrainingError, match=rf"{re.escape(str(path))} cannot be read: No such"):
+        build(SMALL, weights="imagenet")
+    path.parent.mkdir()
+    small.save_weights(path)
+    network = build(SMALL, weights="imagenet").get_layer(f"{SMALL}_network")
+    for found, expected in zip(network.weights, small.weights, strict=True):
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_published_deviations_of_efficientnet_become_variances(tmp_path: Path) -> None:
@@ -257,6 +273,24 @@ def test_grey_pictures_of_several_columns_share_the_network() -> None:
     assert sum(isinstance(layer, tf_keras.Model) for layer in model.layers) == 2
     *_, hidden, _ = model.get_layer("head").layers
     assert hidden.kernel.shape == (512 + 512 + 2, 4)
+
+
+def test_a_head_may_take_all_places_of_the_network() -> None:
+    wide = TransformedFeature("photo", "image", (32, 64, 3))
+    pictures = np.random.default_rng(0).random((2, 32, 64, 3)).astype(np.float32)
+    widths = {"average": 512, "flatten": 1 * 2 * 512}
+    for head, width in widths.items():
+        model = build("vgg16", wide, hidden_units=[4], transfer={"head": head})
+        assert model({"photo": pictures}).shape == (2, 3)
+        *_, hidden, _ = model.get_layer("head").layers
+        assert hidden.kernel.shape == (width, 4)
+    features = tf_keras.Model(model.input, model.get_layer("photo_features").output)
+    places = model.get_layer("vgg16_network")(preprocessed("vgg16", pictures)).numpy()
+    np.testing.assert_allclose(
+        features({"photo": pictures}), places.reshape(2, -1), rtol=1e-4, atol=1e-5
+    )
+    with pytest.raises(TrainingError, match=r"model.transfer.head is flatten, but columns of"):
+        build("vgg16", wide, replace(PHOTO, name="other"), transfer={"head": "flatten"})
 
 
 def test_synchronised_statistics_are_those_of_the_joined_batch() -> None:

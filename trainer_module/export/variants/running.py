@@ -13,6 +13,9 @@ import numpy as np
 from trainer_module.errors import DataError, shorten
 from trainer_module.export.variants.manifest import Format, Variant, VariantTensor, read_variant
 
+ANSWERED = ("value", "scores", "embedding")
+"""Of what a variant computes, what clients read as it is."""
+
 Arrays = dict[str, np.ndarray]
 
 RUNTIMES: Mapping[Format, tuple[str, str]] = {
@@ -67,7 +70,7 @@ class RunnableVariant:
 
         `class` [batch] and `classes` [batch, n], as bytes, where the task has classes.
         """
-        served = {name: outputs[name] for name in ("value", "scores") if name in outputs}
+        served = {name: outputs[name] for name in ANSWERED if name in outputs}
         if "value" in served and "quantiles" in outputs:
             served["quantiles"] = outputs["quantiles"]
         if "scores" in served and self.variant.classes:

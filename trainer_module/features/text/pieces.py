@@ -13,6 +13,7 @@ from typing import Any
 
 from trainer_module.errors import DataError
 from trainer_module.features.vocabularies.orders import Counts, most_frequent
+from trainer_module.published import local_folder
 
 INSIDE = "##"
 """Begins a piece that does not begin a word."""
@@ -161,10 +162,14 @@ class GivenPieces:
 def read_pieces(folder: str | Path) -> GivenPieces:
     """Reads vocab.txt, and tokenizer_config.json if it is there, as Hugging Face keeps them.
 
+    Args:
+      folder: its path, or the name of a model that was fetched from the hub.
+
     Raises:
       DataError: they are missing or broken, or ask for what is not done here.
     """
-    path = Path(folder) / VOCABULARY
+    folder = Path(local_folder(str(folder)))
+    path = folder / VOCABULARY
     lines = read_text(path).split("\n")
     pieces = tuple(line.rstrip("\r") for line in (lines if lines[-1] else lines[:-1]))
     twice = [piece for piece, count in Counter(pieces).items() if count > 1 or not piece]
@@ -176,7 +181,7 @@ def read_pieces(folder: str | Path) -> GivenPieces:
     for token in (UNKNOWN, FIRST, LAST):
         if token not in pieces:
             raise DataError(f"{path}: it lacks {token}, without which no text can be cut.")
-    return GivenPieces(pieces, _read_lower(Path(folder) / TOKENIZER))
+    return GivenPieces(pieces, _read_lower(folder / TOKENIZER))
 
 
 def _read_lower(path: Path) -> bool:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from trainer_module.errors import DataError
+
+_SHOWN = 20
+"""Classes that a message names."""
 
 logger = logging.getLogger(__name__)
 
@@ -82,15 +86,26 @@ class GivenOrder:
     label: str
     """The label's column, for error messages."""
     classes: tuple[str, ...]
+    key: str = "task.order"
+    """That gives it."""
 
     def __call__(self, counts: Counts) -> list[bytes]:
         """The classes by index; DataError if another one occurs."""
-        known = [name.encode() for name in self.classes]
+        known = {name.encode(): None for name in self.classes}
         for value, _ in counts:
             if value not in known:
                 found = value.decode(errors="backslashreplace")
                 raise DataError(
-                    f"label {self.label!r} holds {found!r}, which task.order lacks; it has "
-                    f"{', '.join(self.classes)}."
+                    f"label {self.label!r} holds {found!r}, which {self.key} lacks; "
+                    f"{self._right(found)}"
                 )
-        return known
+        return [*known]
+
+    def _right(self, found: str) -> str:
+        """The classes, or of many the one that is most like what was found."""
+        more = len(self.classes) - _SHOWN
+        if more <= 0:
+            return f"it has {', '.join(self.classes)}."
+        near = difflib.get_close_matches(found, self.classes, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        return f"{hint}It has {', '.join(self.classes[:_SHOWN])} and {more:,} more."

@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
 from trainer_module.families.supervised.tasks.classes import ManyClassTask
+from trainer_module.features.vocabularies.orders import GivenOrder
+from trainer_module.published import class_index, imagenet_classes
 from trainer_module.settings.tasks import CALIBRATION_METRICS, CLASS_METRICS, Metric
 
 if TYPE_CHECKING:
+    import tensorflow as tf
     import tf_keras
 
+    from trainer_module.features.raw_columns import AnyTensor
     from trainer_module.settings.tasks import LabelStatistics
 
 
@@ -44,6 +50,31 @@ class MulticlassTask(ManyClassTask):
     """One of two classes or more."""
 
     kind: Literal["multiclass"]
+    classes: Literal["imagenet"] | None = None
+    """`imagenet`: its 1,000 classes by their names, whether they occur or not; default: those of
+    the train split."""
+
+    @property
+    def needs(self) -> str:
+        """One of ImageNet's, if those are the classes."""
+        return f"the name of a class in {class_index()}" if self.classes else ""
+
+    def takes(self, labels: np.ndarray) -> np.ndarray:
+        """ImageNet's, if those are the classes and their names have been fetched."""
+        if not self.classes or not class_index().exists():
+            return super().takes(labels)
+        texts = [v.decode(errors="replace") if isinstance(v, bytes) else str(v) for v in labels]
+        return np.isin(texts, imagenet_classes())
+
+    def transform_label(self, column: AnyTensor, label: str) -> tf.Tensor:
+        """The index among the classes."""
+        if not self.classes:
+            return super().transform_label(column, label)
+        from trainer_module.features.raw_columns import dense_strings
+        from trainer_module.features.vocabularies.analysis import compute_and_apply_classes
+
+        order = GivenOrder(label, imagenet_classes(), "task.classes")
+        return compute_and_apply_classes(dense_strings(column), order)
 
     def metrics(self) -> Mapping[str, Metric]:
         """Of several classes."""

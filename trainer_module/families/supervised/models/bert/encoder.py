@@ -8,6 +8,7 @@ import tensorflow as tf
 import tf_keras
 
 from trainer_module.families.supervised.models.bert.shape import BertShape
+from trainer_module.settings.model import POOLER
 
 DEVIATION = 0.02
 """Of the normal distribution, cut off at twice of it, that new weights are drawn from."""
@@ -34,7 +35,7 @@ def encode(
     states = [vectors]
     for layer in range(shape.layers):
         states.append(_block(states[-1], is_token[:, tf.newaxis], layer, shape, dropout))
-    pooled = _dense(shape.hidden, "pooler", "tanh")(states[-1][:, 0])
+    pooled = _dense(shape.hidden, POOLER.removeprefix("bert_"), "tanh")(states[-1][:, 0])
     return states, pooled
 
 

@@ -16,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from trainer_module.errors import DataError, enumerate_names
 from trainer_module.families.supervised.models.bert.shape import BertShape
 from trainer_module.features.text.pieces import VOCABULARY, read_object, read_pieces
+from trainer_module.published import local_folder
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 PICKLES = ("pytorch_model.bin", "*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
@@ -51,10 +52,13 @@ class BertFiles:
 def read_files(folder: str) -> BertFiles:
     """Reads all but the weights, of which it looks at the names and shapes.
 
+    Args:
+      folder: its path, or the name of a model that was fetched from the hub.
+
     Raises:
       DataError: a file is missing or broken, or does not fit the others.
     """
-    path = Path(folder)
+    path = Path(local_folder(folder))
     if not path.is_dir():
         raise _error(folder, "there is no such folder; name one with " + _needed())
     shape = _read_shape(path / CONFIG)

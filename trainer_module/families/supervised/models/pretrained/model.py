@@ -10,12 +10,13 @@ import tensorflow as tf
 import tf_keras
 
 from trainer_module.compat.keras import synchronize
-from trainer_module.errors import TrainingError
+from trainer_module.errors import TrainingError, enumerate_names
 from trainer_module.families.supervised.models import layers
 from trainer_module.families.supervised.models.pretrained.parts import HEAD, base_name, batch_norms
 from trainer_module.families.supervised.models.pretrained.weights import load_weights
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
+from trainer_module.published import IMAGENET_CLASSES, local_weights
 from trainer_module.settings import ModelSettings
 from trainer_module.settings.model import IMAGENET_MEANS, NETWORKS, Network
 
@@ -29,21 +30,53 @@ def build_model(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
     network = NETWORKS[settings.kind]
     images = layers.images_of(problem, settings.kind)
     _check_images(images, settings.kind, network)
+    if settings.has_published_head:
+        return _build_whole(problem, images, settings, network)
     base = _build_base(images, settings, network)
     if settings.weights:
-        load_weights(base, settings.kind, settings.weights)
+        load_weights(base, settings.kind, local_weights(settings.kind, settings.weights))
     inputs = problem.make_inputs()
     parts = dict(inputs)
+    pool = _choose_pool(settings, base)
     for image in images:
         pixels = _prepare(inputs[image.name], network)
         # The statistics of its batch normalisation are those of the data that it was trained on.
         found = base(pixels, training=False) if settings.begins_frozen else base(pixels)
-        pool = tf_keras.layers.GlobalAveragePooling2D(
-            dtype="float32", name=image.layer_name("features")
-        )
-        parts[image.name] = pool(found)
-    head = _build_head(problem, settings, base.output_shape[-1])
+        parts[image.name] = pool(dtype="float32", name=image.layer_name("features"))(found)
+    width = parts[images[0].name].shape[-1]
+    head = _build_head(problem, settings, width)
     return tf_keras.Model(inputs, head(parts), name=settings.kind)
+
+
+def _build_whole(
+    problem: Problem,
+    images: tuple[TransformedFeature, ...],
+    settings: ModelSettings,
+    network: Network,
+) -> tf_keras.Model:
+    """The network with its own top, which tells ImageNet's classes of one picture."""
+    others = [feature.name for feature in problem.features if feature not in images[:1]]
+    if others:
+        raise TrainingError(
+            f"model.transfer.head is published, which looks at one picture, {images[0].name!r}; "
+            f"leave {enumerate_names(others, 'and')} out by type: ignore."
+        )
+    if len(problem.classes) != IMAGENET_CLASSES:
+        raise TrainingError(
+            f"model.transfer.head is published, which tells {IMAGENET_CLASSES:,} classes, but the "
+            f"label has {len(problem.classes):,}; give task: {{kind: multiclass, classes: "
+            "imagenet}."
+        )
+    made = getattr(tf_keras.applications, network.constructor)(
+        include_top=True, weights=None, input_shape=(*images[0].shape[:2], 3)
+    )
+    whole = tf_keras.Model(made.input, made.output, name=base_name(settings.kind))
+    path = local_weights(settings.kind, settings.weights or "", with_top=True)
+    load_weights(whole, settings.kind, path)
+    inputs = problem.make_inputs()
+    found = whole(_prepare(inputs[images[0].name], network), training=False)
+    output = tf_keras.layers.Activation("linear", dtype="float32", name="output")(found)
+    return tf_keras.Model(inputs, output, name=settings.kind)
 
 
 def _build_base(
@@ -64,6 +97,18 @@ def _build_base(
     return built
 
 
+def _choose_pool(settings: ModelSettings, base: tf_keras.Model) -> type[tf_keras.layers.Layer]:
+    """The layer that makes a vector of the network's map of features."""
+    if settings.transfer is None or settings.transfer.head != "flatten":
+        return tf_keras.layers.GlobalAveragePooling2D
+    if None in base.output_shape[1:]:
+        raise TrainingError(
+            "model.transfer.head is flatten, but columns of pictures have different sizes; give "
+            "all the same height and width, or use head: average."
+        )
+    return tf_keras.layers.Flatten
+
+
 def _build_head(problem: Problem, settings: ModelSettings, width: int) -> tf_keras.Model:
     inputs = {
         f.name: tf_keras.Input((width,), name=f.name)
@@ -75,7 +120,7 @@ def _build_head(problem: Problem, settings: ModelSettings, width: int) -> tf_ker
     others = [feature for feature in problem.features if feature.kind != "image"]
     encoded += layers.encode(others, inputs, settings.embedding_size)
     transfer = settings.transfer
-    if transfer and transfer.head is not None:
+    if transfer and isinstance(transfer.head, list):
         settings = settings.model_copy(update={"hidden_units": transfer.head})
     hidden = layers.hidden_layers(layers.concatenate(encoded), settings)
     return tf_keras.Model(inputs, problem.make_output_layer()(hidden), name=HEAD)

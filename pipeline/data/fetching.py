@@ -1,0 +1,248 @@
+"""Fetches published weights into the cache of the library that knows them, before a run trains.
+
+A process of its own fetches them, by Keras or by the hub's client: the run's own process, which
+others are forked from later, imports neither, and can end it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from filelock import FileLock
+
+from components.processes.local.environment import module_path
+from pipeline.config.sections.model import (
+    weights_are_a_file_of_weights,
+    weights_are_those_of_a_bert,
+)
+from pipeline.config.settings import PipelineConfig
+from trainer_module.errors import ConfigError, enumerate_names, shorten
+from trainer_module.families.supervised.models.bert.files import CONFIG, WEIGHTS
+from trainer_module.features.text.pieces import TOKENIZER, VOCABULARY
+from trainer_module.published import (
+    CLASS_INDEX,
+    HUB_PACKAGE,
+    IMAGENET,
+    PUBLISHED,
+    PublishedFile,
+    has_hub_client,
+    hub_folder,
+    hub_name,
+    imagenet_file,
+    keras_cache,
+    wrong_hashes,
+)
+from trainer_module.settings import ModelSettings
+
+EXTRA = "scopeline[hub]"
+STALL_SECONDS = 30
+"""A server that sends nothing for so long is given up."""
+LIMIT_SECONDS = 3600
+"""So is a fetching that takes longer in all."""
+FAILED = "fetching failed: "
+"""Begins the line in which the process says why."""
+NEEDED = (CONFIG, VOCABULARY, WEIGHTS)
+"""The files of a BERT on the hub; TOKENIZER need not be there."""
+
+Say = Callable[[str], None]
+
+
+def awaited(config: PipelineConfig) -> list[str]:
+    """The addresses from which a run would fetch what is not here."""
+    files = [file for _, file in _keras_files(config)]
+    absent = [file.address for file in files if not (keras_cache() / file.name).exists()]
+    name = _bert_name(config.model)
+    return absent if name is None or _has_all(name) else [*absent, _hub_address(name)]
+
+
+def bring_weights(config: PipelineConfig, say: Say) -> None:
+    """Fetches what a config names of published weights, and checks the config against it.
+
+    Args:
+      config: checked, but for weights that were not here.
+      say: shows a line to whoever waits.
+
+    Raises:
+      ConfigError: weights cannot be fetched, are damaged, or do not fit the rest of the config.
+    """
+    if fetch_weights(config, say):
+        rules = (weights_are_a_file_of_weights, weights_are_those_of_a_bert)
+        problems = [str(problem) for problem in config.find_issues(rules)]
+        if problems:
+            raise ConfigError("; ".join(problems))
+
+
+def fetch_weights(config: PipelineConfig, say: Say) -> bool:
+    """Makes sure that published weights are in their cache, whole; fetches them if they are not.
+
+    The names of ImageNet's classes are fetched with them, where they are those of the label.
+
+    Args:
+      config: whose `model.weights` may be a name.
+      say: shows a line to whoever waits.
+
+    Returns:
+      Whether anything was fetched.
+
+    Raises:
+      ConfigError: they cannot be fetched, or those that are there are damaged.
+    """
+    fetched = [_fetch_from_keras(key, file, say) for key, file in _keras_files(config)]
+    name = _bert_name(config.model)
+    if name is not None:
+        fetched.append(_fetch_from_hub(name, say))
+    return any(fetched)
+
+
+def _keras_files(config: PipelineConfig) -> Iterator[tuple[str, PublishedFile]]:
+    """What a config asks for of Keras's files, each with the key that does."""
+    model = config.model
+    if model.kind in PUBLISHED and model.weights == IMAGENET:
+        yield "model.weights", imagenet_file(model.kind, model.has_published_head)
+    if getattr(config.target, "classes", None) == IMAGENET:
+        yield "task.classes", CLASS_INDEX
+
+
+def _fetch_from_keras(key: str, file: PublishedFile, say: Say) -> bool:
+    folder = keras_cache()
+    path = folder / file.name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / f".{file.name}.lock"):
+            if path.exists():
+                _check_md5(key, path, file)
+                return False
+            say(f"fetching {file.name} from {file.address} into {folder}")
+            arguments = ["keras", file.name, file.address, file.md5, str(folder)]
+            if reason := _fetch(arguments):
+                raise ConfigError(
+                    f"{key}: {file.name} could not be fetched from {file.address} "
+                    f"({reason}); fetch it where there is a network, and put it into {folder}."
+                )
+    except OSError as error:
+        raise ConfigError(
+            f"{key}: {file.name} cannot be kept in {folder} ({error.strerror or error}); "
+            "name another folder by the variable KERAS_HOME."
+        ) from None
+    return True
+
+
+def _check_md5(key: str, path: Path, file: PublishedFile) -> None:
+    with path.open("rb") as opened:
+        found = hashlib.file_digest(opened, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+    if found != file.md5:
+        raise ConfigError(
+            f"{key}: {path} has the MD5 {found}, but the file that Keras publishes has "
+            f"{file.md5}: it is cut off, or another file; delete it, and the next run fetches it "
+            f"from {file.address}."
+        )
+
+
+def _fetch_from_hub(name: str, say: Say) -> bool:
+    is_there = _has_all(name)
+    if not is_there:
+        if not has_hub_client():
+            raise ConfigError(
+                f"model.weights: there is no folder {name} here, and the package "
+                f"{HUB_PACKAGE}, which fetches models from Hugging Face, is not installed; "
+                f"pip install '{EXTRA}', or {_by_hand(name)}."
+            )
+        say(f"fetching {name} from {_hub_address(name)}")
+        if reason := _fetch(["hub", name]):
+            raise ConfigError(
+                f"model.weights: there is no folder {name} here, and it could not be fetched from "
+                f"{_hub_address(name)} ({reason}); {_by_hand(name)}."
+            )
+    folder = hub_folder(name)
+    for path, found, right in wrong_hashes(folder) if folder else ():
+        raise ConfigError(
+            f"model.weights: {path} has the hash {found}, but that on the hub has {right}: it is "
+            f"damaged; delete {path.parents[2]}, and the next run fetches it again."
+        )
+    return not is_there
+
+
+def _bert_name(model: ModelSettings) -> str | None:
+    return hub_name(model.weights) if model.kind == "bert" and model.weights else None
+
+
+def _has_all(name: str) -> bool:
+    folder = hub_folder(name)
+    return folder is not None and all((folder / file).is_file() for file in NEEDED)
+
+
+def _hub_address(name: str) -> str:
+    return f"{os.environ.get('HF_ENDPOINT', 'https://huggingface.co').rstrip('/')}/{name}"
+
+
+def _by_hand(name: str) -> str:
+    return (
+        f"fetch {enumerate_names(NEEDED, 'and')} from {_hub_address(name)} where there is a "
+        "network, put them into a folder, and give its path"
+    )
+
+
+def _fetch(arguments: Sequence[str]) -> str:
+    """Starts the process that fetches; why it did not, empty if it did."""
+    command = [sys.executable, "-P", "-m", __name__, *arguments]
+    environment = {**os.environ, **module_path(), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    try:
+        done = subprocess.run(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=LIMIT_SECONDS,
+            text=True,
+        )
+    except subprocess.TimeoutExpired:
+        return f"not done within {LIMIT_SECONDS:,} s"
+    if done.returncode == 0:
+        return ""
+    _, mark, reason = done.stdout.rpartition(FAILED)
+    return shorten(reason) if mark else f"the process that fetches ended by {done.returncode}"
+
+
+def _from_keras(name: str, address: str, md5: str, folder: str) -> None:
+    """Fetches by Keras, which checks the hash; the file appears in its cache when it is whole."""
+    import tf_keras
+
+    socket.setdefaulttimeout(STALL_SECONDS)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".fetching-") as scratch:
+        path = tf_keras.utils.get_file(
+            name, address, cache_dir=scratch, cache_subdir="models", file_hash=md5
+        )
+        Path(path).replace(Path(folder) / name)
+
+
+def _from_hub(name: str) -> None:
+    """Fetches by the hub's client, which keeps the parts of a fetching that was cut off."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+    for file in NEEDED:
+        hf_hub_download(name, file, etag_timeout=STALL_SECONDS)
+    try:
+        hf_hub_download(name, TOKENIZER, etag_timeout=STALL_SECONDS)
+    except LocalEntryNotFoundError:
+        raise
+    except EntryNotFoundError:
+        return  # The model has none.
+
+
+if __name__ == "__main__":
+    source, *told = sys.argv[1:]
+    try:
+        (_from_keras if source == "keras" else _from_hub)(*told)
+    except Exception as error:
+        # Whatever libraries and networks raise; the last line is for who has started this process.
+        sys.stdout.write(f"\n{FAILED}{error}")
+        sys.exit(1)

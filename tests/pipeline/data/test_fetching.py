@@ -1,0 +1,285 @@
+"""Published weights: fetched once from a server of this machine, kept, checked, or refused."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from pipeline.config.loading import load_config
+from pipeline.config.settings import PipelineConfig
+from pipeline.data.fetching import NEEDED, awaited, bring_weights, fetch_weights
+from pipeline.graph.cache_keys import trainer_config, transform_config
+from pipeline.own_modules import ROOT
+from trainer_module import published
+from trainer_module.errors import ConfigError
+from trainer_module.published import (
+    CLASS_INDEX,
+    PUBLISHED,
+    PublishedFile,
+    keras_cache,
+    local_folder,
+)
+from trainer_module.settings import TextFeature
+from trainer_module.settings.model import NETWORKS
+
+BERT = ROOT / "tests" / "trainer_module" / "models" / "data" / "bert"
+COMMIT = "c0ffee" * 6 + "c0ff"
+KIND = "mobilenet_v3_small"
+
+
+def config_of(task: object = "multiclass", **model: object) -> PipelineConfig:
+    data = {"format": "images", "path": "builtin:digits"}
+    return PipelineConfig.model_validate(
+        {"name": "named", "data": data, "task": task, "model": model}
+    )
+
+
+NETWORK = config_of(kind=KIND, weights="imagenet")
+TINY = config_of(kind="bert", weights="tiny-bert")
+
+
+class Server(ThreadingHTTPServer):
+    """Answers with files: to Keras, and as Hugging Face's hub does."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.files: dict[str, bytes] = {}
+        self.asked: list[str] = []
+        self.url = f"http://127.0.0.1:{self.server_port}"
+
+    def publish_bert(self, folder: Path) -> None:
+        for file in (folder / name for name in NEEDED):
+            self.files[f"/tiny-bert/resolve/main/{file.name}"] = file.read_bytes()
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One request."""
+
+    server: Server
+
+    def do_GET(self) -> None:
+        self.server.asked.append(self.path)
+        content = self.server.files.get(self.path)
+        self.send_response(404 if content is None else 200)
+        self.send_header("X-Repo-Commit", COMMIT)
+        if content is None:
+            self.send_header("X-Error-Code", "EntryNotFound")
+        else:
+            self.send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
+        self.send_header("Content-Length", str(len(content or b"")))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(content or b"")
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def log_message(self, *_: object) -> None:
+        """Says nothing."""
+
+
+@pytest.fixture(autouse=True)
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """A server of no files yet, and caches that are empty."""
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
+    with Server() as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        yield server
+        server.shutdown()
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The hub's cache, which its client finds as it is imported."""
+    constants = pytest.importorskip("huggingface_hub.constants")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub" / "hub"))
+    return tmp_path / "hub" / "hub"
+
+
+def publish(monkeypatch: pytest.MonkeyPatch, server: Server, content: bytes) -> PublishedFile:
+    """Puts a file in the place of the one that Keras publishes."""
+    whole, base = PUBLISHED[KIND]
+    md5 = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    file = replace(base, folder=f"{server.url}/", md5=md5)
+    monkeypatch.setitem(published.PUBLISHED, KIND, (whole, file))
+    return file
+
+
+def refusal(config: PipelineConfig) -> str:
+    with pytest.raises(ConfigError) as caught:
+        fetch_weights(config, lambda line: None)
+    return str(caught.value)
+
+
+def test_the_files_are_those_that_keras_itself_fetches() -> None:
+    """By the tables and the functions of Keras's modules."""
+    from tf_keras.src.applications import (
+        efficientnet,
+        imagenet_utils,
+        mobilenet_v3,
+        resnet,
+        vgg16,
+    )
+
+    assert NETWORKS.keys() == PUBLISHED.keys()
+    for kind, hashes in efficientnet.WEIGHTS_HASHES.items():
+        files = PUBLISHED[f"efficientnet_{kind}"]
+        assert tuple(file.md5 for file in files) == hashes
+        names = [f"efficientnet{kind}.h5", f"efficientnet{kind}_notop.h5"]
+        assert [file.name for file in files] == names
+        assert {file.folder for file in files} == {efficientnet.BASE_WEIGHTS_PATH}
+    for kind, size in {"mobilenet_v3": "large", "mobilenet_v3_small": "small"}.items():
+        name = f"{size}_224_1.0_float"
+        assert tuple(file.md5 for file in PUBLISHED[kind]) == mobilenet_v3.WEIGHTS_HASHES[name]
+        whole, base = (file.address for file in PUBLISHED[kind])
+        path = f"{mobilenet_v3.BASE_WEIGHT_PATH}weights_mobilenet_v3_{name}"
+        assert (whole, base) == (f"{path}.h5", f"{path}_no_top_v2.h5")
+    assert tuple(file.md5 for file in PUBLISHED["resnet50"]) == resnet.WEIGHTS_HASHES["resnet50"]
+    assert {file.folder for file in PUBLISHED["resnet50"]} == {resnet.BASE_WEIGHTS_PATH}
+    top, notop = PUBLISHED["vgg16"]
+    assert (top.address, notop.address) == (vgg16.WEIGHTS_PATH, vgg16.WEIGHTS_PATH_NO_TOP)
+    source = inspect.getsource(vgg16.VGG16)
+    assert source.index(top.md5) < source.index(notop.md5)
+    assert CLASS_INDEX.address == imagenet_utils.CLASS_INDEX_PATH
+    assert CLASS_INDEX.md5 in inspect.getsource(imagenet_utils.decode_predictions)
+
+
+def test_keras_fetches_a_file_once(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = publish(monkeypatch, server, b"weights")
+    server.files[f"/{file.name}"] = b"weights"
+    assert awaited(NETWORK) == [file.address]
+    said: list[str] = []
+    assert fetch_weights(NETWORK, said.append)
+    assert said == [f"fetching {file.name} from {file.address} into {keras_cache()}"]
+    assert (keras_cache() / file.name).read_bytes() == b"weights"
+    assert not fetch_weights(NETWORK, said.append)
+    assert server.asked == [f"/{file.name}"]
+    assert not awaited(NETWORK)
+    # A file that was put there by hand, and is another one.
+    (keras_cache() / file.name).write_bytes(b"weigh")
+    said_of_hash = refusal(NETWORK)
+    assert f"{keras_cache() / file.name} has the MD5 " in said_of_hash
+    assert f"has {file.md5}: it is cut off, or another file; delete it" in said_of_hash
+    assert len(server.asked) == 1
+
+
+def test_what_keras_cannot_fetch(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong checksum, and no network: nothing is left that a later run would take for whole."""
+    file = publish(monkeypatch, server, b"weights")
+    server.files[f"/{file.name}"] = b"others"
+    assert "file hash does not match the provided value" in refusal(NETWORK)
+    server.shutdown()
+    server.server_close()
+    said = refusal(NETWORK)
+    assert said.startswith(f"model.weights: {file.name} could not be fetched from {file.address} (")
+    assert said.endswith(f"fetch it where there is a network, and put it into {keras_cache()}.")
+    assert "Connection refused" in said
+    assert not list(keras_cache().glob("*.h5"))
+
+
+def test_a_whole_network_and_the_names_of_its_classes() -> None:
+    """Those that a published head needs; the names are checked as the weights are."""
+    task = {"kind": "multiclass", "classes": "imagenet"}
+    whole = PUBLISHED[KIND][0]
+    config = config_of(task, kind=KIND, weights="imagenet", transfer={"head": "published"})
+    assert awaited(config) == [whole.address, CLASS_INDEX.address]
+    keras_cache().mkdir(parents=True)
+    for file in (whole, CLASS_INDEX):
+        (keras_cache() / file.name).write_text('{"0": ["n01440764", "tench"]}')
+    assert refusal(config).startswith(f"model.weights: {keras_cache() / whole.name} has the MD5 ")
+    named = config_of(task, kind="cnn")
+    assert refusal(named).startswith(f"task.classes: {keras_cache() / CLASS_INDEX.name} has the ")
+
+
+CONFIG = """
+name: named
+data: {format: csv, path: builtin:taxi, label: big_tipper}
+task: binary
+features: {company: {type: text, max_tokens: 8}}
+model: {kind: bert, weights: tiny-bert}
+"""
+
+
+def test_the_hub_fetches_a_bert_once(hub: Path, server: Server, tmp_path: Path) -> None:
+    server.publish_bert(BERT)
+    (path := tmp_path / "named.yaml").write_text(CONFIG)
+    config = load_config(path)
+    company = config.trainer_settings.features["company"]
+    assert isinstance(company, TextFeature)
+    assert company.vocabulary == "tiny-bert"
+    before = transform_config(config), trainer_config(config)
+    bring_weights(config, lambda line: None)
+    folder = Path(local_folder("tiny-bert"))
+    assert folder.parent.parent.parent == hub
+    for name in NEEDED:
+        assert (folder / name).read_bytes() == (BERT / name).read_bytes()
+    asked = len(server.asked)
+    bring_weights(config, lambda line: None)
+    assert len(server.asked) == asked
+    after = transform_config(config), trainer_config(config)
+    # Both read files that are there now, and another content is another key.
+    assert after[0] != before[0]
+    assert after[1] != before[1]
+    blob = (folder / "model.safetensors").resolve()
+    content = bytearray(blob.read_bytes())
+    content[-1] ^= 1
+    blob.write_bytes(content)
+    assert trainer_config(config) != after[1]
+    said = refusal(TINY)
+    assert f"{folder / 'model.safetensors'} has the hash " in said
+    assert f"that on the hub has {blob.name}: it is damaged; delete {hub}/models--tiny-bert" in said
+
+
+def test_a_cache_of_the_hub_that_was_filled_by_hand(hub: Path, server: Server) -> None:
+    """Without links, as a copy to another machine may be."""
+    snapshot = hub / "models--tiny-bert" / "snapshots" / COMMIT
+    shutil.copytree(BERT, snapshot)
+    (hub / "models--tiny-bert" / "refs").mkdir()
+    (hub / "models--tiny-bert" / "refs" / "main").write_text(COMMIT)
+    assert not fetch_weights(TINY, lambda line: None)
+    assert local_folder("tiny-bert") == str(snapshot)
+    assert not server.asked
+
+
+def test_weights_that_were_fetched_have_to_fit_the_config(
+    hub: Path, server: Server, tmp_path: Path
+) -> None:
+    server.publish_bert(BERT)
+    (path := tmp_path / "named.yaml").write_text(CONFIG)
+    config = load_config(path, ["model.size=base"])
+    with pytest.raises(ConfigError, match=r"model.size: found 12 layers of 768 .* but tiny-bert"):
+        bring_weights(config, lambda line: None)
+
+
+@pytest.mark.parametrize("offline", [False, True])
+def test_what_the_hub_has_not(
+    hub: Path, server: Server, monkeypatch: pytest.MonkeyPatch, offline: bool
+) -> None:
+    if offline:
+        monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    said = refusal(TINY)
+    assert said.startswith(
+        "model.weights: there is no folder tiny-bert here, and it could not be fetched from "
+        f"{server.url}/tiny-bert ("
+    )
+    assert said.endswith(
+        f"fetch config.json, vocab.txt and model.safetensors from {server.url}/tiny-bert where "
+        "there is a network, put them into a folder, and give its path."
+    )
+    assert bool(server.asked) is not offline
+
+
+def test_the_client_of_the_hub_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.data.fetching.has_hub_client", lambda: False)
+    monkeypatch.setattr("trainer_module.published.has_hub_client", lambda: False)
+    assert "is not installed; pip install 'scopeline[hub]', or fetch config.json" in refusal(TINY)

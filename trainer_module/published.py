@@ -1,0 +1,231 @@
+"""Weights that others have published, by their names: which files those are, and where they lie.
+
+Keras publishes networks trained on ImageNet, Hugging Face's hub BERTs. A name stands for files in
+the cache of the library that fetches them, Keras's or the hub's; nothing here reaches a network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from trainer_module.errors import DataError
+
+IMAGENET = "imagenet"
+"""The name of the weights that Keras publishes for each of its networks."""
+
+HUB_SCHEME = "hf://"
+"""Begins the name of a model on the hub that has an owner: hf://dmis-lab/biobert-v1.1."""
+
+HUB_PACKAGE = "huggingface_hub"
+
+_STORAGE = "https://storage.googleapis.com/"
+_HUB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_OWNED_NAME = re.compile(rf"(?:{_HUB_NAME.pattern}/)?{_HUB_NAME.pattern}")
+
+
+@dataclass(frozen=True)
+class PublishedFile:
+    """A file that Keras publishes."""
+
+    name: str
+    """In Keras's cache, too."""
+    folder: str
+    """Its address without its name."""
+    md5: str
+
+    @property
+    def address(self) -> str:
+        """Where it is fetched from."""
+        return self.folder + self.name
+
+
+_EFFICIENTNETS = {
+    "efficientnet_b0": ("902e53a9f72be733fc0bcb005b3ebbac", "50bc09e76180e00e4465e1a485ddc09d"),
+    "efficientnet_b1": ("1d254153d4ab51201f1646940f018540", "74c4e6b3e1f6a1eea24c589628592432"),
+    "efficientnet_b2": ("b15cce36ff4dcbd00b6dd88e7857a6ad", "111f8e2ac8aa800a7a99e3239f7bfb39"),
+    "efficientnet_b3": ("ffd1fdc53d0ce67064dc6a9c7960ede0", "af6d107764bb5b1abb91932881670226"),
+    "efficientnet_b4": ("18c95ad55216b8f92d7e70b3a046e2fc", "ebc24e6d6c33eaebbd558eafbeedf1ba"),
+    "efficientnet_b5": ("ace28f2a6363774853a83a0b21b9421a", "38879255a25d3c92d5e44e04ae6cec6f"),
+    "efficientnet_b6": ("165f6e37dce68623721b423839de8be5", "9ecce42647a20130c1f39a5d4cb75743"),
+    "efficientnet_b7": ("8c03f828fec3ef71311cd463b6759d99", "cbcfe4450ddf6f3ad90b1b398090fe4a"),
+}
+_KERAS = f"{_STORAGE}tensorflow/keras-applications/"
+_ORDER = "_weights_tf_dim_ordering_tf_kernels"
+_LARGE, _SMALL = (f"weights_mobilenet_v3_{size}_224_1.0_float" for size in ("large", "small"))
+
+
+def _pair(
+    folder: str, names: tuple[str, str], hashes: tuple[str, str]
+) -> tuple[PublishedFile, PublishedFile]:
+    whole, base = (PublishedFile(n, folder, md5) for n, md5 in zip(names, hashes, strict=True))
+    return whole, base
+
+
+PUBLISHED: dict[str, tuple[PublishedFile, PublishedFile]] = {
+    "resnet50": _pair(
+        f"{_KERAS}resnet/",
+        (f"resnet50{_ORDER}.h5", f"resnet50{_ORDER}_notop.h5"),
+        ("2cb95161c43110f7111970584f804107", "4d473c1dd8becc155b73f8504c6f6626"),
+    ),
+    **{
+        kind: _pair(
+            f"{_STORAGE}keras-applications/",
+            (f"{kind.replace('_', '')}.h5", f"{kind.replace('_', '')}_notop.h5"),
+            hashes,
+        )
+        for kind, hashes in _EFFICIENTNETS.items()
+    },
+    "vgg16": _pair(
+        f"{_KERAS}vgg16/",
+        (f"vgg16{_ORDER}.h5", f"vgg16{_ORDER}_notop.h5"),
+        ("64373286793e3c8b2b4e3219cbf3544b", "6d6bbae143d832006294945121d1f1fc"),
+    ),
+    "mobilenet_v3": _pair(
+        f"{_KERAS}mobilenet_v3/",
+        (f"{_LARGE}.h5", f"{_LARGE}_no_top_v2.h5"),
+        ("59e551e166be033d707958cf9e29a6a7", "07fb09a5933dd0c8eaafa16978110389"),
+    ),
+    "mobilenet_v3_small": _pair(
+        f"{_KERAS}mobilenet_v3/",
+        (f"{_SMALL}.h5", f"{_SMALL}_no_top_v2.h5"),
+        ("8768d4c2e7dee89b9d02b2d03d65d862", "d3e8ec802a04aa4fc771ee12a9a9b836"),
+    ),
+}
+"""By the kind of a model, its file with the top that tells ImageNet's classes, and that without."""
+
+
+CLASS_INDEX = PublishedFile(
+    "imagenet_class_index.json",
+    f"{_STORAGE}download.tensorflow.org/data/",
+    "c2c37ea517e94d9795004a39431a14cb",
+)
+"""The names of ImageNet's classes."""
+IMAGENET_CLASSES = 1000
+
+
+def keras_cache() -> Path:
+    """The folder in which Keras keeps the files that it fetches."""
+    home = os.environ.get("KERAS_HOME") or os.path.join(os.path.expanduser("~"), ".keras")
+    return Path(home) / "models"
+
+
+def hub_name(weights: str) -> str | None:
+    """The name of a model on the hub; None of what is a path, or ImageNet's.
+
+    Args:
+      weights: as the config has them.
+    """
+    if weights.startswith(HUB_SCHEME):
+        name = weights.removeprefix(HUB_SCHEME)
+        return name if _OWNED_NAME.fullmatch(name) else None
+    is_name = weights != IMAGENET and _HUB_NAME.fullmatch(weights) and not Path(weights).exists()
+    return weights if is_name else None
+
+
+def is_named(kind: str, weights: str | None) -> bool:
+    """Whether `model.weights` is a name, and no path."""
+    if kind in PUBLISHED:
+        return weights == IMAGENET
+    return kind == "bert" and weights is not None and hub_name(weights) is not None
+
+
+def has_hub_client() -> bool:
+    """Whether the package is installed that knows the hub and its cache."""
+    return find_spec(HUB_PACKAGE) is not None
+
+
+def hub_folder(name: str) -> Path | None:
+    """The folder of a model in the hub's cache; None where nothing of it is there."""
+    if not has_hub_client():
+        return None
+    from huggingface_hub import try_to_load_from_cache
+
+    found = try_to_load_from_cache(name, "config.json")
+    return Path(found).parent if isinstance(found, str) else None
+
+
+def local_folder(weights: str) -> str:
+    """The folder on this machine that a name of the hub stands for; a path as it is."""
+    name = hub_name(weights)
+    found = hub_folder(name) if name else None
+    return str(found) if found else weights
+
+
+def local_weights(kind: str, weights: str, with_top: bool = False) -> str:
+    """The file or folder that `model.weights` stands for; it may have to be fetched yet.
+
+    Args:
+      kind: of the model.
+      weights: as the config has them.
+      with_top: whether a network is to tell ImageNet's classes.
+    """
+    if kind in PUBLISHED:
+        named = weights == IMAGENET
+        return str(keras_cache() / imagenet_file(kind, with_top).name) if named else weights
+    return local_folder(weights)
+
+
+def imagenet_file(kind: str, with_top: bool) -> PublishedFile:
+    """The file that Keras publishes of a network."""
+    whole, base = PUBLISHED[kind]
+    return whole if with_top else base
+
+
+def class_index() -> Path:
+    """The file with the names of ImageNet's classes; it may have to be fetched yet."""
+    return keras_cache() / CLASS_INDEX.name
+
+
+def imagenet_classes() -> tuple[str, ...]:
+    """The names of ImageNet's classes by index, such as `tabby`.
+
+    Of two classes of one name, as `crane`, a bird and a machine, each has its number in WordNet
+    behind it: `crane_n02012849`.
+
+    Raises:
+      DataError: the file is not there, or damaged.
+    """
+    path = class_index()
+    try:
+        content = json.loads(path.read_text())
+        numbered = [tuple(content[str(place)]) for place in range(IMAGENET_CLASSES)]
+        counts = Counter(name for _, name in numbered)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror}); a run fetches it.") from None
+    except (KeyError, TypeError, ValueError):
+        raise DataError(
+            f"{path} does not hold the names of {IMAGENET_CLASSES:,} classes; delete it, and a run "
+            f"fetches it from {CLASS_INDEX.address}."
+        ) from None
+    return tuple(f"{name}_{number}" if counts[name] > 1 else name for number, name in numbered)
+
+
+def wrong_hashes(folder: Path) -> Iterator[tuple[Path, str, str]]:
+    """The files of a model in the hub's cache whose content is not what their names say.
+
+    The cache keeps a file under its hash and links to it: SHA-256 of large files, and Git's SHA-1
+    of others. A copy without links says no hash.
+
+    Yields:
+      The file, its hash and the one that it ought to have.
+    """
+    for path in sorted(folder.iterdir()):
+        blob = path.resolve()
+        content = {64: b"", 40: f"blob {blob.stat().st_size}\0".encode()}.get(len(blob.name))
+        if content is None or not re.fullmatch(r"[0-9a-f]+", blob.name):
+            continue
+        digest = hashlib.sha256() if len(blob.name) == 64 else hashlib.sha1(usedforsecurity=False)
+        digest.update(content)
+        with blob.open("rb") as file:
+            while part := file.read(1 << 20):
+                digest.update(part)
+        if digest.hexdigest() != blob.name:
+            yield path, digest.hexdigest(), blob.name
