@@ -33,7 +33,5 @@ class SpreadFiles(beam.PTransform):
         self.is_counted = is_counted
 
     def expand(self, pipeline: Any) -> beam.PCollection:
-        """Deals them out: to each process the same in every run, of so many processes."""
-        # Beam's own reshuffle after `Create` would have them come in the order of its processes.
-        created = pipeline | "Create" >> beam.Create(self.elements, reshuffle=False)
-        return created | "Spread" >> beam.Reshuffle()
+        """Deals them out."""
+        return pipeline | "Create" >> beam.Create(self.elements) | "Spread" >> beam.Reshuffle()

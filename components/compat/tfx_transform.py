@@ -7,16 +7,13 @@ one known here: Transform then writes in its own way, and run.log says so.
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import posixpath
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
 import tensorflow as tf
-from apache_beam.io import iobase
 from apache_beam.io.filebasedsink import FileBasedSink
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx.components.transform import executor, labels
@@ -26,8 +23,6 @@ from components.tfrecords.writing import open_writer, write_all
 
 _Batch = tuple[pa.RecordBatch, dict[str, pa.Array]]
 _SUFFIX = ".gz"
-_HASHED = 64
-"""Examples of a file by which it is told from the others."""
 
 
 _stock_encode_and_write = executor.TransformProcessor._EncodeAndWrite
@@ -89,10 +84,6 @@ class _Sink(FileBasedSink):
     def __init__(self, path: str) -> None:
         super().__init__(path, beam.coders.FastPrimitivesCoder(), _SUFFIX)
 
-    def open_writer(self, init_result: str, uid: str) -> iobase.Writer:
-        """Begins a file, which Beam numbers by the order of their temporary names."""
-        return _Writer(functools.partial(super().open_writer, init_result), uid)
-
     def open(self, temp_path: str) -> tf.io.TFRecordWriter:
         """Opens a file that has no name of its own yet."""
         return open_writer(temp_path)
@@ -100,37 +91,3 @@ class _Sink(FileBasedSink):
     def write_record(self, file_handle: tf.io.TFRecordWriter, value: list[bytes]) -> None:
         """Writes a batch."""
         write_all(file_handle, value)
-
-
-class _Writer(iobase.Writer):
-    """Has the temporary name of its file begin with a hash of the first examples.
-
-    By Beam's names alone, which are random, the files of several processes would be in another
-    order each time, and so would be the examples that a training learns from.
-    """
-
-    def __init__(self, begin: Callable[[str], iobase.Writer], uid: str) -> None:
-        self._begin = begin
-        self._uid = uid
-        self._begun: iobase.Writer | None = None
-
-    def _writer(self, batch: list[bytes]) -> iobase.Writer:
-        self._begun = self._begun or self._begin(f"{_hash(batch[:_HASHED])}-{self._uid}")
-        return self._begun
-
-    def write(self, value: list[bytes]) -> None:
-        """Writes a batch."""
-        self._writer(value).write(value)
-
-    def close(self) -> Any:
-        """Ends the file, which is empty where there was no batch; its temporary name."""
-        return self._writer([]).close()
-
-
-def _hash(examples: list[bytes]) -> str:
-    """Is the same however the features of each example are ordered, as each process orders them."""
-    digest = hashlib.sha256()
-    for example in examples:
-        told = tf.train.Example.FromString(example)
-        digest.update(told.SerializeToString(deterministic=True))
-    return digest.hexdigest()

@@ -125,21 +125,3 @@ def test_the_same_statistics(tmp_path, switch):
     found = statistics(tmp_path / "ours", tmp_path / "raw")
     assert found["train"].datasets[0].num_examples == 103
     assert found == expected
-
-
-def test_files_are_numbered_by_what_they_hold(tmp_path: Path) -> None:
-    """Several processes write them: Beam's names for these and the order of features are random."""
-    a, b = (to_example({name: [1.0]}) for name in "ab")
-    found = []
-    for run, (uids, batches) in enumerate([("01", ([a + b], [b])), ("10", ([b + a], [b]))]):
-        sink = tfx_transform._Sink(str(tmp_path / str(run) / "examples"))
-        begun = sink.initialize_write()
-        writers = [sink.open_writer(begun, uid) for uid in uids]
-        for writer, batch in zip(writers, batches, strict=True):
-            writer.write(batch)
-        written = [writer.close() for writer in writers]
-        names = [*sink.finalize_write(begun, written, sink.pre_finalize(begun, written))]
-        records = tf.data.TFRecordDataset(sorted(names), "GZIP").as_numpy_iterator()
-        found.append([tf.train.Example.FromString(record) for record in records])
-    assert len(found[0]) == 2
-    assert found[0] == found[1]
