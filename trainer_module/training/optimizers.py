@@ -204,13 +204,13 @@ def _own_schedule(
       TrainingError: it cannot be called so, or what it gives is no rate.
     """
     found = load_own(OWN_RATE, path)
-    if not isinstance(found, LearningRateSchedule):
+    if not isinstance(found, tf_keras.optimizers.schedules.LearningRateSchedule):
         needs = 0 if isinstance(found, type) else count_needed(found)
         if needs:
             rates = [factor * _rate_of_epoch(path, found, epoch) for epoch in range(epochs)]
             return RatesByEpoch(rates, steps_per_epoch)
         found = call_own(OWN_RATE, path, found)
-    if not isinstance(found, LearningRateSchedule):
+    if not isinstance(found, tf_keras.optimizers.schedules.LearningRateSchedule):
         raise TrainingError(
             f"{OWN_RATE} {path!r} gives {_named(found)} without an argument; right is a "
             "tf_keras LearningRateSchedule, or a function of the epoch that returns a rate."
@@ -245,7 +245,7 @@ class RatesByEpoch(LearningRateSchedule):
 
     def __init__(self, rates: Sequence[float], steps_per_epoch: int) -> None:
         """Takes the rate of each epoch, and the steps that an epoch has."""
-        self._config = {"rates": [*rates], "steps_per_epoch": steps_per_epoch}
+        self._config: dict[str, Any] = {"rates": [*rates], "steps_per_epoch": steps_per_epoch}
 
     def __call__(self, step: tf.Tensor | int) -> tf.Tensor:
         """The rate of a step: float32 without axes."""
