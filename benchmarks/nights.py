@@ -74,8 +74,8 @@ def main() -> None:
         nights.file.write_text(yaml.safe_dump(settings))
         config = load_config(nights.file)
         began = time.perf_counter()
-        kept = config.schedule, config.drift, config.metadata
-        Retention(*kept, nights.layout, nights.event_log).apply()
+        limits = config.schedule, config.drift, config.metadata
+        Retention(*limits, nights.layout, nights.event_log).apply()
         deleted = time.perf_counter() - began
         kept = measure(nights)
     table = Table("", "all kept", "the newest 30 runs", title=f"{options.nights:,} nights")

@@ -16,7 +16,7 @@ import pytest
 from pipeline.config.loading import load_config
 from pipeline.config.settings import PipelineConfig
 from pipeline.data.fetching import NEEDED, awaited, bring_weights, fetch_weights
-from pipeline.graph.cache_keys import trainer_config, transform_config
+from pipeline.graph.cache_keys import Recipe
 from pipeline.own_modules import ROOT
 from trainer_module import published
 from trainer_module.errors import ConfigError
@@ -113,6 +113,12 @@ def publish(monkeypatch: pytest.MonkeyPatch, server: Server, content: bytes) -> 
     file = replace(base, folder=f"{server.url}/", md5=md5)
     monkeypatch.setitem(published.PUBLISHED, KIND, (whole, file))
     return file
+
+
+def cache_keys(config: PipelineConfig) -> tuple[dict[str, object], dict[str, object]]:
+    """What Transform and Trainer are told, which their caches go by."""
+    recipe = Recipe.of(config)
+    return recipe.transform_config, recipe.trainer_config
 
 
 def refusal(config: PipelineConfig) -> str:
@@ -217,7 +223,7 @@ def test_the_hub_fetches_a_bert_once(hub: Path, server: Server, tmp_path: Path) 
     company = config.trainer_settings.features["company"]
     assert isinstance(company, TextFeature)
     assert company.vocabulary == "tiny-bert"
-    before = transform_config(config), trainer_config(config)
+    before = cache_keys(config)
     bring_weights(config, lambda line: None)
     folder = Path(local_folder("tiny-bert"))
     assert folder.parent.parent.parent == hub
@@ -226,7 +232,7 @@ def test_the_hub_fetches_a_bert_once(hub: Path, server: Server, tmp_path: Path) 
     asked = len(server.asked)
     bring_weights(config, lambda line: None)
     assert len(server.asked) == asked
-    after = transform_config(config), trainer_config(config)
+    after = cache_keys(config)
     # Both read files that are there now, and another content is another key.
     assert after[0] != before[0]
     assert after[1] != before[1]
@@ -234,7 +240,7 @@ def test_the_hub_fetches_a_bert_once(hub: Path, server: Server, tmp_path: Path) 
     content = bytearray(blob.read_bytes())
     content[-1] ^= 1
     blob.write_bytes(content)
-    assert trainer_config(config) != after[1]
+    assert cache_keys(config)[1] != after[1]
     said = refusal(TINY)
     assert f"{folder / 'model.safetensors'} has the hash " in said
     assert f"that on the hub has {blob.name}: it is damaged; delete {hub}/models--tiny-bert" in said
