@@ -96,19 +96,44 @@ class Bounds:
             return f"{said}, below the threshold of {self.least:g}"
         if self.most is not None and found.value > self.most:
             return f"{said}, above the threshold of {self.most:g}"
-        low, high = found.interval or (found.value, found.value)
+        return self._doubt(found, said) or self._loss(found, said)
+
+    def _doubt(self, found: GateMetric, said: str) -> str:
+        """Why a bound is not kept for certain; empty if it is, or need not be."""
+        if not (self.is_least_sure or self.is_most_sure):
+            return ""
+        if found.interval is None:
+            return (
+                f"{said}, of which there is no interval, so that no bound is kept for certain"
+                f" (the family gives no resamples of {self.name} that are all numbers)"
+            )
+        low, high = found.interval
         if self.least is not None and self.is_least_sure and low < self.least:
             return f"{said}, and the lower end of its interval, {low:.4g}, is below {self.least:g}"
         if self.most is not None and self.is_most_sure and high > self.most:
             return f"{said}, and the upper end of its interval, {high:.4g}, is above {self.most:g}"
-        return self._loss(found, said)
+        return ""
+
+    def _is_worse(self, found: GateMetric) -> bool:
+        """Whether its value is, by more than the tolerance."""
+        if found.in_service is None or found.value is None or not self.is_compared:
+            return False
+        loss = (found.in_service - found.value) * (1 if self.higher_is_better else -1)
+        return loss > self.tolerance
+
+    def describe_tie(self, found: GateMetric) -> str:
+        """By how much a metric is worse, which may be chance; empty if it is not worse."""
+        if found.difference is None or not self._is_worse(found):
+            return ""
+        low, high = found.difference
+        return (
+            f"{self.name} {found.value:.4g}, worse than {found.in_service:.4g}, within noise"
+            f" ({low:+.3g} to {high:+.3g})"
+        )
 
     def _loss(self, found: GateMetric, said: str) -> str:
         """Why it is worse than the model in service; empty if it is not, or by chance alone."""
-        if found.in_service is None or found.value is None or not self.is_compared:
-            return ""
-        sign = 1 if self.higher_is_better else -1
-        if (found.in_service - found.value) * sign <= self.tolerance:
+        if not self._is_worse(found):
             return ""
         worse = f"{said}, worse than {found.in_service:.4g} of the model in service"
         key = f"evaluate.thresholds.{self.name}.tolerance"
@@ -168,15 +193,22 @@ def decide(
     ]
     metrics = tuple(held[one.name].judge(one) if one.name in held else one for one in found)
     failures = [*measured.failures, *(metric.failure for metric in metrics if metric.failure)]
-    has_bounds = any(one.least is not None or one.most is not None for one in bounds)
-    kept = "every threshold is kept" if has_bounds else "no thresholds are set"
-    compared = "it is not worse than the model in service"
-    if in_service is None:
-        compared = "no model in service was compared with"
-    reason = "; ".join(failures) or f"{kept}, and {compared}"
+    reason = "; ".join(failures) or _praise(held, metrics, in_service is not None)
     is_sure = any(metric.interval for metric in metrics)
     sure = confidence if is_sure else None
     return GateReport(not failures, reason, metrics, sure, measured.notes, measured.details)
+
+
+def _praise(held: Mapping[str, Bounds], metrics: Sequence[GateMetric], has_baseline: bool) -> str:
+    """Why a model is blessed."""
+    has_bounds = any(one.least is not None or one.most is not None for one in held.values())
+    kept = "every threshold is kept" if has_bounds else "no thresholds are set"
+    if not has_baseline:
+        return f"{kept}, and no model in service was compared with"
+    told = (held[one.name].describe_tie(one) for one in metrics if one.name in held)
+    ties = ", ".join(tie for tie in told if tie)
+    noise = f" beyond noise: {ties}" if ties else ""
+    return f"{kept}, and it is not worse than the model in service{noise}"
 
 
 def _compare(
@@ -245,10 +277,17 @@ class GateExecutor(base_executor.BaseExecutor):
         in_service = _as_measured(measure(_exported(baselines[0]), told)) if baselines else None
         report = decide(bounds, measured, in_service, confidence)
         (evaluation,) = output_dict[specs.EVALUATION_KEY]
-        text = json.dumps(asdict(report), allow_nan=False)
+        text = _as_json(report)
         io_utils.write_string_file(posixpath.join(evaluation.uri, REPORT_FILE), text)
         (blessing,) = output_dict[specs.BLESSING_KEY]
         mark_blessing(input_dict, blessing, report.blessed)
+
+
+def _as_json(report: GateReport) -> str:
+    try:
+        return json.dumps(asdict(report), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise TrainingError(f"evaluate: details of the family are no JSON: {error}.") from None
 
 
 def _as_measured(found: Mapping[str, float] | Measured) -> Measured:

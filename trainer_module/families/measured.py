@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from trainer_module.errors import TrainingError
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -16,11 +18,27 @@ class Estimate:
     Two models that are measured with the same seed resample alike (the same episodes, the same
     images), so draw `i` of one is compared with draw `i` of the other: what moves both drops out.
     Efron and Tibshirani, An Introduction to the Bootstrap, 1993, has the percentile interval.
+
+    Raises:
+      TrainingError: the resamples are no list of numbers, or there are none.
     """
 
     value: float
     resamples: np.ndarray
     """[draws] float64. A family centres them on the value where resampling shifts the metric."""
+
+    def __post_init__(self) -> None:
+        """Takes any sequence of numbers."""
+        try:
+            found = np.asarray(self.resamples, np.float64)
+        except (TypeError, ValueError) as error:
+            raise TrainingError(f"resamples of a metric are numbers: {error}.") from None
+        if found.ndim != 1 or not len(found):
+            raise TrainingError(
+                f"resamples of a metric have the shape {list(found.shape)}; right is [draws], at"
+                " least one."
+            )
+        object.__setattr__(self, "resamples", found)
 
     def interval(self, confidence: float) -> tuple[float, float]:
         """The lower and the upper end between which the metric lies with this confidence."""

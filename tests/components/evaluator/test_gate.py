@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -114,6 +115,31 @@ def test_resamples_that_are_no_numbers_excuse_nothing() -> None:
     spoilt = Measured({"return": Estimate(150, np.full(DRAWS, math.nan))})
     report = decide([RETURN], spoilt, returns(np.full(EPISODES, 200.0)), 0.95)
     assert "return is 150, worse than 200" in report.reason
+
+
+@pytest.mark.parametrize("found", [150.0, Estimate(150, np.array([math.nan] + 99 * [20.0]))])
+def test_no_bound_is_kept_for_certain_without_an_interval(found: float | Estimate) -> None:
+    sure = replace(RETURN, is_least_sure=True)
+    report = decide([sure], Measured({"return": found}), None, 0.95)
+    assert report.reason.startswith("return is 150, of which there is no interval")
+    assert decide([RETURN], Measured({"return": found}), None, 0.95).blessed
+
+
+def test_a_model_that_is_worse_by_chance_is_not_said_to_be_as_good() -> None:
+    old = Measured({"return": Estimate(150, 150 + np.linspace(-9, 9, 101))})
+    spread = Measured({"return": Estimate(149, 149 - np.linspace(-9, 9, 101))})
+    report = decide([RETURN], spread, old, 0.9)
+    assert report.reason == (
+        "every threshold is kept, and it is not worse than the model in service beyond noise: "
+        "return 149, worse than 150, within noise (-17.2 to +15.2)"
+    )
+    assert decide([RETURN], old, old, 0.9).reason.endswith("worse than the model in service")
+
+
+@pytest.mark.parametrize("resamples", [[], [[1.0, 2.0]], ["many"]])
+def test_resamples_are_a_list_of_numbers(resamples: list[Any]) -> None:
+    with pytest.raises(TrainingError, match="resamples of a metric"):
+        Estimate(1.0, resamples)  # type: ignore[arg-type]
 
 
 def test_models_that_are_resampled_differently_are_not_compared() -> None:
