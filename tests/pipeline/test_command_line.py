@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 import kubeflow_runner
 import local_runner
+from pipeline.cli.serving.predict import new_folder
 from pipeline.records.event_log import EventKind, EventLog
 from trainer_module.errors import ConfigError
 
@@ -130,3 +131,24 @@ def test_help_shows_no_value_for_a_flag(app: Any, command: str, flag: str) -> No
     shown = CliRunner().invoke(app, [command, "--help"], env={**os.environ, "COLUMNS": "120"})
     (line,) = (line for line in shown.output.splitlines() if line.strip("│ ").startswith(flag))
     assert "bool" not in line.lower()
+
+
+@pytest.mark.parametrize("name", ["", "other/.."])
+def test_a_folder_for_samples_has_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="has no name"), new_folder(Path(name)):
+        pass
+
+
+def test_a_file_that_is_read_is_not_what_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), new_folder(tmp_path / "samples"):
+        (tmp_path / "model").read_bytes()
+    lost = new_folder(tmp_path / "samples")
+    with pytest.raises(ConfigError, match="samples cannot be written"), lost as folder:
+        (folder / "deep" / "one.png").write_bytes(b"")
+    assert list(tmp_path.iterdir()) == []
+    with new_folder(tmp_path / "samples") as folder:
+        (folder / "one.png").write_bytes(b"")
+    assert [path.name for path in tmp_path.rglob("*")] == ["samples", "one.png"]

@@ -137,8 +137,10 @@ def predict(
     asked = replace(asked, max_pixels=max_pixels) if max_pixels else asked
     asked = replace(asked, on_unreadable=on_unreadable) if on_unreadable else asked
     if count is not None:
-        if any(option is not None for option in (given, runner, variant)):
-            raise ConfigError("--n asks for new samples; leave out --input, --runner, --variant.")
+        if any(option is not None for option in (given, runner, variant)) or columns:
+            raise ConfigError(
+                "--n asks for new samples; leave out --input, --columns, --runner, --variant."
+            )
         write_samples(asked, SampleRequest(count, seed, label), to, verbose)
         return
     if given is None:
@@ -258,9 +260,7 @@ def write_samples(asked: ChosenModel, request: SampleRequest, output: Path, verb
             f"--n asks for new samples, and the model in {asked.folder} answers rows"
             f"{f' (task: {kind})' if kind else ''}; give --input with rows."
         )
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise ConfigError(f"--output: {output} exists; --n writes a new folder.")
-    with quiet_console(verbose) as console, _new_folder(output) as folder:
+    with quiet_console(verbose) as console, new_folder(output) as folder:
         from components.serving.imports import import_tensorflow
 
         import_tensorflow()
@@ -269,15 +269,26 @@ def write_samples(asked: ChosenModel, request: SampleRequest, output: Path, verb
 
 
 @contextmanager
-def _new_folder(output: Path) -> Iterator[Path]:
-    """A folder beside `output` that takes its name once it is whole, and else is deleted."""
+def new_folder(output: Path) -> Iterator[Path]:
+    """A folder beside `output` that takes its name once it is whole, and else is deleted.
+
+    Raises:
+      ConfigError: `output` exists and is not an empty folder, has no name, or cannot be written.
+    """
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise ConfigError(f"--output: {output} exists; --n writes a new folder.")
+    if output.name in ("", ".."):
+        raise ConfigError(f"--output: {output} has no name; give the folder one, such as samples.")
     part = output.with_name(f".{output.name}.{os.getpid()}")
     try:
         part.mkdir(parents=True)
         yield part
         part.replace(output)
     except OSError as error:
-        raise ConfigError(f"--output: {output} cannot be written: {error}.") from error
+        # Of other files, such as the model's, whoever reads them speaks.
+        if Path(str(error.filename or part)).is_relative_to(part):
+            raise ConfigError(f"--output: {output} cannot be written: {error}.") from error
+        raise
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
