@@ -24,6 +24,8 @@ from trainer_module.settings.train import is_chosen
 from trainer_module.training.checkpoint import (
     CHECKPOINTS_FOLDER,
     STATE_FILE,
+    clear,
+    find_latest,
     name_as_in_training,
     name_kept,
 )
@@ -120,11 +122,13 @@ def begin_with_kept(backup: str, model_run_uri: str, key: str, epochs: int) -> i
     longest = max(done, key=lambda folder: done[folder])
     if not fileio.exists(posixpath.join(backup, STATE_FILE)):
         fileio.makedirs(backup)
+        clear(backup)  # Of an attempt that was killed.
+        for name in fileio.listdir(longest):
+            if name not in (STATE_FILE, _KEPT_FILE):
+                copy = posixpath.join(backup, name)
+                fileio.copy(posixpath.join(longest, name), copy, overwrite=True)
         # The state file comes last: without it there is no backup yet.
-        for name in sorted(fileio.listdir(longest), key=lambda name: name == STATE_FILE):
-            copy = posixpath.join(backup, name)
-            fileio.copy(posixpath.join(longest, name), copy, overwrite=True)
-        name_as_in_training(backup)
+        name_as_in_training(backup, find_latest(longest))
     return done[longest]
 
 
@@ -145,8 +149,11 @@ def keep_backup(backup: str, model_run_uri: str, key: str, settings: CheckpointS
     fileio.rename(backup, kept)
     epochs = name_kept(kept, settings, record["best_epoch"])
     if not settings.weights_only:
-        with fileio.open(posixpath.join(kept, _KEPT_FILE), "w") as file:
+        # Half of the file, where this is killed, would break every later training.
+        part = posixpath.join(kept, f"{_KEPT_FILE}.new")
+        with fileio.open(part, "w") as file:
             file.write(json.dumps({"steps": key, "epochs": epochs}))
+        fileio.rename(part, posixpath.join(kept, _KEPT_FILE))
 
 
 def remove_backup(directory: str) -> None:

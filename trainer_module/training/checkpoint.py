@@ -203,6 +203,11 @@ def write_state(directory: str, name: str) -> None:
     tf.io.gfile.rename(f"{path}.new", path, overwrite=True)
 
 
+def find_latest(directory: str) -> str:
+    """The name of the latest checkpoint in a folder; empty if there is none."""
+    return os.path.basename(tf.train.latest_checkpoint(directory) or "")
+
+
 def name_kept(directory: str, settings: CheckpointSettings, best_epoch: int) -> int:
     """Leaves the checkpoints to keep of a training that is done, under the names that they have.
 
@@ -229,16 +234,20 @@ def name_kept(directory: str, settings: CheckpointSettings, best_epoch: int) -> 
     return kept[-1]
 
 
-def name_as_in_training(directory: str) -> None:
-    """Gives checkpoints that were kept the names by which a training finds them."""
-    latest = tf.train.latest_checkpoint(directory) or ""
+def name_as_in_training(directory: str, latest: str) -> None:
+    """Gives checkpoints that were kept the names by which a training finds them.
+
+    Args:
+      directory: of copies of them; killed before the end, there is no latest one.
+      latest: the name of the latest one.
+    """
     for _, name in sorted(kept_by_epoch(directory).items(), reverse=True):
         notes = read_notes(os.path.join(directory, name))
         if "steps" in notes:  # Those of earlier versions are called so.
             new = f"{CHECKPOINT}-{notes['epoch'] * notes['steps']}"
             _rename(directory, name, new)
-            if os.path.basename(latest) == name:
-                write_state(directory, new)
+            latest = new if name == latest else latest
+    write_state(directory, latest)
 
 
 def kept_by_epoch(directory: str, beginning: str = "") -> dict[int, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,6 +34,7 @@ from trainer_module.settings import (
     Strategy,
     TrainerSettings,
 )
+from trainer_module.training import checkpoint
 from trainer_module.training.checkpoint import kept_by_epoch, write_state
 
 Artifacts = dict[str, list[types.Artifact]]
@@ -319,6 +321,46 @@ def test_checkpoints_are_kept_and_called_as_the_config_says(
         names = {path.stem for path in new.glob("*.index")}
         assert names == {f"ckpt-{2 * epoch}" for epoch in kept}
         assert tf.train.latest_checkpoint(str(new)) == str(new / f"ckpt-{2 * gone_on}")
+
+
+@pytest.mark.parametrize("done", [0, 1, 2])
+def test_a_beginning_that_was_killed_begins_again(
+    execution: Execution, monkeypatch: pytest.MonkeyPatch, done: int
+) -> None:
+    """Whatever it has renamed."""
+    backup, run = leave_backup(execution, 5), str(execution.model_run)
+    keep_backup(str(backup), run, "same", CheckpointSettings(keep=4, name="ckpt-{epoch}"))
+    new, rename, left = execution.model / "new", checkpoint._rename, iter(range(done))
+
+    def killed(*names: str) -> None:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        rename(*names)
+
+    monkeypatch.setattr(checkpoint, "_rename", killed)
+    with pytest.raises(KeyboardInterrupt):
+        begin_with_kept(str(new), run, "same", 9)
+    monkeypatch.undo()
+    assert begin_with_kept(str(new), run, "same", 9) == 5
+    said = {path.name: path.read_text() for path in new.glob("*.index")}
+    assert said == {f"ckpt-{2 * epoch}.index": f"ckpt {epoch}" for epoch in (2, 3, 4, 5)}
+    assert tf.train.latest_checkpoint(str(new)) == str(new / "ckpt-10")
+
+
+def test_nothing_goes_on_from_weights_that_went_on_from_a_whole_state(execution: Execution) -> None:
+    backup, first = leave_backup(execution, 3), execution.model_run
+    keep_backup(str(backup), str(first), "same", CheckpointSettings())
+    execution.model_run = first.with_name("8")
+    assert begin_with_kept(str(backup), str(execution.model_run), "same", 5) == 3
+    shutil.rmtree(first)  # As retention does.
+    shutil.move(backup, begun := execution.model / "begun")
+    backup = leave_backup(execution, 5, ("ckpt", "weights"))
+    shutil.copytree(begun, backup, dirs_exist_ok=True, ignore=shutil.ignore_patterns("check*"))
+    keep_backup(
+        str(backup), str(execution.model_run), "same", CheckpointSettings(weights_only=True)
+    )
+    new = str(execution.model / "new")
+    assert begin_with_kept(new, str(execution.model_run.with_name("9")), "same", 9) == 0
 
 
 def test_training_that_was_kept_goes_on_for_more_epochs_of_the_same_steps(
