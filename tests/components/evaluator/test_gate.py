@@ -139,7 +139,7 @@ def test_a_model_that_is_worse_by_chance_is_not_said_to_be_as_good() -> None:
 @pytest.mark.parametrize("resamples", [[], [[1.0, 2.0]], ["many"]])
 def test_resamples_are_a_list_of_numbers(resamples: list[Any]) -> None:
     with pytest.raises(TrainingError, match="resamples of a metric"):
-        Estimate(1.0, resamples)  # type: ignore[arg-type]
+        Estimate(1.0, resamples)
 
 
 def test_models_that_are_resampled_differently_are_not_compared() -> None:
