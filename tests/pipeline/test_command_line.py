@@ -16,9 +16,10 @@ from typer.testing import CliRunner
 
 import kubeflow_runner
 import local_runner
-from pipeline.cli.serving.predict import new_folder
+from pipeline.cli.serving.predict import ask_for_samples, new_folder
 from pipeline.records.event_log import EventKind, EventLog
-from trainer_module.errors import ConfigError
+from trainer_module.errors import ConfigError, TrainingError
+from trainer_module.families import SampleRequest
 
 ROOT = Path(__file__).parents[2]
 Shown = Callable[..., list[str]]
@@ -142,13 +143,27 @@ def test_a_folder_for_samples_has_a_name(
         pass
 
 
-def test_a_file_that_is_read_is_not_what_cannot_be_written(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError), new_folder(tmp_path / "samples"):
-        (tmp_path / "model").read_bytes()
-    lost = new_folder(tmp_path / "samples")
-    with pytest.raises(ConfigError, match="samples cannot be written"), lost as folder:
-        (folder / "deep" / "one.png").write_bytes(b"")
-    assert list(tmp_path.iterdir()) == []
-    with new_folder(tmp_path / "samples") as folder:
-        (folder / "one.png").write_bytes(b"")
-    assert [path.name for path in tmp_path.rglob("*")] == ["samples", "one.png"]
+def test_samples_are_written_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "sampling.py").write_text(
+        "def sample(model, request, folder):\n"
+        "    (model / 'weights').read_text()\n"
+        "    (folder / request.label / 'one.png').write_bytes(b'')\n"
+        "    return f'{request.count} pictures'\n"
+    )
+
+    def ask(label: str) -> str:
+        with new_folder(tmp_path / "out" / "samples") as folder:
+            (folder / "cats").mkdir()
+            return ask_for_samples("sampling.sample", tmp_path, SampleRequest(3, 0, label), folder)
+
+    with pytest.raises(TrainingError, match=r"'sampling.sample' failed: FileNotFoundError: .*weig"):
+        ask("cats")
+    (tmp_path / "weights").touch()
+    with pytest.raises(ConfigError, match=r"samples cannot be written: .*dogs"):
+        ask("dogs")
+    assert list((tmp_path / "out").iterdir()) == []
+    assert ask("cats") == "3 pictures"
+    assert [path.name for path in (tmp_path / "out").rglob("*")] == ["samples", "cats", "one.png"]

@@ -37,7 +37,7 @@ from pipeline.data.ingestion import reading_settings
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventLog
 from pipeline.versions.withdrawal import complete_marks_if_idle
-from trainer_module.errors import ConfigError, counted
+from trainer_module.errors import ConfigError, ScopelineError, TrainingError, counted
 from trainer_module.export.interface import read_interface
 from trainer_module.families import SampleRequest, family_named
 from trainer_module.features.pixels import DATA_PIXELS
@@ -264,8 +264,39 @@ def write_samples(asked: ChosenModel, request: SampleRequest, output: Path, verb
         from components.serving.imports import import_tensorflow
 
         import_tensorflow()
-        line = load_own("the family's sample", sample)(asked.folder, request, folder)
+        line = ask_for_samples(sample, asked.folder, request, folder)
         console.print(f"{line}, version {asked.folder.name}: {output}")
+
+
+def ask_for_samples(path: str, model: Path, request: SampleRequest, folder: Path) -> str:
+    """Calls a family's `sample`.
+
+    Args:
+      path: its import path.
+      model: the folder of a version.
+      request: how many samples, and which.
+      folder: for the samples.
+
+    Returns:
+      What it says of them.
+
+    Raises:
+      ScopelineError: as it raised it.
+      TrainingError: it raised another error.
+      OSError: a file of the folder cannot be written.
+    """
+    try:
+        return str(load_own("the family's sample", path)(model, request, folder))
+    except ScopelineError:
+        raise
+    except Exception as error:
+        # Of other files than the samples, such as the model's, the function has to say more.
+        named = str(getattr(error, "filename", None) or folder)
+        if isinstance(error, OSError) and Path(named).is_relative_to(folder):
+            raise
+        raise TrainingError(
+            f"the family's sample {path!r} failed: {type(error).__name__}: {error}."
+        ) from error
 
 
 @contextmanager
@@ -285,10 +316,7 @@ def new_folder(output: Path) -> Iterator[Path]:
         yield part
         part.replace(output)
     except OSError as error:
-        # Of other files, such as the model's, whoever reads them speaks.
-        if Path(str(error.filename or part)).is_relative_to(part):
-            raise ConfigError(f"--output: {output} cannot be written: {error}.") from error
-        raise
+        raise ConfigError(f"--output: {output} cannot be written: {error}.") from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
