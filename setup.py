@@ -63,6 +63,8 @@ OPTIMIZE_REQUIRES = [
     "tf2onnx>=1.17,<2",
 ]
 
+CONTROL_REQUIRES = ["gymnasium>=1.2,<2"]
+
 setup(
     packages=[
         *find_packages(include=["pipeline*", "components*", "trainer_module*"]),
@@ -77,6 +79,8 @@ setup(
         "gpu": ["tensorflow[and-cuda]>=2.21,<2.22"],
         # What the section `optimize` makes models smaller with, and runs them by.
         "optimize": OPTIMIZE_REQUIRES,
+        # The environments that a task `control` learns in, and is judged in.
+        "control": CONTROL_REQUIRES,
     },
     entry_points={
         "console_scripts": [
