@@ -23,9 +23,11 @@ class FormatSpec:
     """What has to be known of a format before its source is imported."""
 
     source: str
-    """Import path of the `Source` that reads it."""
+    """Import path of the `Source` that reads it; empty where there are no files."""
     pattern: str = "*"
     """The glob of its files in a folder."""
+    has_files: bool = True
+    """Whether `data.path` leads to files; else a family of tasks knows what it names."""
     holds_images: bool = False
     """Whether an example is an image, as `IMAGE_FEATURE`, and its class."""
     has_file_per_example: bool = False
@@ -89,6 +91,7 @@ FORMATS: dict[str, FormatSpec] = {
     "tfrecord": FormatSpec(
         f"{_SOURCES}.tfrecord_source.TFRecordSource", holds_rows=f"{_EMPTINESS}.holds_bytes"
     ),
+    "environment": FormatSpec("", has_files=False),
 }
 """The formats that examples are read from, by the name in `data.format`."""
 

@@ -160,7 +160,18 @@ ZOO: dict[str, ModelSpec] = {
         for name in NETWORKS
     },
 }
-"""The models by the name in `model.kind`."""
+"""The models of supervised tasks by the name in `model.kind`."""
+
+LEARNERS: dict[str, ModelSpec] = {
+    "dqn": ModelSpec(
+        builder="",
+        reads=("double", "dueling", "prioritised", "n_step"),
+        tasks=("control",),
+        model={"hidden_units": [128, 128]},
+        train={"steps": 60_000, "batch_size": 128, "learning_rate": 5e-4},
+    ),
+}
+"""Likewise, of other families of tasks, which build them by themselves."""
 
 TRAINER, TREES_TRAINER = TRAINERS = ("trainer_module.trainer", "trainer_module.trees_trainer")
 """The modules with a `run_fn`: of networks, and of what is grown."""
@@ -301,14 +312,16 @@ class TransferSettings(Settings):
 
 def _name_models(schema: dict[str, Any]) -> None:
     """Puts the registered models before the description of `kind`."""
-    schema["description"] = f"{', '.join(f'`{name}`' for name in ZOO)}, {DOCSTRING}"
+    names = (f"`{name}`" for name in (*ZOO, *LEARNERS))
+    schema["description"] = f"{', '.join(names)}, {DOCSTRING}"
 
 
 def _name_readers(key: str) -> Callable[[dict[str, Any]], None]:
     """Puts the models that read a key before its description."""
 
     def change(schema: dict[str, Any]) -> None:
-        readers = ", ".join(name for name, spec in ZOO.items() if key in spec.reads)
+        specs = {**ZOO, **LEARNERS}
+        readers = ", ".join(name for name, spec in specs.items() if key in spec.reads)
         schema["description"] = f"{readers}: {DOCSTRING}"
 
     return change
@@ -349,9 +362,19 @@ class ModelSettings(Settings):
     """how the network is fine-tuned; default: all of it is trained from the first step."""
     sync_batch_norm: bool = Field(default=False, json_schema_extra=_name_readers("sync_batch_norm"))
     """whether batch normalisation takes the mean and variance of all replicas' examples."""
+    double: bool = Field(default=True, json_schema_extra=_name_readers("double"))
+    """whether the network that learns chooses the action whose value the target network gives (van
+    Hasselt et al., 2016)."""
+    dueling: bool = Field(default=True, json_schema_extra=_name_readers("dueling"))
+    """whether the value of an observation and the advantages of actions are learnt apart (Wang et
+    al., 2016)."""
+    prioritised: bool = Field(default=False, json_schema_extra=_name_readers("prioritised"))
+    """whether transitions come up by how wrong their values were (Schaul et al., 2016)."""
+    n_step: PositiveInt = Field(default=3, json_schema_extra=_name_readers("n_step"))
+    """rewards that a target adds up before it takes the value of what follows."""
     hidden_units: list[PositiveInt] = [64]
     """Units of each dense layer before the output; of `tabular` 128 and 128, of `bag`, `text_cnn`,
-    `bert`, `convnet` and the networks of pictures none."""
+    `bert`, `convnet` and the networks of pictures none; of `dqn` 128 and 128."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Share of the activations dropped before the output layer while training; of `tabular` after
     each dense layer, 0.1."""

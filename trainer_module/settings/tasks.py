@@ -253,6 +253,7 @@ TASKS = {
     "ordinal": f"{_TASKS}.ordinal.OrdinalTask",
     "regression": f"{_TASKS}.regression.RegressionTask",
     "count": f"{_TASKS}.count.CountTask",
+    "control": "trainer_module.families.control.task.ControlTask",
 }
 """Import paths of the tasks by the name in `task`."""
 
