@@ -127,7 +127,8 @@ def test_a_replay_goes_on_from_its_state(options: dict[str, float]) -> None:
 
 def test_logged_transitions_fill_a_replay_at_once() -> None:
     some = steps(5, terminated=1)
-    whole = Steps(*(np.concatenate(column) for column in zip(*(vars(s).values() for s in some))))
+    columns = zip(*(vars(one).values() for one in some), strict=True)
+    whole = Steps(*(np.concatenate(column) for column in columns))
     replay = Replay(5, 1, 1, n_step=3, discount=DISCOUNT, alpha=0.6)
     replay.fill(whole)
     assert drawn(replay) == drawn(filled(some))

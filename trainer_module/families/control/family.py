@@ -72,7 +72,7 @@ def _of_the_training(config: Any) -> Iterator[Problem]:
         able = enumerate_names([str(kind) for kind in STRATEGIES], "or")
         yield (
             "train.strategy",
-            f"found {train.strategy.kind}; a task control acts and learns in one process, by {able}",
+            f"found {train.strategy.kind}; a task control trains in one process, by {able}",
         )
     settings = config.trainer_settings.train
     for key, right in (("steps", int), ("batch_size", int), ("learning_rate", float)):
