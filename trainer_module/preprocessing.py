@@ -118,7 +118,7 @@ def transform_label(inputs: Mapping[str, AnyTensor], settings: TrainerSettings) 
       DataError: if the label is not among `inputs`, or not of a type the task can use.
     """
     _require(settings.label, inputs, "label")
-    return settings.target.transform_label(inputs[settings.label], settings.label)
+    return settings.label_task.transform_label(inputs[settings.label], settings.label)
 
 
 def transform_weight(

@@ -6,7 +6,7 @@ import json
 import math
 import posixpath
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,53 +25,15 @@ from tfx.types.component_spec import ChannelParameter, ExecutionParameter
 from tfx.utils import io_utils, path_utils
 
 from trainer_module.errors import TrainingError
+from trainer_module.families.measured import Estimate, Measured
 from trainer_module.sections import load_own
 
 REPORT_FILE = "measured.json"
 """In the artifact of an evaluation: what was measured, and what was decided."""
-MEASURE_KEY, BOUNDS_KEY = "measure", "bounds"
+MEASURE_KEY, BOUNDS_KEY, CONFIDENCE_KEY = "measure", "bounds", "confidence"
 
-
-@dataclass(frozen=True)
-class Bounds:
-    """What a metric has to keep."""
-
-    name: str
-    higher_is_better: bool
-    least: float | None = None
-    most: float | None = None
-    tolerance: float = 0.0
-    """How much worse than the model in service it may be."""
-    is_compared: bool = True
-    """Whether it is held against the model in service."""
-
-    def needs(self, in_service: float | None) -> str:
-        """What is asked, in words; empty if nothing."""
-        asked = [] if self.least is None else [f"at least {self.least:g}"]
-        asked += [] if self.most is None else [f"at most {self.most:g}"]
-        if in_service is not None and self.is_compared:
-            slack = f" by more than {self.tolerance:g}" if self.tolerance else ""
-            asked.append(f"not worse than in service{slack}")
-        return ", ".join(asked)
-
-    def failure(self, value: float, in_service: float | None) -> str:
-        """Why a value is not good enough; empty if it is."""
-        said = f"{self.name} is {value:.4g}"
-        if not math.isfinite(value):
-            return f"{said}, not a number"
-        if self.least is not None and value < self.least:
-            return f"{said}, below the threshold of {self.least:g}"
-        if self.most is not None and value > self.most:
-            return f"{said}, above the threshold of {self.most:g}"
-        if in_service is None or not math.isfinite(in_service) or not self.is_compared:
-            return ""
-        loss = (in_service - value) * (1 if self.higher_is_better else -1)
-        if loss <= self.tolerance:
-            return ""
-        return (
-            f"{said}, worse than {in_service:.4g} of the model in service"
-            f" (evaluate.thresholds.{self.name}.tolerance allows for noise)"
-        )
+Ends = tuple[float, float]
+"""The lower and the upper end of an interval."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +49,78 @@ class GateMetric:
     """What is asked of it, in words."""
     failure: str
     """What is wrong with it, in words; empty if nothing is."""
+    interval: Ends | None = None
+    """Of the value; None where the family gives no resamples of it."""
+    difference: Ends | None = None
+    """Likewise of the value less that of the model to beat."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a metric has to keep."""
+
+    name: str
+    higher_is_better: bool
+    least: float | None = None
+    most: float | None = None
+    tolerance: float = 0.0
+    """How much worse than the model in service it may be."""
+    is_compared: bool = True
+    """Whether it is held against the model in service."""
+    is_least_sure: bool = False
+    """Whether the lower end of its interval has to keep `least`, and not only its value."""
+    is_most_sure: bool = False
+    """Whether the upper end has to keep `most`."""
+    keeps_ties: bool = False
+    """Whether the model in service stays where this metric is worse, but within noise."""
+
+    def judge(self, found: GateMetric) -> GateMetric:
+        """The metric with what is asked of it, and why it is not good enough."""
+        return replace(found, needs=self._needs(found), failure=self._failure(found))
+
+    def _needs(self, found: GateMetric) -> str:
+        sure = {True: " for certain", False: ""}
+        asked = [] if self.least is None else [f"at least {self.least:g}{sure[self.is_least_sure]}"]
+        asked += [] if self.most is None else [f"at most {self.most:g}{sure[self.is_most_sure]}"]
+        if found.in_service is not None and self.is_compared:
+            slack = f" by more than {self.tolerance:g}" if self.tolerance else ""
+            noise = " beyond noise" if found.difference and not self.keeps_ties else ""
+            asked.append(f"not worse than in service{slack}{noise}")
+        return ", ".join(asked)
+
+    def _failure(self, found: GateMetric) -> str:
+        if found.value is None:
+            return f"{self.name} is not a number"
+        said = f"{self.name} is {found.value:.4g}"
+        if self.least is not None and found.value < self.least:
+            return f"{said}, below the threshold of {self.least:g}"
+        if self.most is not None and found.value > self.most:
+            return f"{said}, above the threshold of {self.most:g}"
+        low, high = found.interval or (found.value, found.value)
+        if self.least is not None and self.is_least_sure and low < self.least:
+            return f"{said}, and the lower end of its interval, {low:.4g}, is below {self.least:g}"
+        if self.most is not None and self.is_most_sure and high > self.most:
+            return f"{said}, and the upper end of its interval, {high:.4g}, is above {self.most:g}"
+        return self._loss(found, said)
+
+    def _loss(self, found: GateMetric, said: str) -> str:
+        """Why it is worse than the model in service; empty if it is not, or by chance alone."""
+        if found.in_service is None or found.value is None or not self.is_compared:
+            return ""
+        sign = 1 if self.higher_is_better else -1
+        if (found.in_service - found.value) * sign <= self.tolerance:
+            return ""
+        worse = f"{said}, worse than {found.in_service:.4g} of the model in service"
+        key = f"evaluate.thresholds.{self.name}.tolerance"
+        if found.difference is None:
+            return f"{worse} ({key} allows for noise)"
+        low, high = found.difference
+        shown = f"the difference lies between {low:+.3g} and {high:+.3g}"
+        if (high < -self.tolerance) if self.higher_is_better else (low > self.tolerance):
+            return f"{worse} beyond noise: {shown}. {key} allows more"
+        if self.keeps_ties:
+            return f"{worse} within noise: {shown}. That one stays, as evaluate.ties says"
+        return ""
 
 
 @dataclass(frozen=True)
@@ -96,45 +130,79 @@ class GateReport:
     blessed: bool
     reason: str
     metrics: tuple[GateMetric, ...]
+    confidence: float | None = None
+    """Of the intervals; None if there are none."""
+    notes: tuple[str, ...] = ()
+    """Sentences for the summary of the run."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """What the family keeps with the evaluation."""
 
 
 def decide(
     bounds: Sequence[Bounds],
-    measured: Mapping[str, float],
-    in_service: Mapping[str, float] | None,
+    measured: Measured,
+    in_service: Measured | None,
+    confidence: float | None = None,
 ) -> GateReport:
     """Judges a model by its metrics.
 
     Args:
       bounds: of the metrics that decide; what else was measured is told and decides nothing.
-      measured: values by name.
-      in_service: those of the model to beat, if there is one.
+      measured: what the family found in the model.
+      in_service: likewise in the model to beat, if there is one.
+      confidence: of intervals; None compares values as they are.
 
     Raises:
-      TrainingError: a metric that decides was not measured.
+      TrainingError: a metric that decides was not measured, or the two models were resampled a
+        different number of times.
     """
-    if missing := [one.name for one in bounds if one.name not in measured]:
+    if missing := [one.name for one in bounds if one.name not in measured.metrics]:
         raise TrainingError(
-            f"evaluate: the family measures {', '.join(measured) or 'nothing'}, and not"
+            f"evaluate: the family measures {', '.join(measured.metrics) or 'nothing'}, and not"
             f" {', '.join(missing)}, which decides."
         )
-    held, metrics = {one.name: one for one in bounds}, []
-    for name, value in measured.items():
-        other, one = (in_service or {}).get(name), held.get(name)
-        needs, failure = (one.needs(other), one.failure(value, other)) if one else ("", "")
-        metrics.append(GateMetric(name, _finite(value), _finite(other), needs, failure))
-    failures = [metric.failure for metric in metrics if metric.failure]
+    held, others = {one.name: one for one in bounds}, in_service.metrics if in_service else {}
+    found = [
+        _compare(name, value, others.get(name), confidence)
+        for name, value in measured.metrics.items()
+    ]
+    metrics = tuple(held[one.name].judge(one) if one.name in held else one for one in found)
+    failures = [*measured.failures, *(metric.failure for metric in metrics if metric.failure)]
     has_bounds = any(one.least is not None or one.most is not None for one in bounds)
     kept = "every threshold is kept" if has_bounds else "no thresholds are set"
     compared = "it is not worse than the model in service"
     if in_service is None:
         compared = "no model in service was compared with"
     reason = "; ".join(failures) or f"{kept}, and {compared}"
-    return GateReport(not failures, reason, tuple(metrics))
+    is_sure = any(metric.interval for metric in metrics)
+    sure = confidence if is_sure else None
+    return GateReport(not failures, reason, metrics, sure, measured.notes, measured.details)
 
 
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
+def _compare(
+    name: str, found: float | Estimate, other: float | Estimate | None, confidence: float | None
+) -> GateMetric:
+    """A metric of both models, with intervals where the family has resampled it."""
+    value, in_service = _finite(found), None if other is None else _finite(other)
+    interval = difference = None
+    if confidence is not None and isinstance(found, Estimate) and value is not None:
+        interval = _if_finite(found.interval(confidence))
+        if isinstance(other, Estimate) and in_service is not None:
+            try:
+                difference = _if_finite(found.difference(other, confidence))
+            except ValueError as error:
+                raise TrainingError(f"evaluate: {name}: {error}.") from None
+    return GateMetric(name, value, in_service, "", "", interval, difference)
+
+
+def _if_finite(ends: Ends) -> Ends | None:
+    """An interval; None where a resample was not a number, so that the values are compared."""
+    return ends if all(math.isfinite(end) for end in ends) else None
+
+
+def _finite(found: float | Estimate) -> float | None:
+    value = found.value if isinstance(found, Estimate) else found
+    return float(value) if math.isfinite(value) else None
 
 
 def read_report(uri: str) -> GateReport | None:
@@ -144,8 +212,14 @@ def read_report(uri: str) -> GateReport | None:
         return None
     with fileio.open(path, "r") as opened:
         content = json.loads(opened.read())
-    metrics = tuple(GateMetric(**metric) for metric in content.pop("metrics"))
-    return GateReport(**content, metrics=metrics)
+    metrics = tuple(_read_metric(metric) for metric in content.pop("metrics"))
+    notes = tuple(content.pop("notes", ()))
+    return GateReport(**content, metrics=metrics, notes=notes)
+
+
+def _read_metric(content: dict[str, Any]) -> GateMetric:
+    ends = [tuple(content.pop(key, None) or ()) or None for key in ("interval", "difference")]
+    return replace(GateMetric(**content), interval=ends[0], difference=ends[1])
 
 
 class GateExecutor(base_executor.BaseExecutor):
@@ -165,17 +239,20 @@ class GateExecutor(base_executor.BaseExecutor):
         told = json.loads(exec_properties[specs.CUSTOM_CONFIG_KEY])
         measure = load_own("the measure of the task's family", exec_properties[MEASURE_KEY])
         bounds = [Bounds(**one) for one in json.loads(exec_properties[BOUNDS_KEY])]
-        baselines = input_dict.get(specs.BASELINE_MODEL_KEY) or []
-        measured = [
-            {name: float(value) for name, value in measure(_exported(artifact), told).items()}
-            for artifact in (*input_dict[specs.MODEL_KEY], *baselines)
-        ]
-        report = decide(bounds, measured[0], measured[1] if baselines else None)
+        confidence = json.loads(exec_properties[CONFIDENCE_KEY])
+        (model,), baselines = input_dict[specs.MODEL_KEY], input_dict.get(specs.BASELINE_MODEL_KEY)
+        measured = _as_measured(measure(_exported(model), told))
+        in_service = _as_measured(measure(_exported(baselines[0]), told)) if baselines else None
+        report = decide(bounds, measured, in_service, confidence)
         (evaluation,) = output_dict[specs.EVALUATION_KEY]
         text = json.dumps(asdict(report), allow_nan=False)
         io_utils.write_string_file(posixpath.join(evaluation.uri, REPORT_FILE), text)
         (blessing,) = output_dict[specs.BLESSING_KEY]
         mark_blessing(input_dict, blessing, report.blessed)
+
+
+def _as_measured(found: Mapping[str, float] | Measured) -> Measured:
+    return found if isinstance(found, Measured) else Measured(found)
 
 
 def _exported(artifact: Artifact) -> Path:
@@ -218,7 +295,7 @@ class GateSpec(component_spec.ComponentSpec):
 
     PARAMETERS = {
         name: ExecutionParameter(type=str)
-        for name in (MEASURE_KEY, BOUNDS_KEY, specs.CUSTOM_CONFIG_KEY)
+        for name in (MEASURE_KEY, BOUNDS_KEY, CONFIDENCE_KEY, specs.CUSTOM_CONFIG_KEY)
     }
     INPUTS = {
         specs.MODEL_KEY: ChannelParameter(type=standard_artifacts.Model),
@@ -245,6 +322,7 @@ class GateEvaluator(base_component.BaseComponent):
         bounds: Sequence[Bounds],
         custom_config: Mapping[str, Any],
         examples: BaseChannel | None = None,
+        confidence: float | None = None,
     ) -> None:
         """Constructs the component.
 
@@ -252,10 +330,11 @@ class GateEvaluator(base_component.BaseComponent):
           model: a channel of Model.
           baseline_model: the model to beat; the channel may be empty.
           measure: the import path of a function from the folder of an exported model and the
-            `custom_config` to the values of metrics by name.
+            `custom_config` to the values of metrics by name, or to a `Measured`.
           bounds: of the metrics that decide.
           custom_config: what `measure` is told.
           examples: a channel of Examples, which a family may have read.
+          confidence: of the intervals of metrics that the family resamples; None for none.
         """
         spec = GateSpec(
             model=model,
@@ -263,6 +342,7 @@ class GateEvaluator(base_component.BaseComponent):
             examples=examples,
             measure=measure,
             bounds=json.dumps([asdict(one) for one in bounds]),
+            confidence=json.dumps(confidence),
             custom_config=json.dumps(custom_config),
             evaluation=Channel(type=standard_artifacts.ModelEvaluation),
             blessing=Channel(type=standard_artifacts.ModelBlessing),

@@ -13,6 +13,7 @@ from components.example_gen.label_settings import LabelsSettings
 from trainer_module.features.pixels import DATA_PIXELS
 from trainer_module.sections import RegisteredName
 from trainer_module.settings import Feature, Settings, Task, TaskSettings
+from trainer_module.settings.tasks import BaseTask, as_task
 
 # The feature that holds the encoded image, of formats that hold images.
 IMAGE_FEATURE = "image"
@@ -170,7 +171,12 @@ class ExampleGenSettings(Settings):
     @property
     def task(self) -> Task:
         """What the label is."""
-        return self.target.label_kind
+        return self.label_task.label_kind
+
+    @property
+    def label_task(self) -> BaseTask:
+        """The task, where it is supervised; TypeError where it has no label."""
+        return as_task(self.target)
 
     @property
     def format_spec(self) -> FormatSpec:

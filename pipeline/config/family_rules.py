@@ -9,7 +9,7 @@ from pipeline.config.sections.data import DataSettings
 from pipeline.config.sections.evaluate import EvaluateSettings
 from pipeline.config.settings import PipelineConfig
 from pipeline.config.user_code import check_import_path
-from trainer_module.settings.tasks import BaseTask
+from trainer_module.settings.tasks import LearningTask
 
 SECTIONS = {
     "features",
@@ -51,7 +51,7 @@ def the_family_agrees(config: PipelineConfig) -> Iterator[Issue]:
     return (Issue(path, message) for path, message in config.family.problems(config))
 
 
-def metrics_are_the_familys(evaluate: EvaluateSettings, target: BaseTask) -> Iterator[Issue]:
+def metrics_are_the_familys(evaluate: EvaluateSettings, target: LearningTask) -> Iterator[Issue]:
     """Classes of Keras's and TFMA's compare with labels, which there are none of."""
     for key, path in evaluate.own_code.items():
         known = ", ".join(target.metrics())

@@ -44,6 +44,7 @@ from trainer_module.settings import (
     TrainSettings,
 )
 from trainer_module.settings.optimize import OptimizeSettings, WhileTraining
+from trainer_module.settings.tasks import BaseTask, as_task
 from trainer_module.settings.train import NOT_IN_CACHE_KEY
 from trainer_module.settings.tune import AnyTune
 
@@ -146,7 +147,12 @@ class PipelineConfig(Settings):
     @property
     def task(self) -> Task:
         """What the label is."""
-        return self.target.label_kind
+        return self.label_task.label_kind
+
+    @property
+    def label_task(self) -> BaseTask:
+        """The task, where it is supervised; TypeError where it has no label."""
+        return as_task(self.target)
 
     @property
     def family(self) -> Family:

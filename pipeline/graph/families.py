@@ -22,7 +22,7 @@ from pipeline.config.fingerprint import (
     code_fingerprint,
     files_fingerprint,
 )
-from pipeline.config.sections.evaluate import Threshold
+from pipeline.config.sections.evaluate import Threshold, Ties
 from pipeline.config.settings import PipelineConfig
 from pipeline.graph.cache_keys import add_code, files_read
 from pipeline.graph.data import Spans
@@ -141,6 +141,7 @@ def create_gate(
         baseline_model=baseline.outputs["model"],
         measure=family.measure,
         bounds=bounds_of(config),
+        confidence=config.evaluate.confidence,
         custom_config=custom_config(given, family.measure),
     ).with_id(ComponentId.EVALUATOR.value)
     add_code(evaluator)
@@ -150,7 +151,7 @@ def create_gate(
 def bounds_of(config: PipelineConfig) -> list[Bounds]:
     """What the metrics that decide have to keep: those with thresholds, or else the first.
 
-    A model is not worse than the one in service in any of them.
+    A model is not worse than the one in service in any of them. Ties are kept in the first one.
     """
     task, evaluate, known = config.target, config.evaluate, config.target.metrics()
     usual = (*evaluate.named, *task.usual_metrics())[:1]
@@ -163,6 +164,9 @@ def bounds_of(config: PipelineConfig) -> list[Bounds]:
             threshold.most,
             threshold.tolerance,
             known[name].is_compared,
+            threshold.is_least_sure,
+            threshold.is_most_sure,
+            keeps_ties=evaluate.ties is Ties.KEEP and name == next(iter(thresholds)),
         )
         for name, threshold in thresholds.items()
     ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -68,15 +69,18 @@ def test_a_worse_model_is_not_pushed(points: FamilyProject) -> None:
     assert points.states("points")["Pusher"] == "skipped"
 
 
-def test_files_and_requests_are_answered(points: FamilyProject) -> None:
+def predict(points: FamilyProject, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Asks the newest version without the family: the pushed folder says what it takes."""
     version = points.output / "points/serving/points" / points.versions("points")[-1]
-    (points.folder / "rows.csv").write_text("id,x,y\nnear,1,2\nfar,4,6\n")
-    given = ("--input", "rows.csv", "--output", "answers.csv", "--columns", "id")
-    # Without the family: the pushed folder says what it takes.
-    alone = [*Project(points.folder).command("predict", *given, "--model", str(version))[:-2]]
-    done = warm.run(
-        alone, cwd=points.folder, env=points.environment, capture_output=True, text=True
+    command = Project(points.folder).command("predict", *arguments, "--model", version)[:-2]
+    return warm.run(
+        command, cwd=points.folder, env=points.environment, capture_output=True, text=True
     )
+
+
+def test_files_and_requests_are_answered(points: FamilyProject) -> None:
+    (points.folder / "rows.csv").write_text("id,x,y\nnear,1,2\nfar,4,6\n")
+    done = predict(points, "--input", "rows.csv", "--output", "answers.csv", "--columns", "id")
     assert done.returncode == 0, done.stdout + done.stderr
     header, near, far = (points.folder / "answers.csv").read_text().splitlines()
     assert header == '"id","distance"'
@@ -126,6 +130,13 @@ def test_all_spans_of_a_window_are_learnt_from(points: FamilyProject) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     distance = points.summary("spans")["metrics"]["distance"]["value"]
     assert distance == pytest.approx(1, abs=0.01)  # Of points on both sides of the centre.
+
+
+def test_a_model_that_answers_rows_gives_no_samples(points: FamilyProject) -> None:
+    done = predict(points, "--n", "3", "--output", "new")
+    assert done.returncode == 2
+    assert "answers rows (task: sphere); give --input with rows" in done.stderr
+    assert not (points.folder / "new").exists()
 
 
 @pytest.mark.parametrize("asked", [(), ("--input", "points.csv")])

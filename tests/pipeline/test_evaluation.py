@@ -20,7 +20,7 @@ from pipeline.graph.evaluation import (
 )
 from trainer_module.errors import ConfigError
 from trainer_module.export.saving import EVAL_LABEL, EVAL_LABEL_SIGNATURE, EVAL_SIGNATURE
-from trainer_module.settings.tasks import TASKS, as_task, task_class
+from trainer_module.settings.tasks import SUPERVISED_TASKS, as_task, supervised_class
 
 LARGEST = sys.float_info.max
 USERS = Path(__file__).parents[1] / "components" / "evaluator"
@@ -71,10 +71,10 @@ def test_usual_metrics_of_a_task_after_the_count(task: str, classes: list[str]) 
     assert not config.options.include_default_metrics.value
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", SUPERVISED_TASKS)
 def test_every_metric_has_the_class_and_name_of_the_task(task: str) -> None:
     options = {"order": ["low", "mid", "high"]} if task == "ordinal" else {}
-    known = task_class(task)(kind=task, **options).metrics()
+    known = supervised_class(task)(kind=task, **options).metrics()
     config = eval_config({"kind": task, **options}, metrics=list(known))
     numbers = {name: metric for name, metric in known.items() if metric.is_number}
     plots = [metric for metric in known.values() if not metric.is_number]

@@ -32,7 +32,7 @@ from trainer_module.runtime import Runtime
 from trainer_module.settings import TrainerSettings
 from trainer_module.settings.model import NETWORKS as PRETRAINED
 from trainer_module.settings.model import ZOO
-from trainer_module.settings.tasks import TASKS
+from trainer_module.settings.tasks import SUPERVISED_TASKS
 from trainer_module.trainer import open_strategy
 from trainer_module.training.plan import TrainingInputs
 
@@ -213,7 +213,7 @@ def test_it_learns_the_same_under_every_strategy_by_both_loops(case: Case, tmp_p
 def test_the_cases_have_all_there_is() -> None:
     pairs = {(case.kind, strategy) for case in CASES for strategy in case.strategies}
     assert pairs == {(kind, strategy) for kind in NETWORKS for strategy in REPLICAS}
-    assert {case.task for case in CASES} == {*TASKS, "quantiles"}
+    assert {case.task for case in CASES} == {*SUPERVISED_TASKS, "quantiles"}
     for kind in NETWORKS:
         precisions = {case.precision for case in CASES if case.kind == kind}
         assert "float32" in precisions

@@ -249,7 +249,7 @@ def test_callbacks_of_one_class_have_their_own_state(tmp_path: Path) -> None:
         callbacks = [Remembers(value) for value in values]
         strategy = tf.distribute.get_strategy()
         backup = CheckpointCallback(strategy, str(tmp_path), 1)
-        backup.watch([BestEpoch(), *callbacks])
+        backup.watch([BestEpoch("val_loss"), *callbacks])
         model = tf_keras.Sequential([tf_keras.layers.Dense(1, input_shape=(1,))])
         model.compile("sgd", "mse")
         backup.restore(model)

@@ -350,8 +350,8 @@ def build_own(source: str, task: Any, folder: Path, patch: pytest.MonkeyPatch) -
     settings = TrainerSettings(
         label="y", task=task, model=ModelSettings(kind=f"{folder.name}_own.build_model")
     )
-    is_class = settings.target.label_kind.is_classification
+    is_class = settings.task.is_classification
     classes = ("a", "b", "c")[: 2 if task == "binary" else 3] if is_class else ()
     features = (TransformedFeature("x", "numeric", (1,)),)
-    problem = Problem(settings.target, "y", classes, features)
+    problem = Problem(settings.label_task, "y", classes, features)
     return build_model(problem, settings, tf.distribute.get_strategy(), steps_per_epoch=5)

@@ -104,7 +104,7 @@ def load_data(
       TrainingError: if a split has nothing to learn from.
     """
     problem = Problem.from_transform(
-        tft_output, settings.target, settings.label, settings.features, settings.weight
+        tft_output, settings.label_task, settings.label, settings.features, settings.weight
     )
     problem = _without_refused(problem, settings.model.kind)
     inputs = {feature.name for feature in problem.features} | {problem.label, problem.weight}

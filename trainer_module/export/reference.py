@@ -47,7 +47,7 @@ class KerasReference:
         self._spec = output.raw_feature_spec()
         self._transform = output.transform_features_layer()
         self._problem = Problem.from_transform(
-            output, settings.target, settings.label, settings.features, settings.weight
+            output, settings.label_task, settings.label, settings.features, settings.weight
         )
         self._keras = _load(model, settings.model.kind)
 

@@ -8,6 +8,7 @@ does not import TensorFlow: a config is checked before that is paid for.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from trainer_module.sections import import_registered
@@ -32,6 +33,18 @@ def read_data_source(custom_config: Mapping[str, Any]) -> dict[str, Any] | None:
     """The keys `path`, `episodes` and `policy` of data that is in no files; else None."""
     source = custom_config[DATA_FILES_KEY].get("source")
     return None if source is None else dict(source)
+
+
+@dataclass(frozen=True)
+class SampleRequest:
+    """How many samples `predict --n` asks a model for that generates them."""
+
+    count: int
+    """At least 1."""
+    seed: int
+    """The same seed gives the same samples."""
+    label: str | None
+    """The class that all samples are of; None leaves the choice to the model."""
 
 
 class Family:
@@ -61,7 +74,12 @@ class Family:
 
     measure: ClassVar[str] = ""
     """The function that measures an exported model: of its folder (a Path) and the `custom_config`
-    to the values of metrics by name."""
+    to the values of metrics by name, or to a `trainer_module.families.measured.Measured`, which
+    also has intervals, notes and failures."""
+    sample: ClassVar[str] = ""
+    """The function that `predict --n` calls: of a pushed version's folder (a Path), a
+    `SampleRequest` and the folder to write to (a Path, which exists and is empty) to a line for the
+    screen. Empty where a model answers rows alone."""
     golden_rows: ClassVar[str] = ""
     """The function that chooses what a model is asked before it is pushed: of its folder and the
     `custom_config` to (what is special about a row, its values by column); default: every column at
@@ -70,7 +88,8 @@ class Family:
     @property
     def code(self) -> dict[str, str]:
         """Import paths of all code that it names, by the hook."""
-        hooks = ("graph", "search_graph", "data_graph", "run_fn", "measure", "golden_rows")
+        functions = ("run_fn", "measure", "sample", "golden_rows")
+        hooks = ("graph", "search_graph", "data_graph", *functions)
         named = {f"task ({hook})": path for hook in hooks if (path := getattr(self, hook))}
         return {"task": f"{type(self).__module__}.{type(self).__qualname__}", **named}
 
@@ -86,5 +105,10 @@ class Family:
 
 def family_of(task: LearningTask) -> Family:
     """The family that a task is of."""
-    found: type[Family] = import_registered(FAMILIES[task.family])
+    return family_named(task.family)
+
+
+def family_named(name: str) -> Family:
+    """The family of a name in `FAMILIES`."""
+    found: type[Family] = import_registered(FAMILIES[name])
     return found()

@@ -22,7 +22,7 @@ from trainer_module.features.text.text import TextFeature
 from trainer_module.sections import Registered, Settings, tagged_union
 from trainer_module.settings.model import LEARNERS, ZOO, ModelSettings, ModelSpec, kind_for
 from trainer_module.settings.optimize import WhileTraining
-from trainer_module.settings.tasks import BaseTask, Task, TaskSettings
+from trainer_module.settings.tasks import BaseTask, Task, TaskSettings, as_task
 from trainer_module.settings.train import (
     AUTO,
     NOT_IN_CACHE_KEY,
@@ -236,9 +236,14 @@ class TrainerSettings(Settings):
         return self
 
     @property
+    def label_task(self) -> BaseTask:
+        """The task, where it is supervised; TypeError where it has no label."""
+        return as_task(self.target)
+
+    @property
     def task(self) -> Task:
         """What the label is."""
-        return self.target.label_kind
+        return self.label_task.label_kind
 
     @property
     def own_code(self) -> dict[str, str]:

@@ -93,6 +93,9 @@ class LearningTask(Settings):
     kind: str
     family: ClassVar[str]
     """The name in `FAMILIES`."""
+    monitor: ClassVar[str] = "val_loss"
+    """What training watches, as its history has it, for the best epoch and for stopping: less is
+    better."""
 
     @property
     def has_options(self) -> bool:
@@ -121,9 +124,6 @@ class BaseTask(LearningTask):
     family: ClassVar[str] = "supervised"
     label_kind: ClassVar[Task]
     """What its label is."""
-    monitor: ClassVar[str] = "val_loss"
-    """What training watches, as its history has it, for the best epoch and for stopping: less is
-    better."""
     otherwise: ClassVar[str] = ""
     """Tasks for labels that are not what it needs."""
     needs_activation: ClassVar[bool] = False
@@ -247,7 +247,7 @@ class BaseTask(LearningTask):
 
 
 _TASKS = "trainer_module.families.supervised.tasks"
-TASKS = {
+SUPERVISED_TASKS = {
     "binary": f"{_TASKS}.binary.BinaryTask",
     "multiclass": f"{_TASKS}.multiclass.MulticlassTask",
     "ordinal": f"{_TASKS}.ordinal.OrdinalTask",
@@ -255,22 +255,39 @@ TASKS = {
     "count": f"{_TASKS}.count.CountTask",
     "control": "trainer_module.families.control.task.ControlTask",
 }
-"""Import paths of the tasks by the name in `task`."""
+"""Import paths of the tasks with a label by the name in `task`."""
+TASKS = {**SUPERVISED_TASKS}
+"""Likewise of all tasks."""
 
 
-def task_class(kind: str) -> type[BaseTask]:
+def task_class(kind: str) -> type[LearningTask]:
     """A task, by its name in the config."""
-    found: type[BaseTask] = import_registered(TASKS[kind])
+    found: type[LearningTask] = import_registered(TASKS[kind])
     return found
 
 
-def as_task(task: BaseTask | str) -> BaseTask:
-    """A task; a name stands for the task without options, as it does in a config."""
-    return task_class(task)(kind=str(task)) if isinstance(task, str) else task
+def supervised_class(kind: str) -> type[BaseTask]:
+    """A task with a label, by its name in the config; TypeError where the task has none."""
+    found = task_class(kind)
+    if not issubclass(found, BaseTask):
+        raise TypeError(f"task {kind} has no label")
+    return found
+
+
+def as_task(task: LearningTask | str) -> BaseTask:
+    """A supervised task; a name stands for the task without options, as it does in a config.
+
+    Raises:
+      TypeError: the task is of another family, and has no label.
+    """
+    found = supervised_class(task)(kind=str(task)) if isinstance(task, str) else task
+    if not isinstance(found, BaseTask):
+        raise TypeError(f"task {found.kind} has no label")
+    return found
 
 
 def _any_of(tasks: dict[str, str]) -> Any:
     return named_or_mapping("Task", "What the model predicts.", tasks)
 
 
-TaskSettings: TypeAlias = Annotated[BaseTask, Registered(TASKS, _any_of)]
+TaskSettings: TypeAlias = Annotated[LearningTask, Registered(TASKS, _any_of)]

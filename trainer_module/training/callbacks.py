@@ -20,7 +20,7 @@ from trainer_module.settings import TrainerSettings
 from trainer_module.settings.train import choose_stopping
 from trainer_module.strategies import hooks_of
 from trainer_module.strategies.coordinator import CopyOnCoordinator
-from trainer_module.training.checkpoint import MONITOR, BestEpoch, CheckpointCallback
+from trainer_module.training.checkpoint import BestEpoch, CheckpointCallback
 from trainer_module.training.plan import TrainingInputs, TrainingPlan
 
 logger = logging.getLogger(__name__)
@@ -51,10 +51,11 @@ class StopOnNaN(StepCallback):
     A step's loss is looked at when the next one is done: to wait for it would stop a GPU's queue.
     """
 
-    def __init__(self, steps_per_epoch: int, is_synchronous: bool = True) -> None:
+    def __init__(self, steps_per_epoch: int, monitor: str, is_synchronous: bool = True) -> None:
         # The steps of parameter servers have no order to tell of.
         super().__init__(hears_steps=is_synchronous, takes_tensors=is_synchronous)
         self._steps = steps_per_epoch
+        self._monitor = monitor
         self._waiting: tuple[int, int, Any] | None = None
         self._epoch = 0
         self._next = 0
@@ -76,7 +77,7 @@ class StopOnNaN(StepCallback):
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Looks at the last step, and at the losses of the whole epoch."""
         self._look()
-        for name in ("loss", MONITOR):
+        for name in ("loss", self._monitor):
             self._check(name, float((logs or {}).get(name, 0.0)), f"in epoch {epoch + 1}")
 
     def _look(self) -> None:
@@ -186,21 +187,21 @@ def make_callbacks(
       patient_from: the epoch, counted from 0, from which on early stopping looks.
     """
     tf.io.gfile.makedirs(inputs.model_run_dir)
-    settings = inputs.settings
+    settings, monitor = inputs.settings, inputs.settings.target.monitor
     callbacks = [
         EpochTimes(),
         # Before all that reads what it finds.
         *([evaluator] if evaluator else []),
         LearningRate(),
-        StopOnNaN(plan.steps, hooks_of(inputs.strategy).has_step_hooks),
+        StopOnNaN(plan.steps, monitor, hooks_of(inputs.strategy).has_step_hooks),
         Progress(f"{inputs.prefix}epoch"),
         TensorBoard(inputs.model_run_dir, write_graph=False),
-        BestEpoch(plan.whole_from, plan.chooses),
+        BestEpoch(monitor, plan.whole_from, plan.chooses),
     ]
     if plan.chooses and (stopping := choose_stopping(settings.train, plan.steps)):
         callbacks.append(
             EarlyStopping(
-                MONITOR,
+                monitor,
                 min_delta=stopping.min_delta,
                 patience=stopping.patience,
                 mode="min",

@@ -17,7 +17,6 @@ import tf_keras
 
 from trainer_module.compat.keras import StepCallback, begin_fit_at, forget_start
 from trainer_module.scratch import ScratchFolder
-from trainer_module.settings.tasks import BaseTask
 from trainer_module.strategies.coordinator import agree
 
 logger = logging.getLogger(__name__)
@@ -26,8 +25,6 @@ CHECKPOINTS_FOLDER = "checkpoints"
 """In the run of a model: the checkpoints that were kept."""
 STATE_FILE = "checkpoint"
 """In their folder: which is the latest, as `tf.train.latest_checkpoint` reads it."""
-MONITOR = BaseTask.monitor
-"""What the best epoch is best at: lower is better."""
 
 _OURS = "trainer_module."
 
@@ -130,19 +127,21 @@ BEGINNING = Position()
 
 
 class BestEpoch(tf_keras.callbacks.Callback):
-    """Knows the epoch with the lowest loss of what is held out, whose weights are kept.
+    """Knows the epoch with the lowest value of what is monitored, whose weights are kept.
 
     `epoch` counts from 1; 0 until an epoch has ended that may be the best.
     """
 
-    def __init__(self, first: int = 0, chooses: bool = True) -> None:
+    def __init__(self, monitor: str, first: int = 0, chooses: bool = True) -> None:
         """Takes how the epoch is found.
 
         Args:
+          monitor: the name of the value in an epoch's logs, such as `val_loss`.
           first: the first epoch that may be the best, counted from 0.
-          chooses: whether the loss decides; otherwise it is the last epoch.
+          chooses: whether the value decides; otherwise it is the last epoch.
         """
         super().__init__()
+        self.monitor = monitor
         self._first = first
         self._chooses = chooses
         self.epoch = 0
@@ -158,7 +157,7 @@ class BestEpoch(tf_keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Compares."""
-        loss = float((logs or {})[MONITOR])
+        loss = float((logs or {})[self.monitor])
         if not self._chooses or (epoch >= self._first and loss < self.loss):
             self.epoch, self.loss = epoch + 1, loss
 
@@ -323,7 +322,8 @@ class CheckpointCallback(StepCallback):
         if self._best.epoch and (self.model.stop_training or not self.is_followed):
             agree(self._strategy, self._best.epoch)  # When all have come here, it is written.
             self._checkpoints.restore(self._checkpoints.path(self._best.epoch * self._steps))
-            logger.info("restored epoch %d, %s %g", self._best.epoch, MONITOR, self._best.loss)
+            best = self._best
+            logger.info("restored epoch %d, %s %g", best.epoch, best.monitor, best.loss)
 
     def _save(self, position: Position, metrics: dict[str, Any]) -> None:
         self._notes.value = {

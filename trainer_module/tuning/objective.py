@@ -10,7 +10,7 @@ from trainer_module.settings.tasks import BaseTask
 
 PREFIX = "val_"
 """Begins the names of what is measured on examples that are not trained on."""
-LOSS = BaseTask.monitor
+LOSS = f"{PREFIX}loss"
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ class SearchPlan(Settings):
     @cached_property
     def objective(self) -> Objective:
         """What is looked for."""
-        return find_objective(self.untuned.target, self.tune.objective)
+        return find_objective(self.untuned.label_task, self.tune.objective)
 
     @cached_property
     def dimensions(self) -> tuple[Dimension, ...]:

@@ -133,7 +133,7 @@ class TrialRunner:
 
     def _held_out(self, inputs: TrainingInputs, part: int) -> TrainingData:
         data = inputs.data
-        measures = self._objective.measures(inputs.settings.target)
+        measures = self._objective.measures(inputs.settings.label_task)
         data = replace(data, problem=replace(data.problem, measures=measures))
         if self._has_own_split:
             return data

@@ -227,7 +227,7 @@ def _check_labels(
             f"Label {settings.label!r} has {lengths[place]} values in row"
             f" {first.row + int(row_of[place])} of {first.file}: every row needs exactly one."
         )
-    task = settings.target
+    task = settings.label_task
     if not task.needs:
         return
     is_number = pa.types.is_floating(labels.type) or pa.types.is_integer(labels.type)
@@ -245,7 +245,7 @@ def unusable_label(
     settings: ExampleGenSettings, cell: Cell, way_out: str = "Correct it"
 ) -> DataError:
     """The error for a label that the task cannot use."""
-    task = settings.target
+    task = settings.label_task
     return DataError(
         f"Label {settings.label!r} is {cell.value!r} in row {cell.row} of {cell.file}, but task:"
         f" {task.kind} needs {task.needs} in every row. {way_out}, or choose task:"

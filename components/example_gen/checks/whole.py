@@ -158,7 +158,7 @@ def _check_classes(
             f"Label {settings.label!r} is {shown} in every row: a classifier needs two classes or"
             " more; check data.label and the data."
         )
-    most = settings.target.most_classes
+    most = settings.label_task.most_classes
     if most is not None and len(total) > most:
         other = "regression" if any(_has_fraction(value) for value in total) else "multiclass"
         raise DataError(

@@ -36,7 +36,7 @@ from components.serving.requests import EXAMPLES_INPUT, kind_of_column, measure_
 from trainer_module.errors import ConfigError, DataError, enumerate_names
 from trainer_module.export.interface import ModelInterface, TextReader
 from trainer_module.features.pixels import DATA_PIXELS
-from trainer_module.settings.tasks import Task, task_class
+from trainer_module.settings.tasks import Task, supervised_class
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,9 @@ def _settings(given: Input, interface: ModelInterface) -> ExampleGenSettings:
 def _label_kind(interface: ModelInterface) -> str:
     """The kind of label there is, as a task that needs no options, such as the order of classes."""
     # A task without a label may be of a family that is not known here.
-    return task_class(interface.task).label_kind.value if interface.label else Task.REGRESSION.value
+    if not interface.label:
+        return Task.REGRESSION.value
+    return supervised_class(interface.task).label_kind.value
 
 
 class _Kinds(ColumnKinds):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -35,7 +38,14 @@ from pipeline.layout import Layout
 from pipeline.records.event_log import EventLog
 from pipeline.versions.withdrawal import complete_marks_if_idle
 from trainer_module.errors import ConfigError
+from trainer_module.export.interface import read_interface
+from trainer_module.families import SampleRequest, family_named
 from trainer_module.features.pixels import DATA_PIXELS
+from trainer_module.sections import load_own
+from trainer_module.settings.tasks import TASKS, task_class
+
+MOST_SAMPLES = 1_000_000
+"""That one command writes."""
 
 if TYPE_CHECKING:
     from components.serving.batch.job import Done
@@ -59,17 +69,30 @@ class ChosenModel:
 
 
 def predict(
-    given: Annotated[
-        str, typer.Option("--input", metavar="FILE|FOLDER|GLOB", help="The rows to predict.")
-    ],
     to: Annotated[
         Path,
         typer.Option(
             "--output",
             metavar="FILE",
-            help="For the answers: .csv, .jsonl, .parquet; with --runner a folder.",
+            help="For the answers: .csv, .jsonl, .parquet; with --runner or --n a folder.",
         ),
     ],
+    given: Annotated[
+        str | None,
+        typer.Option("--input", metavar="FILE|FOLDER|GLOB", help="The rows to predict."),
+    ] = None,
+    count: Annotated[
+        int | None,
+        typer.Option(
+            "--n", metavar="N", min=1, max=MOST_SAMPLES, help="Samples, of a model that generates."
+        ),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(metavar="N", min=0, help="With --n: equal seeds give equal samples.")
+    ] = 0,
+    label: Annotated[
+        str | None, typer.Option("--class", metavar="NAME", help="With --n: what to sample.")
+    ] = None,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The pipeline that pushed the model.")
     ] = None,
@@ -102,7 +125,7 @@ def predict(
     ] = None,
     verbose: VerboseOption = False,
 ) -> None:
-    """Ask a pushed model for the rows of files, in their order.
+    """Ask a pushed model for the rows of files, in their order, or for new samples.
 
     CSV, JSON lines, Parquet, TFRecords and pictures are read as in training. Stopped, the same
     command goes on where it was. Exit code: 0 done, 1 Beam failed, 2 the rows cannot be used, and
@@ -113,6 +136,15 @@ def predict(
     asked = asked_model(loaded, folder, model, version, variant)
     asked = replace(asked, max_pixels=max_pixels) if max_pixels else asked
     asked = replace(asked, on_unreadable=on_unreadable) if on_unreadable else asked
+    if count is not None:
+        if any(option is not None for option in (given, runner, variant)):
+            raise ConfigError("--n asks for new samples; leave out --input, --runner, --variant.")
+        write_samples(asked, SampleRequest(count, seed, label), to, verbose)
+        return
+    if given is None:
+        raise ConfigError("give --input with rows, or --n with a number of samples.")
+    if label is not None:
+        raise ConfigError("--class goes with --n: rows say by themselves what they are.")
     if runner is None:
         write_predictions(asked, given, to, columns, batch_rows, verbose)
     else:
@@ -205,6 +237,49 @@ def write_predictions(
             task = bar.add_task("predict", total=None)
             done = predict(job, lambda rows: bar.update(task, completed=rows))
         console.print(_summary(asked, done, time.monotonic() - began, output))
+
+
+def write_samples(asked: ChosenModel, request: SampleRequest, output: Path, verbose: bool) -> None:
+    """Writes new samples of a model that generates into a folder, which appears when it is whole.
+
+    Args:
+      asked: the model.
+      request: how many samples, and which.
+      output: the folder; it must not exist, or be empty.
+      verbose: whether what libraries print is shown as well.
+
+    Raises:
+      ScopelineError: the model answers rows alone, or the folder cannot be written.
+    """
+    kind = read_interface(asked.folder).task
+    sample = family_named(task_class(kind).family).sample if kind in TASKS else ""
+    if not sample:
+        raise ConfigError(
+            f"--n asks for new samples, and the model in {asked.folder} answers rows"
+            f"{f' (task: {kind})' if kind else ''}; give --input with rows."
+        )
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise ConfigError(f"--output: {output} exists; --n writes a new folder.")
+    with quiet_console(verbose) as console, _new_folder(output) as folder:
+        from components.serving.imports import import_tensorflow
+
+        import_tensorflow()
+        line = load_own("the family's sample", sample)(asked.folder, request, folder)
+        console.print(f"{line}, version {asked.folder.name}: {output}")
+
+
+@contextmanager
+def _new_folder(output: Path) -> Iterator[Path]:
+    """A folder beside `output` that takes its name once it is whole, and else is deleted."""
+    part = output.with_name(f".{output.name}.{os.getpid()}")
+    try:
+        part.mkdir(parents=True)
+        yield part
+        part.replace(output)
+    except OSError as error:
+        raise ConfigError(f"--output: {output} cannot be written: {error}.") from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
 
 
 def write_predictions_on_beam(

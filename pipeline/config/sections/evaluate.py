@@ -16,7 +16,7 @@ from trainer_module.settings import (
     CrossValidation,
     Settings,
 )
-from trainer_module.settings.tasks import BaseTask, Metric
+from trainer_module.settings.tasks import BaseTask, LearningTask, Metric
 
 COUNT = "example_count"
 """The metric that is always measured."""
@@ -174,7 +174,7 @@ class EvaluateSettings(CrossValidation):
 class Criteria:
     """What a model is judged by: the metrics of its task, and what `evaluate` asks of them."""
 
-    task: BaseTask
+    task: LearningTask
     evaluate: EvaluateSettings
     weight: str | None = None
     """The column that says how much each example counts."""

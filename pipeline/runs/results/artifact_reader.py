@@ -18,6 +18,7 @@ from tfx.types import Artifact, artifact_utils
 from components.column_types.choice import Choice, read_choices
 from components.evaluator.gate import GateReport
 from components.evaluator.gate import read_report as read_report_of_gate
+from components.evaluator.noise import Interval
 from components.example_gen.notes import read_notes
 from components.example_validator.column_review import Review
 from components.example_validator.review import read_review
@@ -245,10 +246,23 @@ def _of_gate(report: GateReport) -> EvaluationReport:
             in_service=metric.in_service,
             needs=metric.needs,
             ok=not metric.failure,
+            interval=_interval(metric.interval),
+            difference=_interval(metric.difference),
         )
         for metric in report.metrics
     )
-    return EvaluationReport(report.blessed, report.reason, metrics, slices={})
+    return EvaluationReport(
+        report.blessed,
+        report.reason,
+        metrics,
+        slices={},
+        confidence=report.confidence,
+        notes=list(report.notes),
+    )
+
+
+def _interval(ends: tuple[float, float] | None) -> Interval | None:
+    return None if ends is None else Interval(low=ends[0], high=ends[1])
 
 
 def _is_blessed(blessing: Artifact) -> bool:

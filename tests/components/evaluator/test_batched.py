@@ -25,7 +25,7 @@ from components.evaluator.batched.measuring import Computations, Found, Measurem
 from components.evaluator.batched.rows import ModelRows, NotByBatches, weights_of
 from pipeline.config.settings import PipelineConfig
 from pipeline.graph.evaluation import make_eval_config
-from trainer_module.settings.tasks import TASKS, task_class
+from trainer_module.settings.tasks import SUPERVISED_TASKS, supervised_class
 
 ROWS = 300
 SLICES = [["shop"], ["size"], ["shop", "tags"]]
@@ -79,7 +79,7 @@ def make_config(
     task: str, is_weighted: bool, slices: Sequence[Sequence[str]] = SLICES
 ) -> tfma.EvalConfig:
     kind = {"kind": task, **OPTIONS.get(task, {})}
-    metrics = list(task_class(task).model_validate(kind).metrics())
+    metrics = list(supervised_class(task).model_validate(kind).metrics())
     config = make_eval_config(
         PipelineConfig.model_validate(
             {
@@ -138,7 +138,7 @@ def measure(computations: Computations, rows: ModelRows, columns: pa.RecordBatch
 
 @pytest.mark.parametrize(
     ("task", "is_weighted"),
-    [*((task, True) for task in TASKS), ("binary", False), ("count", False)],
+    [*((task, True) for task in SUPERVISED_TASKS), ("binary", False), ("count", False)],
 )
 def test_each_metric_of_each_slice_is_as_tfma_has_it(
     task: str, is_weighted: bool, tmp_path: Path
@@ -154,7 +154,7 @@ def test_each_metric_of_each_slice_is_as_tfma_has_it(
     check_plots(found, tmp_path)
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", SUPERVISED_TASKS)
 def test_two_measurements_add_up(task: str) -> None:
     """As those of several files do, whose slices come up in another order."""
     rows, columns, config = make_rows(task), raw_columns(), make_config(task, is_weighted=True)

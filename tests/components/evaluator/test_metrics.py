@@ -21,7 +21,7 @@ from components.evaluator.own_metrics.numbers import PoissonDeviance
 from pipeline.config.settings import PipelineConfig
 from pipeline.graph.evaluation import make_eval_config
 from trainer_module.settings import Task
-from trainer_module.settings.tasks import TASKS, task_class
+from trainer_module.settings.tasks import SUPERVISED_TASKS, supervised_class
 
 ROWS = 200
 OWN = "evaluated_by_users.Bias"
@@ -254,9 +254,9 @@ def test_a_deviance_is_infinite_where_the_mean_is() -> None:
         assert deviance.of_rows(np.array([truth]), np.array([[np.inf]]), none) == np.inf
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", SUPERVISED_TASKS)
 def test_metrics_are_what_they_are_called(task: str, tmp_path: Path) -> None:
-    known = task_class(task).model_construct(kind=task).metrics()
+    known = supervised_class(task).model_construct(kind=task).metrics()
     assert set(known) | {OWN} == set(EXPECTED[task]) | {OWN}
     data = make_data(task)
     found = evaluate(task, data, tmp_path)

@@ -13,7 +13,7 @@ from test_batched import ROWS, by_tfma, make_config, make_rows
 
 from components.evaluator.batched.measuring import Computations
 from components.evaluator.batched.rows import ModelRows, NotByBatches
-from trainer_module.settings.tasks import TASKS
+from trainer_module.settings.tasks import SUPERVISED_TASKS
 
 KINDS = ("usual", "one label", "no label", "no number", "one row", "no weight")
 
@@ -36,7 +36,7 @@ def make_odd_rows(task: str) -> tuple[ModelRows, pa.RecordBatch]:
     return replace(rows, labels=labels, predictions=said, weights=weights), columns
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", SUPERVISED_TASKS)
 def test_odd_rows_come_to_what_tfma_makes_of_them(task: str, tmp_path: Path) -> None:
     (rows, columns), config = make_odd_rows(task), make_config(task, True, slices=[["kind"]])
     expected = by_tfma(config, rows, columns, tmp_path)

@@ -25,7 +25,7 @@ from components.evaluator.noise import MetricNoise, Noise
 from components.evaluator.verdict_settings import VerdictSettings
 from pipeline.config.settings import PipelineConfig
 from pipeline.graph.evaluation import make_eval_config, make_verdict
-from trainer_module.settings.tasks import TASKS
+from trainer_module.settings.tasks import SUPERVISED_TASKS
 
 CONFIDENCE = 0.95
 WITHOUT_FORMULA = {
@@ -55,7 +55,7 @@ def tally_of(task: str, *batches: np.ndarray, file: int = 0) -> tuple[tfma.EvalC
     return config, tally
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", SUPERVISED_TASKS)
 def test_a_resample_of_each_example_once_has_tfmas_metrics(task: str) -> None:
     config, tally = tally_of(task, np.arange(120), np.arange(120, 300))
     computations = computations_of(config)

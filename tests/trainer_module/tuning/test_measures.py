@@ -11,7 +11,7 @@ import sklearn.metrics as theirs
 
 from trainer_module.measures import make_measure, measures_of
 from trainer_module.problem import Problem
-from trainer_module.settings.tasks import TASKS, task_class
+from trainer_module.settings.tasks import SUPERVISED_TASKS, supervised_class
 
 ROWS = 400
 OPTIONS = {"ordinal": {"order": ["low", "mid", "high"]}}
@@ -99,11 +99,12 @@ AREAS = {"auc": 0.005, "auc_precision_recall": 0.01}
 
 
 def _task(kind: str, **options: Any) -> Any:
-    return task_class(kind).model_validate({"kind": kind, **OPTIONS.get(kind, {}), **options})
+    return supervised_class(kind).model_validate({"kind": kind, **OPTIONS.get(kind, {}), **options})
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"), [(kind, name) for kind in TASKS for name in measures_of(_task(kind))]
+    ("kind", "name"),
+    [(kind, name) for kind in SUPERVISED_TASKS for name in measures_of(_task(kind))],
 )
 def test_measures_are_those_of_scikit_learn(kind: str, name: str) -> None:
     labels, given, weights = _examples(kind)

@@ -20,7 +20,7 @@ from trainer_data import Transformed
 from trainer_module.errors import TrainingError
 from trainer_module.measures import measures_of
 from trainer_module.runtime import Runtime
-from trainer_module.settings.tasks import TASKS, task_class
+from trainer_module.settings.tasks import SUPERVISED_TASKS, supervised_class
 from trainer_module.tuning.objective import Objective, find_objective, objectives_of
 from trainer_module.tuning.plan import SearchPlan
 from trainer_module.tuning.result import TrialResult
@@ -167,10 +167,10 @@ def test_values_that_do_not_go_together_are_refused(trips: Transformed) -> None:
         plan.settings(values)
 
 
-@pytest.mark.parametrize("kind", TASKS)
+@pytest.mark.parametrize("kind", SUPERVISED_TASKS)
 def test_objectives_are_what_training_shows(kind: str) -> None:
     options = {"order": ["low", "mid", "high"]} if kind == "ordinal" else {}
-    task = task_class(kind).model_validate({"kind": kind, **options})
+    task = supervised_class(kind).model_validate({"kind": kind, **options})
     shown = {f"val_{metric.name}" for metric in task.make_metrics()}
     others = {f"val_{name}" for name in measures_of(task)}
     assert set(objectives_of(task)) == shown | others | {"val_loss"}
