@@ -253,10 +253,12 @@ SUPERVISED_TASKS = {
     "ordinal": f"{_TASKS}.ordinal.OrdinalTask",
     "regression": f"{_TASKS}.regression.RegressionTask",
     "count": f"{_TASKS}.count.CountTask",
-    "control": "trainer_module.families.control.task.ControlTask",
 }
 """Import paths of the tasks with a label by the name in `task`."""
-TASKS = {**SUPERVISED_TASKS}
+TASKS = {
+    **SUPERVISED_TASKS,
+    "control": "trainer_module.families.control.task.ControlTask",
+}
 """Likewise of all tasks."""
 
 

@@ -143,6 +143,6 @@ def test_what_no_policy_can_be_learnt_by_is_refused(tmp_path: Path, collected: P
     with pytest.raises(ConfigError, match="strategy is parameter_server; one process acts"):
         train(tmp_path / "one", told(strategy="parameter_server"))
     files = [str(collected / COLLECTED_FILE)]
+    task = {"environment": "gymnasium:Acrobot-v1"}
     with pytest.raises(DataError, match=r"row 1: column 'observation' has 4 numbers; .* has 6\."):
-        task = {"environment": "gymnasium:Acrobot-v1"}
         train(tmp_path / "two", told(files=files, task=task))

@@ -126,7 +126,6 @@ def test_an_episode_without_end_is_cut_off() -> None:
 )
 def test_an_environment_that_fails_is_named(settings: EnvironmentSettings, said: str) -> None:
     with pytest.raises(TrainingError, match=said):
-        Environments(settings, 1, 1, SeedsOf.TRAINING).step(np.array([1]))
         play(lambda seen: np.ones(len(seen), int), settings, [1])
 
 

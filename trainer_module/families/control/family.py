@@ -39,6 +39,9 @@ class ControlFamily(Family):
 
     def problems(self, config: Any) -> Iterator[Problem]:
         """What is wrong with the model, the training, the data and the environment."""
+        if config.model.kind not in LEARNERS:
+            yield "model.kind", f"found {config.model.kind!r}; a task control learns by dqn"
+            return
         yield from _of_the_model(config)
         yield from _of_the_training(config)
         found = list(_of_the_data(config))
@@ -48,9 +51,6 @@ class ControlFamily(Family):
 
 
 def _of_the_model(config: Any) -> Iterator[Problem]:
-    if config.model.kind not in LEARNERS:
-        yield "model.kind", f"found {config.model.kind!r}; a task control learns by dqn"
-        return
     for key in sorted(config.model.model_fields_set - _MODEL_KEYS):
         yield f"model.{key}", "dqn does not read it; leave it out"
     if config.model.dueling and not config.trainer_settings.model.hidden_units:

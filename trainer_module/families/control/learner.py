@@ -15,6 +15,8 @@ from trainer_module.families.control.task import TargetSettings
 
 _CLIP_NORM = 10.0
 """Of the gradients of all weights together, as Wang et al. (2016) clip them."""
+_POLYAK = 0.005
+"""The share that the target network follows by in each step, where the settings leave it out."""
 
 
 def build_network(
@@ -216,7 +218,7 @@ class Learner:
         """Brings the target network nearer to the one that learns, or up to it now and then."""
         target = self._settings.target
         if target.every is None:
-            share: tf.Tensor | float = target.polyak
+            share: tf.Tensor | float = target.polyak or _POLYAK
         else:
             is_due = tf.equal(self._optimizer.iterations % target.every, 0)
             share = tf.where(is_due, 1.0, 0.0)

@@ -50,12 +50,13 @@ class TargetSettings(Settings):
 
     every: PositiveInt | None = None
     """Steps of the optimizer between two copies (Mnih et al., 2015)."""
-    polyak: float = Field(default=0.005, gt=0, le=1)
-    """Where `every` is left out: the share of the difference that each step takes over."""
+    polyak: float | None = Field(default=None, gt=0, le=1)
+    """The share of the difference that each step of the optimizer takes over; default: 0.005, where
+    `every` is left out."""
 
     @model_validator(mode="after")
     def _one_way(self) -> TargetSettings:
-        if {"every", "polyak"} <= self.model_fields_set:
+        if self.every is not None and self.polyak is not None:
             raise ValueError("every and polyak exclude each other; leave one of them out")
         return self
 
