@@ -1,14 +1,8 @@
-"""What a process that trains is told besides the settings, and what it tells of its training.
-
-None of it is part of TFX's cache key.
-"""
+"""What a process that trains is told besides the settings; it is not part of TFX's cache key."""
 
 from __future__ import annotations
 
-import json
 import logging
-import os
-from collections.abc import Mapping
 from typing import Any
 
 from pydantic import NonNegativeInt, PositiveInt
@@ -100,18 +94,6 @@ def report_trial(trial: dict[str, Any]) -> None:
     """Logs a trial that has ended, as plain values: number, state, values, value, cause."""
     text = f"trial {trial['number']} {trial['state']}: {trial['value']} with {trial['values']}"
     logging.getLogger(PROGRESS_LOGGER).info("%s", text, extra={"trial": trial})
-
-
-RECORD_FILE = "training.json"
-"""In the model run: how the training went."""
-
-
-def write_record(model_run_dir: str, record: Mapping[str, Any]) -> None:
-    """Writes the record into the folder of a model run, which exists."""
-    import tensorflow as tf
-
-    with tf.io.gfile.GFile(os.path.join(model_run_dir, RECORD_FILE), "w") as file:
-        json.dump(record, file, indent=2)
 
 
 class StrategyChoice(Settings):

@@ -13,7 +13,8 @@ import tf_keras
 
 from trainer_module.data.loading import load_data
 from trainer_module.export.saving import export_model, try_export
-from trainer_module.record import describe, with_folds, write_record
+from trainer_module.record import describe, with_folds
+from trainer_module.record_file import write_record
 from trainer_module.strategies import hooks_of
 from trainer_module.training.building import (
     build_model,

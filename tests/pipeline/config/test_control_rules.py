@@ -64,7 +64,10 @@ def test_what_a_task_of_control_does_not_know_is_refused(changed: list[str], sai
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"model": {"kind": "dqn"}}, "model.kind: found 'dqn', which is for the task control alone"),
+        (
+            {"model": {"kind": "dqn"}},
+            "model.kind: found 'dqn', which is for the task control alone",
+        ),
         (
             {"model": {"kind": "mlp", "n_step": 2}},
             "model.n_step: mlp does not read it; leave it out, or use dqn",
