@@ -52,9 +52,21 @@ def test_a_policy_is_judged_by_its_episodes_and_pushed(project: Project, screen:
 def test_a_pushed_policy_answers_files(project: Project, screen: str) -> None:
     del screen
     observations = np.random.default_rng(0).normal(size=(7, 4)).astype(np.float32)
-    pq.write_table(pa.table({"observation": list(observations)}), project.folder / "seen.parquet")
+    lists, columns = project.folder / "lists.parquet", project.folder / "columns.csv"
+    pq.write_table(pa.table({"observation": list(observations)}), lists)
+    header = ",".join(f"observation_{place}" for place in range(4))
+    np.savetxt(columns, observations, delimiter=",", header=header, comments="", fmt="%.9g")
+    found = [_answers(project, file) for file in (lists, columns)]
+    values = np.array(found[0].column("q_values").to_pylist())
+    assert values.shape == (7, 2)
+    assert found[0].column("action").to_pylist() == values.argmax(axis=1).tolist()
+    assert found[0].equals(found[1])
+
+
+def _answers(project: Project, file: Path) -> pa.Table:
     (version,) = (project.output / "cartpole/serving/cartpole").iterdir()
-    given = ("--model", version, "--input", "seen.parquet", "--output", "answers.parquet")
+    answers = file.with_name(f"{file.stem}_answers.parquet")
+    given = ("--model", version, "--input", file, "--output", answers)
     done = warm.run(
         project.command("predict", *given)[:-2],
         cwd=project.folder,
@@ -63,10 +75,7 @@ def test_a_pushed_policy_answers_files(project: Project, screen: str) -> None:
         text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    answers = pq.read_table(project.folder / "answers.parquet")
-    values = np.array(answers.column("q_values").to_pylist())
-    assert values.shape == (7, 2)
-    assert answers.column("action").to_pylist() == values.argmax(axis=1).tolist()
+    return pq.read_table(answers)
 
 
 def test_the_shipped_config_compiles_for_kubeflow() -> None:

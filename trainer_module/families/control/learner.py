@@ -125,7 +125,7 @@ class Learner:
         self._answer = tf.function(
             self._network, input_signature=[tf.TensorSpec([None, width], tf.float32)]
         )
-        self._learn = tf.function(self._steps)
+        self._learn = tf.function(self._steps, autograph=False)
 
     def _build(self) -> tf_keras.Model:
         settings = self._settings

@@ -34,7 +34,7 @@ AT_ONCE = 16
 """Steps of the optimizer that one call of a graph takes."""
 EPOCHS = 40
 """So often a training looks at its policy, if it is long enough."""
-PATIENCE = 12
+PATIENCE = 10
 """Epochs without a better policy after which there hardly ever is another."""
 _FIRST_LOOK, _SECOND_LOOK = 20, 40
 """Episodes that judge every policy, and those that judge one further that may be the best."""
@@ -212,10 +212,10 @@ class Training:
         """The mean return of the policy now; one that may be the best plays further episodes."""
         returns = self._play(range(_FIRST_LOOK))
         value = float(returns.mean())
-        if value >= self.best.value:
+        if value > self.best.value:
             further = self._play(range(_FIRST_LOOK, _FIRST_LOOK + _SECOND_LOOK))
             value = float(np.concatenate([returns, further]).mean())
-            if value >= self.best.value:
+            if value > self.best.value:
                 self.best = Best(self.progress.epoch, value, self._learner.get_weights())
         return value
 
