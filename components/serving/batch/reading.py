@@ -255,9 +255,9 @@ def _read_table(
 
 
 def _spread(seen: dict[str, ColumnKind], interface: ModelInterface) -> dict[str, list[str]]:
-    """The columns of each list that a file of single values has instead: `name_0`, `name_1`, ..."""
+    """The columns of each list that a file of single values has instead: `name_1`, `name_2`, ..."""
     found = {
-        column.name: [f"{column.name}_{place}" for place in range(column.width)]
+        column.name: [f"{column.name}_{place}" for place in range(1, column.width + 1)]
         for column in interface.columns
         if column.name not in seen and column.width is not None and column.width > 1
     }

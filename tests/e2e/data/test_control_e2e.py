@@ -54,10 +54,10 @@ def test_a_pushed_policy_answers_files(project: Project, screen: str) -> None:
     observations = np.random.default_rng(0).normal(size=(7, 4)).astype(np.float32)
     lists, columns = project.folder / "lists.parquet", project.folder / "columns.csv"
     pq.write_table(pa.table({"observation": list(observations)}), lists)
-    header = ",".join(f"observation_{place}" for place in range(4))
+    header = ",".join(f"observation_{place}" for place in range(1, 5))
     np.savetxt(columns, observations, delimiter=",", header=header, comments="", fmt="%.9g")
     found = [_answers(project, file) for file in (lists, columns)]
-    values = np.array(found[0].column("q_values").to_pylist())
+    values = np.array([found[0].column(f"q_values_{action}") for action in (1, 2)]).T
     assert values.shape == (7, 2)
     assert found[0].column("action").to_pylist() == values.argmax(axis=1).tolist()
     assert found[0].equals(found[1])
@@ -85,6 +85,9 @@ def test_the_shipped_config_compiles_for_kubeflow() -> None:
     ]
     compiled = compile_pipeline(load_for_kubeflow(CARTPOLE, settings)).yaml
     (specification, *_) = yaml.safe_load_all(compiled)
-    assert {"trainer", "evaluator", "infravalidator", "pusher"} <= {
-        *specification["root"]["dag"]["tasks"]
+    tasks = {
+        task
+        for component in specification["components"].values()
+        for task in component.get("dag", {}).get("tasks", {})
     }
+    assert {"trainer", "evaluator", "infravalidator", "pusher"} <= tasks

@@ -29,9 +29,11 @@ def save_backup(
       notes: plain values, as JSON.
       arrays: by name, of each part of the training.
     """
-    named = {f"{part}/{name}": one for part, of in arrays.items() for name, one in of.items()}
+    named: dict[str, Any] = {
+        f"{part}/{name}": one for part, of in arrays.items() for name, one in of.items()
+    }
     written = io.BytesIO()
-    np.savez(written, **{_NOTES: np.array(json.dumps(notes))}, **named)
+    np.savez(written, **{_NOTES: np.array(json.dumps(notes)), **named})
     tf.io.gfile.makedirs(directory)
     path = os.path.join(directory, BACKUP_FILE)
     with tf.io.gfile.GFile(f"{path}.new", "wb") as file:

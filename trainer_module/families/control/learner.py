@@ -126,6 +126,7 @@ class Learner:
             self._network, input_signature=[tf.TensorSpec([None, width], tf.float32)]
         )
         self._learn = tf.function(self._steps, autograph=False)
+        """Its loop is one of the graph: sixteen copies of a step would take seconds to trace."""
 
     def _build(self) -> tf_keras.Model:
         settings = self._settings
@@ -176,14 +177,20 @@ class Learner:
 
     def _steps(self, *parts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Steps one after another, [steps, global batch, ...] each; errors and the mean loss."""
-        errors, losses = [], []
-        for step in range(parts[0].shape[0]):
+        count = parts[0].shape[0]
+
+        def take(
+            step: tf.Tensor, errors: tf.TensorArray, losses: tf.TensorArray
+        ) -> tuple[tf.Tensor, tf.TensorArray, tf.TensorArray]:
             error, loss = self._strategy.run(self._step, args=[part[step] for part in parts])
             local = self._strategy.experimental_local_results(error)
-            errors.append(tf.concat(local, axis=0))
-            losses.append(self._strategy.reduce("SUM", loss, axis=None))
+            total = self._strategy.reduce("SUM", loss, axis=None)
             self._follow()
-        return tf.stack(errors), tf.reduce_mean(tf.stack(losses))
+            return step + 1, errors.write(step, tf.concat(local, axis=0)), losses.write(step, total)
+
+        begin = (0, tf.TensorArray(tf.float32, count), tf.TensorArray(tf.float32, count))
+        _, errors, losses = tf.while_loop(lambda step, *_: step < count, take, begin)
+        return errors.stack(), tf.reduce_mean(losses.stack())
 
     def _step(self, *whole: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """What a replica does with its share of a step's transitions."""
@@ -218,7 +225,7 @@ class Learner:
         """Brings the target network nearer to the one that learns, or up to it now and then."""
         target = self._settings.target
         if target.every is None:
-            share: tf.Tensor | float = target.polyak or _POLYAK
+            share = target.polyak or _POLYAK
         else:
             is_due = tf.equal(self._optimizer.iterations % target.every, 0)
             share = tf.where(is_due, 1.0, 0.0)
