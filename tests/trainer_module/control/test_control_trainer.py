@@ -86,9 +86,8 @@ def start_and_kill(folder: Path, custom_config: dict[str, Any]) -> None:
     assert process.returncode == -signal.SIGKILL, said.decode()
 
 
-@pytest.mark.parametrize("model", [{}, {"prioritised": True, "n_step": 1}])
-def test_a_training_that_is_killed_comes_to_the_same(tmp_path: Path, model: dict[str, Any]) -> None:
-    custom_config = told(model, early_stopping=False)
+def test_a_training_that_is_killed_comes_to_the_same(tmp_path: Path) -> None:
+    custom_config = told({"prioritised": True}, steps=640, early_stopping=False)
     whole = train(tmp_path / "whole", custom_config)
     start_and_kill(tmp_path / "killed", custom_config)
     resumed = train(tmp_path / "killed", custom_config, backup_steps=32)
@@ -102,16 +101,17 @@ def test_a_training_that_is_killed_comes_to_the_same(tmp_path: Path, model: dict
 def collected(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A policy that has learnt from episodes that were collected at random, and these."""
     folder = tmp_path_factory.mktemp("collected") / "run"
-    train(folder, told(source={"episodes": 30, "policy": None}, steps=320))
+    source = {"episodes": 30, "policy": None}
+    train(folder, told(source=source, steps=160, early_stopping=False))
     return folder
 
 
 def test_a_policy_learns_from_the_transitions_of_files(collected: Path, tmp_path: Path) -> None:
     files = [str(collected / COLLECTED_FILE)]
-    task = {"environment": CARTPOLE}
-    record = train(tmp_path / "again", told(files=files, task=task, steps=320))
+    task, length = {"environment": CARTPOLE}, {"steps": 160, "early_stopping": False}
+    record = train(tmp_path / "again", told(files=files, task=task, **length))
     np.testing.assert_array_equal(values_of(tmp_path / "again"), values_of(collected))
-    assert record["steps"] == 320
+    assert record["steps"] == 160
     assert "from " in record["notes"][0]
     assert set(record["history"]) == {"loss", "val_return"}
     # A pushed policy collects as well.
