@@ -51,7 +51,7 @@ SWITCHES = {
     "plain": ("model.double=false", "model.dueling=false", "model.n_step=1"),
     "double": ("model.double=true", "model.dueling=false", "model.n_step=1"),
     "dueling": ("model.double=false", "model.dueling=true", "model.n_step=1"),
-    "prioritised": ("model.prioritised=true",),
+    "not prioritised": ("model.prioritised=false",),
 }
 """What is changed in the config."""
 

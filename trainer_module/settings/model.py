@@ -368,7 +368,7 @@ class ModelSettings(Settings):
     dueling: bool = Field(default=True, json_schema_extra=_name_readers("dueling"))
     """whether the value of an observation and the advantages of actions are learnt apart (Wang et
     al., 2016)."""
-    prioritised: bool = Field(default=False, json_schema_extra=_name_readers("prioritised"))
+    prioritised: bool = Field(default=True, json_schema_extra=_name_readers("prioritised"))
     """whether transitions come up by how wrong their values were (Schaul et al., 2016)."""
     n_step: PositiveInt = Field(default=3, json_schema_extra=_name_readers("n_step"))
     """rewards that a target adds up before it takes the value of what follows."""

@@ -36,7 +36,7 @@ class ReplaySettings(Settings):
     """Transitions; the oldest are forgotten. Logged transitions are all kept."""
     begins: PositiveInt = 1_000
     """Transitions before the first step of the optimizer."""
-    ratio: float = Field(default=0.5, gt=0, le=16)
+    ratio: float = Field(default=1.0, gt=0, le=16)
     """Steps of the optimizer for each step of the environment."""
     alpha: float = Field(default=0.6, ge=0, le=1)
     """With `model.prioritised`: the power of an error that it is drawn by; 0 is uniform."""

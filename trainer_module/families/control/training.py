@@ -34,7 +34,7 @@ AT_ONCE = 16
 """Steps of the optimizer that one call of a graph takes."""
 EPOCHS = 40
 """So often a training looks at its policy, if it is long enough."""
-PATIENCE = 10
+PATIENCE = 15
 """Epochs without a better policy after which there hardly ever is another."""
 _FIRST_LOOK, _SECOND_LOOK = 20, 40
 """Episodes that judge every policy, and those that judge one further that may be the best."""
