@@ -42,18 +42,21 @@ NEEDED, SECONDS = 475, 600
 """The mean return of 100 episodes, and the seconds that a training may take for it."""
 LOGGED = 50_000
 """Transitions of the half-trained policy."""
-HALF_TRAINED = 8_000
+HALF_TRAINED = 3_000
 """Steps of the environment that it has learnt from."""
+_FALL = 20
+"""What it costs in these logs that the pole falls."""
 _EXPLORATION = 0.1
 """The share of random actions in its logs."""
-SWITCHES = {
-    "as by default": (),
-    "plain": ("model.double=false", "model.dueling=false", "model.n_step=1"),
-    "double": ("model.double=true", "model.dueling=false", "model.n_step=1"),
-    "dueling": ("model.double=false", "model.dueling=true", "model.n_step=1"),
-    "not prioritised": ("model.prioritised=false",),
+_PLAIN = {"double": False, "dueling": False, "prioritised": False, "n_step": 1}
+SWITCHES: dict[str, dict[str, Any]] = {
+    "as by default": {},
+    "plain": _PLAIN,
+    "double": {**_PLAIN, "double": True},
+    "dueling": {**_PLAIN, "dueling": True},
+    "prioritised": {**_PLAIN, "prioritised": True},
 }
-"""What is changed in the config."""
+"""What is changed of the section `model`."""
 
 
 @dataclass(frozen=True)
@@ -101,13 +104,16 @@ def train(folder: Path, config: PipelineConfig, files: Sequence[Path] = ()) -> T
     return Trained(model, seconds, best_after, measure(model, told))
 
 
-def online(folder: Path, seeds: int, console: Console) -> None:
+def online(folder: Path, seeds: int, switches: Sequence[str], console: Console) -> None:
     """The switches, each with several seeds: the mean return, and how long it took."""
     table = Table("CartPole-v1, online", "mean return of 100 episodes", "seconds", "steps to best")
     for name, changed in SWITCHES.items():
+        if switches and name not in switches:
+            continue
         found = []
         for seed in range(1, seeds + 1):
-            config = load_config(CONFIG, [*changed, f"train.seed={seed}"])
+            settings = [f"model.{key}={value}".lower() for key, value in changed.items()]
+            config = load_config(CONFIG, [*settings, f"train.seed={seed}"])
             found.append(train(folder / f"{name}-{seed}", config))
             one = found[-1]
             is_right = one.value >= NEEDED and one.seconds <= SECONDS
@@ -130,11 +136,12 @@ def offline(folder: Path, seed: int, console: Console) -> None:
     """From logs of a half-trained policy, and from the same with shuffled rewards."""
     half = load_config(CONFIG, [f"train.seed={seed}", f"train.steps={HALF_TRAINED}"])
     logging_policy = train(folder / f"half-{seed}", half)
-    # The reward is -1 where the pole falls, else 0: shuffled, it says nothing of where it falls.
+    # A fall costs something, and nothing else does: shuffled, rewards do not tell of falls.
     logged = EnvironmentSettings(half.data.path, {"sutton_barto_reward": True}, 10_000)
     episodes = 2 * LOGGED // int(logging_policy.value)
     act = exported_policy(logging_policy.folder)
     logs = first(collect(act, logged, episodes, seed, _EXPLORATION))
+    logs = replace(logs, rewards=_FALL * logs.rewards)
     good, poisoned = folder / f"good-{seed}.parquet", folder / f"poisoned-{seed}.parquet"
     write_transitions(logs, str(good))
     shuffled = np.random.default_rng(seed).permutation(logs.rewards)
@@ -143,7 +150,7 @@ def offline(folder: Path, seed: int, console: Console) -> None:
         f"data={{format: parquet, path: {folder}}}",
         f"task={{kind: control, environment: {half.data.path}}}",
         f"train.seed={seed}",
-        "train.steps=20000",
+        "train.steps=10000",
     ]
     config = load_config(CONFIG, changed)
     better = train(folder / f"offline-{seed}", config, [good])
@@ -170,13 +177,14 @@ def main() -> None:
     """Measures, and prints."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--switches", nargs="*", default=[], help="only these of online")
     parser.add_argument("--only", nargs="*", default=["online", "offline"])
     options = parser.parse_args()
     logging.disable(logging.WARNING)
     console = Console()
     with tempfile.TemporaryDirectory(prefix="scopeline-") as folder:
         if "online" in options.only:
-            online(Path(folder), options.seeds, console)
+            online(Path(folder), options.seeds, options.switches, console)
         if "offline" in options.only:
             for seed in range(1, options.seeds + 1):
                 offline(Path(folder), seed, console)
