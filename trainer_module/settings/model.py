@@ -167,8 +167,8 @@ LEARNERS: dict[str, ModelSpec] = {
         builder="",
         reads=("double", "dueling", "prioritised", "n_step"),
         tasks=("control",),
-        model={"hidden_units": [128, 128]},
-        train={"steps": 60_000, "batch_size": 128, "learning_rate": 5e-4},
+        model={"hidden_units": [256, 256]},
+        train={"steps": 60_000, "batch_size": 128, "learning_rate": 1e-3},
     ),
 }
 """Likewise, of other families of tasks, which build them by themselves."""
@@ -374,7 +374,7 @@ class ModelSettings(Settings):
     """rewards that a target adds up before it takes the value of what follows."""
     hidden_units: list[PositiveInt] = [64]
     """Units of each dense layer before the output; of `tabular` 128 and 128, of `bag`, `text_cnn`,
-    `bert`, `convnet` and the networks of pictures none; of `dqn` 128 and 128."""
+    `bert`, `convnet` and the networks of pictures none; of `dqn` 256 and 256."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Share of the activations dropped before the output layer while training; of `tabular` after
     each dense layer, 0.1."""

@@ -19,9 +19,9 @@ CARTPOLE = ROOT / "configs" / "cartpole.yaml"
 def test_the_config_that_is_shipped_is_fine() -> None:
     config = load_config(CARTPOLE)
     settings = config.trainer_settings
-    assert settings.model.hidden_units == [128, 128]
+    assert settings.model.hidden_units == [256, 256]
     assert (settings.train.steps, settings.train.batch_size) == (60_000, 128)
-    assert settings.train.learning_rate == 5e-4
+    assert settings.train.learning_rate == 1e-3
     again = type(settings).from_custom_config(settings.to_custom_config())
     assert again == settings
 
