@@ -36,7 +36,7 @@ EPOCHS = 40
 """So often a training looks at its policy, if it is long enough."""
 PATIENCE = 15
 """Epochs without a better policy after which there hardly ever is another."""
-_FIRST_LOOK, _SECOND_LOOK = 20, 40
+_FIRST_LOOK, _SECOND_LOOK = 10, 50
 """Episodes that judge every policy, and those that judge one further that may be the best."""
 
 
