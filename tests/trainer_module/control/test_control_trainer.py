@@ -71,13 +71,13 @@ def values_of(folder: Path) -> np.ndarray:
 
 
 def start_and_kill(folder: Path, custom_config: dict[str, Any]) -> None:
-    """Trains in a process that is killed after its third backup."""
+    """Trains in a process that is killed in the middle, after its fifteenth backup or later."""
     content = json.dumps({"custom_config": custom_config, "backup_steps": 32})
     script = Path(__file__).with_name("control_run.py")
     process = subprocess.Popen([sys.executable, script, folder, content], stderr=subprocess.PIPE)
     backup, seen = folder / "checkpoints" / BACKUP_FILE, set[int]()
     until = time.monotonic() + 120
-    while len(seen) < 3 and time.monotonic() < until and process.poll() is None:
+    while len(seen) < 15 and time.monotonic() < until and process.poll() is None:
         if backup.exists():
             seen.add(backup.stat().st_mtime_ns)
         time.sleep(0.001)
