@@ -34,7 +34,7 @@ from trainer_module.families.control.measuring import (
 )
 from trainer_module.families.control.replay import Replay
 from trainer_module.families.control.task import ControlTask
-from trainer_module.families.control.training import AT_ONCE, Backup, Training, TrainingPlan
+from trainer_module.families.control.training import Backup, Training, TrainingPlan
 from trainer_module.families.control.transitions import (
     collect,
     read_transitions,
@@ -246,6 +246,3 @@ def _describe(
         "notes": [note, *training.notes, *([auto] if runtime.reason else [])],
         "history": progress.history,
     }
-
-
-__all__ = ["AT_ONCE", "export", "run_fn"]
