@@ -80,6 +80,9 @@ class Environment:
         """Numbers of an observation."""
         self.actions = int(self._made.action_space.n)
         """How many there are."""
+        spec = getattr(self._made, "spec", None)
+        self.solved_at: float | None = getattr(spec, "reward_threshold", None)
+        """The mean return from which on whoever made it calls it solved; None where nobody does."""
         self._first_action = int(getattr(self._made.action_space, "start", 0))
         self.seed = 0
         """Of the episode under way."""

@@ -87,7 +87,17 @@ def run_fn(fn_args: Any) -> None:
         runtime.backup_steps or settings.train.backup_steps,
         runtime.writes_backup,
     )
-    training = Training(settings, task, environment, learner, replay, environments, plan, backup)
+    training = Training(
+        settings,
+        task,
+        environment,
+        learner,
+        replay,
+        environments,
+        plan,
+        backup,
+        one.solved_at,
+    )
     writer = tf.summary.create_file_writer(os.path.join(fn_args.model_run_dir, "train"))
 
     def saw(epoch: int, metrics: Mapping[str, float]) -> None:

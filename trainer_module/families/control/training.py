@@ -36,6 +36,8 @@ EPOCHS = 40
 """So often a training looks at its policy, if it is long enough."""
 PATIENCE = 15
 """Epochs without a better policy after which there hardly ever is another."""
+PATIENCE_IF_SOLVED = 4
+"""The same where the best policy solves the environment."""
 _FIRST_LOOK, _SECOND_LOOK = 10, 50
 """Episodes that judge every policy, and those that judge one further that may be the best."""
 
@@ -117,6 +119,7 @@ class Training:
         environments: Environments | None,
         plan: TrainingPlan,
         backup: Backup,
+        solved_at: float | None = None,
     ) -> None:
         """Takes what it consists of, and goes on from the backup, if there is one.
 
@@ -129,7 +132,9 @@ class Training:
           environments: that are acted in; None offline.
           plan: how long it is.
           backup: where its state goes.
+          solved_at: the mean return from which on the environment counts as solved, if any.
         """
+        self._solved_at = solved_at
         self._settings, self._task, self._environment = settings, task, environment
         self._learner, self._replay, self._environments = learner, replay, environments
         self._plan, self._backup = plan, backup
@@ -233,6 +238,8 @@ class Training:
                 pass
             case _:
                 patience = PATIENCE
+                if self._solved_at is not None and self.best.value >= self._solved_at:
+                    return self.progress.epoch - self._first_best >= PATIENCE_IF_SOLVED
         explored = 0.0 if self._environments is None else self._task.exploration.share
         since = max(self._first_best, math.ceil(explored * self._plan.epochs))
         return self.progress.epoch - since >= patience
