@@ -13,7 +13,8 @@ import tf_keras
 
 from trainer_module.data.loading import load_data
 from trainer_module.export.saving import export_model, try_export
-from trainer_module.record import describe, with_cross_validation, write_record
+from trainer_module.record import describe, with_cross_validation
+from trainer_module.record_file import write_record
 from trainer_module.strategies import hooks_of
 from trainer_module.strategies.coordinator import CopyOnCoordinator
 from trainer_module.training.building import (

@@ -12,6 +12,7 @@ from tfx.dsl.components.base import base_node
 from tfx.dsl.components.common.resolver import ResolverStrategy
 
 from components.evaluator.gate import Bounds, GateEvaluator
+from components.example_gen.formats import FORMATS
 from components.infra_validator.component import InfraValidator
 from components.infra_validator.limits import CertificateLimits
 from components.trainer.component import Trainer
@@ -96,7 +97,12 @@ def custom_config(given: Given, *functions: str, roots: Sequence[str] = ()) -> d
     """
     context = given.context
     files = [file.path for span in context.data for file in span.files]
-    data = {"files": files, "revisions": [span.signature for span in context.data]}
+    data: dict[str, Any] = {
+        "files": files,
+        "revisions": [span.signature for span in context.data],
+    }
+    if not FORMATS[context.config.data.format].has_files:
+        data["source"] = context.config.data.source
     code = code_fingerprint(
         [*roots, *(path.rpartition(".")[0] for path in functions if is_ours(path))],
         [path for path in functions if not is_ours(path)],

@@ -16,6 +16,7 @@ from trainer_module.settings.tasks import LearningTask
 
 FAMILIES = {
     "supervised": "trainer_module.families.supervised.family.SupervisedFamily",
+    "control": "trainer_module.families.control.family.ControlFamily",
 }
 """Import paths of the families by name."""
 
@@ -26,6 +27,12 @@ DATA_FILES_KEY = "data"
 def read_data_files(custom_config: Mapping[str, Any]) -> list[str]:
     """The paths of the data's files, those of the newest span last."""
     return list(custom_config[DATA_FILES_KEY]["files"])
+
+
+def read_data_source(custom_config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The keys `path`, `episodes` and `policy` of data that is in no files; else None."""
+    source = custom_config[DATA_FILES_KEY].get("source")
+    return None if source is None else dict(source)
 
 
 @dataclass(frozen=True)

@@ -161,7 +161,18 @@ ZOO: dict[str, ModelSpec] = {
         for name in NETWORKS
     },
 }
-"""The models by the name in `model.kind`."""
+"""The models of supervised tasks by the name in `model.kind`."""
+
+LEARNERS: dict[str, ModelSpec] = {
+    "dqn": ModelSpec(
+        builder="",
+        reads=("double", "dueling", "prioritised", "n_step"),
+        tasks=("control",),
+        model={"hidden_units": [256, 256]},
+        train={"steps": 60_000, "batch_size": 128, "learning_rate": 1e-3},
+    ),
+}
+"""Likewise, of other families of tasks, which build them by themselves."""
 
 TRAINER, TREES_TRAINER = TRAINERS = ("trainer_module.trainer", "trainer_module.trees_trainer")
 """The modules with a `run_fn`: of networks, and of what is grown."""
@@ -311,14 +322,16 @@ class TransferSettings(Settings):
 
 def _name_models(schema: dict[str, Any]) -> None:
     """Puts the registered models before the description of `kind`."""
-    schema["description"] = f"{', '.join(f'`{name}`' for name in ZOO)}, {DOCSTRING}"
+    names = (f"`{name}`" for name in (*ZOO, *LEARNERS))
+    schema["description"] = f"{', '.join(names)}, {DOCSTRING}"
 
 
 def _name_readers(key: str) -> Callable[[dict[str, Any]], None]:
     """Puts the models that read a key before its description."""
 
     def change(schema: dict[str, Any]) -> None:
-        readers = ", ".join(name for name, spec in ZOO.items() if key in spec.reads)
+        specs = {**ZOO, **LEARNERS}
+        readers = ", ".join(name for name, spec in specs.items() if key in spec.reads)
         schema["description"] = f"{readers}: {DOCSTRING}"
 
     return change
@@ -371,9 +384,19 @@ class ModelSettings(Settings):
     """what the pushed model answers: `prediction`, what the task predicts, and `embedding`, the
     numbers that the network makes of the texts or pictures, which its head begins with. Of
     `[embedding]` the head is trained and evaluated all the same."""
+    double: bool = Field(default=True, json_schema_extra=_name_readers("double"))
+    """whether the network that learns chooses the action whose value the target network gives (van
+    Hasselt et al., 2016)."""
+    dueling: bool = Field(default=True, json_schema_extra=_name_readers("dueling"))
+    """whether the value of an observation and the advantages of actions are learnt apart (Wang et
+    al., 2016)."""
+    prioritised: bool = Field(default=True, json_schema_extra=_name_readers("prioritised"))
+    """whether transitions come up by how wrong their values were (Schaul et al., 2016)."""
+    n_step: PositiveInt = Field(default=3, json_schema_extra=_name_readers("n_step"))
+    """rewards that a target adds up before it takes the value of what follows."""
     hidden_units: list[PositiveInt] = [64]
     """Units of each dense layer before the output; of `tabular` 128 and 128, of `bag`, `text_cnn`,
-    `bert`, `convnet` and the networks of pictures none."""
+    `bert`, `convnet` and the networks of pictures none; of `dqn` 256 and 256."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Share of the activations dropped before the output layer while training; of `tabular` after
     each dense layer, 0.1."""

@@ -255,7 +255,10 @@ SUPERVISED_TASKS = {
     "count": f"{_TASKS}.count.CountTask",
 }
 """Import paths of the tasks with a label by the name in `task`."""
-TASKS = {**SUPERVISED_TASKS}
+TASKS = {
+    **SUPERVISED_TASKS,
+    "control": "trainer_module.families.control.task.ControlTask",
+}
 """Likewise of all tasks."""
 
 

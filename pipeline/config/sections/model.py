@@ -24,6 +24,7 @@ from trainer_module.settings import (
 from trainer_module.settings.layers import too_small_for
 from trainer_module.settings.model import (
     EMBEDDING,
+    LEARNERS,
     NETWORKS,
     SIZES,
     ZOO,
@@ -41,7 +42,10 @@ FOUND = ("text",)
 def model_kind_is_known(model: ModelSettings) -> Iterator[Issue]:
     """A name without a dot is one of the models that there are."""
     kind = model.kind
-    if not model.is_custom and kind not in (AUTO, *ZOO):
+    if kind in LEARNERS:
+        tasks = enumerate_names(LEARNERS[kind].tasks, "or")
+        yield Issue("model.kind", f"found {kind!r}, which is for the task {tasks} alone")
+    elif not model.is_custom and kind not in (AUTO, *ZOO):
         yield Issue(
             "model.kind",
             f"found {kind!r}; "
@@ -135,13 +139,13 @@ def networks_are_there_to_transfer(
 ) -> Iterator[Issue]:
     """What is said of a network means nothing to a model that has none."""
     model = trainer_settings.model
-    spec = ZOO.get(model.kind)
+    spec, specs = ZOO.get(model.kind), {**ZOO, **LEARNERS}
     given = {key for key in KEYS if getattr(model, key)} | model.model_fields_set & {"outputs"}
     if spec:
-        given |= model.model_fields_set & {key for s in ZOO.values() for key in s.reads}
+        given |= model.model_fields_set & {key for s in specs.values() for key in s.reads}
     for key in (key for key in type(model).model_fields if key in given):
         if not (spec and key in spec.reads) and getattr(model, key) is not None:
-            able = enumerate_names((n for n, s in ZOO.items() if key in s.reads), "or")
+            able = enumerate_names((n for n, s in specs.items() if key in s.reads), "or")
             yield Issue(
                 f"model.{key}", f"{model.kind} does not read it; leave it out, or use {able}"
             )
