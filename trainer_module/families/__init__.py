@@ -16,6 +16,7 @@ from trainer_module.settings.tasks import LearningTask
 
 FAMILIES = {
     "supervised": "trainer_module.families.supervised.family.SupervisedFamily",
+    "generation": "trainer_module.families.generation.family.GenerationFamily",
 }
 """Import paths of the families by name."""
 
@@ -26,6 +27,15 @@ DATA_FILES_KEY = "data"
 def read_data_files(custom_config: Mapping[str, Any]) -> list[str]:
     """The paths of the data's files, those of the newest span last."""
     return list(custom_config[DATA_FILES_KEY]["files"])
+
+
+EXAMPLES_KEY = "examples"
+"""The key of the files of ExampleGen's splits in the `custom_config` of a family's `measure`."""
+
+
+def read_example_files(custom_config: Mapping[str, Any], split: str) -> list[str]:
+    """The paths of a split's gzipped TFRecord files, where nodes of the family have read the data."""
+    return list(custom_config[EXAMPLES_KEY][split])
 
 
 @dataclass(frozen=True)
