@@ -31,6 +31,7 @@ from trainer_module.families.generation.sampler import (
     Sampler,
     make_grid,
 )
+from trainer_module.families.generation.sizes import layer_sizes
 from trainer_module.families.generation.task import GanLoss
 from trainer_module.record import write_record
 from trainer_module.runtime import Runtime, report_progress
@@ -136,14 +137,12 @@ def open_inputs(fn_args: Any) -> GenerationInputs:
     replicas = strategy.num_replicas_in_sync
     workers = runtime.workers if in_step else 1
     deal = Deal.of(pictures, settings, classes, replicas, workers)
-    given = settings.model.model_fields_set
-    sizes = {"gan": "hidden_units", "dcgan": "filters"}[settings.model.kind]
     shape = NetworkShape(
         kind=settings.model.kind,
         noise=task.noise,
         picture=tuple(pictures.values.shape[1:]),
         classes=len(classes),
-        sizes=tuple(getattr(settings.model, sizes)) if sizes in given else (),
+        sizes=layer_sizes(settings.model),
         synchronises=replicas > 1,
         normalises_critic=task.loss is not GanLoss.WASSERSTEIN,
     )

@@ -7,15 +7,13 @@ from typing import Any
 
 from trainer_module.errors import DataError, enumerate_names
 from trainer_module.families import Family
-from trainer_module.families.generation.sizes import KINDS, check_size
+from trainer_module.families.generation.sizes import KINDS, check_size, layer_sizes
 from trainer_module.features.image import ImageFeature
 from trainer_module.settings import Precision
 from trainer_module.strategies.base import Strategy
 
 _PACKAGE = "trainer_module.families.generation"
 
-MODEL_KEYS = {"gan": {"kind", "hidden_units"}, "dcgan": {"kind", "filters"}}
-"""The keys of `model` that each kind reads."""
 TRAIN_KEYS = frozenset(
     {
         "epochs",
@@ -70,8 +68,14 @@ def _of_model(config: Any) -> Iterator[tuple[str, str]]:
         found = f"found {kind!r}" if "kind" in given else "it is missing"
         yield "model.kind", f"{found}; a task generation has {enumerate_names(KINDS, 'or')}"
         return
-    for key in sorted(given - MODEL_KEYS[kind]):
+    for key in sorted(given - {"kind", "options"}):
         yield f"model.{key}", f"{kind} does not read it; leave it out"
+    for key in sorted(config.model.options.keys() - {KINDS[kind]}):
+        yield f"model.options.{key}", f"{kind} does not read it; right is {KINDS[kind]}"
+    try:
+        layer_sizes(config.model)
+    except DataError as error:
+        yield f"model.options.{KINDS[kind]}", str(error)
 
 
 def _of_train(train: Any) -> Iterator[tuple[str, str]]:
@@ -105,7 +109,6 @@ def _of_pictures(config: Any) -> Iterator[tuple[str, str]]:
     if feature.size is None or kind not in KINDS:
         return
     try:
-        filters = config.model.filters if "filters" in config.model.model_fields_set else ()
-        check_size(kind, *feature.size, feature.channels or 3, filters)
+        check_size(kind, *feature.size, feature.channels or 3, layer_sizes(config.model))
     except DataError as error:
         yield f"features.{name}", str(error)

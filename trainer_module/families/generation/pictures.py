@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from trainer_module.errors import DataError
-from trainer_module.families.generation.sizes import check_size
+from trainer_module.families.generation.sizes import check_size, layer_sizes
 from trainer_module.families.generation.task import GenerationTask
 from trainer_module.features.image import decode_images
 from trainer_module.machine import free_memory
@@ -79,10 +79,9 @@ def picture_of(
         size = dict(zip(("height", "width", "channels"), shape, strict=True))
         return name, feature.model_copy(update=size)
     model = settings.model
-    filters = model.filters if "filters" in model.model_fields_set else ()
     height, width = feature.size or (0, 0)
     try:
-        check_size(model.kind, height, width, feature.channels or 3, filters)
+        check_size(model.kind, height, width, feature.channels or 3, layer_sizes(model))
     except DataError as error:
         raise DataError(f"features.{name}: {error}.") from None
     return name, feature

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainer_module.errors import DataError
+from trainer_module.settings import ModelSettings
 
-KINDS = ("gan", "dcgan")
-"""The models of the family, by the name in `model.kind`."""
+KINDS = {"gan": "units", "dcgan": "filters"}
+"""The models of the family by the name in `model.kind`, and the key of `model.options` that has the
+sizes of their layers."""
 
 MOST_OUTPUTS = 1 << 16
 """Numbers of a picture that a dense layer makes at most: each has a weight for every unit below."""
@@ -33,6 +35,19 @@ def doublings(height: int, width: int) -> int:
     )
 
 
+def layer_sizes(model: ModelSettings) -> tuple[int, ...]:
+    """The sizes of the layers that a config gives, from the noise on; empty for the usual ones.
+
+    Raises:
+      DataError: they are none; the message is a reason, without the key.
+    """
+    given = model.options.get(KINDS[model.kind], [])
+    is_list = isinstance(given, list) and all(type(size) is int and size > 0 for size in given)
+    if not is_list:
+        raise DataError(f"found {given!r}; right is a list of whole numbers above 0")
+    return tuple(given)
+
+
 def check_size(
     kind: str, height: int, width: int, channels: int, filters: Sequence[int] = ()
 ) -> None:
@@ -43,7 +58,7 @@ def check_size(
       height: in pixels.
       width: in pixels.
       channels: 1 or 3.
-      filters: of a dcgan at each size, from the smallest on; empty for the usual ones.
+      filters: of a dcgan at each size, from the smallest on, as `layer_sizes` has them.
 
     Raises:
       DataError: it cannot; the message is a reason, without the column.
@@ -52,7 +67,7 @@ def check_size(
         times = doublings(height, width)
         if filters and len(filters) != times:
             raise DataError(
-                f"found {height}x{width} pixels and {len(filters)} model.filters; such a picture is"
+                f"found {height}x{width} pixels and {len(filters)} model.options.filters; such a picture is"
                 f" doubled {times} times, and takes as many"
             )
     elif height * width * channels > MOST_OUTPUTS:
