@@ -351,14 +351,10 @@ def export_sampler(inputs: GenerationInputs, model: Adversaries, directory: str)
         for whole in [name in (SEED, NUMBER)]
     ]
     sampler = Sampler(network, shape.noise, requests[-1] if classes else "", classes)
-    export_plain(
-        sampler, sampler.answer, columns, settings.target, directory, sampler.signatures()
-    )
+    export_plain(sampler, sampler.answer, columns, settings.target, directory, sampler.signatures())
 
 
-def describe(
-    inputs: GenerationInputs, trained: TrainedNetworks, seconds: float
-) -> dict[str, Any]:
+def describe(inputs: GenerationInputs, trained: TrainedNetworks, seconds: float) -> dict[str, Any]:
     """The record of a training as JSON, with the keys of other networks' records.
 
     Args:

@@ -34,7 +34,7 @@ EXAMPLES_KEY = "examples"
 
 
 def read_example_files(custom_config: Mapping[str, Any], split: str) -> list[str]:
-    """The paths of a split's gzipped TFRecord files, where nodes of the family have read the data."""
+    """The paths of a split's gzipped TFRecord files, where nodes of the family read the data."""
     return list(custom_config[EXAMPLES_KEY][split])
 
 

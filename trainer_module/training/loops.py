@@ -198,9 +198,7 @@ class CustomLoop(StepLoop):
     def read(self, step: int) -> Iterator[Any]:
         """The batches of the train split from a step on, counted over all epochs."""
         train = self._data.train
-        return self._hooks.iterate(
-            self._strategy, train.reading_from(step), train.read_by_servers
-        )
+        return self._hooks.iterate(self._strategy, train.reading_from(step), train.read_by_servers)
 
     def step(self, batch: tuple[Any, ...]) -> tf.Tensor:
         """One optimizer step, as each replica runs it.

@@ -43,7 +43,14 @@ class GenerationFamily(Family):
             *("train", "model", "features", "schema", "on_anomaly"),
             *(
                 f"data.{key}"
-                for key in ("label", "stratify", "split_by", "on_bad_file", "order_by", "unlabelled")
+                for key in (
+                    "label",
+                    "stratify",
+                    "split_by",
+                    "on_bad_file",
+                    "order_by",
+                    "unlabelled",
+                )
             ),
             "evaluate.confidence",
         }
@@ -82,7 +89,10 @@ def _of_train(train: Any) -> Iterator[tuple[str, str]]:
     for key in sorted(train.model_fields_set - TRAIN_KEYS - {"run_fn"}):
         yield f"train.{key}", "a task generation does not read it; leave it out"
     if "loop" in train.model_fields_set and train.loop != "custom":
-        yield "train.loop", f"found {train.loop.value!r}; two networks are trained by `custom` alone"
+        yield (
+            "train.loop",
+            f"found {train.loop.value!r}; two networks are trained by `custom` alone",
+        )
     if train.precision is not Precision.FLOAT32:
         yield "train.precision", f"found {train.precision.value!r}; a GAN is trained in float32"
     if train.strategy.kind == Strategy.PARAMETER_SERVER:
@@ -95,6 +105,8 @@ def _of_train(train: Any) -> Iterator[tuple[str, str]]:
 
 def _of_pictures(config: Any) -> Iterator[tuple[str, str]]:
     pictures = config.columns_of(ImageFeature)
+    for name in config.features.keys() - {*pictures}:
+        yield f"features.{name}", "a task generation learns from pictures alone; leave it out"
     if len(pictures) != 1:
         yield (
             "features",
@@ -102,8 +114,6 @@ def _of_pictures(config: Any) -> Iterator[tuple[str, str]]:
             " as picture: {type: image, from: path}",
         )
         return
-    for name in config.features.keys() - {*pictures}:
-        yield f"features.{name}", "a task generation learns from pictures alone; leave it out"
     name, kind = pictures[0], config.model.kind
     feature = config.features[name]
     if feature.size is None or kind not in KINDS:

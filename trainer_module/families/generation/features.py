@@ -72,9 +72,7 @@ def _by_classes(pictures: Pictures, seed: int) -> Features:
     )
 
 
-def _build_classifier(
-    shape: tuple[int, ...], classes: int, seed: int
-) -> tf_keras.Model:
+def _build_classifier(shape: tuple[int, ...], classes: int, seed: int) -> tf_keras.Model:
     """Two convolutions, a dense layer whose outputs are the features, and logits."""
 
     def start(place: int) -> tf_keras.initializers.Initializer:

@@ -60,9 +60,9 @@ def _root(matrix: np.ndarray) -> np.ndarray:
 def inside(points: np.ndarray, manifold: np.ndarray, neighbours: int = NEIGHBOURS) -> np.ndarray:
     """Which points lie within the manifold of others, [points] bool.
 
-    That is: no further from one of those than its k-th nearest neighbour among them is (Kynkaanniemi
-    et al., 2019, arXiv:1904.06991). Of generated points and real ones as the manifold the mean is
-    precision; the other way round it is recall.
+    That is: no further from one of those than its k-th nearest neighbour among them is
+    (Kynkaanniemi et al., 2019, arXiv:1904.06991). Of generated points and real ones as the
+    manifold the mean is precision; the other way round it is recall.
     """
     own = squared_distances(manifold, manifold)
     k = min(neighbours, len(manifold) - 1)
@@ -91,9 +91,7 @@ def nearest(points: np.ndarray, others: np.ndarray) -> np.ndarray:
     return np.sqrt(np.concatenate([squared_distances(part, others).min(1) for part in parts]))
 
 
-def are_copies(
-    generated: np.ndarray, trained: np.ndarray, held_out: np.ndarray
-) -> np.ndarray:
+def are_copies(generated: np.ndarray, trained: np.ndarray, held_out: np.ndarray) -> np.ndarray:
     """Which generated pictures are copies of such that were trained on, [pictures] bool.
 
     A copy is nearer to one than half of what 99 of 100 pictures are that were held out.

@@ -85,9 +85,7 @@ def _read_reference(
     return Reference(train, held_out, learn_features(train, given.train.seed))
 
 
-def generate(
-    model: Any, held_out: Pictures, seed: int
-) -> tuple[np.ndarray, np.ndarray | None]:
+def generate(model: Any, held_out: Pictures, seed: int) -> tuple[np.ndarray, np.ndarray | None]:
     """Pictures of a generator, of the classes that real ones have.
 
     Args:
@@ -96,8 +94,8 @@ def generate(
       seed: of the noise.
 
     Returns:
-      [pictures, height, width, channels] uint8, and the class that was asked for of each, [pictures]
-      of bytes; None where the model knows none.
+      [pictures, height, width, channels] uint8, and the class that was asked for of each,
+      [pictures] of bytes; None where the model knows none.
     """
     signature = model.signatures[FROM_NOISE]
     names = model.signatures[DESCRIBE]()["classes"].numpy().tolist()
@@ -181,9 +179,7 @@ def _mean_of(
     is_it: np.ndarray, estimate: Callable[..., Estimate], *, of_generated: bool
 ) -> Estimate:
     """The share of pictures of which something holds."""
-    return estimate(
-        float(is_it.mean()), lambda r, g: float(is_it[g if of_generated else r].mean())
-    )
+    return estimate(float(is_it.mean()), lambda r, g: float(is_it[g if of_generated else r].mean()))
 
 
 def _notes(features: Features, held_out: Pictures, modes: Sequence[np.ndarray]) -> list[str]:

@@ -136,7 +136,9 @@ class Adversaries(tf_keras.Model):
     def settle(self) -> None:
         """Gives the average the generator's means and variances of batch normalisation."""
         pairs = zip(
-            self.average.non_trainable_variables, self.generator.non_trainable_variables, strict=True
+            self.average.non_trainable_variables,
+            self.generator.non_trainable_variables,
+            strict=True,
         )
         for copy, original in pairs:
             copy.assign(original)
@@ -144,5 +146,3 @@ class Adversaries(tf_keras.Model):
 
 def _asked(part: Batch) -> Batch:
     return {name: values for name, values in part.items() if name in ("noise", "label")}
-
-

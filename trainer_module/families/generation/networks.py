@@ -136,5 +136,3 @@ def _start() -> tf_keras.initializers.Initializer:
 
 def _normalise(shape: NetworkShape, momentum: float = 0.9) -> tf_keras.layers.Layer:
     return layers.BatchNormalization(momentum=momentum, synchronized=shape.synchronises)
-
-

@@ -1,8 +1,8 @@
 """The pictures of a split in memory, and the batches that both networks learn from.
 
-What a step learns from follows from the seed and the number of the step: which pictures, the noise
-and the places of the gradient penalty. So a step is the same on one replica and on several, in every
-process, and when training goes on after an interruption, which keeps no random state.
+What a step learns from follows from the seed and the number of the step: which pictures, the
+noise, and the places of the gradient penalty. So a step is the same on one replica and on several,
+in every process, and when training goes on after an interruption, which keeps no random state.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+
 import numpy as np
 import tensorflow as tf
 
@@ -87,9 +88,7 @@ def picture_of(
     return name, feature
 
 
-def read_pictures(
-    files: Sequence[str], name: str, feature: ImageFeature, label: str
-) -> Pictures:
+def read_pictures(files: Sequence[str], name: str, feature: ImageFeature, label: str) -> Pictures:
     """Reads and decodes the pictures of a split.
 
     Args:

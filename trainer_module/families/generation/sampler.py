@@ -83,14 +83,18 @@ class Sampler(tf.Module):
 
     def describe(self) -> Answer:
         """What requests call the class, and the classes by their index."""
-        return {"label": tf.constant(self.label), "classes": tf.constant([*self.classes], tf.string)}
+        return {
+            "label": tf.constant(self.label),
+            "classes": tf.constant([*self.classes], tf.string),
+        }
 
     def signatures(self) -> Mapping[str, Callable[..., Answer]]:
         """The traced functions besides `answer`, by the names of their signatures."""
-        scalar = [tf.TensorSpec([], dtype) for dtype in (tf.int64, tf.int64, tf.string)]
         noise = tf.TensorSpec([None, self.noise], tf.float32, "noise")
         several = tf.function(self.several).get_concrete_function(
-            *(tf.TensorSpec(s.shape, s.dtype, n) for s, n in zip(scalar, ("n", SEED, "label")))
+            tf.TensorSpec([], tf.int64, "n"),
+            tf.TensorSpec([], tf.int64, SEED),
+            tf.TensorSpec([], tf.string, "label"),
         )
         return {
             tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY: several,

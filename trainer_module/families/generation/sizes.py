@@ -67,8 +67,8 @@ def check_size(
         times = doublings(height, width)
         if filters and len(filters) != times:
             raise DataError(
-                f"found {height}x{width} pixels and {len(filters)} model.options.filters; such a picture is"
-                f" doubled {times} times, and takes as many"
+                f"found {height}x{width} pixels and {len(filters)} model.options.filters; such a"
+                f" picture is doubled {times} times, and takes as many"
             )
     elif height * width * channels > MOST_OUTPUTS:
         raise DataError(

@@ -45,19 +45,19 @@ class GenerationTask(LearningTask):
     noise: PositiveInt = 100
     """Numbers that each picture is made of, normally distributed."""
     loss: GanLoss = GanLoss.NON_SATURATING
-    """`non_saturating` (Goodfellow et al., 2014), or `wasserstein` with a gradient penalty (Gulrajani
-    et al., 2017)."""
+    """`non_saturating` (Goodfellow et al., 2014), or `wasserstein` with a gradient penalty
+    (Gulrajani et al., 2017)."""
     label_smoothing: float | None = Field(default=None, ge=0, lt=0.5)
     """non_saturating: what is taken off the 1 that real pictures count as (Salimans et al., 2016).
     Default: 0.1."""
     gradient_penalty: PositiveFloat | None = None
     """wasserstein: the weight of the penalty. Default: 10."""
     critic_steps: PositiveInt | None = None
-    """Steps of the discriminator for each of the generator, with other pictures each. Default: 1; of
-    wasserstein 5."""
+    """Steps of the discriminator for each of the generator, with other pictures each. Default: 1;
+    of wasserstein 5."""
     ema: float = Field(default=0.99, ge=0, lt=1)
-    """The generator that is pushed is the moving average of its weights, of which each step keeps so
-    much; 0: its weights as they are."""
+    """The generator that is pushed is the moving average of its weights, of which each step keeps
+    so much; 0: its weights as they are."""
     collapse: float = Field(default=0.1, ge=0, lt=1)
     """Generated pictures whose variance is less than this share of that of real ones are collapsed:
     their generator is not blessed."""
@@ -65,7 +65,10 @@ class GenerationTask(LearningTask):
     @model_validator(mode="after")
     def _options_are_read(self) -> GenerationTask:
         wasserstein = self.loss is GanLoss.WASSERSTEIN
-        for key, is_read in (("label_smoothing", not wasserstein), ("gradient_penalty", wasserstein)):
+        for key, is_read in (
+            ("label_smoothing", not wasserstein),
+            ("gradient_penalty", wasserstein),
+        ):
             if getattr(self, key) is not None and not is_read:
                 raise ValueError(f"{key} is not read by loss: {self.loss.value}; leave it out")
         return self
