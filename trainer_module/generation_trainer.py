@@ -215,7 +215,7 @@ class AdversarialLoop(StepLoop):
         """Prepares the loop; nothing is computed yet."""
         super().__init__(model, strategy, plan)
         self._adversaries, self._deal = model, deal
-        self.failed_at = tf.Variable([_NEVER] * len(NETWORKS), trainable=False)
+        self.failed_at = tf.Variable([_NEVER] * len(NETWORKS), trainable=False, dtype=tf.int64)
         """The first step in which the loss of each network was no number, counted from 1."""
         with strategy.scope():
             self._means = [tf_keras.metrics.Mean(f"{name}_loss") for name in NETWORKS]
@@ -239,7 +239,7 @@ class AdversarialLoop(StepLoop):
         """Moves the average on, and remembers a loss that is no number."""
         self._adversaries.follow(self._strategy)
         step = tf.cast(self._adversaries.optimizer.iterations, tf.int64)
-        bad = tf.where(tf.math.is_finite(losses), _NEVER, step)
+        bad = tf.where(tf.math.is_finite(losses), tf.constant(_NEVER, tf.int64), step)
         self.failed_at.assign(tf.minimum(self.failed_at, bad))
 
     def metrics(self) -> list[tf_keras.metrics.Metric]:

@@ -16,7 +16,8 @@ WIDTH = 64
 """Features of a picture."""
 MODES = 10
 """Clusters that stand for classes where there are none."""
-_EPOCHS, _BATCH, _LEAST_STEPS = 12, 64, 400
+_BATCH, _STEPS = 64, 300
+"""Of the classifier; more where the pictures do not all come up."""
 _MOST_SIDE = 32
 """Pixels of a side that a network without labels, and a copy, is looked for in."""
 _MOST_LEARNT = 20_000
@@ -58,11 +59,7 @@ def _by_classes(pictures: Pictures, seed: int) -> Features:
         tf_keras.optimizers.Adam(0.002),
         tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     )
-    steps = -(-len(values) // _BATCH)
-    random = np.random.default_rng(seed)
-    for _ in range(max(_EPOCHS, -(-_LEAST_STEPS // steps)) if steps < _LEAST_STEPS else 2):
-        order = random.permutation(len(values))
-        network.fit(_scaled(values[order]), labels[order], _BATCH, shuffle=False, verbose=0)
+    network.fit(_shuffled(values, labels, seed), verbose=0)
     body = tf_keras.Model(network.input, network.layers[-2].output)
     return Features(
         lambda found: body.predict(_scaled(found), 256, verbose=0),
@@ -70,6 +67,19 @@ def _by_classes(pictures: Pictures, seed: int) -> Features:
         len(classes),
         classes,
     )
+
+
+def _shuffled(values: np.ndarray, labels: np.ndarray, seed: int) -> tf.data.Dataset:
+    """Batches of pictures and labels, in which every picture comes up at least twice."""
+    random, count = np.random.default_rng(seed), len(values)
+    rounds = max(2, -(-_STEPS * _BATCH // count))
+    order = np.concatenate([random.permutation(count) for _ in range(rounds)])
+    pictures, known = tf.constant(values), tf.constant(labels)
+
+    def take(rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return tf.cast(tf.gather(pictures, rows), tf.float32) / 255.0, tf.gather(known, rows)
+
+    return tf.data.Dataset.from_tensor_slices(order).batch(_BATCH).map(take)
 
 
 def _build_classifier(shape: tuple[int, ...], classes: int, seed: int) -> tf_keras.Model:

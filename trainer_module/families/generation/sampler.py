@@ -37,8 +37,10 @@ class Sampler(tf.Module):
           classes: that can be asked for, by their index; none where none can.
         """
         super().__init__()
-        self.network, self.noise, self.classes = network, noise, classes
-        self.label = label
+        self.kept = network.variables  # Keras's layers are not saved with them.
+        self.noise, self.classes, self.label = noise, classes, label
+        self._shape = network.output_shape[1:]
+        self._call = lambda given: network(given, training=False)
 
     def answer(self, **columns: tf.Tensor) -> Answer:
         """Answers requests: `seed` and `number` [batch] int64, and a class [batch] string.
@@ -111,12 +113,12 @@ class Sampler(tf.Module):
             noise = tf.random.stateless_normal([1, self.noise], tf.stack(row[:2]))
             return self._generate(noise, row[2][tf.newaxis])[0]
 
-        shape = tf.TensorSpec(self.network.output_shape[1:], tf.float32)
+        shape = tf.TensorSpec(self._shape, tf.float32)
         return tf.map_fn(draw, (seed, number, label), fn_output_signature=shape)
 
     def _generate(self, noise: tf.Tensor, label: tf.Tensor) -> tf.Tensor:
         given = {"noise": noise} | ({"label": label} if self.classes else {})
-        return (self.network(given, training=False) + 1.0) / 2.0
+        return (self._call(given) + 1.0) / 2.0
 
     def _index(self, labels: tf.Tensor) -> tf.Tensor:
         """The place of each class, [batch] int32; -1 of none."""
