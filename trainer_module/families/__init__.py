@@ -60,6 +60,8 @@ class Family:
 
     has_label: ClassVar[bool] = False
     """Whether its data is rows with a label, which all sections of a config are about."""
+    reads_rows: ClassVar[bool] = False
+    """Else, whether ExampleGen reads its data, so that what is said of it has to fit together."""
     reads: ClassVar[frozenset[str]] = frozenset({"train"})
     """Else, of those keys of a config that not every family reads, as `data.label`, `features` and
     `model`, the ones that this one does. Others are refused."""

@@ -213,7 +213,7 @@ def split_by_has_buckets(data: DataSettings) -> Iterator[Issue]:
         )
 
 
-def rows_are_split_in_one_way(data: DataSettings, target: BaseTask) -> Iterator[Issue]:
+def rows_are_split_in_one_way(data: DataSettings, label_task: BaseTask) -> Iterator[Issue]:
     """What decides about a row is its hash, a column's, its class or its time."""
     chosen = [key for key in ("split_by", "stratify", "order_by") if getattr(data, key)]
     for key in chosen[1:]:
@@ -223,8 +223,8 @@ def rows_are_split_in_one_way(data: DataSettings, target: BaseTask) -> Iterator[
             yield Issue(
                 f"data.{key}", "the splits are globs; give every split a number of hash buckets"
             )
-    if data.stratify and not target.label_kind.is_classification:
-        yield Issue("data.stratify", f"found true, but task {target.kind} has no classes")
+    if data.stratify and not label_task.label_kind.is_classification:
+        yield Issue("data.stratify", f"found true, but task {label_task.kind} has no classes")
     if data.order_by and FORMATS[data.format].holds_images:
         yield Issue(
             "data.order_by", f"found {data.order_by!r}, but {data.format} data has no such column"
@@ -354,10 +354,10 @@ def picture_folders_exist(data: DataSettings, features: dict[str, Feature]) -> I
             yield Issue(f"features.{name}.folder", found)
 
 
-def image_folders_hold_classes(data: DataSettings, target: BaseTask) -> Iterator[Issue]:
+def image_folders_hold_classes(data: DataSettings, label_task: BaseTask) -> Iterator[Issue]:
     """A folder's name is a class, never a number to regress to."""
-    if FORMATS[data.format].holds_images and not target.label_kind.is_classification:
-        found = f"found {target.kind!r}; {data.format} data has classes as labels"
+    if FORMATS[data.format].holds_images and not label_task.label_kind.is_classification:
+        found = f"found {label_task.kind!r}; {data.format} data has classes as labels"
         yield Issue("task", found)
 
 

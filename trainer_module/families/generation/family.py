@@ -38,6 +38,7 @@ TRAIN_KEYS = frozenset(
 class GenerationFamily(Family):
     """A generator and a discriminator learn from pictures, and the generator is pushed."""
 
+    reads_rows = True
     reads = frozenset(
         {
             *("train", "model", "features", "schema", "on_anomaly"),
