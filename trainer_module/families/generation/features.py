@@ -89,7 +89,7 @@ def _build_classifier(shape: tuple[int, ...], classes: int, seed: int) -> tf_ker
         return tf_keras.initializers.GlorotUniform(seed=seed + place)
 
     inputs = hidden = layers.Input(shape)
-    for place, filters in enumerate((32, 64)):
+    for place, filters in enumerate((16, 32)):
         hidden = layers.Conv2D(
             filters, 3, padding="same", activation="relu", kernel_initializer=start(place)
         )(hidden)

@@ -234,21 +234,31 @@ class Deal:
         self, values: tf.Tensor, labels: tf.Tensor, step: tf.Tensor, replica: tf.Tensor
     ) -> dict[str, tf.Tensor]:
         """What a replica learns from in a step."""
-        count, begin = len(self.pictures.labels), replica * self.batch_size
+        begin = replica * self.batch_size
         drawn: dict[str, list[tf.Tensor]] = {}
         for part in range(self.parts):
             turn = step * self.parts + part
             places = turn * self.examples + begin + tf.range(self.batch_size, dtype=tf.int64)
-            seeds = tf.stack([tf.fill([self.batch_size], _as_int64(self.seed)), places // count], 1)
-            rows = tf.random.experimental.index_shuffle(
-                places % count, seeds, tf.constant(count - 1, tf.int64)
-            )
+            rows = self._rows(places)
             found = {"picture": to_signed(tf.gather(values, rows)), **self._draw(turn, begin)}
             if self.classes:
                 found["label"] = tf.gather(labels, rows)
             for name, tensor in found.items():
                 drawn.setdefault(name, []).append(tensor)
         return {name: tf.concat(tensors, 0) for name, tensors in drawn.items()}
+
+    def _rows(self, places: tf.Tensor) -> tf.Tensor:
+        """The picture at each place; those of a batch lie in one round, or in two."""
+        count, rounds = len(self.pictures.labels), places // len(self.pictures.labels)
+
+        def shuffled(number: tf.Tensor) -> tf.Tensor:
+            return tf.random.experimental.index_shuffle(
+                places % count,
+                tf.stack([_as_int64(self.seed), number]),
+                tf.constant(count - 1, tf.int64),
+            )
+
+        return tf.where(rounds == rounds[0], shuffled(rounds[0]), shuffled(rounds[0] + 1))
 
     def _draw(self, turn: tf.Tensor, begin: tf.Tensor) -> dict[str, tf.Tensor]:
         """A replica's rows of what is drawn for all replicas."""
