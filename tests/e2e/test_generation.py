@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import csv
 import io
+import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
+import warm
 import yaml
 from e2e.conftest import Project
 from PIL import Image
@@ -55,22 +57,34 @@ def test_the_generator_is_measured_certified_and_pushed(generation: Project) -> 
     assert len(generation.versions("shades")) == 1
 
 
+def predict(generation: Project, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Asks the version that is pushed; `--output` is that of the command."""
+    asked = generation.command("predict", "--config", "shades.yaml", *arguments)[:-2]
+    command = [*asked, "--output-folder", str(generation.output)]
+    return warm.run(
+        command,
+        cwd=generation.folder,
+        env=generation.environment,
+        capture_output=True,
+        text=True,
+    )
+
+
 def test_pictures_are_asked_for(generation: Project) -> None:
-    asked = ("predict", "--config", "shades.yaml")
-    done = generation.scopeline(*asked, "--n", "6", "--class", "light", "--output", "new")
+    done = predict(generation, "--n", "6", "--class", "light", "--output", "new")
     assert done.returncode == 0, done.stdout + done.stderr
     files = sorted((generation.folder / "new").iterdir())
     assert [file.name for file in files] == [*(f"000{n}.png" for n in range(6)), "grid.png"]
     assert Image.open(files[0]).size == (8, 8)
     (generation.folder / "rows.csv").write_text("seed,number,label\n0,0,light\n0,5,light\n")
-    done = generation.scopeline(*asked, "--input", "rows.csv", "--output", "answers.csv")
+    done = predict(generation, "--input", "rows.csv", "--output", "answers.csv")
     assert done.returncode == 0, done.stdout + done.stderr
     with (generation.folder / "answers.csv").open() as opened:
         rows = list(csv.DictReader(opened))
     for row, file in zip(rows, (files[0], files[5]), strict=True):
         picture = Image.open(io.BytesIO(base64.b64decode(row["png_base64"])))
         assert picture.tobytes() == Image.open(file).tobytes()
-    done = generation.scopeline(*asked, "--n", "6", "--class", "grey", "--output", "other")
+    done = predict(generation, "--n", "6", "--class", "grey", "--output", "other")
     assert done.returncode == 2
     assert "--class grey: the model has no such class; right is one of dark, light" in done.stderr
     assert not (generation.folder / "other").exists()
