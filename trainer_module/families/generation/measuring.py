@@ -42,6 +42,8 @@ from trainer_module.settings import TrainerSettings
 _LEAST, _MOST = 500, 2000
 """Pictures that are generated, and real ones that they are held against at most."""
 _AT_ONCE = 128
+_LEAST_VARIANCE = 1e-3
+"""Of pixels in 0..1: pictures that vary less look all alike, whatever real ones do."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,9 @@ def compare(
         names = np.array([name.encode() for name in features.classes], object)
         metrics[OBEYED] = _mean_of(names[modes[1]] == asked, estimate, of_generated=True)
     return Measured(
-        metrics, tuple(_notes(features, held_out, modes)), tuple(_failures(spread, collapse))
+        metrics,
+        tuple(_notes(features, held_out, modes)),
+        tuple(_failures(spread, _variance(generated), collapse)),
     )
 
 
@@ -166,7 +170,8 @@ def variance_ratio(real: np.ndarray, generated: np.ndarray) -> float:
 
 
 def _variance(pictures: np.ndarray) -> float:
-    return float(np.var(pictures.astype(np.float64), axis=0).mean())
+    """Of the pixels in 0..1, from picture to picture."""
+    return float(np.var(pictures / 255.0, axis=0).mean())
 
 
 def _estimate(
@@ -201,10 +206,17 @@ def _notes(features: Features, held_out: Pictures, modes: Sequence[np.ndarray]) 
     return notes
 
 
-def _failures(spread: float, least: float) -> list[str]:
-    if spread >= least:
-        return []
-    return [
-        f"the generator has collapsed: its pictures vary {spread:.2g} times as much as real ones,"
-        f" and task.collapse asks for {least:g}"
-    ]
+def _failures(spread: float, variance: float, least: float) -> list[str]:
+    """Why a generator has collapsed; empty if it has not."""
+    said = "the generator has collapsed: its pictures"
+    if variance < _LEAST_VARIANCE:
+        return [
+            f"{said} have a variance of {variance:.2g}, and those of less than {_LEAST_VARIANCE:g}"
+            " look all alike"
+        ]
+    if spread < least:
+        return [
+            f"{said} vary {spread:.2g} times as much as real ones, and task.collapse asks for"
+            f" {least:g}"
+        ]
+    return []
