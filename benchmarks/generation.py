@@ -31,6 +31,7 @@ from pipeline.config.loading import load_config
 from trainer_module.families import EXAMPLES_KEY
 from trainer_module.families.generation.measuring import measure
 from trainer_module.families.generation.model import Adversaries
+from trainer_module.families.generation.pictures import generation_task
 from trainer_module.families.measured import Estimate
 from trainer_module.generation_trainer import GenerationInputs, open_inputs, run_fn, train
 from trainer_module.runtime import Runtime
@@ -102,7 +103,7 @@ def learn(settings: TrainerSettings, files: dict[str, list[str]]) -> dict[str, A
 
 def bare_steps(inputs: GenerationInputs) -> Callable[[], float]:
     """A loop as TensorFlow's tutorial of DCGAN has it, and nothing else; gives steps per second."""
-    deal, task = inputs.deal, inputs.settings.target
+    deal, task = inputs.deal, generation_task(inputs.settings)
     model = Adversaries(task, inputs.shape, inputs.settings.train.learning_rate)
     generator, discriminator = model.generator, model.discriminator
     entropy = tf_keras.losses.BinaryCrossentropy(from_logits=True)

@@ -120,6 +120,7 @@ def _of_pictures(config: Any) -> Iterator[tuple[str, str]]:
     if feature.size is None or kind not in KINDS:
         return
     try:
-        check_size(kind, *feature.size, feature.channels or 3, layer_sizes(config.model))
+        height, width = feature.size
+        check_size(kind, height, width, feature.channels or 3, layer_sizes(config.model))
     except DataError as error:
         yield f"features.{name}", str(error)

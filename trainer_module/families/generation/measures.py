@@ -67,7 +67,7 @@ def inside(points: np.ndarray, manifold: np.ndarray, neighbours: int = NEIGHBOUR
     own = squared_distances(manifold, manifold)
     k = min(neighbours, len(manifold) - 1)
     radii = np.partition(own, k, axis=1)[:, k]  # The nearest one is the point itself.
-    found: np.ndarray = (squared_distances(points, manifold) <= radii).any(1)
+    found: np.ndarray = np.any(squared_distances(points, manifold) <= radii, axis=1)
     return found
 
 

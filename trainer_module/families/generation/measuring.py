@@ -144,7 +144,7 @@ def compare(
         PRECISION: _mean_of(inside(made, real), estimate, of_generated=True),
         RECALL: _mean_of(inside(real, made), estimate, of_generated=False),
         COVERAGE: estimate(
-            mode_coverage(*modes, features.modes),
+            mode_coverage(modes[0], modes[1], features.modes),
             lambda r, g: mode_coverage(modes[0][r], modes[1][g], features.modes),
         ),
         COPIES: _mean_of(copies, estimate, of_generated=True),
