@@ -37,7 +37,7 @@ from trainer_module.families.generation.task import (
     SPREAD,
 )
 from trainer_module.families.measured import Estimate, Measured
-from trainer_module.settings import TrainerSettings
+from trainer_module.settings import ImageFeature, TrainerSettings
 
 _LEAST, _MOST = 500, 2000
 """Pictures that are generated, and real ones that they are held against at most."""
@@ -70,21 +70,22 @@ def measure(folder: Path, custom_config: Mapping[str, Any]) -> Measured:
     model = tf.saved_model.load(str(folder))
     shape = tuple(model.signatures[FROM_NOISE].structured_outputs[PICTURES].shape[1:])
     files = tuple(tuple(read_example_files(custom_config, split)) for split in ("train", "eval"))
-    reference = _read_reference(files, settings.model_dump_json(), shape)
-    generated, asked = generate(model, reference.held_out, settings.train.seed)
+    name, feature = picture_of(settings, shape)
+    seed = settings.train.seed
+    reference = _read_reference(files, name, feature.model_dump_json(), settings.label, seed)
+    generated, asked = generate(model, reference.held_out, seed)
     return compare(generated, asked, reference, generation_task(settings).collapse)
 
 
 @functools.lru_cache(maxsize=2)
 def _read_reference(
-    files: tuple[tuple[str, ...], ...], settings: str, shape: tuple[int, int, int]
+    files: tuple[tuple[str, ...], ...], name: str, feature: str, label: str, seed: int
 ) -> Reference:
     """The same for the model in service, which is held against the same features."""
-    given = TrainerSettings.model_validate_json(settings)
-    name, feature = picture_of(given, shape)
-    train, held_out = (read_pictures(one, name, feature, given.label) for one in files)
+    column = ImageFeature.model_validate_json(feature)
+    train, held_out = (read_pictures(one, name, column, label) for one in files)
     held_out = Pictures(held_out.values[:_MOST], held_out.labels[:_MOST])
-    return Reference(train, held_out, learn_features(train, given.train.seed))
+    return Reference(train, held_out, learn_features(train, seed))
 
 
 def generate(model: Any, held_out: Pictures, seed: int) -> tuple[np.ndarray, np.ndarray | None]:
