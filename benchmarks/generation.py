@@ -66,7 +66,9 @@ def write_splits(folder: Path) -> dict[str, list[str]]:
 
 def settings_of(kind: str, seed: int, epochs: int, conditional: bool) -> TrainerSettings:
     """Those of the shipped config, with another model, seed and length."""
-    overrides = [f"model.kind={kind}", f"train.seed={seed}", f"train.epochs={epochs}"]
+    # The shipped options are those of a dcgan.
+    model = [] if kind == "dcgan" else [f"model={{kind: {kind}}}"]
+    overrides = [*model, f"train.seed={seed}", f"train.epochs={epochs}"]
     overrides += [f"task.conditional={str(conditional).lower()}", "train.strategy=default"]
     return load_config(CONFIG, overrides).trainer_settings
 
