@@ -84,8 +84,9 @@ bench-optimize: $(READY)  ## measure all variants of models against their SavedM
 bench-serving: $(READY)  ## load on `serve`, against the bare model and with changing versions; ARGS="--changes 600"
 	@$(PYTHON) benchmarks/serving.py $(ARGS)
 
-bench-tasks: $(READY)  ## measure what the tasks without labels learn; ARGS="--seeds 1 --only online"
-	@$(PYTHON) -m benchmarks.control $(ARGS)
+bench-tasks: $(READY)  ## measure what the tasks without a label learn; ARGS="--seeds 1"
+	@$(PYTHON) benchmarks/control.py $(ARGS)
+	@$(PYTHON) benchmarks/generation.py $(ARGS)
 
 other-runner: $(READY)  ## a run and predictions by Beam in another process, compared; ARGS="--flink-jar FILE"
 	@$(PYTHON) tools/other_runner.py $(ARGS)

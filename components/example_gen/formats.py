@@ -166,6 +166,8 @@ class ExampleGenSettings(Settings):
     as each file is a question of its own to a model."""
     unlabelled: Unlabelled = Unlabelled.FAIL
     """Whether a row without a label ends the run."""
+    may_lack_label: bool = False
+    """Whether rows without a label are all of one class: the task needs none, and none is named."""
     labels: LabelsSettings | None = None
     """Where the labels are, if not in the rows; the path is absolute."""
     labels_revision: str = ""

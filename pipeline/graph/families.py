@@ -111,24 +111,32 @@ def custom_config(given: Given, *functions: str, roots: Sequence[str] = ()) -> d
     return {**settings, DATA_FILES_KEY: data, CODE_KEY: code}
 
 
-def create_trainer(given: Given, examples: types.BaseChannel | None = None) -> base_node.BaseNode:
+def create_trainer(
+    given: Given,
+    examples: types.BaseChannel | None = None,
+    schema: types.BaseChannel | None = None,
+) -> base_node.BaseNode:
     """Trainer, which calls the family's `run_fn` in the processes of the strategy.
 
     Args:
       given: to the family.
       examples: what it learns from, where nodes of the family have made some.
+      schema: likewise, whose choices complete the settings.
     """
     settings, run_fn = given.context.config.trainer_settings, given.family.run_fn
     own, read = settings.own_code.values(), files_read(settings)
     told = custom_config(given, run_fn, *own, roots=["components.trainer.component"])
     if read:
         told[FILES_KEY] = files_fingerprint(read)
-    trainer = Trainer(run_fn=run_fn, custom_config=told, examples=examples)
+    trainer = Trainer(run_fn=run_fn, custom_config=told, examples=examples, schema=schema)
     return trainer.with_id(ComponentId.TRAINER.value)
 
 
 def create_gate(
-    given: Given, model: types.BaseChannel, baseline: base_node.BaseNode
+    given: Given,
+    model: types.BaseChannel,
+    baseline: base_node.BaseNode,
+    examples: types.BaseChannel | None = None,
 ) -> base_node.BaseNode:
     """Evaluator, which blesses a model by what the family's `measure` finds.
 
@@ -136,6 +144,7 @@ def create_gate(
       given: to the family.
       model: what was trained.
       baseline: finds the model to beat.
+      examples: what models are measured with, where nodes of the family have made some.
     """
     config, family = given.context.config, given.family
     evaluator = GateEvaluator(
@@ -145,6 +154,7 @@ def create_gate(
         bounds=bounds_of(config),
         confidence=config.evaluate.confidence,
         custom_config=custom_config(given, family.measure),
+        examples=examples,
     ).with_id(ComponentId.EVALUATOR.value)
     add_code(evaluator)
     return evaluator
