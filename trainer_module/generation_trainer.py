@@ -168,13 +168,12 @@ def train(inputs: GenerationInputs) -> TrainedNetworks:
     """
     settings, strategy, deal = inputs.settings, inputs.strategy, inputs.deal
     plan = plan_training(settings, deal)
-    kept = settings.train.checkpoints
     checkpoint = CheckpointCallback(
         strategy,
         inputs.backup_directory,
         plan.steps,
         inputs.runtime.backup_steps,
-        kept.keep if kept else 1,
+        settings.train.checkpoints,
         writes=inputs.runtime.writes_backup,
     )
     plan = plan.going_on_from(checkpoint.start, inputs.runtime.continued_epochs)
@@ -317,12 +316,18 @@ def make_callbacks(
 ) -> list[tf_keras.callbacks.Callback]:
     """The callbacks of a training, in working order; the last one is the checkpoint's."""
     tf.io.gfile.makedirs(inputs.model_run_dir)
+    board = inputs.settings.train.tensorboard
     callbacks = [
         EpochTimes(),
         LearningRate(),
         StopOnFailure(loop),
         LossProgress(),
-        TensorBoard(inputs.model_run_dir, write_graph=False),
+        TensorBoard(
+            inputs.model_run_dir,
+            writes_graph=board.graph,
+            writes_steps=board.every == "batch",
+            profiled=board.profile,
+        ),
         BestEpoch(inputs.settings.target.monitor, plan.whole_from, plan.chooses),
         Grids(inputs),
         *make_own_callbacks(inputs.settings),
