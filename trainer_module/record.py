@@ -11,8 +11,7 @@ import tensorflow as tf
 
 from trainer_module.data.input_pipeline import describe_imbalance
 from trainer_module.errors import counted
-from trainer_module.record_file import RECORD_FILE, write_record
-from trainer_module.runtime import Runtime
+from trainer_module.runtime import RECORD_FILE, Runtime, write_record
 from trainer_module.settings import AUTO, TrainerSettings
 from trainer_module.settings.train import choose_batch_size, choose_stopping
 from trainer_module.training.folds import FOLDS_FOLDER, Train, cross_validate

@@ -21,7 +21,6 @@ from trainer_module.settings import (
     TrainerSettings,
     TrainSettings,
 )
-from trainer_module.settings.layers import too_small_for
 from trainer_module.settings.model import (
     EMBEDDING,
     LEARNERS,
@@ -29,6 +28,7 @@ from trainer_module.settings.model import (
     SIZES,
     ZOO,
     ModelSpec,
+    too_small_for,
     undemanding_models,
 )
 from trainer_module.settings.tasks import BaseTask

@@ -20,7 +20,7 @@ from trainer_module.errors import ConfigError, DataError
 from trainer_module.families.control.backup import BACKUP_FILE
 from trainer_module.families.control.measuring import exported_policy, golden_rows, measure
 from trainer_module.families.control.trainer import COLLECTED_FILE, run_fn
-from trainer_module.record_file import RECORD_FILE
+from trainer_module.runtime import RECORD_FILE
 from trainer_module.settings import TrainerSettings
 
 CARTPOLE = "gymnasium:CartPole-v1"

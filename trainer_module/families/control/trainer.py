@@ -40,8 +40,7 @@ from trainer_module.families.control.transitions import (
     read_transitions,
     write_transitions,
 )
-from trainer_module.record_file import write_record
-from trainer_module.runtime import Runtime, report_ready
+from trainer_module.runtime import Runtime, report_ready, write_record
 from trainer_module.settings import TrainerSettings
 from trainer_module.strategies import build_strategy
 
