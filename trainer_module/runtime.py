@@ -1,4 +1,7 @@
-"""What a process that trains is told besides the settings, no part of TFX's cache key; its record."""
+"""What a process that trains is told besides the settings, and the record that it writes.
+
+Neither is a part of TFX's cache key.
+"""
 
 from __future__ import annotations
 

@@ -58,8 +58,8 @@ class PictureLayer(Settings):
         if len(given) != 1:
             found = f"both {' and '.join(given)}" if given else "none of them"
             raise ValueError(
-                f"a layer is one of {', '.join(_LAYER_KINDS)}, and this has {found}; give each layer an "
-                "entry of its own, such as {conv: 32}"
+                f"a layer is one of {', '.join(_LAYER_KINDS)}, and this has {found}; give each "
+                "layer an entry of its own, such as {conv: 32}"
             )
         # Whoever reads the settings again is given all keys.
         changed = [key for key in self.model_dump(exclude_defaults=True) if key not in _LAYER_KINDS]
