@@ -104,14 +104,14 @@ def train(folder: Path, config: PipelineConfig, files: Sequence[Path] = ()) -> T
     return Trained(model, seconds, best_after, measure(model, told))
 
 
-def online(folder: Path, seeds: int, switches: Sequence[str], console: Console) -> None:
+def online(folder: Path, seeds: Sequence[int], switches: Sequence[str], console: Console) -> None:
     """The switches, each with several seeds: the mean return, and how long it took."""
     table = Table("CartPole-v1, online", "mean return of 100 episodes", "seconds", "steps to best")
     for name, changed in SWITCHES.items():
         if switches and name not in switches:
             continue
         found = []
-        for seed in range(1, seeds + 1):
+        for seed in seeds:
             settings = [f"model.{key}={value}".lower() for key, value in changed.items()]
             config = load_config(CONFIG, [*settings, f"train.seed={seed}"])
             found.append(train(folder / f"{name}-{seed}", config))
@@ -176,7 +176,7 @@ def first(logs: Steps) -> Steps:
 def main() -> None:
     """Measures, and prints."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--switches", nargs="*", default=[], help="only these of online")
     parser.add_argument("--only", nargs="*", default=["online", "offline"])
     options = parser.parse_args()
@@ -186,7 +186,7 @@ def main() -> None:
         if "online" in options.only:
             online(Path(folder), options.seeds, options.switches, console)
         if "offline" in options.only:
-            for seed in range(1, options.seeds + 1):
+            for seed in options.seeds:
                 offline(Path(folder), seed, console)
 
 
