@@ -44,6 +44,8 @@ LOGGED = 50_000
 """Transitions of the half-trained policy."""
 HALF_TRAINED = 3_000
 """Steps of the environment that it has learnt from."""
+CONSERVATIVE = 0.1
+"""The weight of CQL's term: with 1 a policy does what it has seen, whatever the rewards are."""
 _FALL = 20
 """What it costs in these logs that the pole falls."""
 _EXPLORATION = 0.1
@@ -148,7 +150,7 @@ def offline(folder: Path, seed: int, console: Console) -> None:
     write_transitions(replace(logs, rewards=shuffled), str(poisoned))
     changed = [
         f"data={{format: parquet, path: {folder}}}",
-        f"task={{kind: control, environment: {half.data.path}}}",
+        f"task={{kind: control, environment: {half.data.path}, conservative: {CONSERVATIVE}}}",
         f"train.seed={seed}",
         "train.steps=10000",
     ]
