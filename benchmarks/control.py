@@ -44,6 +44,8 @@ LOGGED = 50_000
 """Transitions of the half-trained policy."""
 HALF_TRAINED = 3_000
 """Steps of the environment that it has learnt from."""
+CONSERVATIVE = 0.1
+"""The weight of CQL's term: with 1 a policy does what it has seen, whatever the rewards are."""
 _FALL = 20
 """What it costs in these logs that the pole falls."""
 _EXPLORATION = 0.1
@@ -104,14 +106,14 @@ def train(folder: Path, config: PipelineConfig, files: Sequence[Path] = ()) -> T
     return Trained(model, seconds, best_after, measure(model, told))
 
 
-def online(folder: Path, seeds: int, switches: Sequence[str], console: Console) -> None:
+def online(folder: Path, seeds: Sequence[int], switches: Sequence[str], console: Console) -> None:
     """The switches, each with several seeds: the mean return, and how long it took."""
     table = Table("CartPole-v1, online", "mean return of 100 episodes", "seconds", "steps to best")
     for name, changed in SWITCHES.items():
         if switches and name not in switches:
             continue
         found = []
-        for seed in range(1, seeds + 1):
+        for seed in seeds:
             settings = [f"model.{key}={value}".lower() for key, value in changed.items()]
             config = load_config(CONFIG, [*settings, f"train.seed={seed}"])
             found.append(train(folder / f"{name}-{seed}", config))
@@ -148,7 +150,7 @@ def offline(folder: Path, seed: int, console: Console) -> None:
     write_transitions(replace(logs, rewards=shuffled), str(poisoned))
     changed = [
         f"data={{format: parquet, path: {folder}}}",
-        f"task={{kind: control, environment: {half.data.path}}}",
+        f"task={{kind: control, environment: {half.data.path}, conservative: {CONSERVATIVE}}}",
         f"train.seed={seed}",
         "train.steps=10000",
     ]
@@ -176,7 +178,7 @@ def first(logs: Steps) -> Steps:
 def main() -> None:
     """Measures, and prints."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--switches", nargs="*", default=[], help="only these of online")
     parser.add_argument("--only", nargs="*", default=["online", "offline"])
     options = parser.parse_args()
@@ -186,7 +188,7 @@ def main() -> None:
         if "online" in options.only:
             online(Path(folder), options.seeds, options.switches, console)
         if "offline" in options.only:
-            for seed in range(1, options.seeds + 1):
+            for seed in options.seeds:
                 offline(Path(folder), seed, console)
 
 

@@ -137,5 +137,5 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_observations_of_another_form_become_vectors() -> None:
     lake = EnvironmentSettings("gymnasium:FrozenLake-v1", {}, 10).open()
-    assert (lake.width, lake.actions) == (16, 4)
+    assert (lake.width, lake.actions, lake.solved_at) == (16, 4, 0.7)
     assert lake.reset(1).tolist() == [1.0] + [0.0] * 15
