@@ -113,7 +113,7 @@ def resample(
     seed: int = 0,
     draws: int = DRAWS,
 ) -> np.ndarray:
-    """What a measure comes to on resamples of both sets, [draws] float64, before they are centred.
+    """What a measure comes to on resamples of both sets, [draws] float64.
 
     Two models that are measured with as many pictures and the same seed are resampled alike.
 
