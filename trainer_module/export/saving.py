@@ -86,7 +86,6 @@ def _embedding_of(model: tf_keras.Model, problem: Problem, kind: str) -> tf.Tens
 FROM_TRANSFORMED_SIGNATURE = "from_transformed"
 """Transformed features in, a tensor each; out come all numbers that are measured and served."""
 
-Tensors = dict[str, tf.Tensor]
 FeatureSpec = dict[str, tf.io.FixedLenFeature | tf.io.VarLenFeature | tf.io.RaggedFeature]
 
 

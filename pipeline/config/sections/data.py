@@ -29,7 +29,7 @@ from trainer_module.settings import (
     ImageFeature,
     Settings,
 )
-from trainer_module.settings.tasks import BaseTask
+from trainer_module.settings.tasks import BaseTask, LearningTask
 
 TRAIN_SPLIT = "train"
 EVAL_SPLIT = "eval"
@@ -169,7 +169,7 @@ def path_exists(data: DataSettings) -> Iterator[Issue]:
         yield Issue("data.path", f"found {path!r}; there is no such file or folder{hint}")
 
 
-def data_is_in_files(data: DataSettings, target: BaseTask) -> Iterator[Issue]:
+def data_is_in_files(data: DataSettings, target: LearningTask) -> Iterator[Issue]:
     """A label is a column of a file."""
     if not FORMATS[data.format].has_files:
         able = enumerate_names((n for n, f in FORMATS.items() if f.has_files), "or")

@@ -207,7 +207,7 @@ def heads_are_said_once(model: ModelSettings) -> Iterator[Issue]:
 
 
 def published_heads_stay_as_they_are(
-    target: BaseTask,
+    label_task: BaseTask,
     model: ModelSettings,
     train: TrainSettings,
     trainer_settings: TrainerSettings,
@@ -219,10 +219,10 @@ def published_heads_stay_as_they_are(
         return
     if not model.weights:
         yield Issue("model.weights", f"this key is missing; a published head needs {IMAGENET}")
-    if getattr(target, "classes", None) != IMAGENET:
+    if getattr(label_task, "classes", None) != IMAGENET:
         yield Issue(
             "task",
-            f"found {target.kind}, but a published head tells ImageNet's classes; give "
+            f"found {label_task.kind}, but a published head tells ImageNet's classes; give "
             "{kind: multiclass, classes: imagenet}",
         )
     told = {

@@ -18,6 +18,8 @@ from trainer_module.families.control.learner import (
 )
 from trainer_module.families.control.replay import Batch
 from trainer_module.families.control.task import TargetSettings
+from trainer_module.settings import MirroredStrategy
+from trainer_module.strategies import build_strategy
 
 SETTINGS = LearnerSettings((8,), True, True, 0.01, 0.0, TargetSettings())
 
@@ -88,7 +90,7 @@ def test_errors_are_those_of_the_values_before_each_step() -> None:
 @pytest.mark.parametrize("double", [True, False])
 def test_two_replicas_learn_what_one_does(double: bool) -> None:
     one = learner(double=double)
-    two = learner(tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"]), double=double)
+    two = learner(build_strategy(MirroredStrategy(kind="mirrored")), double=double)
     for _ in range(2):
         found, same = (each.learn(batch_of(24), steps=3) for each in (one, two))
         np.testing.assert_allclose(found[0], same[0], rtol=1e-4, atol=1e-5)

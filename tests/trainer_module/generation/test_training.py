@@ -57,8 +57,7 @@ def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_two_replicas_learn_what_one_does(
     data: Path, tmp_path: Path, task: dict[str, Any], model: dict[str, Any]
 ) -> None:
-    two = {"kind": "mirrored", "devices": ["cpu:0", "cpu:1"]}
-    trainings = {"one": {"batch_size": 8}, "two": {"batch_size": 4, "strategy": two}}
+    trainings = {"one": {"batch_size": 8}, "two": {"batch_size": 4, "strategy": "mirrored"}}
     for name, train in trainings.items():
         run_fn(arguments(data, tmp_path / name, settings_of(task=task, model=model, train=train)))
     one, other = (history_of(tmp_path / name) for name in trainings)
