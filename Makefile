@@ -15,7 +15,7 @@ CONFIRM ?=
 $(READY): uv.lock pyproject.toml setup.py tools/setup.sh tools/relax_glibc.py
 	@bash tools/setup.sh $(VENV)
 
-.PHONY: help setup run replay chaos siege noise test lint format docs image bench bench-workers bench-wide bench-strategies bench-nights bench-pictures bench-models bench-optimize bench-serving other-runner clean clean-output
+.PHONY: help setup run replay chaos siege noise test lint format docs image bench bench-workers bench-wide bench-strategies bench-nights bench-pictures bench-models bench-optimize bench-serving bench-tasks other-runner clean clean-output
 
 help:  ## list these commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -83,6 +83,10 @@ bench-optimize: $(READY)  ## measure all variants of models against their SavedM
 
 bench-serving: $(READY)  ## load on `serve`, against the bare model and with changing versions; ARGS="--changes 600"
 	@$(PYTHON) benchmarks/serving.py $(ARGS)
+
+bench-tasks: $(READY)  ## measure what the tasks without a label learn; ARGS="--seeds 1"
+	@$(PYTHON) benchmarks/control.py $(ARGS)
+	@$(PYTHON) benchmarks/generation.py $(ARGS)
 
 other-runner: $(READY)  ## a run and predictions by Beam in another process, compared; ARGS="--flink-jar FILE"
 	@$(PYTHON) tools/other_runner.py $(ARGS)

@@ -63,6 +63,8 @@ OPTIMIZE_REQUIRES = [
     "tf2onnx>=1.17,<2",
 ]
 
+CONTROL_REQUIRES = ["gymnasium>=1.2,<2"]
+
 setup(
     packages=[
         *find_packages(include=["pipeline*", "components*", "trainer_module*"]),
@@ -79,6 +81,8 @@ setup(
         "optimize": OPTIMIZE_REQUIRES,
         # Fetches a BERT by its name on Hugging Face's hub.
         "hub": ["huggingface-hub>=2.4,<3"],
+        # The environments that a task `control` learns in, and is judged in.
+        "control": CONTROL_REQUIRES,
     },
     entry_points={
         "console_scripts": [

@@ -36,7 +36,7 @@ fi
 echo "set-up: installing the packages of uv.lock into $venv (minutes when none are cached)"
 # Compiled bytecode: TFX then imports in 10 s instead of 30. The platform: two wheels ask for a
 # newer glibc than they need, which the next step mends.
-if ! UV_PROJECT_ENVIRONMENT=$venv "$uv" sync --locked --extra optimize --extra hub --quiet \
+if ! UV_PROJECT_ENVIRONMENT=$venv "$uv" sync --locked --extra optimize --extra hub --extra control --quiet \
   --compile-bytecode --python-platform x86_64-manylinux_2_39; then
   "$uv" python find >/dev/null 2>&1 ||
     fail "no $pythons was found here, and uv could not download one; install one of them"

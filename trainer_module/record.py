@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from trainer_module.data.input_pipeline import describe_imbalance
 from trainer_module.errors import counted
-from trainer_module.runtime import Runtime
+from trainer_module.runtime import RECORD_FILE, Runtime, write_record
 from trainer_module.settings import AUTO, TrainerSettings
 from trainer_module.settings.train import choose_batch_size, choose_stopping
 from trainer_module.training.folds import FOLDS_FOLDER, Train, cross_validate
 from trainer_module.training.plan import Trained, TrainingInputs, TrainingPlan
-
-RECORD_FILE = "training.json"
-"""In the model run: how the training went."""
 
 UNEVEN = 2
 """Workers at their own pace are worth a note if one took so many times what another did."""
@@ -68,12 +65,6 @@ def describe(
         "history": dict(history),
         **trained.extras,
     }
-
-
-def write_record(model_run_dir: str, record: Mapping[str, Any]) -> None:
-    """Writes the record into the folder of a model run, which exists."""
-    with tf.io.gfile.GFile(os.path.join(model_run_dir, RECORD_FILE), "w") as file:
-        json.dump(record, file, indent=2)
 
 
 def remember_record(directory: str, record: dict[str, Any], writes: bool) -> dict[str, Any]:

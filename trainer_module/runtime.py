@@ -1,8 +1,14 @@
-"""What a process that trains is told besides the settings; it is not part of TFX's cache key."""
+"""What a process that trains is told besides the settings, and the record that it writes.
+
+Neither is a part of TFX's cache key.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
+import os
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import NonNegativeInt, PositiveInt
@@ -131,3 +137,15 @@ class Runtime(Settings):
     def reason(self) -> str:
         """Why the strategy was picked; empty where the config named it."""
         return self.choice.reason if self.choice else ""
+
+
+RECORD_FILE = "training.json"
+"""In the model run."""
+
+
+def write_record(model_run_dir: str, record: Mapping[str, Any]) -> None:
+    """Writes the record into the folder of a model run, which exists."""
+    import tensorflow as tf
+
+    with tf.io.gfile.GFile(os.path.join(model_run_dir, RECORD_FILE), "w") as file:
+        json.dump(record, file, indent=2)

@@ -13,7 +13,8 @@ import tf_keras
 
 from trainer_module.data.loading import load_data
 from trainer_module.export.saving import export_model, try_export
-from trainer_module.record import describe, with_cross_validation, write_record
+from trainer_module.record import describe, with_cross_validation
+from trainer_module.runtime import write_record
 from trainer_module.strategies import hooks_of
 from trainer_module.strategies.coordinator import CopyOnCoordinator
 from trainer_module.training.building import (
@@ -29,7 +30,7 @@ from trainer_module.training.callbacks import EpochTimes, make_callbacks, open_c
 from trainer_module.training.checkpoint import BestEpoch, CheckpointCallback, Position
 from trainer_module.training.folds import Train, evaluated_in_part, train_for_the_best_length
 from trainer_module.training.loops import LOOPS
-from trainer_module.training.phases import phases_left, phases_of
+from trainer_module.training.phases import phases_left, phases_of, take_as_published
 from trainer_module.training.plan import (
     Trained,
     TrainingInputs,
@@ -38,7 +39,6 @@ from trainer_module.training.plan import (
     open_strategy,
 )
 from trainer_module.training.pruning import pruning_of, strip_pruning
-from trainer_module.training.published import take_as_published
 from trainer_module.training.warm_start import warm_start
 
 __all__ = ["build_model", "load_data", "open_strategy", "run_fn", "train"]

@@ -23,8 +23,8 @@ from trainer_module.families.supervised.trees.columns import columns_of, split_c
 from trainer_module.families.supervised.trees.growing import Grown, TreeExamples, grow
 from trainer_module.families.supervised.trees.model import build_model
 from trainer_module.problem import Problem
-from trainer_module.record import describe, with_cross_validation, write_record
-from trainer_module.runtime import report_progress
+from trainer_module.record import describe, with_cross_validation
+from trainer_module.runtime import report_progress, write_record
 from trainer_module.settings import TrainerSettings
 from trainer_module.training.plan import Trained, TrainingInputs, open_inputs
 

@@ -17,6 +17,7 @@ from tfx.types import (
     Artifact,
     BaseChannel,
     Channel,
+    artifact_utils,
     component_spec,
     standard_artifacts,
 )
@@ -24,7 +25,9 @@ from tfx.types import standard_component_specs as specs
 from tfx.types.component_spec import ChannelParameter, ExecutionParameter
 from tfx.utils import io_utils, path_utils
 
+from components.split_files import split_files
 from trainer_module.errors import TrainingError
+from trainer_module.families import EXAMPLES_KEY
 from trainer_module.families.measured import Estimate, Measured
 from trainer_module.sections import load_own
 
@@ -269,6 +272,9 @@ class GateExecutor(base_executor.BaseExecutor):
           TrainingError: what measures is not there, or lacks a metric that decides.
         """
         told = json.loads(exec_properties[specs.CUSTOM_CONFIG_KEY])
+        if examples := input_dict.get(specs.EXAMPLES_KEY):
+            names = artifact_utils.decode_split_names(examples[0].split_names)
+            told[EXAMPLES_KEY] = {name: split_files(examples, name) for name in names}
         measure = load_own("the measure of the task's family", exec_properties[MEASURE_KEY])
         bounds = [Bounds(**one) for one in json.loads(exec_properties[BOUNDS_KEY])]
         confidence = json.loads(exec_properties[CONFIDENCE_KEY])

@@ -25,11 +25,13 @@ class FormatSpec:
     """What has to be known of a format before its source is imported."""
 
     source: str
-    """Import path of the `Source` that reads it."""
+    """Import path of the `Source` that reads it; empty where there are no files."""
     pattern: str = "*"
     """The glob of its files in a folder."""
     endings: tuple[str, ...] = ()
     """Those of its files' names that tell it, in small letters; `.gz` may follow."""
+    has_files: bool = True
+    """Whether `data.path` leads to files; else a family of tasks knows what it names."""
     holds_images: bool = False
     """Whether an example is an image, as `IMAGE_FEATURE`, and its class."""
     has_file_per_example: bool = False
@@ -98,6 +100,7 @@ FORMATS: dict[str, FormatSpec] = {
         endings=(".tfrecord", ".tfrecords"),
         holds_rows=f"{_EMPTINESS}.holds_bytes",
     ),
+    "environment": FormatSpec("", has_files=False),
 }
 """The formats that examples are read from, by the name in `data.format`."""
 
@@ -163,6 +166,8 @@ class ExampleGenSettings(Settings):
     as each file is a question of its own to a model."""
     unlabelled: Unlabelled = Unlabelled.FAIL
     """Whether a row without a label ends the run."""
+    may_lack_label: bool = False
+    """Whether rows without a label are all of one class: the task needs none, and none is named."""
     labels: LabelsSettings | None = None
     """Where the labels are, if not in the rows; the path is absolute."""
     labels_revision: str = ""

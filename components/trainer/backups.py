@@ -12,7 +12,7 @@ from tfx import types
 from tfx.dsl.io import fileio
 from tfx.types.standard_component_specs import CUSTOM_CONFIG_KEY
 
-from trainer_module.record import RECORD_FILE
+from trainer_module.runtime import RECORD_FILE
 from trainer_module.settings import (
     SETTINGS_KEY,
     CheckpointSettings,

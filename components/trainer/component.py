@@ -52,6 +52,7 @@ class TrainerSpec(component_spec.ComponentSpec):
     }
     INPUTS = {
         specs.EXAMPLES_KEY: ChannelParameter(type=standard_artifacts.Examples, optional=True),
+        specs.SCHEMA_KEY: ChannelParameter(type=standard_artifacts.Schema, optional=True),
         specs.BASE_MODEL_KEY: ChannelParameter(type=standard_artifacts.Model, optional=True),
     }
     OUTPUTS = {
@@ -72,6 +73,7 @@ class Trainer(base_component.BaseComponent):
         custom_config: Mapping[str, Any],
         examples: BaseChannel | None = None,
         base_model: BaseChannel | None = None,
+        schema: BaseChannel | None = None,
     ) -> None:
         """Constructs the component.
 
@@ -79,12 +81,14 @@ class Trainer(base_component.BaseComponent):
           run_fn: the import path of the function that trains.
           custom_config: what it is told.
           examples: a channel of Examples, if it learns from any.
+          schema: a channel of Schema, whose choices of types and sizes complete the settings.
           base_model: a channel of the Model that training begins with, if there is one.
         """
         spec = TrainerSpec(
             run_fn=run_fn,
             custom_config=json.dumps(custom_config),
             examples=examples,
+            schema=schema,
             base_model=base_model,
             model=Channel(type=standard_artifacts.Model),
             model_run=Channel(type=standard_artifacts.ModelRun),

@@ -84,6 +84,9 @@ def check_rules(config: PipelineConfig, looks_at_files: bool = True) -> Iterator
       config: values that are fine one by one.
       looks_at_files: whether the pipeline runs on this machine, with its files.
     """
-    rules = (*(RULES if config.family.has_label else OF_ANY_FAMILY), packages_are_installed)
+    family = config.family
+    of_data = DATA_RULES if family.reads_rows else ()
+    of_family = RULES if family.has_label else (*OF_ANY_FAMILY, *of_data)
+    rules = (*dict.fromkeys(of_family), packages_are_installed)
     left_out = () if looks_at_files else (*LOOK_AT_FILES, packages_are_installed)
     yield from config.find_issues(rule for rule in rules if rule not in left_out)

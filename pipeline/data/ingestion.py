@@ -55,6 +55,8 @@ def reading_settings(config: PipelineConfig, layout: Layout) -> ExampleGenSettin
         order_by=config.data.order_by or "",
         on_bad_file=config.data.on_bad_file,
         unlabelled=_unlabelled(config.data),
+        may_lack_label=not config.target.needs_label
+        and "label" not in config.data.model_fields_set,
         labels=_labels(config.data, layout),
         schema_file=curated_schema(config.schema_file, layout) or layout.kept_schema,
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from components.example_gen.builtin import BUILTIN_DATA
+from components.example_gen.formats import FORMATS
 from components.example_gen.paths import check_files_exist, is_remote, resolve_input
 from pipeline.config.sections.data import BUILTIN_PREFIX, DataSettings
 from pipeline.layout import Layout
@@ -27,7 +28,7 @@ class DataLocation:
     """Whether the files are those of another machine, and cannot be looked at here."""
 
     def check(self) -> None:
-        """Raises DataError if no local file matches one of the globs."""
+        """Raises DataError if no local file matches one of the globs; there may be no globs."""
         if not self.is_elsewhere:
             for pattern in self.patterns.values():
                 check_files_exist(self.base, pattern)
@@ -40,6 +41,8 @@ def locate_data(data: DataSettings, layout: Layout) -> DataLocation:
     config's path as it stands.
     """
     globs = {name: value for name, value in data.splits.items() if isinstance(value, str)}
+    if not FORMATS[data.format].has_files:
+        return DataLocation(data.path, {}, is_elsewhere=layout.is_elsewhere)
     if layout.is_elsewhere and not is_remote(data.path):
         return DataLocation(data.path, globs or {ALL_FILES: "*"}, is_elsewhere=True)
     path = _absolute(data.path, layout)

@@ -59,12 +59,12 @@ class Span:
     @property
     def modified(self) -> float:
         """When the last of its files was written, in seconds since 1970."""
-        return max(file.modified for file in self.files)
+        return max((file.modified for file in self.files), default=0.0)
 
     @property
     def touched(self) -> float:
         """The same, or when the last of the labels was."""
-        return max(file.modified for file in (*self.files, *self.labels))
+        return max((file.modified for file in (*self.files, *self.labels)), default=0.0)
 
     @property
     def signature(self) -> str:

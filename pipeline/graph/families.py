@@ -12,6 +12,7 @@ from tfx.dsl.components.base import base_node
 from tfx.dsl.components.common.resolver import ResolverStrategy
 
 from components.evaluator.gate import Bounds, GateEvaluator
+from components.example_gen.formats import FORMATS
 from components.infra_validator.component import InfraValidator
 from components.infra_validator.limits import CertificateLimits
 from components.trainer.component import Trainer
@@ -96,7 +97,12 @@ def custom_config(given: Given, *functions: str, roots: Sequence[str] = ()) -> d
     """
     context = given.context
     files = [file.path for span in context.data for file in span.files]
-    data = {"files": files, "revisions": [span.signature for span in context.data]}
+    data: dict[str, Any] = {
+        "files": files,
+        "revisions": [span.signature for span in context.data],
+    }
+    if not FORMATS[context.config.data.format].has_files:
+        data["source"] = context.config.data.source
     code = code_fingerprint(
         [*roots, *(path.rpartition(".")[0] for path in functions if is_ours(path))],
         [path for path in functions if not is_ours(path)],
@@ -105,24 +111,32 @@ def custom_config(given: Given, *functions: str, roots: Sequence[str] = ()) -> d
     return {**settings, DATA_FILES_KEY: data, CODE_KEY: code}
 
 
-def create_trainer(given: Given, examples: types.BaseChannel | None = None) -> base_node.BaseNode:
+def create_trainer(
+    given: Given,
+    examples: types.BaseChannel | None = None,
+    schema: types.BaseChannel | None = None,
+) -> base_node.BaseNode:
     """Trainer, which calls the family's `run_fn` in the processes of the strategy.
 
     Args:
       given: to the family.
       examples: what it learns from, where nodes of the family have made some.
+      schema: likewise, whose choices complete the settings.
     """
     settings, run_fn = given.context.config.trainer_settings, given.family.run_fn
     own, read = settings.own_code.values(), files_read(settings)
     told = custom_config(given, run_fn, *own, roots=["components.trainer.component"])
     if read:
         told[FILES_KEY] = files_fingerprint(read)
-    trainer = Trainer(run_fn=run_fn, custom_config=told, examples=examples)
+    trainer = Trainer(run_fn=run_fn, custom_config=told, examples=examples, schema=schema)
     return trainer.with_id(ComponentId.TRAINER.value)
 
 
 def create_gate(
-    given: Given, model: types.BaseChannel, baseline: base_node.BaseNode
+    given: Given,
+    model: types.BaseChannel,
+    baseline: base_node.BaseNode,
+    examples: types.BaseChannel | None = None,
 ) -> base_node.BaseNode:
     """Evaluator, which blesses a model by what the family's `measure` finds.
 
@@ -130,6 +144,7 @@ def create_gate(
       given: to the family.
       model: what was trained.
       baseline: finds the model to beat.
+      examples: what models are measured with, where nodes of the family have made some.
     """
     config, family = given.context.config, given.family
     evaluator = GateEvaluator(
@@ -139,6 +154,7 @@ def create_gate(
         bounds=bounds_of(config),
         confidence=config.evaluate.confidence,
         custom_config=custom_config(given, family.measure),
+        examples=examples,
     ).with_id(ComponentId.EVALUATOR.value)
     add_code(evaluator)
     return evaluator

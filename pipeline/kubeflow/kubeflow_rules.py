@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from pathlib import Path, PurePosixPath
 
+from components.example_gen.formats import FORMATS
 from components.example_gen.paths import is_remote
 from components.processes.kubernetes.pod_settings import bytes_of, cores_of
 from pipeline.component_ids import ComponentId
@@ -99,7 +100,7 @@ def paths_are_on_the_cluster(config: PipelineConfig) -> Iterator[Issue]:
     """A local path is on the volume; without one there is nothing that it could name."""
     volume = settings_of(config).volume
     named = {
-        "data.path": config.data.path,
+        "data.path": config.data.path if FORMATS[config.data.format].has_files else None,
         "schema": config.schema_file,
         "push.directory": config.push.directory,
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from components.example_gen.formats import FORMATS
 from components.example_gen.paths import is_remote
 from pipeline.config.issues import Issue
 from pipeline.config.sections.data import BUILTIN_PREFIX, has_spans
@@ -99,7 +100,7 @@ def _check_data(config: PipelineConfig) -> Iterator[Issue]:
             "data.path",
             f"found {path!r}; Vertex AI cannot read shipped data, copy it to a bucket: gs://...",
         )
-    else:
+    elif FORMATS[config.data.format].has_files:
         yield from _check_bucket("data.path", path)
     if has_spans(config.data):
         yield Issue(

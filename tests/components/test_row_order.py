@@ -28,8 +28,8 @@ from components.schema_gen.component import Executor as SchemaExecutor
 from components.schema_gen.inference import infer_schema
 from components.statistics_gen.component import add_values
 from components.tfrecords.writing import open_writer, write_all
+from trainer_module.data.order import spread_rows
 from trainer_module.settings import Task
-from trainer_module.spread import spread_rows
 
 ROWS = 3_000
 STATISTICS = "statistics/Split-train/FeatureStats.pb"

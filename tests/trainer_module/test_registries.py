@@ -34,7 +34,7 @@ from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.runtime import Runtime, choose_strategy
 from trainer_module.settings import ModelSettings, TrainerSettings, TrainSettings
-from trainer_module.settings.model import ZOO, ModelSpec
+from trainer_module.settings.model import LEARNERS, ZOO, ModelSpec
 from trainer_module.strategies import STRATEGIES, build_strategy
 from trainer_module.strategies.base import BaseStrategy, Processes
 from trainer_module.trainer import run_fn
@@ -77,8 +77,8 @@ def test_config_takes_a_model() -> None:
 @pytest.mark.usefixtures("linear")
 def test_the_reference_names_a_model_and_what_it_reads() -> None:
     keys = json.loads(config_schema())["$defs"]["ModelSettings"]["properties"]
-    named = ", ".join(f"`{name}`" for name in ZOO)
-    assert named.endswith(", `linear`")
+    named = ", ".join(f"`{name}`" for name in (*ZOO, *LEARNERS))
+    assert ", `linear`, " in named
     assert keys["kind"]["description"].startswith(f"{named}, or the")
     assert "| cnn, convnet, text_cnn, linear: filters of each" in config_reference()
 

@@ -34,7 +34,7 @@ from components.compat.beam import remember_lookups
 from components.schema_gen.gaps import fill_gaps
 from components.schema_gen.inference import infer_schema
 from trainer_module.problem import Problem
-from trainer_module.record import RECORD_FILE
+from trainer_module.runtime import RECORD_FILE
 from trainer_module.settings import TrainerSettings, TrainSettings
 from trainer_module.strategies.base import BaseStrategy
 

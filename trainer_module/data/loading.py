@@ -15,12 +15,12 @@ import tensorflow_transform as tft
 from trainer_module.data.augmentation import make_augmentation
 from trainer_module.data.examples import Content, Reader, Tensors
 from trainer_module.data.input_pipeline import EVAL_BATCH, Split, Weighting, weights_by_class
+from trainer_module.data.order import spread_rows
 from trainer_module.features.base import ASIDE
 from trainer_module.problem import Problem
 from trainer_module.settings import TrainerSettings
 from trainer_module.settings.model import ZOO
 from trainer_module.settings.train import choose_batch_size, choose_rounds
-from trainer_module.spread import spread_rows
 from trainer_module.strategies.base import Processes
 from trainer_module.strategies.coordinator import agree
 

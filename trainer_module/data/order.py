@@ -1,4 +1,4 @@
-"""What rows are ordered by: numbers, or dates and times; read without TensorFlow."""
+"""How rows are ordered, by numbers or dates and times, and a spread of them; without TensorFlow."""
 
 from __future__ import annotations
 
@@ -68,3 +68,21 @@ def ends_between_values(keys: np.ndarray, parts_of_whole: np.ndarray) -> np.ndar
         nearest[part] = max(nearest[part], nearest[part - 1] + 1)
     latest = len(changes) - parts + np.arange(parts)
     return changes[np.minimum(nearest, latest)]
+
+
+def spread_rows(total: int, most: int) -> np.ndarray:
+    """Picks rows so that each stretch of the data, whatever its order, has its share of them.
+
+    The rows are divided into stretches of about equal length, and one row is drawn from each. Every
+    n-th row would be a biased sample of rows that alternate, such as the hours of a day.
+
+    Args:
+      total: rows of the data.
+      most: rows to pick, at most.
+
+    Returns:
+      [min(total, most)] int64: the places of the rows, in order, the same in each call.
+    """
+    picked = min(total, most)
+    starts = np.arange(picked + 1, dtype=np.int64) * total // max(picked, 1)
+    return starts[:-1] + np.random.default_rng(0).integers(np.diff(starts))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -19,6 +20,7 @@ def export_plain(
     columns: Sequence[RawColumn],
     task: LearningTask,
     directory: str,
+    others: Mapping[str, Any] | None = None,
 ) -> None:
     """Saves a model with the signatures that serve, and what requests have to bring.
 
@@ -29,6 +31,8 @@ def export_plain(
       columns: what a request brings.
       task: that the model is of.
       directory: of the SavedModel.
+      others: traced functions by the names of further signatures, which servers do not ask; one of
+        them may take the place of `serving_default`.
     """
     takes = {
         column.request: tf.TensorSpec(
@@ -40,5 +44,6 @@ def export_plain(
     module.answer = traced  # As an attribute it is saved with its variables.
     default = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
     signatures = {SERVING_RAW_SIGNATURE: traced, default: traced}
-    tf.saved_model.save(module, directory, signatures)
+    module.others = dict(others or {})
+    tf.saved_model.save(module, directory, signatures | module.others)
     write_interface(ModelInterface(tuple(columns), task=task.kind), directory)

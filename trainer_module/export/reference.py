@@ -14,7 +14,7 @@ import tensorflow_transform as tft
 import tf_keras
 
 from trainer_module.errors import TrainingError, shorten
-from trainer_module.export.answers import apply_with_outputs, served
+from trainer_module.export.saving import apply_with_outputs, served
 from trainer_module.problem import Problem
 from trainer_module.settings import TrainerSettings
 from trainer_module.settings.model import is_grown, load_builder

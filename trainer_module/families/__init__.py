@@ -16,6 +16,8 @@ from trainer_module.settings.tasks import LearningTask
 
 FAMILIES = {
     "supervised": "trainer_module.families.supervised.family.SupervisedFamily",
+    "control": "trainer_module.families.control.family.ControlFamily",
+    "generation": "trainer_module.families.generation.family.GenerationFamily",
 }
 """Import paths of the families by name."""
 
@@ -26,6 +28,21 @@ DATA_FILES_KEY = "data"
 def read_data_files(custom_config: Mapping[str, Any]) -> list[str]:
     """The paths of the data's files, those of the newest span last."""
     return list(custom_config[DATA_FILES_KEY]["files"])
+
+
+def read_data_source(custom_config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The keys `path`, `episodes` and `policy` of data that is in no files; else None."""
+    source = custom_config[DATA_FILES_KEY].get("source")
+    return None if source is None else dict(source)
+
+
+EXAMPLES_KEY = "examples"
+"""The key of the files of ExampleGen's splits in the `custom_config` of a family's `measure`."""
+
+
+def read_example_files(custom_config: Mapping[str, Any], split: str) -> list[str]:
+    """The paths of a split's gzipped TFRecord files, where nodes of the family read the data."""
+    return list(custom_config[EXAMPLES_KEY][split])
 
 
 @dataclass(frozen=True)
@@ -50,6 +67,8 @@ class Family:
 
     has_label: ClassVar[bool] = False
     """Whether its data is rows with a label, which all sections of a config are about."""
+    reads_rows: ClassVar[bool] = False
+    """Else, whether ExampleGen reads its data, so that what is said of it has to fit together."""
     reads: ClassVar[frozenset[str]] = frozenset({"train"})
     """Else, of those keys of a config that not every family reads, as `data.label`, `features` and
     `model`, the ones that this one does. Others are refused."""

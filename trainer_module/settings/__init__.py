@@ -20,7 +20,7 @@ from trainer_module.features.numeric import NumericFeature, SequenceFeature
 from trainer_module.features.own import OwnFeature, is_own
 from trainer_module.features.text.text import TextFeature
 from trainer_module.sections import Registered, Settings, tagged_union
-from trainer_module.settings.model import ZOO, ModelSettings, ModelSpec, kind_for
+from trainer_module.settings.model import LEARNERS, ZOO, ModelSettings, ModelSpec, kind_for
 from trainer_module.settings.optimize import WhileTraining
 from trainer_module.settings.tasks import BaseTask, Task, TaskSettings, as_task
 from trainer_module.settings.train import (
@@ -96,7 +96,7 @@ def complete(
     given = model.model_fields_set
     kind = kind_for(feature_types, given) if model.kind == AUTO else model.kind
     model = model.model_copy(update={"kind": kind})
-    spec = ZOO.get(kind, ModelSpec(kind))
+    spec = ZOO.get(kind) or LEARNERS.get(kind, ModelSpec(kind))
     usual = (spec.tuned if model.weights else None) or spec.train
     other = _given_otherwise(train, usual)
     defaults = {key: value for key, value in usual.items() if GO_BY.get(key) not in other}

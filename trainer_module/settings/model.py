@@ -13,7 +13,100 @@ from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
 from trainer_module.errors import TrainingError
 from trainer_module.sections import DOCSTRING, Settings, load_own
-from trainer_module.settings.layers import AnyPictureLayer
+
+Activation = Literal["relu", "elu", "selu", "gelu", "swish", "tanh", "sigmoid", "linear"]
+
+_LAYER_KINDS = ("conv", "pool", "batch_norm", "dropout")
+"""Keys, of which a layer has exactly one; a layer's other keys are options of `conv`."""
+
+_OTHER_NOTATIONS = {
+    "flatten": "the layers after the last one are flattened by themselves; leave it out",
+    "dense": "dense layers come after those of pictures: give model.hidden_units: [256, 128]",
+}
+"""Layers of other notations, and what does the same here."""
+
+
+class PictureLayer(Settings):
+    """One layer over pictures: a convolution, a max-pooling, batch normalisation or dropout."""
+
+    conv: PositiveInt | None = None
+    """Filters of a convolution."""
+    size: PositiveInt = 3
+    """Height and width of its filters, in pixels."""
+    stride: PositiveInt = 1
+    """Pixels from one place of a filter to the next."""
+    padding: Literal["valid", "same"] = "valid"
+    """`valid`: filters stay within the picture, which becomes smaller by `size` - 1; `same`: zeros
+    around it keep its size."""
+    activation: Activation = "relu"
+    """What its outputs go through."""
+    pool: PositiveInt | None = None
+    """Height and width of the squares of which a max-pooling keeps the largest value each."""
+    batch_norm: bool = False
+    """Whether the layer before is normalised, over the examples of all replicas."""
+    dropout: float | None = Field(default=None, gt=0, lt=1)
+    """Share of the activations dropped while training."""
+
+    def __str__(self) -> str:
+        """As the config has it: `{conv: 256, size: 3}`."""
+        given = self.model_dump(exclude_defaults=True)
+        return f"{{{', '.join(f'{key}: {value}' for key, value in given.items())}}}"
+
+    @model_validator(mode="after")
+    def _is_one_layer(self) -> PictureLayer:
+        given = [key for key in _LAYER_KINDS if getattr(self, key)]
+        if len(given) != 1:
+            found = f"both {' and '.join(given)}" if given else "none of them"
+            raise ValueError(
+                f"a layer is one of {', '.join(_LAYER_KINDS)}, and this has {found}; give each "
+                "layer an entry of its own, such as {conv: 32}"
+            )
+        # Whoever reads the settings again is given all keys.
+        changed = [key for key in self.model_dump(exclude_defaults=True) if key not in _LAYER_KINDS]
+        if changed and given != ["conv"]:
+            raise ValueError(f"{changed[0]} is for conv, not for {given[0]}; leave it out")
+        return self
+
+    def left_of(self, side: int) -> int:
+        """The height or the width that it leaves of one, in pixels; 0 and less: nothing."""
+        if self.conv is not None:
+            if self.padding == "same":
+                return -(-side // self.stride)
+            return (side - self.size) // self.stride + 1
+        return side // self.pool if self.pool else side
+
+
+def _as_layer(value: Any) -> Any:
+    named = value if isinstance(value, Mapping) else [value]
+    for name in _OTHER_NOTATIONS:
+        if name in named:
+            raise ValueError(_OTHER_NOTATIONS[name])
+    return {value: True} if value == "batch_norm" else value
+
+
+AnyPictureLayer = Annotated[
+    PictureLayer,
+    BeforeValidator(_as_layer, json_schema_input_type=PictureLayer | Literal["batch_norm"]),
+]
+
+
+def too_small_for(layers: Iterable[PictureLayer], height: int, width: int) -> str:
+    """Which layer a picture is too small for, in words; empty if none.
+
+    Args:
+      layers: in their order.
+      height: of the picture, in pixels.
+      width: likewise.
+    """
+    for number, layer in enumerate(layers):
+        left = layer.left_of(height), layer.left_of(width)
+        if min(left) < 1:
+            return (
+                f"layer {number + 1}, {layer}, gets {height}x{width} pixels and leaves nothing of "
+                "them; use a larger image, fewer or smaller poolings, or padding: same"
+            )
+        height, width = left
+    return ""
 
 
 @dataclass(frozen=True)
@@ -161,7 +254,18 @@ ZOO: dict[str, ModelSpec] = {
         for name in NETWORKS
     },
 }
-"""The models by the name in `model.kind`."""
+"""The models of supervised tasks by the name in `model.kind`."""
+
+LEARNERS: dict[str, ModelSpec] = {
+    "dqn": ModelSpec(
+        builder="",
+        reads=("double", "dueling", "prioritised", "n_step"),
+        tasks=("control",),
+        model={"hidden_units": [256, 256]},
+        train={"steps": 60_000, "batch_size": 128, "learning_rate": 1e-3},
+    ),
+}
+"""Likewise, of other families of tasks, which build them by themselves."""
 
 TRAINER, TREES_TRAINER = TRAINERS = ("trainer_module.trainer", "trainer_module.trees_trainer")
 """The modules with a `run_fn`: of networks, and of what is grown."""
@@ -311,14 +415,16 @@ class TransferSettings(Settings):
 
 def _name_models(schema: dict[str, Any]) -> None:
     """Puts the registered models before the description of `kind`."""
-    schema["description"] = f"{', '.join(f'`{name}`' for name in ZOO)}, {DOCSTRING}"
+    names = (f"`{name}`" for name in (*ZOO, *LEARNERS))
+    schema["description"] = f"{', '.join(names)}, {DOCSTRING}"
 
 
 def _name_readers(key: str) -> Callable[[dict[str, Any]], None]:
     """Puts the models that read a key before its description."""
 
     def change(schema: dict[str, Any]) -> None:
-        readers = ", ".join(name for name, spec in ZOO.items() if key in spec.reads)
+        specs = {**ZOO, **LEARNERS}
+        readers = ", ".join(name for name, spec in specs.items() if key in spec.reads)
         schema["description"] = f"{readers}: {DOCSTRING}"
 
     return change
@@ -371,9 +477,19 @@ class ModelSettings(Settings):
     """what the pushed model answers: `prediction`, what the task predicts, and `embedding`, the
     numbers that the network makes of the texts or pictures, which its head begins with. Of
     `[embedding]` the head is trained and evaluated all the same."""
+    double: bool = Field(default=True, json_schema_extra=_name_readers("double"))
+    """whether the network that learns chooses the action whose value the target network gives (van
+    Hasselt et al., 2016)."""
+    dueling: bool = Field(default=True, json_schema_extra=_name_readers("dueling"))
+    """whether the value of an observation and the advantages of actions are learnt apart (Wang et
+    al., 2016)."""
+    prioritised: bool = Field(default=True, json_schema_extra=_name_readers("prioritised"))
+    """whether transitions come up by how wrong their values were (Schaul et al., 2016)."""
+    n_step: PositiveInt = Field(default=3, json_schema_extra=_name_readers("n_step"))
+    """rewards that a target adds up before it takes the value of what follows."""
     hidden_units: list[PositiveInt] = [64]
     """Units of each dense layer before the output; of `tabular` 128 and 128, of `bag`, `text_cnn`,
-    `bert`, `convnet` and the networks of pictures none."""
+    `bert`, `convnet` and the networks of pictures none; of `dqn` 256 and 256."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Share of the activations dropped before the output layer while training; of `tabular` after
     each dense layer, 0.1."""

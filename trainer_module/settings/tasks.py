@@ -98,6 +98,16 @@ class LearningTask(Settings):
     better."""
 
     @property
+    def of_rows(self) -> BaseTask | None:
+        """The task that rows with a label are read for; None where it learns from no such rows."""
+        return None
+
+    @property
+    def needs_label(self) -> bool:
+        """Whether every row has to have a label, and there have to be several."""
+        return True
+
+    @property
     def has_options(self) -> bool:
         """Whether more is said of it than its name."""
         return len(self.model_dump(exclude_defaults=True)) > 1
@@ -132,6 +142,11 @@ class BaseTask(LearningTask):
     """How many classes a label may have at most; None where any number will do."""
     shown_metrics: ClassVar[tuple[str, ...]] = ()
     """The names of what `make_metrics` makes, the one that says most first."""
+
+    @property
+    def of_rows(self) -> BaseTask:
+        """Itself."""
+        return self
 
     @property
     def usual_objective(self) -> str:
@@ -255,7 +270,11 @@ SUPERVISED_TASKS = {
     "count": f"{_TASKS}.count.CountTask",
 }
 """Import paths of the tasks with a label by the name in `task`."""
-TASKS = {**SUPERVISED_TASKS}
+TASKS = {
+    **SUPERVISED_TASKS,
+    "control": "trainer_module.families.control.task.ControlTask",
+    "generation": "trainer_module.families.generation.task.GenerationTask",
+}
 """Likewise of all tasks."""
 
 
@@ -277,12 +296,12 @@ def as_task(task: LearningTask | str) -> BaseTask:
     """A supervised task; a name stands for the task without options, as it does in a config.
 
     Raises:
-      TypeError: the task is of another family, and has no label.
+      TypeError: the task is of another family, and learns from no rows.
     """
     found = supervised_class(task)(kind=str(task)) if isinstance(task, str) else task
-    if not isinstance(found, BaseTask):
+    if (of_rows := found.of_rows) is None:
         raise TypeError(f"task {found.kind} has no label")
-    return found
+    return of_rows
 
 
 def _any_of(tasks: dict[str, str]) -> Any:

@@ -1,13 +1,14 @@
 """Who runs the steps: Keras's `fit`, or a loop written out here. Both train the same model.
 
 The loop is that of https://www.tensorflow.org/tutorials/distribute/custom_training, with several
-steps in one graph. What to change for another way of training: `CustomLoop.step`.
+steps in one graph. What to change for another way of training: `CustomLoop.step`, or
+a `StepLoop` where it is no compiled model that learns.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import tensorflow as tf
 import tf_keras
@@ -83,25 +84,29 @@ LOOPS = {Loop.FIT: train_by_fit, Loop.CUSTOM: train_by_custom_loop}
 """By `train.loop` who runs the steps, and leaves the trained model in place."""
 
 
-class CustomLoop:
-    """The epochs and steps of one training."""
+class StepLoop:
+    """The epochs and steps of one training, whatever a step learns; several steps are one graph."""
 
-    def __init__(self, model: tf_keras.Model, data: TrainingData, plan: TrainingPlan) -> None:
-        """Prepares the loop; nothing is computed yet."""
-        self._model, self._data, self._plan = model, data, plan
-        self._strategy = model.distribute_strategy
-        self._hooks = hooks_of(self._strategy)
-        self._replicas = self._strategy.num_replicas_in_sync
-        self._per_example_loss = _per_example_loss(model)
-        with self._strategy.scope():
-            self._loss = tf_keras.metrics.Mean("loss")
+    losses: ClassVar[tuple[int, ...]] = ()
+    """The shape of what a step gives: one loss, or several."""
+
+    def __init__(
+        self, model: tf_keras.Model, strategy: tf.distribute.Strategy, plan: TrainingPlan
+    ) -> None:
+        """Prepares the loop; nothing is computed yet.
+
+        Args:
+          model: what the callbacks see.
+          strategy: that it was built under.
+          plan: the epochs and steps.
+        """
+        self._model, self._strategy, self._plan = model, strategy, plan
+        self._hooks = hooks_of(strategy)
         self._run_steps = tf.function(self._steps)
-        if plan.steps_per_execution > 1 and self._hooks.repeats_steps:
-            use_several_steps(model)  # To evaluate.
 
     def run(self, start: Position, callbacks: Callbacks) -> None:
-        """Runs all epochs that are left."""
-        model, train = self._model, self._data.train
+        """Runs all epochs that are left; the last one of the callbacks is the checkpoint's."""
+        model = self._model
         told = tf_keras.callbacks.CallbackList(
             list(callbacks),
             model=model,
@@ -109,24 +114,91 @@ class CustomLoop:
             steps=self._plan.steps,
             verbose=0,
         )
-        callbacks[-1].metrics = self._metrics
-        batches = self._hooks.iterate(
-            self._strategy,
-            train.reading_from(self._plan.steps_until(start)),
-            train.read_by_servers,
-        )
+        callbacks[-1].metrics = self.metrics
+        batches = self.read(self._plan.steps_until(start))
         model.stop_training = False
         told.on_train_begin()
         for epoch in range(start.epoch, self._plan.last_epoch):
-            self._loss.reset_states()
-            model.compiled_metrics.reset_state()
+            self.begin_epoch()
             told.on_epoch_begin(epoch)
             self._run_epoch(batches, told, start.step if epoch == start.epoch else 0)
-            logs = {metric.name: float(metric.result()) for metric in self._metrics()}
-            told.on_epoch_end(epoch, logs | self._evaluate(told))
+            logs = {metric.name: float(metric.result()) for metric in self.metrics()}
+            told.on_epoch_end(epoch, logs | self.evaluate(told))
             if model.stop_training:
                 break
         told.on_train_end()
+
+    def read(self, step: int) -> Iterator[Any]:
+        """The batches of training from a step on, counted over all epochs."""
+        raise NotImplementedError
+
+    def step(self, batch: Any) -> tf.Tensor:
+        """One step, as each replica runs it: its part of the loss, or of several losses."""
+        raise NotImplementedError
+
+    def metrics(self) -> list[tf_keras.metrics.Metric]:
+        """What an epoch under way has come to so far."""
+        raise NotImplementedError
+
+    def begin_epoch(self) -> None:
+        """Forgets what the last epoch came to."""
+        for metric in self.metrics():
+            metric.reset_state()
+
+    def end_step(self, losses: tf.Tensor) -> None:
+        """Does what follows a step, outside of all replicas, with the losses of all of them."""
+
+    def step_logs(self, losses: tf.Tensor) -> dict[str, tf.Tensor]:
+        """What callbacks see of some steps, by the mean of what each of them gave."""
+        return {"loss": losses}
+
+    def evaluate(self, callbacks: tf_keras.callbacks.CallbackList) -> dict[str, float]:
+        """What is measured at the end of an epoch, by name."""
+        del callbacks
+        return {}
+
+    def _steps(self, batches: Iterator[Any], steps: int) -> tf.Tensor:
+        """Several steps in one graph, of which there is one for each number of steps."""
+        total = tf.zeros(self.losses)
+        for _ in tf.range(steps):
+            per_replica = self._strategy.run(self.step, (next(batches),))
+            losses = self._strategy.reduce("SUM", per_replica, axis=None)
+            self.end_step(losses)
+            total += losses
+        return total / steps
+
+    def _run_epoch(
+        self, batches: Iterator[Any], callbacks: tf_keras.callbacks.CallbackList, done: int
+    ) -> None:
+        while done < self._plan.steps:
+            steps = min(self._plan.steps_per_execution, self._plan.steps - done)
+            if self._hooks.has_step_hooks:
+                callbacks.on_train_batch_begin(done)
+            losses = self._hooks.run_steps(self._strategy, self._run_steps, batches, steps)
+            if self._hooks.has_step_hooks:
+                callbacks.on_train_batch_end(done + steps - 1, self.step_logs(losses))
+            done += steps
+        self._hooks.end_epoch(self._strategy)
+
+
+class CustomLoop(StepLoop):
+    """The epochs and steps of a compiled model."""
+
+    def __init__(self, model: tf_keras.Model, data: TrainingData, plan: TrainingPlan) -> None:
+        """Prepares the loop; nothing is computed yet."""
+        super().__init__(model, model.distribute_strategy, plan)
+        self._data = data
+        self._replicas = self._strategy.num_replicas_in_sync
+        self._per_example_loss = _per_example_loss(model)
+        with self._strategy.scope():
+            self._loss = tf_keras.metrics.Mean("loss")
+        if plan.steps_per_execution > 1 and self._hooks.repeats_steps:
+            use_several_steps(model)  # To evaluate.
+
+    def read(self, step: int) -> Iterator[Any]:
+        """The batches of the train split from a step on, counted over all epochs."""
+        train = self._data.train
+        return self._hooks.iterate(self._strategy, train.reading_from(step), train.read_by_servers)
 
     def step(self, batch: tuple[Any, ...]) -> tf.Tensor:
         """One optimizer step, as each replica runs it.
@@ -154,10 +226,17 @@ class CustomLoop:
         self._loss.update_state(loss * self._replicas)
         return loss
 
-    def _metrics(self) -> list[tf_keras.metrics.Metric]:
+    def metrics(self) -> list[tf_keras.metrics.Metric]:
+        """The loss, and what the model was compiled with."""
         return [self._loss, *self._model.compiled_metrics.metrics]
 
-    def _evaluate(self, callbacks: tf_keras.callbacks.CallbackList) -> dict[str, float]:
+    def begin_epoch(self) -> None:
+        """Forgets what the last epoch came to."""
+        self._loss.reset_states()
+        self._model.compiled_metrics.reset_state()
+
+    def evaluate(self, callbacks: tf_keras.callbacks.CallbackList) -> dict[str, float]:
+        """What the model comes to on the eval split, by name."""
         if not self._hooks.has_step_hooks:
             return {}  # A callback does it.
         found = self._model.evaluate(
@@ -168,27 +247,6 @@ class CustomLoop:
             callbacks=callbacks,
         )
         return {f"val_{name}": float(value) for name, value in found.items()}
-
-    def _steps(self, batches: Iterator[Any], steps: int) -> tf.Tensor:
-        """Several steps in one graph, of which there is one for each number of steps."""
-        total = 0.0
-        for _ in tf.range(steps):
-            per_replica = self._strategy.run(self.step, (next(batches),))
-            total += self._strategy.reduce("SUM", per_replica, axis=None)
-        return total / steps
-
-    def _run_epoch(
-        self, batches: Iterator[Any], callbacks: tf_keras.callbacks.CallbackList, done: int
-    ) -> None:
-        while done < self._plan.steps:
-            steps = min(self._plan.steps_per_execution, self._plan.steps - done)
-            if self._hooks.has_step_hooks:
-                callbacks.on_train_batch_begin(done)
-            loss = self._hooks.run_steps(self._strategy, self._run_steps, batches, steps)
-            if self._hooks.has_step_hooks:
-                callbacks.on_train_batch_end(done + steps - 1, {"loss": loss})
-            done += steps
-        self._hooks.end_epoch(self._strategy)
 
 
 def _per_example_loss(model: tf_keras.Model) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:

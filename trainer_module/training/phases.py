@@ -32,8 +32,9 @@ from trainer_module.settings import TrainerSettings
 from trainer_module.settings.model import TransferSettings
 from trainer_module.strategies import hooks_of
 from trainer_module.strategies.coordinator import agree
+from trainer_module.training.building import make_network
 from trainer_module.training.checkpoint import Position
-from trainer_module.training.plan import TrainingInputs, TrainingPlan
+from trainer_module.training.plan import Trained, TrainingInputs, TrainingPlan
 
 logger = logging.getLogger(__name__)
 
@@ -258,3 +259,29 @@ def _bytes_per_example(pooled: tf_keras.Model) -> int:
 
 def _shown(count: int) -> str:
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
+
+
+NOTE = "transfer: the network and its head are as they were published; nothing is trained"
+
+
+def take_as_published(inputs: TrainingInputs) -> Trained:
+    """Builds the network with its published weights, and takes it for trained.
+
+    Args:
+      inputs: whose settings have `model.transfer.head: published`.
+
+    Raises:
+      TrainingError: the weights cannot be read or are of another network, or the data has another
+        feature than one picture.
+    """
+    with inputs.strategy.scope():
+        model = make_network(inputs.data.problem, inputs.settings)
+    return Trained(
+        model=model,
+        train=inputs.data.train,
+        evaluation=inputs.data.evaluation,
+        history={"loss": []},
+        best_epoch=0,
+        epoch_seconds=[],
+        notes=[NOTE],
+    )

@@ -59,7 +59,9 @@ def check_report(
     notes += _note_shares(report, split_names, shares, settings)
     if settings.weight:
         _check_weighed(report, split_names, settings.weight)
-    if settings.task.is_classification:
+    if not settings.target.needs_label:
+        pass  # Classes tell such rows apart where there are some.
+    elif settings.task.is_classification:
         notes += _check_classes(report.classes, split_names, settings, could_stratify)
     elif report.label_bounds is not None and len(set(report.label_bounds)) == 1:
         notes.append(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.sources.base import Source
 from components.example_gen.sources.joined_labels import JoinedSource
+from components.example_gen.sources.optional_labels import OptionalLabelSource
 from components.example_gen.sources.written_labels import WrittenLabelSource
 from trainer_module.sections import import_registered
 
@@ -12,6 +13,8 @@ from trainer_module.sections import import_registered
 def make_source(settings: ExampleGenSettings) -> Source:
     """The source of the settings' format, with labels of other files where there are such."""
     source = _make_plain(settings)
+    if settings.may_lack_label:
+        source = OptionalLabelSource(settings, source)
     if settings.labels is not None:
         source = JoinedSource(settings, settings.labels, source, _make_plain)
     return source if settings.task.is_classification else WrittenLabelSource(settings, source)

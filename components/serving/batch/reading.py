@@ -216,6 +216,8 @@ def _read_table(
     seen = source.glance((file,))
     kinds = _Kinds({name: seen[name] for name in given.kept if name in seen})
     kinds |= {c.name: kind_of_column(c.dtype, c.is_whole) for c in interface.columns}
+    spread = _spread(seen, interface)
+    kinds |= {part: kinds[name] for name, parts in spread.items() for part in parts}
     numbers = {
         c.name: reader
         for c in interface.columns
@@ -224,7 +226,7 @@ def _read_table(
     }
     kinds |= dict.fromkeys(numbers, ColumnKind.FLOAT)
     kinds |= {name: kind or seen.get(name, kind) for name, kind in given.also.items()}
-    _check_columns(file, seen, given, interface)
+    _check_columns(file, seen | {name: kinds[name] for name in spread}, given, interface)
     if interface.label in given.also:
         label = source.survey((file,)).columns.get(interface.label, SeenColumn())
         kinds.label_writing = find_label_writing(label, settings)
@@ -239,10 +241,29 @@ def _read_table(
         check_encoded_pictures(rows, batch.first, settings)
         if settings.pictures:
             rows, _ = read_pictures(rows, batch.first, settings, FileNotes())
+        for name, parts in spread.items():
+            rows = rows.append_column(name, _gathered(rows, parts))
         for name, reader in numbers.items():
             place = rows.schema.get_field_index(name)
             rows = rows.set_column(place, name, _as_texts(rows.column(place), reader))
         yield Block(rows.num_rows, batch.first, rows.select(asked), kept=kept)
+
+
+def _spread(seen: dict[str, ColumnKind], interface: ModelInterface) -> dict[str, list[str]]:
+    """The columns of each list that a file of single values has instead: `name_1`, `name_2`, ..."""
+    found = {
+        column.name: [f"{column.name}_{place}" for place in range(1, column.width + 1)]
+        for column in interface.columns
+        if column.name not in seen and column.width is not None and column.width > 1
+    }
+    return {name: parts for name, parts in found.items() if seen.keys() >= {*parts}}
+
+
+def _gathered(rows: pa.RecordBatch, parts: Sequence[str]) -> pa.LargeListArray:
+    """The values of some columns as one list a row, NaN where one is missing."""
+    columns = [first_values(rows.column(part)).to_numpy(zero_copy_only=False) for part in parts]
+    values = np.stack(columns, axis=1)
+    return lists(pa.array(values.ravel()), np.full(len(values), len(parts), np.int64))
 
 
 def _as_texts(encoded: pa.Array, reader: TextReader) -> pa.LargeListArray:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import date, datetime, timedelta
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveInt
 
@@ -29,7 +29,7 @@ from trainer_module.settings import (
     ImageFeature,
     Settings,
 )
-from trainer_module.settings.tasks import BaseTask
+from trainer_module.settings.tasks import BaseTask, LearningTask
 
 TRAIN_SPLIT = "train"
 EVAL_SPLIT = "eval"
@@ -43,7 +43,8 @@ class DataSettings(Settings):
     path: str = Field(min_length=1)
     """A file, folder or glob, local or gs://; `{SPAN}`, `{VERSION}`, `{YYYY}{MM}{DD}` and
     `{HH}` pick the latest span; `builtin:digits`, `builtin:reviews` and `builtin:taxi` are shipped
-    data. Relative to where you run."""
+    data. Relative to where you run. Of an environment `gymnasium:CartPole-v1`, or the import path
+    of a function of yours that makes one."""
     label: str = Field(default="label", min_length=1)
     """The column to predict. For images in folders the folder's name is the label."""
     weight: str | None = None
@@ -71,9 +72,20 @@ class DataSettings(Settings):
     unlabelled: Unlabelled = Unlabelled.FAIL
     """Whether a row without a label ends the run, or such rows are left out and counted. With
     `labels` they are left out, unless this key says fail."""
+    episodes: PositiveInt | None = None
+    """environment: collect so many episodes, and learn from them alone; default: learn while
+    acting."""
+    policy: str | None = Field(default=None, min_length=1)
+    """environment: who acts in these episodes: the folder of a pushed policy, or `random`, the
+    default."""
     labels: LabelsSettings | None = None
     """Labels that come later, in files of their own, joined by a key; default: a column `label` of
     the data."""
+
+    @property
+    def source(self) -> dict[str, Any]:
+        """What code of a family is told of data that is in no files."""
+        return self.model_dump(mode="json", include={"path", "episodes", "policy"})
 
 
 class BeamSettings(Settings):
@@ -146,6 +158,8 @@ def span_patterns(data: DataSettings) -> list[str]:
 def path_exists(data: DataSettings) -> Iterator[Issue]:
     """A local path without wildcards has to be there; others are looked at by ExampleGen."""
     path = data.path
+    if not FORMATS[data.format].has_files:
+        return
     if path.startswith(BUILTIN_PREFIX) or is_remote(path) or any(c in path for c in "*?[{"):
         return
     if not Path(path).exists():
@@ -153,6 +167,19 @@ def path_exists(data: DataSettings) -> Iterator[Issue]:
         names = [str(p) for p in folder.iterdir()] if folder.is_dir() else []
         hint = f"; {near_match(path, names)}" if 0 < len(names) <= 20 else ""
         yield Issue("data.path", f"found {path!r}; there is no such file or folder{hint}")
+
+
+def data_is_in_files(data: DataSettings, target: LearningTask) -> Iterator[Issue]:
+    """A label is a column of a file."""
+    if not FORMATS[data.format].has_files:
+        able = enumerate_names((n for n, f in FORMATS.items() if f.has_files), "or")
+        yield Issue(
+            "data.format",
+            f"found {data.format!r}, which holds no labels; task {target.kind} learns from {able}",
+        )
+    for key in ("episodes", "policy"):
+        if getattr(data, key) is not None:
+            yield Issue(f"data.{key}", "it is for data of an environment; leave it out")
 
 
 def builtin_data_is_known(data: DataSettings) -> Iterator[Issue]:
@@ -369,6 +396,7 @@ def schema_exists(schema_file: str | None) -> Iterator[Issue]:
 
 
 DATA_RULES = (
+    data_is_in_files,
     path_exists,
     builtin_data_is_known,
     csv_is_the_format,

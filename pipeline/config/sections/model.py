@@ -21,13 +21,14 @@ from trainer_module.settings import (
     TrainerSettings,
     TrainSettings,
 )
-from trainer_module.settings.layers import too_small_for
 from trainer_module.settings.model import (
     EMBEDDING,
+    LEARNERS,
     NETWORKS,
     SIZES,
     ZOO,
     ModelSpec,
+    too_small_for,
     undemanding_models,
 )
 from trainer_module.settings.tasks import BaseTask
@@ -41,7 +42,10 @@ FOUND = ("text",)
 def model_kind_is_known(model: ModelSettings) -> Iterator[Issue]:
     """A name without a dot is one of the models that there are."""
     kind = model.kind
-    if not model.is_custom and kind not in (AUTO, *ZOO):
+    if kind in LEARNERS:
+        tasks = enumerate_names(LEARNERS[kind].tasks, "or")
+        yield Issue("model.kind", f"found {kind!r}, which is for the task {tasks} alone")
+    elif not model.is_custom and kind not in (AUTO, *ZOO):
         yield Issue(
             "model.kind",
             f"found {kind!r}; "
@@ -135,13 +139,13 @@ def networks_are_there_to_transfer(
 ) -> Iterator[Issue]:
     """What is said of a network means nothing to a model that has none."""
     model = trainer_settings.model
-    spec = ZOO.get(model.kind)
+    spec, specs = ZOO.get(model.kind), {**ZOO, **LEARNERS}
     given = {key for key in KEYS if getattr(model, key)} | model.model_fields_set & {"outputs"}
     if spec:
-        given |= model.model_fields_set & {key for s in ZOO.values() for key in s.reads}
+        given |= model.model_fields_set & {key for s in specs.values() for key in s.reads}
     for key in (key for key in type(model).model_fields if key in given):
         if not (spec and key in spec.reads) and getattr(model, key) is not None:
-            able = enumerate_names((n for n, s in ZOO.items() if key in s.reads), "or")
+            able = enumerate_names((n for n, s in specs.items() if key in s.reads), "or")
             yield Issue(
                 f"model.{key}", f"{model.kind} does not read it; leave it out, or use {able}"
             )
@@ -203,7 +207,7 @@ def heads_are_said_once(model: ModelSettings) -> Iterator[Issue]:
 
 
 def published_heads_stay_as_they_are(
-    target: BaseTask,
+    label_task: BaseTask,
     model: ModelSettings,
     train: TrainSettings,
     trainer_settings: TrainerSettings,
@@ -215,10 +219,10 @@ def published_heads_stay_as_they_are(
         return
     if not model.weights:
         yield Issue("model.weights", f"this key is missing; a published head needs {IMAGENET}")
-    if getattr(target, "classes", None) != IMAGENET:
+    if getattr(label_task, "classes", None) != IMAGENET:
         yield Issue(
             "task",
-            f"found {target.kind}, but a published head tells ImageNet's classes; give "
+            f"found {label_task.kind}, but a published head tells ImageNet's classes; give "
             "{kind: multiclass, classes: imagenet}",
         )
     told = {

@@ -169,7 +169,7 @@ class ArtifactReader:
     def training(self) -> dict[str, Any]:
         """What Trainer wrote about its work: strategy, replicas, epochs, history."""
         # It imports what trains.
-        from trainer_module.record import RECORD_FILE
+        from trainer_module.runtime import RECORD_FILE
 
         for artifact in self.outputs(ComponentId.TRAINER, "model_run"):
             path = posixpath.join(artifact.uri, RECORD_FILE)

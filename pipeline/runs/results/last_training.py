@@ -92,6 +92,6 @@ def find_checkpoint(training: LastTraining, which: str) -> str:
 
 
 def _record(training: LastTraining) -> dict[str, Any]:
-    from trainer_module.record import RECORD_FILE
+    from trainer_module.runtime import RECORD_FILE
 
     return dict(json.loads(Path(training.model_run_dir, RECORD_FILE).read_text()))

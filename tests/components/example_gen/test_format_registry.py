@@ -67,7 +67,8 @@ def test_config_takes_the_format(pairs: Path) -> None:
 
 def test_config_refuses_what_is_not_registered() -> None:
     with pytest.raises(
-        ConfigError, match=r"right is one of csv, jsonl, parquet, images, idx, tfrecord$"
+        ConfigError,
+        match=r"right is one of csv, jsonl, parquet, images, idx, tfrecord, environment$",
     ):
         load_config(CONFIG, ["data.format=pairs"])
 

@@ -18,7 +18,7 @@ from e2e.conftest import ROOT, Project
 from components.example_gen.builtin import BUILTIN_DATA
 from trainer_module.base_model import read_values
 from trainer_module.published import CLASS_INDEX, PUBLISHED
-from trainer_module.training.published import NOTE
+from trainer_module.training.phases import NOTE
 
 CONFIG = """
 name: networks

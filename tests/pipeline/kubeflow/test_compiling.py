@@ -180,3 +180,20 @@ def test_a_step_that_would_have_to_be_told_too_much_is_refused(config: PipelineC
     with pytest.raises(ConfigError, match=r"what this step has to be told takes [\d,]+ bytes"):
         compile_shallow(large)
     assert len(pack_argument(b"x" * 1_000_000, "small")) < MAX_BYTES
+
+
+def test_a_generation_is_compiled_with_its_own_graph(tmp_path: Path) -> None:
+    path, model = tmp_path / "faces.yaml", {"kind": "dcgan"}
+    data = {"format": "images", "path": "faces/{SPAN}"}
+    config = {**CONFIG, "name": "faces", "data": data, "task": "generation", "model": model}
+    config |= {"schedule": {"window": {"last": 3}}}
+    del config["drift"]
+    path.write_text(yaml.safe_dump(config))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SCOPELINE_METADATA_PASSWORD", PASSWORD)
+        compiled = compile_shallow(load_for_kubeflow(path))
+    steps = [*compiled.steps.values()]
+    assert "Transform" not in steps
+    assert [name for name in steps if name in ("ExampleGen", "Trainer", "Evaluator", "Pusher")] == [
+        *("ExampleGen", "Trainer", "Evaluator", "Pusher")
+    ]

@@ -35,7 +35,7 @@ from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.records.metadata.store import connection_config
 from pipeline.runs.local import ComponentObserver, Gate, LocalRunner
-from trainer_module.record import write_record
+from trainer_module.runtime import write_record
 
 TRAINED = {
     "strategy": "mirrored",

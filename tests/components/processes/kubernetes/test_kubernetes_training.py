@@ -19,7 +19,7 @@ from components.processes.failures import WorkerFailedError
 from components.trainer.executor import ClusterTrainerExecutor
 from components.trainer.options import TrainerOptions
 from trainer_module.errors import ConfigError
-from trainer_module.record import RECORD_FILE
+from trainer_module.runtime import RECORD_FILE
 from trainer_module.settings import TrainerSettings
 
 sys.path.append(str(ROOT / "tests" / "trainer_module"))

@@ -17,7 +17,7 @@ from trainer_module.families.supervised.models import layers
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings
-from trainer_module.settings.layers import PictureLayer, too_small_for
+from trainer_module.settings.model import PictureLayer, too_small_for
 
 
 def build_model(problem: Problem, settings: ModelSettings) -> tf_keras.Model:

@@ -1,0 +1,210 @@
+"""Generators of the shipped digits: how good they become, and how many steps a second they take.
+
+For each model and seed a generator is measured after its first epoch and after its last one, with
+the same held-out pictures. The steps are compared with those of a bare TensorFlow loop of the same
+networks, in turns, so that what else the machine does falls on both. `make bench-tasks` runs it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+os.environ["TF_USE_LEGACY_KERAS"] = "1"
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import numpy as np
+import tensorflow as tf
+import tf_keras
+
+from components.example_gen.builtin import BUILTIN_DATA
+from pipeline.config.loading import load_config
+from trainer_module.families import EXAMPLES_KEY
+from trainer_module.families.generation.measuring import measure
+from trainer_module.families.generation.model import Adversaries
+from trainer_module.families.generation.pictures import generation_task
+from trainer_module.families.measured import Estimate
+from trainer_module.generation_trainer import GenerationInputs, open_inputs, run_fn, train
+from trainer_module.runtime import Runtime
+from trainer_module.settings import TrainerSettings
+
+CONFIG = Path(__file__).parents[1] / "configs/digits_gan.yaml"
+HELD_OUT = 5
+"""Every so many pictures one is held out."""
+TURNS, EPOCHS = 3, 3
+"""Of the comparison of steps, and of each loop in a turn; the first epoch traces graphs."""
+
+
+def write_splits(folder: Path) -> dict[str, list[str]]:
+    """Writes the digits as ExampleGen does; the files by split."""
+    splits: dict[str, list[str]] = {"train": [], "eval": []}
+    writers = {name: tf.io.TFRecordWriter(str(folder / name), "GZIP") for name in splits}
+    pictures = sorted(BUILTIN_DATA["digits"].locate(folder / "cache").glob("*/*.png"))
+    for number, path in enumerate(pictures):
+        values = {"image": path.read_bytes(), "label": path.parent.name.encode()}
+        feature = {
+            name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+            for name, value in values.items()
+        }
+        example = tf.train.Example(features=tf.train.Features(feature=feature))
+        split = "train" if number % HELD_OUT else "eval"
+        writers[split].write(example.SerializeToString())
+    for name, writer in writers.items():
+        writer.close()
+        splits[name] = [str(folder / name)]
+    return splits
+
+
+def settings_of(kind: str, seed: int, epochs: int, conditional: bool) -> TrainerSettings:
+    """Those of the shipped config, with another model, seed and length."""
+    # The shipped options are those of a dcgan.
+    model = [] if kind == "dcgan" else [f"model={{kind: {kind}}}"]
+    overrides = [*model, f"train.seed={seed}", f"train.epochs={epochs}"]
+    overrides += [f"task.conditional={str(conditional).lower()}", "train.strategy=default"]
+    return load_config(CONFIG, overrides).trainer_settings
+
+
+def arguments(settings: TrainerSettings, files: dict[str, list[str]], folder: Path) -> Any:
+    """What `run_fn` takes."""
+    return SimpleNamespace(
+        custom_config=settings.to_custom_config(),
+        train_files=files["train"],
+        eval_files=files["eval"],
+        serving_model_dir=str(folder / "model"),
+        model_run_dir=str(folder / "run"),
+        runtime=Runtime(),
+    )
+
+
+def learn(settings: TrainerSettings, files: dict[str, list[str]]) -> dict[str, Any]:
+    """Trains a generator and measures it: the values of the metrics, and seconds of training."""
+    with tempfile.TemporaryDirectory() as scratch:
+        given = arguments(settings, files, Path(scratch))
+        begun = time.monotonic()
+        run_fn(given)
+        seconds = time.monotonic() - begun
+        told = {**given.custom_config, EXAMPLES_KEY: files}
+        found = measure(Path(given.serving_model_dir), told)
+    values = {
+        name: value.value if isinstance(value, Estimate) else value
+        for name, value in found.metrics.items()
+    }
+    distance = found.metrics["frechet_distance"]
+    assert isinstance(distance, Estimate)  # noqa: S101 - as it always is
+    return {**values, "interval": distance.interval(0.95), "seconds": seconds, "notes": found.notes}
+
+
+def bare_steps(inputs: GenerationInputs) -> Callable[[], float]:
+    """A loop as TensorFlow's tutorial of DCGAN has it, and nothing else; gives steps per second."""
+    deal, task = inputs.deal, generation_task(inputs.settings)
+    model = Adversaries(task, inputs.shape, inputs.settings.train.learning_rate)
+    generator, discriminator = model.generator, model.discriminator
+    entropy = tf_keras.losses.BinaryCrossentropy(from_logits=True)
+    pictures = deal.pictures.values.astype(np.float32) / 127.5 - 1.0
+    labels = deal.pictures.indices(deal.classes)
+    dataset = tf.data.Dataset.from_tensor_slices((pictures, labels)).shuffle(len(pictures))
+    dataset = dataset.batch(deal.batch_size, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
+
+    @tf.function
+    def step(real: tf.Tensor, label: tf.Tensor) -> None:
+        noise = tf.random.normal([deal.batch_size, deal.noise])
+        known = {"label": label} if deal.classes else {}
+        with tf.GradientTape() as first, tf.GradientTape() as second:
+            fake = generator({"noise": noise, **known}, training=True)
+            of_real = discriminator({"picture": real, **known}, training=True)
+            of_fake = discriminator({"picture": fake, **known}, training=True)
+            loss = entropy(tf.ones_like(of_fake), of_fake)
+            judged = entropy(0.9 * tf.ones_like(of_real), of_real)
+            judged += entropy(tf.zeros_like(of_fake), of_fake)
+        for tape, value, network, optimizer in (
+            (first, loss, generator, model.optimizer),
+            (second, judged, discriminator, model.discriminator_optimizer),
+        ):
+            variables = network.trainable_variables
+            optimizer.apply_gradients(zip(tape.gradient(value, variables), variables, strict=True))
+
+    def run() -> float:
+        steps, begun = 0, 0.0
+        for epoch in range(EPOCHS):
+            begun = begun if epoch > 1 else time.monotonic()
+            for real, label in dataset:
+                step(real, label)
+                steps += epoch > 0
+        return steps / (time.monotonic() - begun)
+
+    return run
+
+
+def our_steps(settings: TrainerSettings, files: dict[str, list[str]]) -> float:
+    """Steps per second of the Trainer's loop, without its first epoch."""
+    with tempfile.TemporaryDirectory() as scratch:
+        trained = train(open_inputs(arguments(settings, files, Path(scratch))))
+    seconds = trained.epoch_seconds[1:]
+    return len(seconds) * trained.plan.steps / sum(seconds)
+
+
+def compare_steps(kind: str, files: dict[str, list[str]]) -> tuple[float, float]:
+    """Steps per second of ours and of the bare loop: medians over turns."""
+    # As many steps at a time as in a training of full length.
+    settings = settings_of(kind, 1, EPOCHS, conditional=True)
+    at_once = settings.train.model_copy(update={"steps_per_execution": 16})
+    settings = settings.model_copy(update={"train": at_once})
+    with tempfile.TemporaryDirectory() as scratch:
+        inputs = open_inputs(arguments(settings, files, Path(scratch)))
+    bare = bare_steps(inputs)
+    pairs = [(our_steps(settings, files), bare()) for _ in range(TURNS)]
+    ours, others = zip(*pairs, strict=True)
+    return statistics.median(ours), statistics.median(others)
+
+
+def tell(kind: str, seed: int, first: dict[str, Any], last: dict[str, Any]) -> Iterator[str]:
+    """A line of the table, and what people should know."""
+    low, high = last["interval"]
+    names = ("precision", "recall", "mode_coverage", "copies", "class_accuracy")
+    shown = " ".join(f"{name} {last[name]:.3f}" for name in names if name in last)
+    ratio = last["frechet_distance"] / first["frechet_distance"]
+    yield (
+        f"{kind:<6} seed {seed}: frechet_distance {first['frechet_distance']:.2f} after epoch 1,"
+        f" {last['frechet_distance']:.2f} ({low:.2f} to {high:.2f}) at the end, {ratio:.2f} of it;"
+        f" {shown}; {last['seconds']:.0f} s"
+    )
+    yield f"       {'; '.join(last['notes'])}"
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=load_config(CONFIG).train.epochs)
+    parser.add_argument("--kinds", nargs="+", default=["gan", "dcgan"])
+    parser.add_argument("--unconditional", action="store_true", help="classes are not asked for")
+    parser.add_argument("--no-steps", action="store_true", help="the loops are not compared")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        files = write_splits(Path(scratch))
+        if not asked.no_steps:
+            for kind in asked.kinds:
+                ours, bare = compare_steps(kind, files)
+                print(
+                    f"{kind:<6} {ours:.1f} steps/s, bare {bare:.1f}: {ours / bare:.2f}", flush=True
+                )
+        for kind in asked.kinds:
+            for seed in range(1, asked.seeds + 1):
+                found = [
+                    learn(settings_of(kind, seed, epochs, not asked.unconditional), files)
+                    for epochs in (1, asked.epochs)
+                ]
+                print(*tell(kind, seed, *found), sep="\n", flush=True)
+
+
+if __name__ == "__main__":
+    main()

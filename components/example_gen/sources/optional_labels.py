@@ -1,0 +1,71 @@
+"""Rows that need no label: those of data without one are all of the same class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from components.example_gen.columns.encoded import ColumnKind, label_lengths, single_values
+from components.example_gen.columns.seen import SeenColumn
+from components.example_gen.formats import ExampleGenSettings
+from components.example_gen.sources.base import Batch, Files, Source, Survey
+
+NO_CLASS = b"none"
+"""The class of all rows of such data."""
+
+
+class OptionalLabelSource(Source):
+    """A source whose rows get a label where none of them has one."""
+
+    def __init__(self, settings: ExampleGenSettings, rows: Source) -> None:
+        """Reads nothing yet.
+
+        Args:
+          settings: of the rows, whose task needs no label.
+          rows: reads the rows.
+        """
+        super().__init__(settings)
+        self._rows = rows
+
+    def plan(self, files: Sequence[str]) -> list[Files]:
+        """As the rows' format has it."""
+        return self._rows.plan(files)
+
+    def look_over(self, pattern: str, files: Sequence[str]) -> list[str]:
+        """As the rows' format has it."""
+        return self._rows.look_over(pattern, files)
+
+    def glance(self, files: Files) -> dict[str, ColumnKind]:
+        """As the rows' format has it."""
+        return self._rows.glance(files)
+
+    def survey(self, files: Files) -> Survey:
+        """The columns of the rows, and a label."""
+        survey, label = self._rows.survey(files), self._settings.label
+        if not survey.columns or label in survey.columns:
+            return survey
+        column = SeenColumn(ColumnKind.BYTES, texts=1)
+        return replace(survey, columns={**survey.columns, label: column})
+
+    def read(self, files: Files, kinds: dict[str, ColumnKind]) -> Iterator[Batch]:
+        """Yields the rows, with a label."""
+        label, there = self._settings.label, self._rows.glance(files)
+        given = kinds.copy()
+        if there and label not in there:
+            given.pop(label, None)
+        for batch in self._rows.read(files, given):
+            yield batch if _has_labels(batch, label) else _with_labels(batch, label)
+
+
+def _has_labels(batch: Batch, label: str) -> bool:
+    names = batch.rows.schema.names
+    return label in names and label_lengths(batch.rows.column(label)).max(initial=0) > 0
+
+
+def _with_labels(batch: Batch, label: str) -> Batch:
+    names = [name for name in batch.rows.schema.names if name != label]
+    labels = single_values(pa.array([NO_CLASS] * batch.rows.num_rows, pa.binary()))
+    columns = [*(batch.rows.column(name) for name in names), labels]
+    return replace(batch, rows=pa.record_batch(columns, [*names, label]), examples=None)

@@ -1,0 +1,47 @@
+"""The graph of the family `generation`: pictures are read and checked, then two networks learn."""
+
+from __future__ import annotations
+
+from tfx.dsl.components.base import base_node
+
+from pipeline.graph.data import create_data
+from pipeline.graph.families import (
+    Given,
+    Wired,
+    create_certificate,
+    create_gate,
+    create_trainer,
+)
+from pipeline.graph.resolving import resolve_baseline, resolve_window
+
+
+def wire(given: Given) -> Wired:
+    """The components of a config, but for Pusher, in the order in which the data flows."""
+    # Reads the pictures, whatever their format, and chooses their size.
+    data = create_data(given.context, given.spans)
+    nodes, window = list(data.components), data.examples
+    if given.spans is not None:
+        resolver = resolve_window(given.spans.window, data.example_gen)
+        nodes, window = [*nodes, resolver], resolver.outputs["examples"]
+
+    # Trains both networks under the strategy, and exports the generator.
+    trainer = create_trainer(given, window, data.schema)
+    trainer.add_upstream_node(data.validator)
+    model = trainer.outputs["model"]
+
+    # Compares what it and the generator in service make with pictures that were held out.
+    baseline = resolve_baseline(model, given.baseline_strategy, has_examples=False)
+    evaluator = create_gate(given, model, baseline, window)
+    nodes, infra_blessing = [*nodes, trainer, baseline, evaluator], None
+
+    # Asks a blessed generator by every way there is: what disagrees is not pushed.
+    if given.context.config.certificate.enabled:
+        validator = create_certificate(given, model, evaluator)
+        nodes.append(validator)
+        infra_blessing = validator.outputs["blessing"]
+    return Wired(nodes, model, evaluator.outputs["blessing"], infra_blessing)
+
+
+def wire_data(given: Given) -> list[base_node.BaseNode]:
+    """The components that read, count and check one span, or the data, and no more."""
+    return create_data(given.context, given.spans).components

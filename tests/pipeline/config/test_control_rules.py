@@ -1,0 +1,92 @@
+"""What is said of a config of `task: control` before anything runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.config.loading import load_config
+from pipeline.kubeflow.kubeflow_rules import load_for_kubeflow
+from trainer_module.errors import ConfigError
+
+ROOT = Path(__file__).parents[3]
+CARTPOLE = ROOT / "configs" / "cartpole.yaml"
+
+
+def test_the_config_that_is_shipped_is_fine() -> None:
+    config = load_config(CARTPOLE)
+    settings = config.trainer_settings
+    assert settings.model.hidden_units == [256, 256]
+    assert (settings.train.steps, settings.train.batch_size) == (60_000, 128)
+    assert settings.train.learning_rate == 1e-3
+    again = type(settings).from_custom_config(settings.to_custom_config())
+    assert again == settings
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (["data.path=gymnasium:Pendulum-v1"], "data.path: the environment 'gymnasium:Pendulum-v1'"),
+        (["data.path=gymnasium:CartPole-v9"], "(VersionNotFound: "),
+        (["data.path=nowhere"], "data.path: found 'nowhere'; right is gymnasium:NAME, such as"),
+        (["data.policy=random"], "data.policy: it needs data.episodes, which it is to collect"),
+        (["data.format=csv"], "found 'csv'; a task control learns in an environment, or from"),
+        (
+            ["data={format: parquet, path: .}"],
+            "task.environment: this key is missing; a policy that learns from transitions is",
+        ),
+        (
+            ["task={kind: control, environment: gymnasium:CartPole-v1}"],
+            "task.environment: it is data.path here; leave it out",
+        ),
+        (["model.kind=tabular"], "model.kind: found 'tabular'; a task control learns by dqn"),
+        (["model.filters=[3]"], "model.filters: dqn does not read it; leave it out"),
+        (["model.hidden_units=[]"], "model.hidden_units: found none, but dueling needs a layer"),
+        (["train.loop=custom"], "train.loop: a task control does not read it; right are steps,"),
+        (
+            ["train.strategy=parameter_server"],
+            "train.strategy: found parameter_server; a task control trains in one process, by",
+        ),
+        (["train.learning_rate={schedule: cosine, initial: 1}"], "a task control takes a number"),
+        (["task={kind: control, target: {every: 9, polyak: 0.1}}"], "every and polyak exclude"),
+        (["evaluate.thresholds={accuracy: {min: 1}}"], "'accuracy' is no metric for control"),
+    ],
+)
+def test_what_a_task_of_control_does_not_know_is_refused(changed: list[str], said: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        load_config(CARTPOLE, changed)
+    assert said in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (
+            {"model": {"kind": "dqn"}},
+            "model.kind: found 'dqn', which is for the task control alone",
+        ),
+        (
+            {"model": {"kind": "mlp", "n_step": 2}},
+            "model.n_step: mlp does not read it; leave it out, or use dqn",
+        ),
+        ({"data": {"format": "csv", "path": ".", "episodes": 3}}, "data.episodes: it is for data"),
+    ],
+)
+def test_what_is_of_control_alone_is_refused_elsewhere(
+    tmp_path: Path, changed: dict[str, Any], said: str
+) -> None:
+    config = {"name": "table", "data": {"format": "csv", "path": "."}, "task": "binary"}
+    (tmp_path / "table.yaml").write_text(json.dumps(config | changed))
+    with pytest.raises(ConfigError) as raised:
+        load_config(tmp_path / "table.yaml")
+    assert said in str(raised.value)
+
+
+def test_an_environment_is_no_path_on_a_cluster() -> None:
+    kubeflow = "{image: a.example.com/b:1, pipeline_root: gs://bucket/root}"
+    load_for_kubeflow(
+        CARTPOLE, [f"kubeflow={kubeflow}", "metadata=mysql://u@db/meta", "push.directory=gs://b/p"]
+    )

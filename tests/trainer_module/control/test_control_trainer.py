@@ -1,0 +1,148 @@
+"""Policies that learn by acting and from logged transitions, through a kill as well."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from control_run import arguments
+
+from trainer_module.errors import ConfigError, DataError
+from trainer_module.families.control.backup import BACKUP_FILE
+from trainer_module.families.control.measuring import exported_policy, golden_rows, measure
+from trainer_module.families.control.trainer import COLLECTED_FILE, run_fn
+from trainer_module.runtime import RECORD_FILE
+from trainer_module.settings import TrainerSettings
+
+CARTPOLE = "gymnasium:CartPole-v1"
+TASK = {
+    "kind": "control",
+    "episodes": 12,
+    "environments": 4,
+    "replay": {"begins": 64, "ratio": 1.0},
+}
+
+
+def told(
+    model: dict[str, Any] | None = None,
+    task: dict[str, Any] | None = None,
+    files: list[str] | None = None,
+    source: dict[str, Any] | None = None,
+    **train: Any,
+) -> dict[str, Any]:
+    """The `custom_config` of a small training; without files it acts in CartPole."""
+    settings = TrainerSettings.model_validate(
+        {
+            "label": "",
+            "task": TASK | (task or {}),
+            "model": {"kind": "dqn", "hidden_units": [16]} | (model or {}),
+            "train": {"steps": 960, "batch_size": 16} | train,
+        }
+    )
+    data: dict[str, Any] = {"files": files or []}
+    if files is None:
+        data["source"] = {"path": CARTPOLE, "episodes": None, "policy": None, **(source or {})}
+    return {**settings.to_custom_config(), "data": data}
+
+
+def train(folder: Path, custom_config: dict[str, Any], backup_steps: int | None = None) -> Any:
+    """Trains; the record."""
+    given = arguments(folder, custom_config, backup_steps)
+    run_fn(given)
+    return json.loads((folder / RECORD_FILE).read_text())
+
+
+def values_of(folder: Path) -> np.ndarray:
+    """What the exported policy answers to some observations."""
+    answer = tf.saved_model.load(str(folder / "model")).signatures["serving_default"]
+    observations = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+    found = answer(observation=tf.constant(observations))
+    np.testing.assert_array_equal(found["action"], np.argmax(found["q_values"], axis=1))
+    return found["q_values"].numpy()
+
+
+def start_and_kill(folder: Path, custom_config: dict[str, Any]) -> None:
+    """Trains in a process that is killed in the middle, after its fifteenth backup or later."""
+    content = json.dumps({"custom_config": custom_config, "backup_steps": 32})
+    script = Path(__file__).with_name("control_run.py")
+    process = subprocess.Popen([sys.executable, script, folder, content], stderr=subprocess.PIPE)
+    backup, seen = folder / "checkpoints" / BACKUP_FILE, set[int]()
+    until = time.monotonic() + 120
+    while len(seen) < 15 and time.monotonic() < until and process.poll() is None:
+        if backup.exists():
+            seen.add(backup.stat().st_mtime_ns)
+        time.sleep(0.001)
+    os.kill(process.pid, signal.SIGKILL)
+    _, said = process.communicate()
+    assert process.returncode == -signal.SIGKILL, said.decode()
+
+
+def test_a_training_that_is_killed_comes_to_the_same(tmp_path: Path) -> None:
+    custom_config = told({"prioritised": True}, steps=640, early_stopping=False)
+    whole = train(tmp_path / "whole", custom_config)
+    start_and_kill(tmp_path / "killed", custom_config)
+    resumed = train(tmp_path / "killed", custom_config, backup_steps=32)
+    assert 0 < resumed["resumed_at_step"] < resumed["steps"] == whole["steps"]
+    assert resumed["history"] == whole["history"]
+    assert resumed["best_epoch"] == whole["best_epoch"]
+    np.testing.assert_array_equal(values_of(tmp_path / "killed"), values_of(tmp_path / "whole"))
+
+
+@pytest.fixture(scope="module")
+def collected(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A policy that has learnt from episodes that were collected at random, and these."""
+    folder = tmp_path_factory.mktemp("collected") / "run"
+    source = {"episodes": 30, "policy": None}
+    train(folder, told(source=source, steps=160, early_stopping=False))
+    return folder
+
+
+def test_a_policy_learns_from_the_transitions_of_files(collected: Path, tmp_path: Path) -> None:
+    files = [str(collected / COLLECTED_FILE)]
+    task, length = {"environment": CARTPOLE}, {"steps": 160, "early_stopping": False}
+    record = train(tmp_path / "again", told(files=files, task=task, **length))
+    np.testing.assert_array_equal(values_of(tmp_path / "again"), values_of(collected))
+    assert record["steps"] == 160
+    assert "from " in record["notes"][0]
+    assert set(record["history"]) == {"loss", "val_return"}
+    # A pushed policy collects as well.
+    source = {"episodes": 2, "policy": str(collected / "model")}
+    train(tmp_path / "of_policy", told(source=source, steps=32))
+
+
+def test_a_policy_is_measured_by_episodes_with_seeds_of_their_own(collected: Path) -> None:
+    custom_config = told()
+    found = measure(collected / "model", custom_config)
+    estimate = found.metrics["return"]
+    low, high = estimate.interval(0.95)
+    assert low < estimate.value < high
+    worst = [one["return"] for one in found.details["worst_episodes"]]
+    assert len(worst) == 10
+    assert worst == sorted(worst)
+    assert found.notes[0].startswith(f"the 10 worst of 12 episodes returned {worst[0]:g} (seed ")
+    # The same policy by the same seeds: nothing is left of the difference but 0.
+    again = measure(collected / "model", custom_config).metrics["return"]
+    assert estimate.difference(again, 0.95) == (0, 0)
+    rows = golden_rows(collected / "model", custom_config)
+    act = exported_policy(collected / "model")
+    assert len(rows) >= 8
+    assert set(act(np.array([values["observation"] for _, values in rows]))) <= {0, 1}
+    assert rows[0][0].startswith("step 1 of the episode with seed ")
+
+
+def test_what_no_policy_can_be_learnt_by_is_refused(tmp_path: Path, collected: Path) -> None:
+    with pytest.raises(ConfigError, match="strategy is parameter_server; one process acts"):
+        train(tmp_path / "one", told(strategy="parameter_server"))
+    files = [str(collected / COLLECTED_FILE)]
+    task = {"environment": "gymnasium:Acrobot-v1"}
+    with pytest.raises(DataError, match=r"row 1: column 'observation' has 4 numbers; .* has 6\."):
+        train(tmp_path / "two", told(files=files, task=task))

@@ -1,0 +1,105 @@
+"""Files of transitions, and what is said of those that cannot be used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from trainer_module.errors import DataError
+from trainer_module.families.control.environments import EnvironmentSettings
+from trainer_module.families.control.transitions import (
+    collect,
+    read_transitions,
+    write_transitions,
+)
+
+CARTPOLE = EnvironmentSettings("gymnasium:CartPole-v1", {}, 1_000)
+GOOD = {
+    "observation": [[0.0, 1.0], [1.0, 2.0], [5.0, 5.0]],
+    "action": [0, 1, 1],
+    "reward": [1.0, 1.0, 0.0],
+    "next_observation": [[1.0, 2.0], [2.0, 3.0], [6.0, 6.0]],
+    "terminated": [False, False, True],
+    "truncated": [False, False, False],
+}
+
+
+def written(folder: Path, name: str = "span-2.parquet", **changed: object) -> str:
+    table = {key: value for key, value in (GOOD | changed).items() if value is not None}
+    pq.write_table(pa.table(table), folder / name)
+    return str(folder / name)
+
+
+def test_episodes_that_are_collected_are_read_again(tmp_path: Path) -> None:
+    calls = []
+
+    def push_right(observations: np.ndarray) -> np.ndarray:
+        calls.append(len(observations))
+        return np.ones(len(observations), int)
+
+    steps = collect(push_right, CARTPOLE, 3, seed=7)
+    assert calls[0] == 3  # Side by side.
+    write_transitions(steps, str(tmp_path / "span.parquet"))
+    found = read_transitions([str(tmp_path / "span.parquet")], 4, 2)
+    for name, values in vars(steps).items():
+        np.testing.assert_array_equal(getattr(found, name), values)
+    assert found.terminated.sum() == 3
+    again = collect(push_right, CARTPOLE, 3, seed=7)
+    np.testing.assert_array_equal(again.observations, steps.observations)
+
+
+def test_rows_that_do_not_go_on_from_each_other_are_cut_off(tmp_path: Path) -> None:
+    files = [written(tmp_path, "span-1.parquet"), written(tmp_path, terminated=[False] * 3)]
+    found = read_transitions(files, 2, 2)
+    assert found.terminated.tolist() == [False, False, True, False, False, False]
+    assert found.truncated.tolist() == [False, True, False, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (
+            {"reward": None, "truncated": None},
+            "lacks the columns reward and truncated; right are observation, action,",
+        ),
+        (
+            {"next_observation": [[1.0, 2.0], [2.0, 3.0, 4.0], [6.0, 6.0]]},
+            ", row 2: column 'next_observation' has 3 numbers; an observation of the environment"
+            " has 2.",
+        ),
+        (
+            {"action": [0, 1, 2]},
+            ", row 3: column 'action' is 2; the environment has the actions 0 to 1.",
+        ),
+        ({"action": [0, 0.5, 1]}, ", row 2: column 'action' is 0.5; the environment"),
+        (
+            {"observation": [[0.0, 1.0], [1.0, float("nan")], [5.0, 5.0]]},
+            ", row 2: column 'observation' holds nan; right are finite numbers.",
+        ),
+        ({"reward": [1.0, None, 0.0]}, ", row 2: column 'reward' is empty; right is a number."),
+        ({"reward": ["a", "b", "c"]}, ": column 'reward' holds string; right are numbers."),
+        (
+            {"observation": [0.0, 1.0, 2.0]},
+            ": column 'observation' holds double; right are lists of numbers.",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named(
+    tmp_path: Path, changed: dict[str, object], said: str
+) -> None:
+    files = [written(tmp_path, "span-1.parquet"), written(tmp_path, **changed)]
+    with pytest.raises(DataError) as raised:
+        read_transitions(files, 2, 2)
+    assert str(raised.value).startswith(files[1])
+    assert said in str(raised.value)
+
+
+def test_a_file_that_is_cut_off_is_named(tmp_path: Path) -> None:
+    file = Path(written(tmp_path))
+    file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(DataError, match=r"span-2\.parquet is no complete Parquet file"):
+        read_transitions([str(file)], 2, 2)

@@ -1,0 +1,177 @@
+"""Generators in training: alike on one replica and on two, and after a kill; what is exported."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from generation_runs import (
+    TINY,
+    TINY_DCGAN,
+    arguments,
+    history_of,
+    settings_of,
+    write_pictures,
+    write_splits,
+)
+
+from trainer_module.errors import DataError, TrainingError
+from trainer_module.families import EXAMPLES_KEY, SampleRequest
+from trainer_module.families.generation.measuring import measure
+from trainer_module.families.generation.sampling import write_samples
+from trainer_module.families.measured import Estimate
+from trainer_module.generation_trainer import SAMPLES_FOLDER, run_fn
+from trainer_module.runtime import Runtime
+
+CONDITIONAL = {"conditional": True}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with both splits."""
+    return write_splits(tmp_path_factory.mktemp("pictures"))
+
+
+@pytest.fixture(scope="module")
+def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run of a conditional dcgan."""
+    run = tmp_path_factory.mktemp("conditional")
+    run_fn(arguments(data, run, settings_of(task=CONDITIONAL, model=TINY_DCGAN)))
+    return run
+
+
+@pytest.mark.parametrize(
+    ("task", "model"),
+    [
+        (CONDITIONAL, TINY_DCGAN),
+        ({"loss": "wasserstein", "critic_steps": 2}, TINY),
+    ],
+)
+def test_two_replicas_learn_what_one_does(
+    data: Path, tmp_path: Path, task: dict[str, Any], model: dict[str, Any]
+) -> None:
+    trainings = {"one": {"batch_size": 8}, "two": {"batch_size": 4, "strategy": "mirrored"}}
+    for name, train in trainings.items():
+        run_fn(arguments(data, tmp_path / name, settings_of(task=task, model=model, train=train)))
+    one, other = (history_of(tmp_path / name) for name in trainings)
+    assert one.keys() == {"generator_loss", "discriminator_loss"}
+    for name, losses in one.items():
+        assert losses == pytest.approx(other[name], rel=2e-3)
+        assert losses[0] != pytest.approx(losses[1], rel=2e-3)  # It learns.
+
+
+def test_a_killed_training_goes_on_as_if_nothing_had_happened(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, killed, here = tmp_path / "whole", tmp_path / "killed", Path(__file__).parent
+    settings = settings_of(model=TINY_DCGAN, train={"callbacks": ["dying.DieInSecondEpoch"]})
+    monkeypatch.setenv("DIED_BEFORE", str(tmp_path / "died"))
+    paths = [str(here), str(here.parents[2]), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
+    runtimes = {
+        run: Runtime(backup_directory=str(run / "backup"), backup_steps=2)
+        for run in (killed, whole)
+    }
+    given = (settings.model_dump_json(), runtimes[killed].model_dump_json())
+    program = [sys.executable, str(here / "generation_runs.py"), str(data), str(killed), *given]
+    assert subprocess.run(program, timeout=200).returncode == -9
+    assert not (killed / "training.json").exists()
+    for run, runtime in runtimes.items():
+        run_fn(arguments(data, run, settings, runtime))
+    losses = [np.array([*history_of(run).values()]) for run in (killed, whole)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    record = json.loads((killed / "training.json").read_text())
+    assert record["resumed_at_step"] == 5 + 2
+    noise = {"noise": tf.random.stateless_normal([4, 6], [3, 3]), "label": tf.zeros(4, tf.int32)}
+    pictures = [
+        tf.saved_model.load(str(run / "model")).signatures["from_noise"](**noise)["pictures"]
+        for run in (killed, whole)
+    ]
+    assert pictures[0].numpy() == pytest.approx(pictures[1].numpy(), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("train", "says"),
+    [
+        (
+            {"learning_rate": 1e30},
+            r"the loss of the (\w+)( and of the \w+)? is no number at step 2",
+        ),
+    ],
+)
+def test_a_loss_that_is_no_number_ends_the_training(
+    data: Path, tmp_path: Path, train: dict[str, Any], says: str
+) -> None:
+    settings = settings_of(task={"loss": "wasserstein", "critic_steps": 1}, train=train)
+    with pytest.raises(TrainingError, match=says):
+        run_fn(arguments(data, tmp_path, settings))
+
+
+def test_each_epoch_leaves_a_grid(trained: Path) -> None:
+    files = sorted(path.name for path in (trained / SAMPLES_FOLDER).iterdir())
+    assert files == ["epoch-0001.png", "epoch-0002.png"]
+    grid = tf.io.decode_png((trained / SAMPLES_FOLDER / files[0]).read_bytes())
+    assert grid.shape == (64, 64, 1)
+    assert np.ptp(grid.numpy()) > 0
+
+
+def test_a_picture_follows_from_its_seed_and_number_alone(trained: Path) -> None:
+    model = tf.saved_model.load(str(trained / "model"))
+    several = model.signatures["serving_default"](
+        n=tf.constant(5, tf.int64), seed=tf.constant(7, tf.int64), label=tf.constant("b")
+    )
+    asked = {"seed": [9, 7, 7], "number": [0, 4, 0], "label": ["a", "b", "c"]}
+    rows = {
+        name: tf.constant(values, None if name == "label" else tf.int64)
+        for name, values in asked.items()
+    }
+    other, fourth, none = model.signatures["serving_raw"](**rows)["png_base64"].numpy().tolist()
+    png = several["png"].numpy()[4]
+    assert tf.io.decode_base64(fourth.replace(b"+", b"-").replace(b"/", b"_")).numpy() == png
+    assert none == b"" != other
+    picture = several["pictures"].numpy()[4]
+    assert tf.io.decode_png(png).numpy() == pytest.approx(255 * picture, abs=0.51)
+
+
+def test_samples_are_written(trained: Path, tmp_path: Path) -> None:
+    said = write_samples(trained / "model", SampleRequest(5, 1, "a"), tmp_path)
+    assert said == "5 pictures of seed 1, and grid.png"
+    names = [f"{number:04d}.png" for number in range(5)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [*names, "grid.png"]
+    with pytest.raises(
+        DataError, match="--class z: the model has no such class; right is one of a, b"
+    ):
+        write_samples(trained / "model", SampleRequest(5, 1, "z"), tmp_path)
+
+
+def test_a_model_is_measured_and_its_collapse_is_said(data: Path, trained: Path) -> None:
+    settings = settings_of(task={**CONDITIONAL, "collapse": 0.99}, model=TINY_DCGAN)
+    files = {split: [str(data / f"{split}.gz")] for split in ("train", "eval")}
+    told = {**settings.to_custom_config(), EXAMPLES_KEY: files}
+    found = measure(trained / "model", told)
+    assert found.metrics.keys() == settings.target.metrics().keys()
+    distance = found.metrics["frechet_distance"]
+    assert isinstance(distance, Estimate)
+    low, high = distance.interval(0.95)
+    assert 0 < low <= high
+    assert "accuracy of 1.000" in found.notes[0]
+    assert "the generator has collapsed: its pictures vary" in found.failures[0]
+    # The same model against itself differs by nothing.
+    again = measure(trained / "model", told).metrics["frechet_distance"]
+    assert isinstance(again, Estimate)
+    assert distance.difference(again, 0.95) == (0, 0)
+
+
+def test_a_class_that_is_asked_for_has_to_be_there(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "train.gz", 1)
+    settings = settings_of(task=CONDITIONAL)
+    says = "needs a class of every picture, which data.label .'label'. names, and all pictures have"
+    with pytest.raises(TrainingError, match=says):
+        run_fn(arguments(tmp_path, tmp_path / "run", settings))

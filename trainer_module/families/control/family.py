@@ -1,0 +1,124 @@
+"""What a task of control needs of a config, and by which code it is trained and judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from trainer_module.errors import TrainingError, enumerate_names
+from trainer_module.families import Family
+from trainer_module.families.control.environments import PREFIX, EnvironmentSettings
+from trainer_module.settings.model import LEARNERS
+from trainer_module.strategies.base import Strategy
+
+_ROOM = "trainer_module.families.control"
+_MODEL_KEYS = {"kind", "hidden_units", *LEARNERS["dqn"].reads}
+_TRAIN_KEYS = (
+    "steps",
+    "batch_size",
+    "learning_rate",
+    "strategy",
+    "seed",
+    "retries",
+    "backup_steps",
+    "early_stopping",
+)
+STRATEGIES = (Strategy.AUTO, Strategy.DEFAULT, Strategy.ONE_DEVICE, Strategy.MIRRORED)
+"""Those by which the learner's steps can be shared: one process acts."""
+
+Problem = tuple[str, str]
+
+
+class ControlFamily(Family):
+    """Acts in an environment, or learns from logged transitions, and is judged by its returns."""
+
+    reads: ClassVar[frozenset[str]] = frozenset({"model", "train", "data.episodes", "data.policy"})
+    run_fn = f"{_ROOM}.trainer.run_fn"
+    measure = f"{_ROOM}.measuring.measure"
+    golden_rows = f"{_ROOM}.measuring.golden_rows"
+
+    def problems(self, config: Any) -> Iterator[Problem]:
+        """What is wrong with the model, the training, the data and the environment."""
+        if config.model.kind not in LEARNERS:
+            yield "model.kind", f"found {config.model.kind!r}; a task control learns by dqn"
+            return
+        yield from _of_the_model(config)
+        yield from _of_the_training(config)
+        found = list(_of_the_data(config))
+        yield from found
+        if not found:
+            yield from _of_the_environment(config)
+
+
+def _of_the_model(config: Any) -> Iterator[Problem]:
+    for key in sorted(config.model.model_fields_set - _MODEL_KEYS):
+        yield f"model.{key}", "dqn does not read it; leave it out"
+    if config.model.dueling and not config.trainer_settings.model.hidden_units:
+        yield (
+            "model.hidden_units",
+            "found none, but dueling needs a layer before the value and before the advantages;"
+            " give one, or set dueling: false",
+        )
+
+
+def _of_the_training(config: Any) -> Iterator[Problem]:
+    train = config.train
+    for key in sorted(train.model_fields_set - {*_TRAIN_KEYS}):
+        yield (
+            f"train.{key}",
+            f"a task control does not read it; right are {enumerate_names(_TRAIN_KEYS, 'and')}",
+        )
+    if train.strategy.kind not in STRATEGIES:
+        able = enumerate_names([str(kind) for kind in STRATEGIES], "or")
+        yield (
+            "train.strategy",
+            f"found {train.strategy.kind}; a task control trains in one process, by {able}",
+        )
+    settings = config.trainer_settings.train
+    for key, right in (("steps", int), ("batch_size", int), ("learning_rate", float)):
+        value = getattr(settings, key)
+        if not isinstance(value, right):
+            yield f"train.{key}", f"found {value!r}; a task control takes a number"
+
+
+def _of_the_data(config: Any) -> Iterator[Problem]:
+    data, task = config.data, config.target
+    if data.format not in ("environment", "parquet"):
+        yield (
+            "data.format",
+            f"found {data.format!r}; a task control learns in an environment, or from transitions"
+            " in parquet",
+        )
+    elif data.format == "environment":
+        if task.environment is not None:
+            yield "task.environment", "it is data.path here; leave it out"
+        if data.policy is not None and data.episodes is None:
+            yield "data.policy", "it needs data.episodes, which it is to collect"
+    else:
+        if task.environment is None:
+            yield (
+                "task.environment",
+                "this key is missing; a policy that learns from transitions is judged in an"
+                f" environment, such as {PREFIX}CartPole-v1",
+            )
+        for key in ("episodes", "policy"):
+            if getattr(data, key) is not None:
+                yield f"data.{key}", "it is for data of an environment; leave it out"
+
+
+def _of_the_environment(config: Any) -> Iterator[Problem]:
+    """Makes one that is registered, which takes no code of the user's."""
+    data, task = config.data, config.target
+    is_data = data.format == "environment"
+    path, key = (data.path, "data.path") if is_data else (task.environment, "task.environment")
+    if path.startswith(PREFIX):
+        try:
+            EnvironmentSettings(path, task.options, task.episode_steps).open()
+        except TrainingError as error:
+            yield key, str(error).rstrip(".")
+    elif "." not in path:
+        yield (
+            key,
+            f"found {path!r}; right is {PREFIX}NAME, such as {PREFIX}CartPole-v1, or the import"
+            " path of a function that makes an environment",
+        )

@@ -1,0 +1,262 @@
+"""Deep Q-learning: the network of values, its targets, and a step of its optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import tensorflow as tf
+import tf_keras
+
+from trainer_module.errors import TrainingError
+from trainer_module.families.control.replay import Batch
+from trainer_module.families.control.task import TargetSettings
+
+_CLIP_NORM = 10.0
+"""Of the gradients of all weights together, as Wang et al. (2016) clip them."""
+_POLYAK = 0.005
+"""The share that the target network follows by in each step, where the settings leave it out."""
+
+
+def build_network(
+    width: int, actions: int, hidden_units: Sequence[int], dueling: bool
+) -> tf_keras.Model:
+    """The values of all actions: observations, [batch, width], to [batch, actions] float32.
+
+    Args:
+      width: numbers of an observation.
+      actions: how many there are.
+      hidden_units: of each dense layer. With `dueling` the last of them comes twice: before the
+        value of the observation, and before the advantages of the actions.
+      dueling: whether values are the sum of both, where the mean advantage is 0 (Wang et al., 2016,
+        equation 9).
+    """
+    observation = tf_keras.Input([width], name="observation")
+    last = hidden_units[-1:] if dueling else []
+    hidden = observation
+    for units in hidden_units[: len(hidden_units) - len(last)]:
+        hidden = tf_keras.layers.Dense(units, "relu")(hidden)
+    if not dueling:
+        return tf_keras.Model(observation, tf_keras.layers.Dense(actions)(hidden), name="dqn")
+    of_value, of_advantages = hidden, hidden
+    for units in last:
+        of_value = tf_keras.layers.Dense(units, "relu")(hidden)
+        of_advantages = tf_keras.layers.Dense(units, "relu")(hidden)
+    value = tf_keras.layers.Dense(1)(of_value)
+    advantages = tf_keras.layers.Dense(actions)(of_advantages)
+    return tf_keras.Model(observation, add_up(value, advantages), name="dqn")
+
+
+def add_up(value: tf.Tensor, advantages: tf.Tensor) -> tf.Tensor:
+    """Q(s, a) = V(s) + A(s, a) - mean over a' of A(s, a'), [batch, actions]."""
+    return value + advantages - tf.reduce_mean(advantages, axis=1, keepdims=True)
+
+
+def targets(
+    rewards: tf.Tensor,
+    discounts: tf.Tensor,
+    following: tf.Tensor,
+    chosen_by: tf.Tensor,
+) -> tf.Tensor:
+    """What the values of the actions that were taken should have been, [batch].
+
+    Args:
+      rewards: of the steps, [batch].
+      discounts: of what follows, [batch].
+      following: values of the actions after them by the target network, [batch, actions].
+      chosen_by: values by which the best of these actions is chosen: the same (Mnih et al., 2015),
+        or those of the network that learns (double: van Hasselt et al., 2016).
+    """
+    best = tf.argmax(chosen_by, axis=1)
+    return rewards + discounts * tf.gather(following, best, axis=1, batch_dims=1)
+
+
+def conservative_loss(values: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
+    """CQL(H)'s term: log sum over a of exp Q(s, a), less Q of the logged action, [batch].
+
+    Kumar et al., 2020 (arXiv:2006.04779), equation 4.
+
+    Args:
+      values: of all actions, [batch, actions].
+      actions: that were logged, [batch].
+    """
+    logged = tf.gather(values, actions, axis=1, batch_dims=1)
+    return tf.reduce_logsumexp(values, axis=1) - logged
+
+
+@dataclass(frozen=True)
+class LearnerSettings:
+    """How the network learns."""
+
+    hidden_units: tuple[int, ...]
+    dueling: bool
+    double: bool
+    learning_rate: float
+    conservative: float
+    """The weight of CQL's term; 0 where transitions are new."""
+    target: TargetSettings
+
+
+class Learner:
+    """A network that learns, and the one that gives its targets, under a strategy."""
+
+    def __init__(
+        self, strategy: tf.distribute.Strategy, settings: LearnerSettings, width: int, actions: int
+    ) -> None:
+        """Builds both networks, alike, and the optimizer.
+
+        Args:
+          strategy: whose replicas share the transitions of a step.
+          settings: how it learns.
+          width: numbers of an observation.
+          actions: how many there are.
+        """
+        self._strategy, self._settings = strategy, settings
+        self._width, self._actions = width, actions
+        with strategy.scope():
+            self._network = self._build()
+            self._target = self._build()
+            self._target.set_weights(self._network.get_weights())
+            self._optimizer = tf_keras.optimizers.Adam(
+                settings.learning_rate, global_clipnorm=_CLIP_NORM
+            )
+            self._optimizer.build(self._network.trainable_variables)
+        self._answer = tf.function(
+            self._network, input_signature=[tf.TensorSpec([None, width], tf.float32)]
+        )
+        self._learn = tf.function(self._steps, autograph=False)
+        """Its loop is one of the graph: sixteen copies of a step would take seconds to trace."""
+
+    def _build(self) -> tf_keras.Model:
+        settings = self._settings
+        return build_network(self._width, self._actions, settings.hidden_units, settings.dueling)
+
+    @property
+    def steps(self) -> int:
+        """Steps of the optimizer so far."""
+        return int(self._optimizer.iterations.numpy())
+
+    def act(self, observations: np.ndarray) -> np.ndarray:
+        """The best actions by the values so far, [n] int64, for observations, [n, width]."""
+        found: np.ndarray = np.argmax(self._answer(observations).numpy(), axis=1)
+        return found
+
+    def learn(self, batch: Batch, steps: int) -> tuple[np.ndarray, float]:
+        """Takes several steps of the optimizer.
+
+        Args:
+          batch: transitions of all steps, a multiple of `steps` and of the replicas.
+          steps: how many steps share them.
+
+        Returns:
+          How wrong the value of each transition was, [n], and the mean loss.
+
+        Raises:
+          TrainingError: the loss is not a number.
+        """
+        parts = [
+            np.reshape(values, (steps, -1, *values.shape[1:]))
+            for values in (
+                batch.observations,
+                batch.actions,
+                batch.rewards,
+                batch.next_observations,
+                batch.discounts,
+                batch.weights,
+            )
+        ]
+        errors, loss = self._learn(*(tf.constant(part) for part in parts))
+        mean = float(loss.numpy())
+        if not np.isfinite(mean):
+            raise TrainingError(
+                f"the loss of the Q-network is {mean} within steps {self.steps - steps + 1} to"
+                f" {self.steps} of its optimizer: lower train.learning_rate, or scale the rewards."
+            )
+        return errors.numpy().reshape(-1), mean
+
+    def _steps(self, *parts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Steps one after another, [steps, global batch, ...] each; errors and the mean loss."""
+        count = parts[0].shape[0]
+
+        def take(
+            step: tf.Tensor, errors: tf.TensorArray, losses: tf.TensorArray
+        ) -> tuple[tf.Tensor, tf.TensorArray, tf.TensorArray]:
+            error, loss = self._strategy.run(self._step, args=[part[step] for part in parts])
+            local = self._strategy.experimental_local_results(error)
+            total = self._strategy.reduce("SUM", loss, axis=None)
+            self._follow()
+            return step + 1, errors.write(step, tf.concat(local, axis=0)), losses.write(step, total)
+
+        begin = (0, tf.TensorArray(tf.float32, count), tf.TensorArray(tf.float32, count))
+        _, errors, losses = tf.while_loop(lambda step, *_: step < count, take, begin)
+        return errors.stack(), tf.reduce_mean(losses.stack())
+
+    def _step(self, *whole: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """What a replica does with its share of a step's transitions."""
+        observations, actions, rewards, next_observations, discounts, weights = map(
+            self._share, whole
+        )
+        following = self._target(next_observations)
+        chosen_by = self._network(next_observations) if self._settings.double else following
+        wanted = tf.stop_gradient(targets(rewards, discounts, following, chosen_by))
+        with tf.GradientTape() as tape:
+            values = self._network(observations)
+            errors = tf.gather(values, actions, axis=1, batch_dims=1) - wanted
+            size = tf.abs(errors)
+            # Huber's loss: the gradient of an error is at most 1 (Mnih et al., 2015).
+            losses = tf.where(size < 1.0, 0.5 * tf.square(errors), size - 0.5)
+            if self._settings.conservative:
+                losses += self._settings.conservative * conservative_loss(values, actions)
+            # Gradients of replicas are added up.
+            loss = tf.reduce_sum(weights * losses) / tf.cast(tf.shape(whole[0])[0], tf.float32)
+        variables = self._network.trainable_variables
+        gradients = tape.gradient(loss, variables)
+        self._optimizer.apply_gradients(zip(gradients, variables, strict=True))
+        return errors, loss
+
+    def _share(self, whole: tf.Tensor) -> tf.Tensor:
+        context = tf.distribute.get_replica_context()
+        count = whole.shape[0] // self._strategy.num_replicas_in_sync
+        begin = context.replica_id_in_sync_group * count
+        return whole[begin : begin + count]
+
+    def _follow(self) -> None:
+        """Brings the target network nearer to the one that learns, or up to it now and then."""
+        target = self._settings.target
+        if target.every is None:
+            share = target.polyak or _POLYAK
+        else:
+            is_due = tf.equal(self._optimizer.iterations % target.every, 0)
+            share = tf.where(is_due, 1.0, 0.0)
+        pairs = zip(self._target.variables, self._network.variables, strict=True)
+        for follows, leads in pairs:
+            follows.assign(follows + share * (leads - follows))
+
+    def get_weights(self) -> list[np.ndarray]:
+        """Of the network that learns."""
+        return [np.array(weights) for weights in self._network.get_weights()]
+
+    def exported(self, weights: Sequence[np.ndarray]) -> tf_keras.Model:
+        """A network outside of the strategy with some weights."""
+        network = self._build()
+        network.set_weights(list(weights))
+        return network
+
+    def get_state(self) -> dict[str, np.ndarray]:
+        """All variables, by their place."""
+        return {f"variable_{place}": one.numpy() for place, one in enumerate(self._variables)}
+
+    def set_state(self, state: Mapping[str, np.ndarray]) -> None:
+        """Takes them back."""
+        with self._strategy.scope():
+            for place, one in enumerate(self._variables):
+                one.assign(state[f"variable_{place}"])
+
+    @property
+    def _variables(self) -> list[tf.Variable]:
+        return [
+            *self._network.variables,
+            *self._target.variables,
+            *self._optimizer.variables,
+        ]

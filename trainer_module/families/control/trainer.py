@@ -1,0 +1,257 @@
+"""`run_fn` of control: a policy learns by acting, or from logged transitions, and is exported."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tf_keras
+
+from trainer_module.errors import ConfigError, DataError, enumerate_names
+from trainer_module.export.interface import RawColumn
+from trainer_module.export.plain import export_plain
+from trainer_module.families import read_data_files, read_data_source
+from trainer_module.families.control.environments import (
+    Environments,
+    EnvironmentSettings,
+    Policy,
+    SeedsOf,
+    Steps,
+)
+from trainer_module.families.control.family import STRATEGIES
+from trainer_module.families.control.learner import Learner, LearnerSettings
+from trainer_module.families.control.measuring import (
+    ACTION,
+    OBSERVATION,
+    VALUES,
+    environment_of,
+    exported_policy,
+    task_of,
+)
+from trainer_module.families.control.replay import Replay
+from trainer_module.families.control.task import ControlTask
+from trainer_module.families.control.training import Backup, Training, TrainingPlan
+from trainer_module.families.control.transitions import (
+    collect,
+    read_transitions,
+    write_transitions,
+)
+from trainer_module.runtime import Runtime, report_ready, write_record
+from trainer_module.settings import TrainerSettings
+from trainer_module.strategies import build_strategy
+
+_RANDOM = "random"
+"""The policy of nobody."""
+COLLECTED_FILE = "transitions.parquet"
+"""In the model run: the episodes that were collected."""
+_BACKUPS = "checkpoints"
+"""In the model run, where nobody says where backups go."""
+
+
+def run_fn(fn_args: Any) -> None:
+    """Trains a policy, and exports the best one.
+
+    Args:
+      fn_args: TFX's FnArgs, or an object with the same attributes. Its `custom_config` holds the
+          settings and where the data is; its attribute `runtime` is a `Runtime`.
+
+    Raises:
+      ConfigError: the strategy is not one by which a policy learns.
+      DataError: logged transitions cannot be used.
+      TrainingError: the environment fails, or the loss is not a number.
+    """
+    runtime: Runtime = getattr(fn_args, "runtime", None) or Runtime()
+    settings = TrainerSettings.from_custom_config(fn_args.custom_config)
+    if runtime.choice is not None:
+        settings = settings.with_strategy(runtime.choice.strategy)
+    strategy = _open_strategy(settings)
+    environment, task = environment_of(fn_args.custom_config), task_of(settings)
+    one = environment.open()
+    environments, replay = _open_data(
+        fn_args, settings, environment, width=one.width, actions=one.actions
+    )
+    learner = Learner(
+        strategy,
+        _learner_settings(settings, task, environments is not None),
+        one.width,
+        one.actions,
+    )
+    plan = TrainingPlan.of(settings, task, environments is not None, strategy.num_replicas_in_sync)
+    backup = Backup(
+        runtime.backup_directory or os.path.join(fn_args.model_run_dir, _BACKUPS),
+        runtime.backup_steps or settings.train.backup_steps,
+        runtime.writes_backup,
+    )
+    training = Training(
+        settings,
+        task,
+        environment,
+        learner,
+        replay,
+        environments,
+        plan,
+        backup,
+        one.solved_at,
+    )
+    writer = tf.summary.create_file_writer(os.path.join(fn_args.model_run_dir, "train"))
+
+    def saw(epoch: int, metrics: Mapping[str, float]) -> None:
+        with writer.as_default():
+            for name, value in metrics.items():
+                tf.summary.scalar(f"epoch_{name}", value, epoch - 1)
+        writer.flush()
+
+    begun = time.monotonic()
+    training.run(saw)
+    seconds = time.monotonic() - begun
+    export(learner.exported(training.best.weights), task, fn_args.serving_model_dir)
+    record = _describe(settings, runtime, training, plan, learner, len(replay), seconds)
+    record["replicas"] = strategy.num_replicas_in_sync
+    write_record(fn_args.model_run_dir, record)
+
+
+def _open_strategy(settings: TrainerSettings) -> tf.distribute.Strategy:
+    kind = settings.train.strategy.kind
+    if kind not in STRATEGIES:
+        able = enumerate_names([str(one) for one in STRATEGIES], "or")
+        raise ConfigError(
+            f"train.strategy is {kind}; one process acts and learns in a task control, by {able}."
+        )
+    tf_keras.utils.set_random_seed(settings.train.seed)
+    strategy = build_strategy(settings.train.strategy)
+    report_ready()
+    return strategy
+
+
+def _open_data(
+    fn_args: Any,
+    settings: TrainerSettings,
+    environment: EnvironmentSettings,
+    width: int,
+    actions: int,
+) -> tuple[Environments | None, Replay]:
+    """Environments to act in and an empty replay, or none and one that is full."""
+    task, source = task_of(settings), read_data_source(fn_args.custom_config)
+    alpha = task.replay.alpha if settings.model.prioritised else None
+    told: dict[str, Any] = {
+        "width": width,
+        "n_step": settings.model.n_step,
+        "discount": task.discount,
+        "alpha": alpha,
+    }
+    if source is not None and source["episodes"] is None:
+        count = task.environments
+        rows = -(-max(task.replay.size, task.replay.begins) // count) + settings.model.n_step
+        environments = Environments(environment, count, settings.train.seed, SeedsOf.TRAINING)
+        return environments, Replay(rows, count, **told)
+    if source is not None:
+        steps = _collect(source, settings, environment, actions)
+        write_transitions(steps, os.path.join(fn_args.model_run_dir, COLLECTED_FILE))
+    else:
+        steps = read_transitions(read_data_files(fn_args.custom_config), width, actions)
+    rows = len(steps.actions)
+    if rows <= settings.model.n_step:
+        raise DataError(
+            f"there are {rows} transitions to learn from; right are more than model.n_step,"
+            f" {settings.model.n_step}."
+        )
+    replay = Replay(rows, 1, **told)
+    replay.fill(steps)
+    return None, replay
+
+
+def _collect(
+    source: Mapping[str, Any],
+    settings: TrainerSettings,
+    environment: EnvironmentSettings,
+    actions: int,
+) -> Steps:
+    policy, seed = source["policy"] or _RANDOM, settings.train.seed
+    act: Policy
+    if policy == _RANDOM:
+        random = np.random.default_rng([seed, actions])
+
+        def act(observations: np.ndarray) -> np.ndarray:
+            return random.integers(actions, size=len(observations))
+    else:
+        act = exported_policy(policy)
+    exploration = task_of(settings).exploration.final
+    return collect(act, environment, int(source["episodes"]), seed, exploration)
+
+
+def _learner_settings(
+    settings: TrainerSettings, task: ControlTask, online: bool
+) -> LearnerSettings:
+    model, rate = settings.model, settings.train.learning_rate
+    assert isinstance(rate, float)  # noqa: S101 - `ControlFamily.problems` has seen to it
+    return LearnerSettings(
+        hidden_units=tuple(model.hidden_units),
+        dueling=model.dueling,
+        double=model.double,
+        learning_rate=rate,
+        conservative=0.0 if online else task.conservative,
+        target=task.target,
+    )
+
+
+def export(network: tf_keras.Model, task: ControlTask, directory: str) -> None:
+    """Exports a policy: from observations to the values of the actions, and the best of these.
+
+    Args:
+      network: gives the values, [batch, actions], for observations, [batch, width].
+      task: that it is of.
+      directory: of the SavedModel.
+    """
+    width = network.input_shape[-1]
+    module = tf.Module()
+    module.network = network
+
+    def answer(observation: tf.Tensor) -> dict[str, tf.Tensor]:
+        values = network(tf.reshape(observation, [-1, width]))
+        return {ACTION: tf.argmax(values, axis=1), VALUES: values}
+
+    column = RawColumn(OBSERVATION, OBSERVATION, "float32", is_whole=False, width=width)
+    export_plain(module, answer, [column], task, directory)
+
+
+def _describe(
+    settings: TrainerSettings,
+    runtime: Runtime,
+    training: Training,
+    plan: TrainingPlan,
+    learner: Learner,
+    transitions: int,
+    seconds: float,
+) -> dict[str, Any]:
+    """The record of a training, as that of the supervised ones."""
+    progress, best = training.progress, training.best
+    steps = learner.steps
+    done = max(1, steps - training.resumed_at)
+    how = "acting" if plan.acted else f"from {transitions:,} transitions"
+    note = (
+        f"dqn learnt {how}; epoch {best.epoch} of {progress.epoch} had the best policy, with a mean"
+        f" return of {best.value:.1f} in episodes that chose it"
+    )
+    auto = f"strategy auto: {settings.train.strategy.kind}, as {runtime.reason}"
+    return {
+        "model": settings.model.kind,
+        "strategy": settings.train.strategy.kind,
+        "workers": 1,
+        "global_batch_size": plan.batch,
+        "epochs": progress.epoch,
+        "best_epoch": best.epoch,
+        "examples": {"train": transitions},
+        "steps": steps,
+        "warm_start": None,
+        "resumed_at_step": training.resumed_at,
+        "restarts": list(runtime.restarts),
+        "seconds": round(seconds, 3),
+        "step_seconds": round(seconds / done, 6),
+        "examples_per_second": round(done * plan.batch / seconds, 1) if seconds else 0.0,
+        "notes": [note, *training.notes, *([auto] if runtime.reason else [])],
+        "history": progress.history,
+    }

@@ -1,0 +1,312 @@
+"""The loop: act, remember, learn; judge the policy now and then, and keep the best one.
+
+Online, a round is some steps of all environments and then some steps of the optimizer, which one
+call of a graph takes. Offline, it is the latter alone. An epoch is so many rounds: it ends with
+episodes that judge the policy, and a backup.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+
+from trainer_module.families.control.backup import load_backup, save_backup
+from trainer_module.families.control.environments import (
+    Environments,
+    EnvironmentSettings,
+    SeedsOf,
+    episode_seed,
+    play,
+)
+from trainer_module.families.control.learner import Learner
+from trainer_module.families.control.replay import Replay
+from trainer_module.families.control.task import ControlTask
+from trainer_module.runtime import report_progress
+from trainer_module.settings import EarlyStoppingSettings, TrainerSettings
+
+logger = logging.getLogger(__name__)
+
+AT_ONCE = 16
+"""Steps of the optimizer that one call of a graph takes."""
+EPOCHS = 40
+"""So often a training looks at its policy, if it is long enough."""
+PATIENCE = 15
+"""Epochs without a better policy after which there hardly ever is another."""
+PATIENCE_IF_SOLVED = 4
+"""The same where the best policy solves the environment."""
+_FIRST_LOOK, _SECOND_LOOK = 10, 50
+"""Episodes that judge every policy, and those that judge one further that may be the best."""
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """How long a training is."""
+
+    epochs: int
+    rounds: int
+    """Of an epoch."""
+    acted: int
+    """Steps of each environment in a round; 0 offline."""
+    batch: int
+    """Transitions of a step of the optimizer, of all replicas."""
+
+    @classmethod
+    def of(
+        cls, settings: TrainerSettings, task: ControlTask, online: bool, replicas: int
+    ) -> TrainingPlan:
+        """What the settings say.
+
+        Args:
+          settings: of the training; `train.steps` are the environments' online, and the
+            optimizer's offline.
+          task: its task.
+          online: whether it acts.
+          replicas: that share a step of the optimizer.
+        """
+        acted = 0
+        if online:
+            acted = max(1, round(AT_ONCE / task.replay.ratio / task.environments))
+        of_a_round = acted * task.environments if online else AT_ONCE
+        steps, batch_size = settings.train.steps, settings.train.batch_size
+        assert isinstance(steps, int)  # noqa: S101 - `ControlFamily.problems` has seen to it
+        assert isinstance(batch_size, int)  # noqa: S101 - likewise
+        rounds = math.ceil(steps / of_a_round)
+        epochs = min(EPOCHS, rounds)
+        return cls(epochs, math.ceil(rounds / epochs), acted, batch_size * replicas)
+
+
+@dataclass
+class Best:
+    """The best policy so far."""
+
+    epoch: int = 0
+    """Counted from 1; 0 until there is one."""
+    value: float = -math.inf
+    """Its mean return."""
+    weights: list[np.ndarray] = field(default_factory=list)
+
+
+@dataclass
+class Progress:
+    """How far a training has come."""
+
+    epoch: int = 0
+    """Epochs that have ended."""
+    round: int = 0
+    """Rounds of the epoch under way that are done."""
+    losses: list[float] = field(default_factory=list)
+    """Of these rounds."""
+    history: dict[str, list[float]] = field(default_factory=dict)
+    """A value per epoch for each metric."""
+    stopped: bool = False
+    """Whether patience has ended it."""
+
+
+class Training:
+    """A training of a policy, from its beginning or from where it was interrupted."""
+
+    def __init__(
+        self,
+        settings: TrainerSettings,
+        task: ControlTask,
+        environment: EnvironmentSettings,
+        learner: Learner,
+        replay: Replay,
+        environments: Environments | None,
+        plan: TrainingPlan,
+        backup: Backup,
+        solved_at: float | None = None,
+    ) -> None:
+        """Takes what it consists of, and goes on from the backup, if there is one.
+
+        Args:
+          settings: of the training.
+          task: its task.
+          environment: that judges the policy.
+          learner: learns.
+          replay: remembers; offline it is full.
+          environments: that are acted in; None offline.
+          plan: how long it is.
+          backup: where its state goes.
+          solved_at: the mean return from which on the environment counts as solved, if any.
+        """
+        self._solved_at = solved_at
+        self._settings, self._task, self._environment = settings, task, environment
+        self._learner, self._replay, self._environments = learner, replay, environments
+        self._plan, self._backup = plan, backup
+        self._random = np.random.default_rng([settings.train.seed, SeedsOf.TRAINING])
+        self._saved_at = 0
+        self.progress, self.best = Progress(), Best()
+        self.resumed_at = 0
+        """The steps of the optimizer that were done when this process began."""
+        self.notes: list[str] = []
+        """What people should know."""
+        self._restore()
+
+    def run(self, saw: Callable[[int, Mapping[str, float]], None]) -> None:
+        """Trains to the end.
+
+        Args:
+          saw: sees each epoch, counted from 1, and its metrics.
+
+        Raises:
+          TrainingError: the environment fails, or the loss is not a number.
+        """
+        progress, plan = self.progress, self._plan
+        while progress.epoch < plan.epochs and not progress.stopped:
+            while progress.round < plan.rounds:
+                self._round()
+                progress.round += 1
+                every = self._backup.every
+                if every and self._learner.steps - self._saved_at >= every:
+                    self._save()
+            self._end_epoch()
+            saw(progress.epoch, {name: of[-1] for name, of in progress.history.items()})
+            self._save()
+
+    @property
+    def _done(self) -> float:
+        """The share of the training that is done."""
+        plan = self._plan
+        rounds = self.progress.epoch * plan.rounds + self.progress.round
+        return rounds / (plan.epochs * plan.rounds)
+
+    def _round(self) -> None:
+        if self._environments is not None:
+            for _ in range(self._plan.acted):
+                self._act(self._environments)
+            if len(self._replay) < self._task.replay.begins:
+                return
+        beta = self._task.replay.beta + self._done * (1 - self._task.replay.beta)
+        batch = self._replay.draw(AT_ONCE * self._plan.batch, self._random, beta)
+        errors, loss = self._learner.learn(batch, AT_ONCE)
+        self._replay.update(batch.places, errors)
+        self.progress.losses.append(loss)
+
+    def _act(self, environments: Environments) -> None:
+        count = len(environments.observations)
+        explores = self._random.random(count) < self._task.exploration.at(self._done)
+        actions = self._random.integers(environments.actions, size=count)
+        if not explores.all():
+            actions = np.where(explores, actions, self._learner.act(environments.observations))
+        self._replay.add(environments.step(actions))
+
+    def _end_epoch(self) -> None:
+        progress = self.progress
+        progress.epoch, progress.round = progress.epoch + 1, 0
+        value = self._judge()
+        metrics = {"val_return": value}
+        # Before the first step of the optimizer, and while no episode ends, there is none.
+        metrics["loss"] = float(np.mean(progress.losses or [0.0]))
+        if self._environments is not None:
+            ended = self._environments.ended or progress.history.get("return", [0.0])[-1:]
+            metrics["return"] = float(np.mean(ended))
+            self._environments.ended = []
+        progress.losses = []
+        for name, found in metrics.items():
+            progress.history.setdefault(name, []).append(found)
+        progress.stopped = self._is_patient_no_more()
+        detail = f"return {value:.1f}, best {self.best.value:.1f}, loss {metrics['loss']:.4g}"
+        report_progress(progress.epoch, self._plan.epochs, "epoch", detail)
+
+    def _judge(self) -> float:
+        """The mean return of the policy now; one that may be the best plays further episodes."""
+        returns = self._play(range(_FIRST_LOOK))
+        value = float(returns.mean())
+        if value > self.best.value:
+            further = self._play(range(_FIRST_LOOK, _FIRST_LOOK + _SECOND_LOOK))
+            value = float(np.concatenate([returns, further]).mean())
+            if value > self.best.value:
+                self.best = Best(self.progress.epoch, value, self._learner.get_weights())
+        return value
+
+    def _play(self, numbers: range) -> np.ndarray:
+        seed = self._settings.train.seed
+        seeds = [episode_seed(seed, SeedsOf.CHOICE, number) for number in numbers]
+        return play(self._learner.act, self._environment, seeds).returns
+
+    def _is_patient_no_more(self) -> bool:
+        """Whether no epoch has been better for so many; while exploring less and less, never."""
+        match self._settings.train.early_stopping:
+            case None | False:
+                return False
+            case EarlyStoppingSettings(patience=patience):
+                pass
+            case _:
+                patience = PATIENCE
+                if self._solved_at is not None and self.best.value >= self._solved_at:
+                    return self.progress.epoch - self._first_best >= PATIENCE_IF_SOLVED
+        explored = 0.0 if self._environments is None else self._task.exploration.share
+        since = max(self._first_best, math.ceil(explored * self._plan.epochs))
+        return self.progress.epoch - since >= patience
+
+    @property
+    def _first_best(self) -> int:
+        """The first epoch that was as good as the best is: a later one was no better."""
+        found = self.progress.history["val_return"]
+        return 1 + next(place for place, one in enumerate(found) if one >= self.best.value)
+
+    def _save(self) -> None:
+        self._saved_at = self._learner.steps
+        if not self._backup.writes:
+            return
+        environments = self._environments
+        notes = {
+            "plan": asdict(self._plan),
+            "progress": asdict(self.progress),
+            "random": self._random.bit_generator.state,
+            "environments": environments and environments.get_state(),
+            "best": {"epoch": self.best.epoch, "value": self.best.value},
+            "saved_at": self._saved_at,
+        }
+        weights = {str(place): one for place, one in enumerate(self.best.weights)}
+        arrays = {"learner": self._learner.get_state(), "best": weights}
+        if environments is None:  # Logged transitions are read again; how wrong they were is not.
+            arrays["replay"] = self._replay.get_priorities()
+        else:
+            arrays["replay"] = self._replay.get_state()
+        save_backup(self._backup.directory, notes, arrays)
+
+    def _restore(self) -> None:
+        found = load_backup(self._backup.directory)
+        if found is None:
+            return
+        notes, arrays = found
+        if notes["plan"] != asdict(self._plan):
+            logger.warning("Training begins anew: the backup is of another number of replicas.")
+            return
+        self.progress = Progress(**notes["progress"])
+        self._random.bit_generator.state = notes["random"]
+        weights = arrays.get("best", {})
+        best = [weights[str(place)] for place in range(len(weights))]
+        self.best = Best(**notes["best"], weights=best)
+        self._learner.set_state(arrays["learner"])
+        self._saved_at = notes["saved_at"]
+        self.resumed_at = self._learner.steps
+        if self._environments is None:
+            self._replay.set_priorities(arrays.get("replay", {}))
+            return
+        self._replay.set_state(arrays["replay"])
+        lost = self._environments.set_state(notes["environments"])
+        self._replay.cut(lost)
+        if lost:
+            self.notes.append(
+                f"{len(lost)} episodes under way began anew after the interruption, as the"
+                " environment does not follow from its seed"
+            )
+
+
+@dataclass(frozen=True)
+class Backup:
+    """Where the state of a training goes."""
+
+    directory: str
+    """A path or URI."""
+    every: int | None
+    """Steps of the optimizer between two backups; None for one at the end of each epoch."""
+    writes: bool = True
+    """Whether this process writes it."""

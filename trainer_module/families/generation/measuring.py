@@ -1,0 +1,223 @@
+"""What Evaluator measures of an exported generator, and why it may not be pushed."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from trainer_module.families import read_example_files
+from trainer_module.families.generation.features import Features, flatten, learn_features
+from trainer_module.families.generation.measures import (
+    are_copies,
+    frechet_distance,
+    inside,
+    mode_coverage,
+    resample,
+)
+from trainer_module.families.generation.pictures import (
+    Pictures,
+    generation_task,
+    picture_of,
+    read_pictures,
+)
+from trainer_module.families.generation.sampler import DESCRIBE, FROM_NOISE, PICTURES
+from trainer_module.families.generation.task import (
+    COPIES,
+    COVERAGE,
+    DISTANCE,
+    OBEYED,
+    PRECISION,
+    RECALL,
+    SPREAD,
+)
+from trainer_module.families.measured import Estimate, Measured
+from trainer_module.settings import ImageFeature, TrainerSettings
+
+_LEAST, _MOST = 500, 2000
+"""Pictures that are generated, and real ones that they are held against at most."""
+_AT_ONCE = 128
+_LEAST_VARIANCE = 1e-3
+"""Of pixels in 0..1: pictures that vary less look all alike, whatever real ones do."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What generated pictures are held against, in the size that a model makes."""
+
+    train: Pictures
+    held_out: Pictures
+    """Of the eval split, at most 2,000."""
+    features: Features
+
+
+def measure(folder: Path, custom_config: Mapping[str, Any]) -> Measured:
+    """Measures a generator against pictures of the eval split.
+
+    Args:
+      folder: of the exported model.
+      custom_config: with the settings, and the files of both splits.
+
+    Raises:
+      DataError: the pictures cannot be read.
+    """
+    settings = TrainerSettings.from_custom_config(custom_config)
+    model = tf.saved_model.load(str(folder))
+    shape = tuple(model.signatures[FROM_NOISE].structured_outputs[PICTURES].shape[1:])
+    files = tuple(tuple(read_example_files(custom_config, split)) for split in ("train", "eval"))
+    name, feature = picture_of(settings, shape)
+    seed = settings.train.seed
+    reference = _read_reference(files, name, feature.model_dump_json(), settings.label, seed)
+    generated, asked = generate(model, reference.held_out, seed)
+    return compare(generated, asked, reference, generation_task(settings).collapse)
+
+
+@functools.lru_cache(maxsize=2)
+def _read_reference(
+    files: tuple[tuple[str, ...], ...], name: str, feature: str, label: str, seed: int
+) -> Reference:
+    """The same for the model in service, which is held against the same features."""
+    column = ImageFeature.model_validate_json(feature)
+    train, held_out = (read_pictures(one, name, column, label) for one in files)
+    held_out = Pictures(held_out.values[:_MOST], held_out.labels[:_MOST])
+    return Reference(train, held_out, learn_features(train, seed))
+
+
+def generate(model: Any, held_out: Pictures, seed: int) -> tuple[np.ndarray, np.ndarray | None]:
+    """Pictures of a generator, of the classes that real ones have.
+
+    Args:
+      model: a SavedModel that is loaded.
+      held_out: real pictures.
+      seed: of the noise.
+
+    Returns:
+      [pictures, height, width, channels] uint8, and the class that was asked for of each,
+      [pictures] of bytes; None where the model knows none.
+    """
+    signature = model.signatures[FROM_NOISE]
+    names = model.signatures[DESCRIBE]()["classes"].numpy().tolist()
+    count = min(_MOST, max(_LEAST, len(held_out.labels)))
+    width = signature.structured_input_signature[1]["noise"].shape[1]
+    noise = tf.random.stateless_normal([count, width], [seed, 1])
+    wanted = np.resize(held_out.labels, count)
+    classes = [name.decode() for name in names]
+    labels = np.maximum(Pictures(np.empty(0), wanted).indices(classes), 0)
+    parts = [
+        signature(
+            noise=noise[start : start + _AT_ONCE],
+            label=tf.constant(labels[start : start + _AT_ONCE]),
+        )[PICTURES].numpy()
+        for start in range(0, count, _AT_ONCE)
+    ]
+    pictures = np.round(np.concatenate(parts) * 255.0)
+    asked = np.array(names, object)[labels] if names else None
+    return np.nan_to_num(pictures).astype(np.uint8), asked
+
+
+def compare(
+    generated: np.ndarray, asked: np.ndarray | None, reference: Reference, collapse: float
+) -> Measured:
+    """All measures of generated pictures.
+
+    Args:
+      generated: [pictures, height, width, channels] uint8.
+      asked: the class that each was to be of, [pictures] of bytes, if there was one.
+      reference: real pictures.
+      collapse: the least that pictures may vary, as a share of what real ones do.
+    """
+    features, held_out = reference.features, reference.held_out
+    real, made = features.extract(held_out.values), features.extract(generated)
+    distance = frechet_distance(real, made)
+    estimate = functools.partial(_estimate, real=len(real), generated=len(made))
+    modes = [features.find_mode(found) for found in (held_out.values, generated)]
+    copies = are_copies(
+        *(flatten(found) for found in (generated, reference.train.values, held_out.values))
+    )
+    spread = variance_ratio(held_out.values, generated)
+    metrics: dict[str, float | Estimate] = {
+        DISTANCE: estimate(distance, lambda r, g: frechet_distance(real[r], made[g])),
+        PRECISION: _mean_of(inside(made, real), estimate, of_generated=True),
+        RECALL: _mean_of(inside(real, made), estimate, of_generated=False),
+        COVERAGE: estimate(
+            mode_coverage(modes[0], modes[1], features.modes),
+            lambda r, g: mode_coverage(modes[0][r], modes[1][g], features.modes),
+        ),
+        COPIES: _mean_of(copies, estimate, of_generated=True),
+        SPREAD: spread,
+    }
+    if asked is not None and features.classes:
+        names = np.array([name.encode() for name in features.classes], object)
+        metrics[OBEYED] = _mean_of(names[modes[1]] == asked, estimate, of_generated=True)
+    return Measured(
+        metrics,
+        tuple(_notes(features, held_out, modes)),
+        tuple(_failures(spread, _variance(generated), collapse)),
+    )
+
+
+def variance_ratio(real: np.ndarray, generated: np.ndarray) -> float:
+    """The mean variance of the pixels of generated pictures, by that of real ones.
+
+    0 where real ones are all the same, of which nothing can be learnt.
+    """
+    total = _variance(real)
+    return _variance(generated) / total if total > 0 else 0.0
+
+
+def _variance(pictures: np.ndarray) -> float:
+    """Of the pixels in 0..1, from picture to picture."""
+    return float(np.var(pictures / 255.0, axis=0).mean())
+
+
+def _estimate(
+    value: float, of_rows: Callable[[np.ndarray, np.ndarray], float], real: int, generated: int
+) -> Estimate:
+    draws = resample(of_rows, real, generated)
+    # Resamples have fewer different pictures, which moves a distance of distributions up.
+    return Estimate(value, draws + (value - draws.mean()))
+
+
+def _mean_of(
+    is_it: np.ndarray, estimate: Callable[..., Estimate], *, of_generated: bool
+) -> Estimate:
+    """The share of pictures of which something holds."""
+    return estimate(float(is_it.mean()), lambda r, g: float(is_it[g if of_generated else r].mean()))
+
+
+def _notes(features: Features, held_out: Pictures, modes: Sequence[np.ndarray]) -> list[str]:
+    """Which features, and the modes that are missing."""
+    if not features.classes:
+        return [
+            "there are no classes: pictures are compared by their principal components, and modes"
+            f" are {features.modes} clusters of them"
+        ]
+    known = held_out.indices(features.classes)
+    right = float((modes[0] == known).mean())
+    made = np.bincount(modes[1], minlength=features.modes)
+    missing = [name for name, count in zip(features.classes, made, strict=True) if not count]
+    notes = [f"the classifier whose features are compared has an accuracy of {right:.3f}"]
+    if missing:
+        notes.append(f"no picture of {', '.join(missing)} is generated")
+    return notes
+
+
+def _failures(spread: float, variance: float, least: float) -> list[str]:
+    """Why a generator has collapsed; empty if it has not."""
+    said = "the generator has collapsed: its pictures"
+    if variance < _LEAST_VARIANCE:
+        return [
+            f"{said} have a variance of {variance:.2g}, and those of less than {_LEAST_VARIANCE:g}"
+            " look all alike"
+        ]
+    if spread < least:
+        return [
+            f"{said} vary {spread:.2g} times as much as real ones, and task.collapse asks for"
+            f" {least:g}"
+        ]
+    return []

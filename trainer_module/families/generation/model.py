@@ -1,0 +1,148 @@
+"""The two networks with their optimizers, and one step of both."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+import tf_keras
+
+from trainer_module.families.generation.losses import (
+    discriminator_loss,
+    generator_loss,
+    gradient_penalty,
+)
+from trainer_module.families.generation.networks import (
+    NetworkShape,
+    build_discriminator,
+    build_generator,
+)
+from trainer_module.families.generation.task import GanLoss, GenerationTask
+
+GENERATOR, DISCRIMINATOR = NETWORKS = ("generator", "discriminator")
+"""The networks, in the order in which a step gives their losses."""
+
+Batch = dict[str, tf.Tensor]
+"""`picture` [batch, height, width, channels] float32 in -1..1, `noise` [batch, noise], `share`
+[batch] in 0..1, and `label` [batch] int32 where a class is asked for."""
+
+
+class Adversaries(tf_keras.Model):
+    """A generator, the moving average of it, a discriminator, and an optimizer for each of two.
+
+    A checkpoint of it has all that training goes on from.
+    """
+
+    def __init__(
+        self,
+        task: GenerationTask,
+        shape: NetworkShape,
+        rate: float | tf_keras.optimizers.schedules.LearningRateSchedule,
+    ) -> None:
+        """Builds the networks; call it in the scope of the strategy.
+
+        Args:
+          task: the losses.
+          shape: of the networks.
+          rate: the learning rate of both, or its schedule.
+        """
+        super().__init__(name="adversaries")
+        self.task = task
+        self.generator = build_generator(shape)
+        self.average = build_generator(shape, "average")
+        self.average.set_weights(self.generator.get_weights())
+        self.discriminator = build_discriminator(shape)
+        # The momentum of Radford et al. (2015), and of Gulrajani et al. (2017).
+        momentum, decay = (0.0, 0.9) if task.loss is GanLoss.WASSERSTEIN else (0.5, 0.999)
+        self.optimizer = tf_keras.optimizers.Adam(rate, momentum, decay)
+        self.discriminator_optimizer = tf_keras.optimizers.Adam(rate, momentum, decay)
+        self.optimizer.build(self.generator.trainable_variables)
+        self.discriminator_optimizer.build(self.discriminator.trainable_variables)
+
+    def call(self, inputs: Batch, training: bool = False) -> tf.Tensor:
+        """Pictures of noise, by the average of the generator."""
+        return self.average(inputs, training=training)
+
+    def learn(self, batch: Batch, examples: int) -> tf.Tensor:
+        """Takes a step, as each replica does.
+
+        Args:
+          batch: `steps_of_critic` equal parts, one for each step of the discriminator; the
+            generator learns from the noise of the last one.
+          examples: of a part, of all replicas together.
+
+        Returns:
+          The replica's parts of both losses, [2] float32: those of all replicas add up to the means
+          over the examples.
+        """
+        parts = self.task.steps_of_critic
+        split = {name: tf.split(values, parts) for name, values in batch.items()}
+        *earlier, last = [{n: values[part] for n, values in split.items()} for part in range(parts)]
+        for part in earlier:
+            fake = self.generator(_asked(part), training=True)
+            with tf.GradientTape() as tape:
+                judged = self._loss_of_judge(part, fake, self._judge(fake, part), examples)
+            self._apply(self.discriminator_optimizer, self.discriminator, tape, judged)
+        # Both learn from the same pictures and what was said of them.
+        with tf.GradientTape() as of_generator, tf.GradientTape() as of_discriminator:
+            fake = self.generator(_asked(last), training=True)
+            said = self._judge(fake, last)
+            loss = tf.reduce_sum(generator_loss(self.task, said)) / examples
+            judged = self._loss_of_judge(last, fake, said, examples)
+        self._apply(self.optimizer, self.generator, of_generator, loss)
+        self._apply(self.discriminator_optimizer, self.discriminator, of_discriminator, judged)
+        return tf.stack([loss, judged])
+
+    def _loss_of_judge(
+        self, part: Batch, fake: tf.Tensor, said: tf.Tensor, examples: int
+    ) -> tf.Tensor:
+        """The discriminator's: `said` is what it says of `fake`."""
+        real = part["picture"]
+        losses = discriminator_loss(self.task, self._judge(real, part), said)
+        if self.task.loss is GanLoss.WASSERSTEIN:
+            losses += self.task.penalty * gradient_penalty(
+                lambda pictures: self._judge(pictures, part), real, fake, part["share"]
+            )
+        return tf.reduce_sum(losses) / examples
+
+    @staticmethod
+    def _apply(
+        optimizer: tf_keras.optimizers.Optimizer,
+        network: tf_keras.Model,
+        tape: tf.GradientTape,
+        loss: tf.Tensor,
+    ) -> None:
+        """Takes a step down; the gradients of all replicas are added up."""
+        slopes = tape.gradient(loss, network.trainable_variables)
+        optimizer.apply_gradients(zip(slopes, network.trainable_variables, strict=True))
+
+    def _judge(self, pictures: tf.Tensor, part: Batch) -> tf.Tensor:
+        given = {"picture": pictures} | {k: v for k, v in part.items() if k == "label"}
+        return self.discriminator(given, training=True)
+
+    def follow(self, strategy: tf.distribute.Strategy) -> None:
+        """Moves the average a step on, outside of all replicas.
+
+        In the first steps it keeps less of the weights that were drawn at random.
+        """
+        done = tf.cast(self.optimizer.iterations, tf.float32)
+        keep = tf.minimum(self.task.ema, done / (done + 10.0))
+        pairs = zip(
+            self.average.trainable_variables, self.generator.trainable_variables, strict=True
+        )
+        for mean, weight in pairs:
+            strategy.extended.update(
+                mean, lambda mean, weight: mean.assign(keep * mean + (1 - keep) * weight), (weight,)
+            )
+
+    def settle(self) -> None:
+        """Gives the average the generator's means and variances of batch normalisation."""
+        pairs = zip(
+            self.average.non_trainable_variables,
+            self.generator.non_trainable_variables,
+            strict=True,
+        )
+        for copy, original in pairs:
+            copy.assign(original)
+
+
+def _asked(part: Batch) -> Batch:
+    return {name: values for name, values in part.items() if name in ("noise", "label")}

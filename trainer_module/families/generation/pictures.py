@@ -1,0 +1,277 @@
+"""The pictures of a split in memory, and the batches that both networks learn from.
+
+What a step learns from follows from the seed and the number of the step: which pictures, the
+noise, and the places of the gradient penalty. So a step is the same on one replica and on several,
+in every process, and when training goes on after an interruption, which keeps no random state.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import tensorflow as tf
+
+from trainer_module.errors import DataError
+from trainer_module.families.generation.sizes import check_size, layer_sizes
+from trainer_module.families.generation.task import GenerationTask
+from trainer_module.features.image import decode_images
+from trainer_module.machine import free_memory
+from trainer_module.settings import ImageFeature, TrainerSettings
+from trainer_module.settings.train import choose_batch_size, choose_rounds
+
+_AT_ONCE = 64
+"""Pictures that are decoded together."""
+_SHARE = 0.25
+"""Of the memory available now that the pictures of a split may take."""
+_FOREVER = 1 << 62
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """The pictures of a split."""
+
+    values: np.ndarray
+    """[pictures, height, width, channels] uint8."""
+    labels: np.ndarray
+    """[pictures] of bytes: their classes; b"" where there is none."""
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes in order; none where all pictures have the same, or none."""
+        names = sorted({label.decode(errors="replace") for label in self.labels.tolist()})
+        return tuple(names) if len(names) > 1 else ()
+
+    def indices(self, classes: Sequence[str]) -> np.ndarray:
+        """The place of each picture's class among those, [pictures] int32; -1 of another one."""
+        places = {name.encode(): place for place, name in enumerate(classes)}
+        return np.array([places.get(label, -1) for label in self.labels.tolist()], np.int32)
+
+
+def generation_task(settings: TrainerSettings) -> GenerationTask:
+    """The task of a training of this family."""
+    task = settings.target
+    assert isinstance(task, GenerationTask)  # noqa: S101 - no other task has this family
+    return task
+
+
+def picture_of(
+    settings: TrainerSettings, shape: tuple[int, int, int] | None = None
+) -> tuple[str, ImageFeature]:
+    """The name and the settings of the column of pictures, whose size is known.
+
+    Args:
+      settings: of the training.
+      shape: height, width and channels that a model has; None for those of the settings.
+
+    Raises:
+      DataError: there is no such column, or the model cannot make pictures of the size.
+    """
+    found = {n: f for n, f in settings.features.items() if isinstance(f, ImageFeature)}
+    if len(found) != 1:
+        raise DataError(
+            f"a task generation learns from one column of pictures, and found {len(found)}; name"
+            " it as features: {picture: {type: image}}."
+        )
+    ((name, feature),) = found.items()
+    if shape is not None:
+        size = dict(zip(("height", "width", "channels"), shape, strict=True))
+        return name, feature.model_copy(update=size)
+    model = settings.model
+    height, width = feature.size or (0, 0)
+    try:
+        check_size(model.kind, height, width, feature.channels or 3, layer_sizes(model))
+    except DataError as error:
+        raise DataError(f"features.{name}: {error}.") from None
+    return name, feature
+
+
+def read_pictures(files: Sequence[str], name: str, feature: ImageFeature, label: str) -> Pictures:
+    """Reads and decodes the pictures of a split.
+
+    Args:
+      files: gzipped TFRecord files of tf.Examples, as ExampleGen writes them.
+      name: of the column of pictures.
+      feature: its settings, with a size.
+      label: the column of the classes, which may be missing.
+
+    Raises:
+      DataError: memory has no room for them, or there are none.
+    """
+    shape = (*(feature.size or (0, 0)), feature.channels or 3)
+    room = int(free_memory() * _SHARE / math.prod(shape))
+    records = tf.data.TFRecordDataset(list(files), "GZIP")
+    kind = _kind_of(records, label)
+    spec = {name: tf.io.FixedLenFeature([], tf.string), label: tf.io.VarLenFeature(kind)}
+
+    def decode(records: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        columns = tf.io.parse_example(records, spec)
+        pictures = decode_images(name, columns[name][:, tf.newaxis], feature)
+        return tf.cast(tf.round(pictures * 255.0), tf.uint8), _texts(columns[label])
+
+    parts: list[tuple[np.ndarray, np.ndarray]] = []
+    count = 0
+    for part in records.batch(_AT_ONCE).map(decode, tf.data.AUTOTUNE).as_numpy_iterator():
+        parts.append(part)
+        count += len(part[1])
+        if count > room:
+            raise DataError(
+                f"pictures of {shape[0]}x{shape[1]} pixels are kept in memory, which has room for"
+                f" {room:,} of them, and there are more; give features.{name} a smaller height and"
+                " width."
+            )
+    if not parts:
+        raise DataError(f"there is no picture in {', '.join(files) or 'any file'}.")
+    values, labels = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return Pictures(values, labels)
+
+
+def _kind_of(records: tf.data.Dataset, label: str) -> tf.DType:
+    """Of what type the labels are: whole numbers, or texts."""
+    for record in records.take(1).as_numpy_iterator():
+        values = tf.train.Example.FromString(record).features.feature[label]
+        return tf.int64 if values.WhichOneof("kind") == "int64_list" else tf.string
+    return tf.string
+
+
+def _texts(labels: tf.SparseTensor) -> tf.Tensor:
+    """Labels as texts, [rows]; empty where there is none."""
+    values = labels.values
+    texts = values if values.dtype == tf.string else tf.strings.as_string(values)
+    dense = tf.sparse.to_dense(tf.SparseTensor(labels.indices, texts, labels.dense_shape))
+    # A batch without any label has no column.
+    return tf.concat([dense, tf.fill([tf.shape(dense)[0], 1], "")], 1)[:, 0]
+
+
+def to_signed(pictures: tf.Tensor) -> tf.Tensor:
+    """From 0..255 to -1..1, float32, as the networks take pictures."""
+    return tf.cast(pictures, tf.float32) / 127.5 - 1.0
+
+
+@dataclass(frozen=True)
+class Deal:
+    """How the pictures of the train split are dealt to the replicas, step by step."""
+
+    pictures: Pictures
+    classes: tuple[str, ...]
+    """That are asked for; none where none is."""
+    noise: int
+    batch_size: int
+    """Pictures per replica and step of the discriminator."""
+    replicas: int
+    """In step with each other, on all workers together."""
+    workers: int
+    """Processes that the replicas are in."""
+    parts: int
+    """Steps of the discriminator in each step."""
+    rounds: int
+    """How often every picture comes up in an epoch."""
+    seed: int
+
+    @classmethod
+    def of(
+        cls,
+        pictures: Pictures,
+        settings: TrainerSettings,
+        classes: tuple[str, ...],
+        replicas: int,
+        workers: int,
+    ) -> Deal:
+        """What the settings say of so many pictures.
+
+        Args:
+          pictures: of the train split.
+          settings: of the training.
+          classes: that are asked for.
+          replicas: in step with each other.
+          workers: processes that they are in.
+        """
+        count, train = len(pictures.labels), settings.train
+        size = min(choose_batch_size(train, count, replicas), max(1, count // replicas))
+        task = generation_task(settings)
+        deal = cls(
+            pictures,
+            classes,
+            task.noise,
+            size,
+            replicas,
+            workers,
+            task.steps_of_critic,
+            rounds=1,
+            seed=train.seed,
+        )
+        return replace(deal, rounds=choose_rounds(train, deal.steps))
+
+    @property
+    def examples(self) -> int:
+        """Pictures of a step of the discriminator, of all replicas together."""
+        return self.batch_size * self.replicas
+
+    @property
+    def steps(self) -> int:
+        """Of an epoch, in which every picture comes up."""
+        total = len(self.pictures.labels) * self.rounds
+        return math.ceil(total / (self.examples * self.parts))
+
+    def batches(self, context: tf.distribute.InputContext, start_step: int = 0) -> tf.data.Dataset:
+        """The batches of one worker's replicas, one after the other in each step."""
+        local = self.replicas // self.workers
+        first = context.input_pipeline_id * local
+        with tf.device("CPU:0"):
+            values = tf.constant(self.pictures.values)
+            labels = tf.constant(self.pictures.indices(self.classes))
+
+            @tf.autograph.experimental.do_not_convert
+            def take(turn: tf.Tensor) -> dict[str, tf.Tensor]:
+                return self._batch(values, labels, turn // local, first + turn % local)
+
+            turns = tf.data.Dataset.range(start_step * local, _FOREVER // local)
+            return turns.map(take, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+
+    def _batch(
+        self, values: tf.Tensor, labels: tf.Tensor, step: tf.Tensor, replica: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """What a replica learns from in a step."""
+        begin = replica * self.batch_size
+        drawn: dict[str, list[tf.Tensor]] = {}
+        for part in range(self.parts):
+            turn = step * self.parts + part
+            places = turn * self.examples + begin + tf.range(self.batch_size, dtype=tf.int64)
+            rows = self._rows(places)
+            found = {"picture": to_signed(tf.gather(values, rows)), **self._draw(turn, begin)}
+            if self.classes:
+                found["label"] = tf.gather(labels, rows)
+            for name, tensor in found.items():
+                drawn.setdefault(name, []).append(tensor)
+        return {name: tf.concat(tensors, 0) for name, tensors in drawn.items()}
+
+    def _rows(self, places: tf.Tensor) -> tf.Tensor:
+        """The picture at each place; those of a batch lie in one round, or in two."""
+        count, rounds = len(self.pictures.labels), places // len(self.pictures.labels)
+
+        def shuffled(number: tf.Tensor) -> tf.Tensor:
+            return tf.random.experimental.index_shuffle(
+                places % count,
+                tf.stack([_as_int64(self.seed), number]),
+                tf.constant(count - 1, tf.int64),
+            )
+
+        return tf.where(rounds == rounds[0], shuffled(rounds[0]), shuffled(rounds[0] + 1))
+
+    def _draw(self, turn: tf.Tensor, begin: tf.Tensor) -> dict[str, tf.Tensor]:
+        """A replica's rows of what is drawn for all replicas."""
+        seed = tf.stack([_as_int64(self.seed), turn])
+        noise = tf.random.stateless_normal([self.examples, self.noise], seed)
+        share = tf.random.stateless_uniform([self.examples], seed)
+        rows = slice(begin, begin + self.batch_size)
+        shapes = {"noise": [self.batch_size, self.noise], "share": [self.batch_size]}
+        return {
+            name: tf.ensure_shape(tensor[rows], shapes[name])
+            for name, tensor in (("noise", noise), ("share", share))
+        }
+
+
+def _as_int64(value: int) -> tf.Tensor:
+    return tf.constant(value, tf.int64)

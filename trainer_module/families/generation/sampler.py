@@ -1,0 +1,152 @@
+"""What is exported: a generator that is asked by a seed and a number, or by noise.
+
+Each picture of a seed is made by itself, so that it is the same to the last bit whoever else asks
+for pictures at the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import tensorflow as tf
+import tf_keras
+
+SEED, NUMBER = "seed", "number"
+"""What a request brings: a seed, and which of its pictures, counted from 0."""
+PNG_TEXT = "png_base64"
+"""What a request is answered: a PNG in base64 of RFC 4648, as JSON and CSV have no bytes."""
+PICTURES, PNG = "pictures", "png"
+FROM_NOISE, DESCRIBE = "from_noise", "describe"
+"""The signatures besides those that serve."""
+
+Answer = dict[str, tf.Tensor]
+
+
+class Sampler(tf.Module):
+    """A generator, and the names of the classes that can be asked for."""
+
+    def __init__(
+        self, network: tf_keras.Model, noise: int, label: str, classes: tuple[str, ...]
+    ) -> None:
+        """Takes what is exported.
+
+        Args:
+          network: as `build_generator` builds it.
+          noise: numbers that a picture is made of.
+          label: what a request calls the class.
+          classes: that can be asked for, by their index; none where none can.
+        """
+        super().__init__()
+        self.kept = network.variables  # Keras's layers are not saved with them.
+        self.noise, self.classes, self.label = noise, classes, label
+        self._shape = network.output_shape[1:]
+        self._call = lambda given: network(given, training=False)
+
+    def answer(self, **columns: tf.Tensor) -> Answer:
+        """Answers requests: `seed` and `number` [batch] int64, and a class [batch] string.
+
+        Returns:
+          `png_base64` [batch] string; empty for a class that there is none of, as others ask in the
+          same batch.
+        """
+        label = columns.get(self.label)
+        known = self._index(label) if label is not None else tf.zeros_like(columns[SEED], tf.int32)
+        pictures = self._draw(columns[SEED], columns[NUMBER], known)
+        text = tf.map_fn(lambda png: _base64(png), encode_pngs(pictures))
+        return {PNG_TEXT: tf.where(known < 0, "", text)}
+
+    def several(self, n: tf.Tensor, seed: tf.Tensor, label: tf.Tensor) -> Answer:
+        """The first pictures of a seed.
+
+        Args:
+          n: how many, a scalar.
+          seed: a scalar.
+          label: their class, a scalar; empty for all classes in turn, or where there are none.
+
+        Returns:
+          `pictures` [n, height, width, channels] float32 in 0..1, and `png` [n], their files.
+        """
+        numbers = tf.range(n)
+        turns = tf.cast(numbers, tf.int32) % max(1, len(self.classes))
+        index = self._index(tf.fill([n], label))
+        is_known = tf.logical_or(tf.equal(label, ""), tf.reduce_all(index >= 0))
+        names = ", ".join(self.classes) or "none, as it was trained without classes"
+        with tf.control_dependencies(
+            [tf.debugging.Assert(is_known, ["found class", label, f"; right is {names}"])]
+        ):
+            chosen = tf.where(tf.equal(label, ""), turns, index)
+        pictures = self._draw(tf.fill([n], seed), numbers, chosen)
+        return {PICTURES: pictures, PNG: encode_pngs(pictures)}
+
+    def from_noise(self, noise: tf.Tensor, label: tf.Tensor) -> Answer:
+        """Pictures of noise [batch, noise] and of the index of a class [batch] int32."""
+        pictures = self._generate(noise, label)
+        return {PICTURES: pictures, PNG: encode_pngs(pictures)}
+
+    def describe(self) -> Answer:
+        """What requests call the class, and the classes by their index."""
+        return {
+            "label": tf.constant(self.label),
+            "classes": tf.constant([*self.classes], tf.string),
+        }
+
+    def signatures(self) -> Mapping[str, Callable[..., Answer]]:
+        """The traced functions besides `answer`, by the names of their signatures."""
+        noise = tf.TensorSpec([None, self.noise], tf.float32, "noise")
+        several = tf.function(self.several).get_concrete_function(
+            tf.TensorSpec([], tf.int64, "n"),
+            tf.TensorSpec([], tf.int64, SEED),
+            tf.TensorSpec([], tf.string, "label"),
+        )
+        return {
+            tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY: several,
+            FROM_NOISE: tf.function(self.from_noise).get_concrete_function(
+                noise, tf.TensorSpec([None], tf.int32, "label")
+            ),
+            DESCRIBE: tf.function(self.describe).get_concrete_function(),
+        }
+
+    def _draw(self, seed: tf.Tensor, number: tf.Tensor, label: tf.Tensor) -> tf.Tensor:
+        """A picture by itself for each row, [batch, height, width, channels]."""
+
+        def draw(row: tuple[tf.Tensor, tf.Tensor, tf.Tensor]) -> tf.Tensor:
+            noise = tf.random.stateless_normal([1, self.noise], tf.stack(row[:2]))
+            return self._generate(noise, row[2][tf.newaxis])[0]
+
+        shape = tf.TensorSpec(self._shape, tf.float32)
+        return tf.map_fn(draw, (seed, number, label), fn_output_signature=shape)
+
+    def _generate(self, noise: tf.Tensor, label: tf.Tensor) -> tf.Tensor:
+        given = {"noise": noise} | ({"label": label} if self.classes else {})
+        return (self._call(given) + 1.0) / 2.0
+
+    def _index(self, labels: tf.Tensor) -> tf.Tensor:
+        """The place of each class, [batch] int32; -1 of none."""
+        if not self.classes:
+            return -tf.ones_like(labels, tf.int32)
+        is_it = tf.equal(labels[:, tf.newaxis], tf.constant([*self.classes])[tf.newaxis])
+        place = tf.argmax(is_it, 1, tf.int32)
+        return tf.where(tf.reduce_any(is_it, 1), place, -1)
+
+
+def encode_pngs(pictures: tf.Tensor) -> tf.Tensor:
+    """Files of pictures in 0..1, [batch] string."""
+    whole = tf.cast(tf.round(tf.clip_by_value(pictures, 0.0, 1.0) * 255.0), tf.uint8)
+    return tf.map_fn(tf.io.encode_png, whole, fn_output_signature=tf.string)
+
+
+def make_grid(pictures: tf.Tensor) -> tf.Tensor:
+    """Pictures [n, height, width, channels] side by side in a square, black where there is none."""
+    count = pictures.shape[0]
+    side = int(count**0.5 + 0.999999)
+    rows = -(-count // side)
+    height, width, channels = pictures.shape[1:]
+    padded = tf.pad(pictures, [[0, rows * side - count], [0, 0], [0, 0], [0, 0]])
+    tiles = tf.reshape(padded, [rows, side, height, width, channels])
+    return tf.reshape(tf.transpose(tiles, [0, 2, 1, 3, 4]), [rows * height, side * width, channels])
+
+
+def _base64(png: tf.Tensor) -> tf.Tensor:
+    """In the usual alphabet; TensorFlow has that of addresses."""
+    text = tf.io.encode_base64(png, pad=True)
+    return tf.strings.regex_replace(tf.strings.regex_replace(text, "-", "+"), "_", "/")

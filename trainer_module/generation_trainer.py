@@ -1,0 +1,399 @@
+"""`run_fn` of the family `generation`: two networks learn, and the generator is exported."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tf_keras
+
+from trainer_module.compat.keras import StepCallback, TensorBoard, let_replicas_share_rate
+from trainer_module.data.input_pipeline import steps_per_execution
+from trainer_module.errors import TrainingError
+from trainer_module.export.interface import RawColumn, request_names
+from trainer_module.export.plain import export_plain
+from trainer_module.families.generation.model import NETWORKS, Adversaries, Batch
+from trainer_module.families.generation.networks import NetworkShape, build_generator
+from trainer_module.families.generation.pictures import (
+    Deal,
+    generation_task,
+    picture_of,
+    read_pictures,
+)
+from trainer_module.families.generation.sampler import (
+    NUMBER,
+    SEED,
+    Sampler,
+    make_grid,
+)
+from trainer_module.families.generation.sizes import layer_sizes
+from trainer_module.families.generation.task import GanLoss
+from trainer_module.record import write_record
+from trainer_module.runtime import Runtime, report_progress
+from trainer_module.settings import TrainerSettings
+from trainer_module.settings.train import choose_epochs
+from trainer_module.strategies import hooks_of
+from trainer_module.strategies.base import Processes
+from trainer_module.training.callbacks import EpochTimes, LearningRate, make_own_callbacks
+from trainer_module.training.checkpoint import (
+    CHECKPOINTS_FOLDER,
+    BestEpoch,
+    CheckpointCallback,
+    Position,
+)
+from trainer_module.training.loops import StepLoop
+from trainer_module.training.optimizers import build_schedule
+from trainer_module.training.plan import TrainingPlan, open_strategy
+
+SAMPLES_FOLDER = "samples"
+"""In the run of a model: a grid of pictures of the same noise for each epoch."""
+_SHOWN = 64
+"""Pictures of a grid."""
+_NEVER = np.iinfo(np.int64).max
+
+Logs = dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class GenerationInputs:
+    """What a training is given."""
+
+    settings: TrainerSettings
+    """With the strategy that is used."""
+    runtime: Runtime
+    strategy: tf.distribute.Strategy
+    deal: Deal
+    shape: NetworkShape
+    model_run_dir: str
+    """For TensorBoard, the grids and the record."""
+
+    @property
+    def backup_directory(self) -> str:
+        """Where training goes on from if it was interrupted."""
+        return self.runtime.backup_directory or os.path.join(self.model_run_dir, CHECKPOINTS_FOLDER)
+
+
+@dataclass(frozen=True)
+class TrainedNetworks:
+    """What came of a training."""
+
+    model: Adversaries
+    plan: TrainingPlan
+    start: Position
+    """Where this process began, or went on."""
+    history: Mapping[str, Sequence[float]]
+    epoch_seconds: Sequence[float]
+
+
+def run_fn(fn_args: Any) -> None:
+    """Trains a generator under the configured strategy, and exports the average of its weights.
+
+    Args:
+      fn_args: TFX's FnArgs, or an object with the same attributes, whose `train_files` are those of
+          ExampleGen; `runtime` says what else this process has to know.
+
+    Raises:
+      DataError: the pictures, or their classes, cannot be used.
+      TrainingError: the strategy cannot be used, or training diverges.
+    """
+    inputs = open_inputs(fn_args)  # The settings, then the strategy, then the pictures.
+    started = time.monotonic()
+    trained = train(inputs)
+    seconds = time.monotonic() - started
+    export_sampler(inputs, trained.model, fn_args.serving_model_dir)
+    write_record(inputs.model_run_dir, describe(inputs, trained, seconds))
+
+
+def open_inputs(fn_args: Any) -> GenerationInputs:
+    """The settings, then the strategy, then the pictures.
+
+    Raises:
+      DataError: the pictures, or their classes, cannot be used.
+      TrainingError: the strategy cannot be used.
+    """
+    settings = TrainerSettings.from_custom_config(fn_args.custom_config)
+    runtime = getattr(fn_args, "runtime", None) or Runtime()
+    if runtime.choice is not None:
+        settings = settings.with_strategy(runtime.choice.strategy)
+    task = generation_task(settings)
+    strategy = open_strategy(settings)
+    if not hooks_of(strategy).has_step_hooks:
+        raise TrainingError(
+            f"train.strategy is {settings.train.strategy.kind}, whose workers take steps of their"
+            " own; the two networks of a generation take each step together: use mirrored or"
+            " multi_worker_mirrored."
+        )
+    name, feature = picture_of(settings)
+    pictures = read_pictures(fn_args.train_files, name, feature, settings.label)
+    classes = pictures.classes if task.conditional else ()
+    if task.conditional:
+        _check_classes(pictures.labels, classes, settings.label)
+    in_step = settings.train.strategy.processes is Processes.IN_STEP
+    replicas = strategy.num_replicas_in_sync
+    workers = runtime.workers if in_step else 1
+    deal = Deal.of(pictures, settings, classes, replicas, workers)
+    shape = NetworkShape(
+        kind=settings.model.kind,
+        noise=task.noise,
+        picture=tuple(pictures.values.shape[1:]),
+        classes=len(classes),
+        sizes=layer_sizes(settings.model),
+        synchronises=replicas > 1,
+        normalises_critic=task.loss is not GanLoss.WASSERSTEIN,
+    )
+    return GenerationInputs(settings, runtime, strategy, deal, shape, fn_args.model_run_dir)
+
+
+def _check_classes(labels: np.ndarray, classes: Sequence[str], label: str) -> None:
+    missing = int(np.count_nonzero(labels == b""))
+    if missing or not classes:
+        found = f"{missing:,} pictures have none" if missing else "all pictures have the same"
+        raise TrainingError(
+            f"task: {{conditional: true}} needs a class of every picture, which data.label"
+            f" ({label!r}) names, and {found}; give each picture its class, or leave conditional"
+            " out."
+        )
+
+
+def train(inputs: GenerationInputs) -> TrainedNetworks:
+    """Trains both networks under a strategy, or goes on where that was interrupted.
+
+    Raises:
+      TrainingError: a loss is not a number.
+    """
+    settings, strategy, deal = inputs.settings, inputs.strategy, inputs.deal
+    plan = plan_training(settings, deal)
+    checkpoint = CheckpointCallback(
+        strategy,
+        inputs.backup_directory,
+        plan.steps,
+        inputs.runtime.backup_steps,
+        settings.train.checkpoints,
+        writes=inputs.runtime.writes_backup,
+    )
+    plan = plan.going_on_from(checkpoint.start, inputs.runtime.continued_epochs)
+    with strategy.scope():
+        rate = build_schedule(settings.train, plan.steps)
+        model = Adversaries(generation_task(settings), inputs.shape, rate)
+        for optimizer in (model.optimizer, model.discriminator_optimizer):
+            if callable(rate):
+                let_replicas_share_rate(optimizer, rate)
+    loop = AdversarialLoop(model, strategy, plan, deal)
+    callbacks = make_callbacks(inputs, plan, loop, checkpoint)
+    start = checkpoint.restore(model)
+    loop.run(start, callbacks)
+    model.settle()
+    seconds = next(c.seconds for c in callbacks if isinstance(c, EpochTimes))
+    return TrainedNetworks(model, plan, start, checkpoint.history, seconds)
+
+
+def plan_training(settings: TrainerSettings, deal: Deal) -> TrainingPlan:
+    """The epochs and steps; the last epoch is kept, as no loss tells which one is the best."""
+    epochs = choose_epochs(settings.train, deal.steps)
+    at_once = settings.train.steps_per_execution or steps_per_execution(epochs * deal.steps)
+    return TrainingPlan(epochs, epochs, deal.steps, deal.examples, at_once, chooses=False)
+
+
+class AdversarialLoop(StepLoop):
+    """The steps of both networks."""
+
+    losses = (len(NETWORKS),)
+
+    def __init__(
+        self,
+        model: Adversaries,
+        strategy: tf.distribute.Strategy,
+        plan: TrainingPlan,
+        deal: Deal,
+    ) -> None:
+        """Prepares the loop; nothing is computed yet."""
+        super().__init__(model, strategy, plan)
+        self._adversaries, self._deal = model, deal
+        self.failed_at = tf.Variable([_NEVER] * len(NETWORKS), trainable=False, dtype=tf.int64)
+        """The first step in which the loss of each network was no number, counted from 1."""
+        with strategy.scope():
+            self._means = [tf_keras.metrics.Mean(f"{name}_loss") for name in NETWORKS]
+
+    def read(self, step: int) -> Iterator[Any]:
+        """The batches of training from a step on, counted over all epochs."""
+
+        def read(context: tf.distribute.InputContext) -> tf.data.Dataset:
+            return self._deal.batches(context, step)
+
+        return self._hooks.iterate(self._strategy, read, read)
+
+    def step(self, batch: Batch) -> tf.Tensor:
+        """One step of both networks, as each replica runs it."""
+        losses = self._adversaries.learn(batch, self._deal.examples)
+        for place, mean in enumerate(self._means):
+            mean.update_state(losses[place] * self._deal.replicas)
+        return losses
+
+    def end_step(self, losses: tf.Tensor) -> None:
+        """Moves the average on, and remembers a loss that is no number."""
+        self._adversaries.follow(self._strategy)
+        step = tf.cast(self._adversaries.optimizer.iterations, tf.int64)
+        bad = tf.where(tf.math.is_finite(losses), tf.constant(_NEVER, tf.int64), step)
+        self.failed_at.assign(tf.minimum(self.failed_at, bad))
+
+    def metrics(self) -> list[tf_keras.metrics.Metric]:
+        """The mean losses of the epoch."""
+        return [*self._means]
+
+    def step_logs(self, losses: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The losses by network."""
+        return {f"{name}_loss": losses[place] for place, name in enumerate(NETWORKS)}
+
+
+class StopOnFailure(StepCallback):
+    """Raises TrainingError where a loss is no number, and names the network and the step."""
+
+    def __init__(self, loop: AdversarialLoop) -> None:
+        super().__init__(hears_steps=True, takes_tensors=True)
+        self._loop = loop
+
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
+        """Looks at all steps so far."""
+        failed = {
+            name: int(step)
+            for name, step in zip(NETWORKS, self._loop.failed_at.numpy(), strict=True)
+            if step < _NEVER
+        }
+        if failed:
+            step = min(failed.values())
+            names = " and of the ".join(name for name, first in failed.items() if first == step)
+            raise TrainingError(
+                f"training diverged: the loss of the {names} is no number at step {step}; lower"
+                " train.learning_rate, or look for pictures that are broken."
+            )
+
+
+class Grids(tf_keras.callbacks.Callback):
+    """Draws pictures of the same noise at the end of each epoch, for TensorBoard and as a file."""
+
+    def __init__(self, inputs: GenerationInputs) -> None:
+        super().__init__()
+        folder, shape = inputs.model_run_dir, inputs.shape
+        self._folder = os.path.join(folder, SAMPLES_FOLDER)
+        self._board = os.path.join(folder, "train")
+        seed = inputs.settings.train.seed
+        self._given = {"noise": tf.random.stateless_normal([_SHOWN, shape.noise], [seed, -1])}
+        if shape.classes:
+            self._given["label"] = tf.range(_SHOWN) % shape.classes
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Draws."""
+        self.model.settle()
+        grid = make_grid((self.model.average(self._given, training=False) + 1.0) / 2.0)
+        whole = tf.cast(tf.round(grid * 255.0), tf.uint8)
+        tf.io.gfile.makedirs(self._folder)
+        path = os.path.join(self._folder, f"epoch-{epoch + 1:04d}.png")
+        with tf.io.gfile.GFile(path, "wb") as file:
+            file.write(tf.io.encode_png(whole).numpy())
+        with tf.summary.create_file_writer(self._board).as_default():
+            tf.summary.image("generated", whole[tf.newaxis], epoch)
+
+
+class LossProgress(tf_keras.callbacks.Callback):
+    """Reports each epoch with the losses of both networks to whoever listens."""
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Reports."""
+        shown = ", ".join(f"{name} {(logs or {})[f'{name}_loss']:.4g}" for name in NETWORKS)
+        report_progress(epoch + 1, self.params["epochs"], "epoch", f"losses: {shown}")
+
+
+def make_callbacks(
+    inputs: GenerationInputs,
+    plan: TrainingPlan,
+    loop: AdversarialLoop,
+    checkpoint: CheckpointCallback,
+) -> list[tf_keras.callbacks.Callback]:
+    """The callbacks of a training, in working order; the last one is the checkpoint's."""
+    tf.io.gfile.makedirs(inputs.model_run_dir)
+    board = inputs.settings.train.tensorboard
+    callbacks = [
+        EpochTimes(),
+        LearningRate(),
+        StopOnFailure(loop),
+        LossProgress(),
+        TensorBoard(
+            inputs.model_run_dir,
+            writes_graph=board.graph,
+            writes_steps=board.every == "batch",
+            profiled=board.profile,
+        ),
+        BestEpoch(inputs.settings.target.monitor, plan.whole_from, plan.chooses),
+        Grids(inputs),
+        *make_own_callbacks(inputs.settings),
+    ]
+    checkpoint.watch(callbacks)
+    return [*callbacks, checkpoint]
+
+
+def export_sampler(inputs: GenerationInputs, model: Adversaries, directory: str) -> None:
+    """Exports the average of the generator.
+
+    Args:
+      inputs: of the training.
+      model: that is trained, and settled.
+      directory: of the SavedModel.
+    """
+    settings, shape = inputs.settings, inputs.shape
+    network = build_generator(shape)
+    network.set_weights(model.average.get_weights())
+    classes = inputs.deal.classes
+    names = [SEED, NUMBER, *([settings.label] if classes else [])]
+    requests = request_names(names)
+    columns = [
+        RawColumn(name, request, "int64" if whole else "string", is_whole=whole, width=1)
+        for name, request in zip(names, requests, strict=True)
+        for whole in [name in (SEED, NUMBER)]
+    ]
+    sampler = Sampler(network, shape.noise, requests[-1] if classes else "", classes)
+    export_plain(sampler, sampler.answer, columns, settings.target, directory, sampler.signatures())
+
+
+def describe(inputs: GenerationInputs, trained: TrainedNetworks, seconds: float) -> dict[str, Any]:
+    """The record of a training as JSON, with the keys of other networks' records.
+
+    Args:
+      inputs: of the training.
+      trained: what came of it.
+      seconds: that the loop took, since the last interruption.
+    """
+    settings, deal, plan = inputs.settings, inputs.deal, trained.plan
+    epochs = len(trained.history[f"{NETWORKS[0]}_loss"])
+    _, *later = trained.epoch_seconds or [0.0]
+    counted = later or [*trained.epoch_seconds]
+    step_seconds = sum(counted) / (len(counted) * plan.steps) if counted else 0.0
+    reason = inputs.runtime.reason
+    notes = [f"strategy auto: {settings.train.strategy.kind}, as {reason}"] if reason else []
+    return {
+        "model": settings.model.kind,
+        "strategy": settings.train.strategy.kind,
+        "loop": "custom",
+        "precision": settings.train.precision,
+        "replicas": deal.replicas,
+        "workers": inputs.runtime.workers,
+        "global_batch_size": deal.examples,
+        "epochs": epochs,
+        "best_epoch": epochs,
+        "examples": {"train": len(deal.pictures.labels)},
+        "source": "memory",
+        "steps": epochs * plan.steps,
+        "resumed_at_step": plan.steps_until(trained.start),
+        "restarts": list(inputs.runtime.restarts),
+        "seconds": round(seconds, 3),
+        "step_seconds": round(step_seconds, 6),
+        "examples_per_second": round(
+            deal.examples * deal.parts / step_seconds if step_seconds else 0, 1
+        ),
+        "notes": notes,
+        "history": dict(trained.history),
+    }
