@@ -132,6 +132,11 @@ def begin_with_kept(backup: str, model_run_uri: str, key: str, epochs: int) -> i
     return done[longest]
 
 
+def has_record(model_run_uri: str) -> bool:
+    """Whether a training has left a record of its epochs; one by a loop of another's need not."""
+    return bool(fileio.exists(posixpath.join(model_run_uri, RECORD_FILE)))
+
+
 def keep_backup(backup: str, model_run_uri: str, key: str, settings: CheckpointSettings) -> None:
     """Moves the backup of a training that is done to the folder of its run.
 

@@ -32,6 +32,7 @@ from components.trainer.backups import (
     backup_directory,
     begin_with_kept,
     find_interrupted,
+    has_record,
     keep_backup,
     remove_backup,
     steps_key,
@@ -71,6 +72,7 @@ _BEGINS_ANEW = (
     "does not go on from the interrupted training in {}, whose data, settings or code were others;"
     " delete that folder unless a run as then is to go on from it"
 )
+_KEEPS_NONE = "train.checkpoints: no checkpoint is kept of what {} trains, which leaves no record"
 
 
 class ClusterTrainerExecutor(GenericExecutor):
@@ -116,8 +118,10 @@ class ClusterTrainerExecutor(GenericExecutor):
                 f"{run_fn} ended without a model; it must export one to "
                 f"fn_args.serving_model_dir, {fn_args.serving_model_dir}."
             )
-        if train.checkpoints:
+        if train.checkpoints and has_record(fn_args.model_run_dir):
             keep_backup(backup, fn_args.model_run_dir, key, train.checkpoints)
+        elif train.checkpoints:
+            report_notice(_KEEPS_NONE.format(run_fn))
         remove_backup(backup)
 
     def make_arguments(

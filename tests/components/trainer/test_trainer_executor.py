@@ -123,6 +123,14 @@ def test_run_fn_is_given_what_tfx_gives_it(execution: Execution, tmp_path: Path)
     assert found["hyperparameters"] == {"units": 3}
 
 
+def test_a_loop_that_leaves_no_record_keeps_its_model(
+    execution: Execution, caplog: pytest.LogCaptureFixture
+) -> None:
+    execution.run("train", checkpoints={"keep": 2})
+    assert execution.told()
+    assert "no checkpoint is kept of what own_run_fns.train trains" in caplog.text
+
+
 def test_training_in_one_process(execution: Execution) -> None:
     execution.run("train", strategy="mirrored")
     told = execution.told()
