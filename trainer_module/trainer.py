@@ -28,6 +28,7 @@ from trainer_module.training.building import (
 )
 from trainer_module.training.callbacks import EpochTimes, make_callbacks, open_checkpoint
 from trainer_module.training.checkpoint import BestEpoch, CheckpointCallback, Position
+from trainer_module.training.compression import describe_quantized, pruning_of, strip_pruning
 from trainer_module.training.folds import Train, evaluated_in_part, train_for_the_best_length
 from trainer_module.training.loops import LOOPS
 from trainer_module.training.phases import phases_left, phases_of, take_as_published
@@ -38,7 +39,6 @@ from trainer_module.training.plan import (
     open_inputs,
     open_strategy,
 )
-from trainer_module.training.pruning import pruning_of, strip_pruning
 from trainer_module.training.warm_start import warm_start
 
 __all__ = ["build_model", "load_data", "open_strategy", "run_fn", "train"]
@@ -153,8 +153,6 @@ def _result_of(
         notes = [*notes, *pruning.notes]
         strip_pruning(model)
     if inputs.settings.optimize.quantize:
-        from trainer_module.training.quantization import describe_quantized
-
         notes = [*notes, *describe_quantized(model)]
     # Metrics of a part are not those that all of it comes to.
     measured = (

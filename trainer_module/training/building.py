@@ -16,8 +16,8 @@ from trainer_module.problem import Problem
 from trainer_module.settings import TrainerSettings
 from trainer_module.settings.model import load_builder
 from trainer_module.settings.train import choose_epochs
+from trainer_module.training.compression import PruningPlan, plan_pruning, quantize
 from trainer_module.training.optimizers import USUAL_EXAMPLES, build_optimizer, build_schedule
-from trainer_module.training.pruning import PruningPlan, plan_pruning
 
 
 def build_model(
@@ -69,8 +69,6 @@ def make_network(problem: Problem, settings: TrainerSettings) -> tf_keras.Model:
             f"{type(model).__module__}.{type(model).__qualname__}."
         )
     if settings.optimize.quantize:
-        from trainer_module.training.quantization import quantize
-
         model = quantize(model)
     _check_scope(model, kind, tf.distribute.get_strategy())
     if settings.train.l2:

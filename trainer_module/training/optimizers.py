@@ -28,7 +28,7 @@ from trainer_module.settings import (
     TrainSettings,
 )
 from trainer_module.settings.train import choose_epochs
-from trainer_module.training.pruning import PruningPlan, with_pruning
+from trainer_module.training.compression import PruningPlan, with_pruning
 
 LearningRateSchedule: TypeAlias = tf_keras.optimizers.schedules.LearningRateSchedule
 

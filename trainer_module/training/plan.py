@@ -18,7 +18,7 @@ from trainer_module.settings import TrainerSettings
 from trainer_module.settings.train import choose_epochs
 from trainer_module.strategies import build_strategy
 from trainer_module.training.checkpoint import BEGINNING, CHECKPOINTS_FOLDER, Position
-from trainer_module.training.pruning import PruningPlan, plan_steps
+from trainer_module.training.compression import PruningPlan, plan_steps
 
 
 @dataclass(frozen=True)

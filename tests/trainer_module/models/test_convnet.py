@@ -29,8 +29,8 @@ from trainer_module.settings import (
 )
 from trainer_module.settings.model import load_builder
 from trainer_module.training.building import make_network
+from trainer_module.training.compression import describe_quantized
 from trainer_module.training.plan import Trained
-from trainer_module.training.quantization import describe_quantized
 
 SIDE, COUNT = 24, 300
 

@@ -22,8 +22,7 @@ from trainer_module.runtime import Runtime
 from trainer_module.settings import Loop, ModelSettings
 from trainer_module.settings.optimize import PruneSettings
 from trainer_module.trainer import run_fn
-from trainer_module.training.plan import Trained, TrainingInputs
-from trainer_module.training.pruning import (
+from trainer_module.training.compression import (
     PruningSteps,
     plan_pruning,
     plan_steps,
@@ -31,6 +30,7 @@ from trainer_module.training.pruning import (
     strip_pruning,
     with_pruning,
 )
+from trainer_module.training.plan import Trained, TrainingInputs
 
 
 def prepare(data: Transformed, directory: Path, prune: Any, **train: Any) -> TrainingInputs:

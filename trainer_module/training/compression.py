@@ -1,10 +1,12 @@
-"""Weights of a network that become zero while it is trained, as tensorflow-model-optimization does.
+"""Training that makes a network smaller: pruning, and layers that compute as if they had 8 bits.
 
-Its own wrappers, `prune_low_magnitude`, would put a layer around each layer of a clone of the
-model. That takes Keras's own layers alone, gives layers other names than a warm start, layer-wise
-rates and fine-tuning go by, needs a callback before each step, which several steps in one graph do
-not have, and masks weights before a step alone, so that what is backed up is not what is kept. So
-its schedules and its choice of weights are used, and the optimizer applies them.
+Both use tensorflow-model-optimization. Its pruning wrappers, `prune_low_magnitude`, would put a
+layer around each layer of a clone of the model. That takes Keras's own layers alone, gives layers
+other names than a warm start, layer-wise rates and fine-tuning go by, needs a callback before each
+step, which several steps in one graph do not have, and masks weights before a step alone, so that
+a backup differs from what is kept. So its schedules and its choice of weights are used, and the
+optimizer applies them. Quantisation-aware training wraps the layers that TFMOT knows in a clone of
+the model; they keep their names.
 """
 
 from __future__ import annotations
@@ -18,7 +20,12 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 import tf_keras
 
-from trainer_module.compat.keras import AfterUpdates, layers_within, own_weights
+from trainer_module.compat.keras import (
+    AfterUpdates,
+    is_graph_network,
+    layers_within,
+    own_weights,
+)
 from trainer_module.errors import TrainingError, enumerate_names
 from trainer_module.settings.optimize import BlockStructure, PruneSettings
 
@@ -387,3 +394,83 @@ def with_pruning(
 ) -> type[tf_keras.optimizers.Optimizer]:
     """The same optimizer with `prune`; it keeps its name, by which Keras knows a saved one."""
     return type(optimizer.__name__, (PruningOptimizer, optimizer), {})
+
+
+BEFORE_NORM = (tf_keras.layers.Conv2D, tf_keras.layers.DepthwiseConv2D, tf_keras.layers.Dense)
+"""Layers that batch normalisation becomes a part of, which TFMOT does not know by itself."""
+
+
+def _quantization() -> Any:
+    """TFMOT's quantisation for Keras, whose import takes seconds."""
+    import tensorflow_model_optimization as tfmot
+
+    return tfmot.quantization.keras
+
+
+def quantize(model: tf_keras.Model) -> tf_keras.Model:
+    """The same model, with the layers that can be trained for 8 bits wrapped; others stay.
+
+    Args:
+      model: functional or Sequential, built and not compiled. Call it in the scope of the strategy.
+
+    Raises:
+      TrainingError: the model is of another kind, or has no such layer with weights.
+    """
+    if model.optimizer is not None:
+        raise TrainingError(
+            f"optimize.quantize: the builder of model {model.name!r} has compiled it, and it has "
+            "to be changed before that; leave the builder's compile out, or optimize.quantize."
+        )
+    if not is_graph_network(model):
+        raise TrainingError(
+            f"optimize.quantize: model {model.name!r} is a {type(model).__qualname__}, whose "
+            "layers cannot be told; build it as tf_keras.Model(inputs, outputs), or leave it out."
+        )
+    keras = _quantization()
+    known = keras.default_8bit.Default8BitQuantizeRegistry()
+    able = [layer for layer in model.layers if known.supports(layer) or _is_folded(layer)]
+    if not any(layer.trainable_weights for layer in able):
+        names = enumerate_names(_kinds(_weighed(model)), "and")
+        raise TrainingError(
+            f"optimize.quantize: none of the model's layers can be trained for 8 bits: {names}; "
+            "leave it out: the variant int8 needs no such training, and asks the train split."
+        )
+    wrapped = {id(layer) for layer in able}
+
+    def annotate(layer: tf_keras.layers.Layer) -> tf_keras.layers.Layer:
+        return keras.quantize_annotate_layer(layer) if id(layer) in wrapped else layer
+
+    annotated = tf_keras.models.clone_model(model, clone_function=annotate)
+    with keras.quantize_scope():
+        return keras.quantize_apply(annotated, quantized_layer_name_prefix="")
+
+
+def describe_quantized(model: tf_keras.Model) -> list[str]:
+    """What people should know of a model that `quantize` gave: which layers stay as they were."""
+    left = _kinds(_weighed(model))
+    if not left:
+        return []
+    return [
+        f"optimize.quantize: the layers {enumerate_names(left, 'and')} are trained in floats, as "
+        "tensorflow-model-optimization does not know them with 8 bits"
+    ]
+
+
+def _is_folded(layer: tf_keras.layers.Layer) -> bool:
+    if not isinstance(layer, tf_keras.layers.BatchNormalization):
+        return False
+    before = layer.inbound_nodes[0].inbound_layers
+    return isinstance(before, BEFORE_NORM)
+
+
+def _weighed(model: tf_keras.Model) -> Iterator[tf_keras.layers.Layer]:
+    """The layers that learn, but for those that are wrapped."""
+    wrapper = _quantization().QuantizeWrapper
+    for layer in model.layers:
+        if layer.trainable_weights and not isinstance(layer, wrapper):
+            yield layer
+
+
+def _kinds(layers: Iterator[tf_keras.layers.Layer]) -> list[str]:
+    """For people: `c_embedding (Embedding)`."""
+    return [f"{layer.name} ({type(layer).__name__})" for layer in layers]
