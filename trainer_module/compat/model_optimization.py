@@ -50,8 +50,8 @@ def mask_maker(
     """Returns the function that makes a mask, as TFMOT's layers make theirs.
 
     Calls `Pruning._maybe_update_block_mask`. The public way, `prune_low_magnitude`, would put a
-    layer around each layer of a clone of the model: see `training/compression.py`. Refuses where TFMOT
-    is another one, as other weights would become zero.
+    layer around each layer of a clone of the model: see `training/compression.py`. Refuses where
+    TFMOT is another one, as other weights would become zero.
 
     Args:
       schedule: the sparsity by the step.

@@ -12,7 +12,7 @@ from trainer_data import Transformed
 from trainer_module.compat import keras, model_optimization
 from trainer_module.families.supervised import losses
 from trainer_module.trainer import run_fn
-from trainer_module.training import optimizers, pruning, quantization
+from trainer_module.training import compression, optimizers
 
 
 @pytest.fixture
@@ -38,9 +38,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         (optimizers, "let_replicas_share_rate"),
         (losses, "logits_of"),
         (losses, "change_compared"),
-        (pruning, "layers_within"),
-        (pruning, "own_weights"),
-        (quantization, "is_graph_network"),
+        (compression, "layers_within"),
+        (compression, "own_weights"),
+        (compression, "is_graph_network"),
         (model_optimization, "mask_maker"),
         (model_optimization, "kernels_by_layer"),
         (model_optimization, "wrapped_weights"),
