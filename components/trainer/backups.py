@@ -120,11 +120,11 @@ def begin_with_kept(backup: str, model_run_uri: str, key: str, epochs: int) -> i
     longest = max(done, key=lambda folder: done[folder])
     if not fileio.exists(posixpath.join(backup, STATE_FILE)):
         fileio.makedirs(backup)
-        # The state file comes last: without it there is no backup yet.
-        for name in sorted(fileio.listdir(longest), key=lambda name: name == STATE_FILE):
+        for name in {*fileio.listdir(longest)} - {STATE_FILE, _KEPT_FILE}:
             copy = posixpath.join(backup, name)
             fileio.copy(posixpath.join(longest, name), copy, overwrite=True)
-        name_as_in_training(backup)
+        # The state file comes last: without it there is no backup yet.
+        name_as_in_training(backup, longest)
     return done[longest]
 
 

@@ -229,16 +229,21 @@ def name_kept(directory: str, settings: CheckpointSettings, best_epoch: int) -> 
     return kept[-1]
 
 
-def name_as_in_training(directory: str) -> None:
-    """Gives checkpoints that were kept the names by which a training finds them."""
-    latest = tf.train.latest_checkpoint(directory) or ""
+def name_as_in_training(directory: str, kept: str) -> None:
+    """Gives copies of checkpoints that were kept the names by which a training finds them.
+
+    Args:
+      directory: of the copies; which is the latest is written there when all have their names.
+      kept: the folder of those that were copied, which says which is the latest.
+    """
+    latest = copied = os.path.basename(tf.train.latest_checkpoint(kept))
     for _, name in sorted(kept_by_epoch(directory).items(), reverse=True):
         notes = read_notes(os.path.join(directory, name))
         if "steps" in notes:  # Those of earlier versions are called so.
             new = f"{CHECKPOINT}-{notes['epoch'] * notes['steps']}"
             _rename(directory, name, new)
-            if os.path.basename(latest) == name:
-                write_state(directory, new)
+            latest = new if name == copied else latest
+    write_state(directory, latest)
 
 
 def kept_by_epoch(directory: str, beginning: str = "") -> dict[int, str]:
@@ -522,7 +527,9 @@ class CheckpointCallback(StepCallback):
 
     def _numbers_to_keep(self) -> set[int]:
         """Those of the epochs that are kept, as far as training has come."""
-        epochs = self._kept.epochs(self._notes["epoch"], self._best.epoch)
+        ended = self._notes["epoch"]
+        # Where no epoch may be the best yet, the last one would become the model.
+        epochs = self._kept.epochs(ended, self._best.epoch or ended)
         return {epoch * self._steps for epoch in epochs}
 
 
