@@ -184,8 +184,8 @@ def _hub_address(name: str) -> str:
 
 def _by_hand(name: str) -> str:
     return (
-        f"fetch {enumerate_names(NEEDED, 'and')} from {_hub_address(name)} where there is a "
-        "network, put them into a folder, and give its path"
+        f"fetch {enumerate_names(NEEDED, 'and')}, and {TOKENIZER} if it is there, from "
+        f"{_hub_address(name)} where there is a network, put them into a folder, and give its path"
     )
 
 
@@ -228,14 +228,15 @@ def _from_hub(name: str) -> None:
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
-    for file in NEEDED:
-        hf_hub_download(name, file, etag_timeout=STALL_SECONDS)
+    # First of all: it is not missed where the others are there, and a fetching was cut off.
     try:
         hf_hub_download(name, TOKENIZER, etag_timeout=STALL_SECONDS)
     except LocalEntryNotFoundError:
         raise
     except EntryNotFoundError:
-        return  # The model has none.
+        pass  # The model has none.
+    for file in NEEDED:
+        hf_hub_download(name, file, etag_timeout=STALL_SECONDS)
 
 
 if __name__ == "__main__":

@@ -98,27 +98,30 @@ def artifacts_outlive_their_pod(config: PipelineConfig) -> Iterator[Issue]:
 
 def paths_are_on_the_cluster(config: PipelineConfig) -> Iterator[Issue]:
     """A local path is on the volume; without one there is nothing that it could name."""
-    volume = settings_of(config).volume
+    volume, labels = settings_of(config).volume, config.data.labels
     named = {
         "data.path": config.data.path if FORMATS[config.data.format].has_files else None,
+        "data.labels.path": None if labels is None else labels.path,
         "schema": config.schema_file,
         "push.directory": config.push.directory,
     }
     for key, path in named.items():
         if path is None or is_remote(path) or path.startswith(BUILTIN_PREFIX):
             continue
+        # Labels that come later are local files in any case.
+        store = "" if key == "data.labels.path" else ", or the URI of an object store"
         if volume is None:
             yield Issue(
                 key,
                 f"found {path!r}, but pods have no such folder; give a volume, `kubeflow.volume: "
-                f"{_VOLUME}`, on which it is, or the URI of an object store",
+                f"{_VOLUME}`, on which it is{store}",
             )
         elif not _is_below(path, volume.path):
             yield Issue(
                 key,
                 f"found {path!r}, which pods do not see, as it is not on the volume; copy it "
                 f"there, and give its path below {volume.path}, such as "
-                f"{PurePosixPath(path).name!r}, or the URI of an object store",
+                f"{PurePosixPath(path).name!r}{store}",
             )
     if volume is None and is_named(config.model.kind, config.model.weights):
         yield Issue(

@@ -279,9 +279,19 @@ def _is_number(text: str) -> bool:
     return True
 
 
+def _is_no_schedule(path: str) -> str:
+    """The import path, if it is not the name of a schedule, which has options."""
+    if path in ("steps", "cosine", "linear", "exponential"):
+        raise ValueError(
+            f"must be a mapping with the options of the schedule: {{schedule: {path}, ...}}; the "
+            "import path of one of yours has a dot"
+        )
+    return path
+
+
 LearningRate = Annotated[
     Annotated[PositiveFloat, Tag("constant")]
-    | Annotated[str, Tag("own")]
+    | Annotated[str, AfterValidator(_is_no_schedule), Tag("own")]
     | Annotated[StepSchedule, Tag("steps")]
     | Annotated[CosineSchedule, Tag("cosine")]
     | Annotated[LinearSchedule, Tag("linear")]
@@ -579,7 +589,7 @@ class TensorBoardSettings(Settings):
     """The model: its layers, and the operations that they are."""
     every: Literal["epoch", "batch"] = "epoch"
     """How often there is a point: `batch` also has one of the loss and the metrics so far for each
-    step."""
+    step; under `loop: custom` it is of the loss of the step alone."""
     profile: Annotated[list[PositiveInt], Field(min_length=2, max_length=2)] | None = None
     """The first and the last step, counted from 1 where training begins or goes on, whose
     operations are timed: `[10, 20]`."""

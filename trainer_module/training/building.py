@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -88,11 +89,20 @@ def regularize(model: tf_keras.Model, l2: float) -> None:
     """
     regularizer = tf_keras.regularizers.L2(l2)
     seen: set[int] = set()
-    for layer in model.layers:
+    for layer in _single_layers(model):
         kernels = [w for w in layer.trainable_weights if _is_kernel(w) and id(w) not in seen]
         seen.update(map(id, kernels))
         for kernel in kernels:
             layer.add_loss(functools.partial(_penalty, layer, kernel, regularizer))
+
+
+def _single_layers(model: tf_keras.Model) -> Iterator[tf_keras.layers.Layer]:
+    """The layers of a model; of a model within it its layers, which may be trained without it."""
+    for layer in model.layers:
+        if isinstance(layer, tf_keras.Model):
+            yield from _single_layers(layer)
+        else:
+            yield layer
 
 
 def _is_kernel(weight: tf.Variable) -> bool:

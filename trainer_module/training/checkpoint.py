@@ -531,7 +531,9 @@ class CheckpointCallback(StepCallback):
 
     def _numbers_to_keep(self) -> set[int]:
         """Those of the epochs that are kept, as far as training has come."""
-        epochs = self._kept.epochs(self._notes["epoch"], self._best.epoch)
+        ended = self._notes["epoch"]
+        # Where no epoch may be the best yet, the last one would become the model.
+        epochs = self._kept.epochs(ended, self._best.epoch or ended)
         return {epoch * self._steps for epoch in epochs}
 
 

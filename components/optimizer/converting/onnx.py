@@ -94,6 +94,9 @@ def quantize(model: NumericModel, sample: Arrays, path: Path, activations: Quant
             per_channel=True,
             activation_type=activations,
             weight_type=QuantType.QInt8,
+            # CPUs without VNNI add two products of unsigned and signed bytes in 16 bits, which only
+            # weights of 7 bits cannot overflow.
+            reduce_range=activations is QuantType.QUInt8,
             nodes_to_exclude=kept_nodes(onnx.load(prepared), model),
         )
     finally:

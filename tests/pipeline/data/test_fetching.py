@@ -20,6 +20,7 @@ from pipeline.graph.cache_keys import Recipe
 from pipeline.own_modules import ROOT
 from trainer_module import published
 from trainer_module.errors import ConfigError
+from trainer_module.features.text.pieces import read_pieces
 from trainer_module.published import (
     CLASS_INDEX,
     PUBLISHED,
@@ -53,6 +54,7 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.files: dict[str, bytes] = {}
         self.asked: list[str] = []
+        self.broken: set[str] = set()
         self.url = f"http://127.0.0.1:{self.server_port}"
 
     def publish_bert(self, folder: Path) -> None:
@@ -67,6 +69,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.server.asked.append(self.path)
+        if self.path in self.server.broken:
+            self.send_error(403)
+            return
         content = self.server.files.get(self.path)
         self.send_response(404 if content is None else 200)
         self.send_header("X-Repo-Commit", COMMIT)
@@ -257,6 +262,19 @@ def test_a_cache_of_the_hub_that_was_filled_by_hand(hub: Path, server: Server) -
     assert not server.asked
 
 
+def test_a_bert_without_what_says_its_case_is_fetched_again(hub: Path, server: Server) -> None:
+    """Its text would be in lower case otherwise."""
+    server.publish_bert(BERT)
+    path = "/tiny-bert/resolve/main/tokenizer_config.json"
+    server.files[path] = b'{"do_lower_case": false}'
+    server.broken.add(path)
+    assert "could not be fetched" in refusal(TINY)
+    assert awaited(TINY)
+    server.broken.clear()
+    assert fetch_weights(TINY, lambda line: None)
+    assert not read_pieces(local_folder("tiny-bert")).lower
+
+
 def test_weights_that_were_fetched_have_to_fit_the_config(
     hub: Path, server: Server, tmp_path: Path
 ) -> None:
@@ -279,8 +297,9 @@ def test_what_the_hub_has_not(
         f"{server.url}/tiny-bert ("
     )
     assert said.endswith(
-        f"fetch config.json, vocab.txt and model.safetensors from {server.url}/tiny-bert where "
-        "there is a network, put them into a folder, and give its path."
+        "fetch config.json, vocab.txt and model.safetensors, and tokenizer_config.json if it is "
+        f"there, from {server.url}/tiny-bert where there is a network, put them into a folder, and "
+        "give its path."
     )
     assert bool(server.asked) is not offline
 

@@ -121,6 +121,12 @@ def test_files_are_looked_for_on_the_cluster_not_here(tmp_path: Path) -> None:
             "data.path: found '/home/me/images', which pods do not see, as it is not on the volume;"
             " copy it there, and give its path below /mnt/scopeline, such as 'images', or the URI",
         ),
+        (
+            ["data.labels={path: /home/me/labels.csv, key: file}"],
+            "data.labels.path: found '/home/me/labels.csv', which pods do not see, as it is not on "
+            "the volume; copy it there, and give its path below /mnt/scopeline, such as "
+            "'labels.csv'",
+        ),
         (["schema=../schema.pbtxt"], "schema: found '../schema.pbtxt', which pods do not see"),
         (
             ["train.strategy={kind: tpu, name: pod}"],

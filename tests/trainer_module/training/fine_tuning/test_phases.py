@@ -24,8 +24,9 @@ from trainer_module.families.supervised.models.pretrained.parts import (
 )
 from trainer_module.runtime import PROGRESS_LOGGER
 from trainer_module.training import phases
+from trainer_module.training.building import make_network
 from trainer_module.training.checkpoint import Position
-from trainer_module.training.plan import Trained
+from trainer_module.training.plan import Trained, TrainingPlan
 
 TRANSFER = {
     "freeze": True,
@@ -206,10 +207,23 @@ def test_features_are_those_of_the_pictures_in_order(tmp_path: Path) -> None:
     assert step.experimental_get_tracing_count() == 1
     pictures = split.content.tensors["photo"]
     found = pooled({"photo": pictures})["photo"]
-    np.testing.assert_allclose(kept.content.tensors["photo"], found, rtol=1e-5)
+    np.testing.assert_allclose(kept.content.tensors["photo"], found, rtol=1e-5, atol=1e-6)
     for name in ("y", "amount"):
         np.testing.assert_array_equal(kept.content.tensors[name], split.content.tensors[name])
     assert (kept.examples, kept.steps) == (split.examples, split.steps)
+
+
+def test_l2_counts_in_each_phase(tmp_path: Path) -> None:
+    inputs = prepare(tmp_path, VGG, l2=0.1)
+    plan = TrainingPlan.of(inputs.settings, inputs.data)
+    model = make_network(inputs.data.problem, inputs.settings)
+    (frozen, thawed), _ = phases.phases_of(model, inputs, plan)
+    for phase in (frozen, thawed):
+        phase.enter()
+        kernels = [w for w in phase.model.trainable_weights if "kernel" in w.name]
+        expected = sum(0.1 * tf.reduce_sum(kernel**2) for kernel in kernels)
+        assert len(kernels) == (2 if phase is frozen else 3)
+        np.testing.assert_allclose(tf.add_n(phase.model.losses), expected, rtol=1e-5)
 
 
 def test_unfreezing_after_the_last_epoch(tmp_path: Path) -> None:
