@@ -37,6 +37,12 @@ class ControlFamily(Family):
     measure = f"{_ROOM}.measuring.measure"
     golden_rows = f"{_ROOM}.measuring.golden_rows"
 
+    def own_code(self, config: Any) -> dict[str, str]:
+        """An environment that is no registered one."""
+        key, path = _environment_of(config)
+        is_own = path is not None and not path.startswith(PREFIX) and "." in path
+        return {key: str(path)} if is_own else {}
+
     def problems(self, config: Any) -> Iterator[Problem]:
         """What is wrong with the model, the training, the data and the environment."""
         if config.model.kind not in LEARNERS:
@@ -106,11 +112,16 @@ def _of_the_data(config: Any) -> Iterator[Problem]:
                 yield f"data.{key}", "it is for data of an environment; leave it out"
 
 
+def _environment_of(config: Any) -> tuple[str, str | None]:
+    """The key that names the environment, and its path."""
+    if config.data.format == "environment":
+        return "data.path", config.data.path
+    return "task.environment", config.target.environment
+
+
 def _of_the_environment(config: Any) -> Iterator[Problem]:
     """Makes one that is registered, which takes no code of the user's."""
-    data, task = config.data, config.target
-    is_data = data.format == "environment"
-    path, key = (data.path, "data.path") if is_data else (task.environment, "task.environment")
+    task, (key, path) = config.target, _environment_of(config)
     if path.startswith(PREFIX):
         try:
             EnvironmentSettings(path, task.options, task.episode_steps).open()
