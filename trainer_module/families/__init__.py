@@ -106,7 +106,7 @@ class Family:
         return {"task": f"{type(self).__module__}.{type(self).__qualname__}", **named}
 
     def own_code(self, config: Any) -> dict[str, str]:
-        """Import paths of the user's code that its functions run because a key names it, by the key.
+        """Import paths of the user's code that its functions run, by the key that names each.
 
         Those of `model`, `features`, `train` and `evaluate` are known without it.
 

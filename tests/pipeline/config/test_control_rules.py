@@ -37,6 +37,11 @@ def test_the_config_that_is_shipped_is_fine() -> None:
         (["data.path=gymnasium:Pendulum-v1"], "data.path: the environment 'gymnasium:Pendulum-v1'"),
         (["data.path=gymnasium:CartPole-v9"], "(VersionNotFound: "),
         (["data.path=nowhere"], "data.path: found 'nowhere'; right is gymnasium:NAME, such as"),
+        (["data.path=gymnasium:this:Room-v0"], "is of a module that gymnasium would run; right is"),
+        (
+            ["train.steps=800"],
+            "train.steps: found 800, but learning begins after 1,000 transitions; give more, or a",
+        ),
         (["data.policy=random"], "data.policy: it needs data.episodes, which it is to collect"),
         (["data.format=csv"], "found 'csv'; a task control learns in an environment, or from"),
         (

@@ -81,6 +81,14 @@ def _of_the_training(config: Any) -> Iterator[Problem]:
             f"found {train.strategy.kind}; a task control trains in one process, by {able}",
         )
     settings = config.trainer_settings.train
+    begins = config.target.replay.begins
+    online = config.data.format == "environment" and config.data.episodes is None
+    if online and isinstance(settings.steps, int) and settings.steps <= begins:
+        yield (
+            "train.steps",
+            f"found {settings.steps:,}, but learning begins after {begins:,} transitions; give"
+            " more, or a smaller task.replay.begins",
+        )
     for key, right in (("steps", int), ("batch_size", int), ("learning_rate", float)):
         value = getattr(settings, key)
         if not isinstance(value, right):
