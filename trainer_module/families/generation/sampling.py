@@ -93,10 +93,8 @@ def write_samples(folder: Path, request: SampleRequest, output: Path) -> str:
 
 def _ask(model: Any, seed: int, numbers: range, names: Sequence[str]) -> list[bytes]:
     """Files of some pictures of a seed, whose classes are in turn those of the names."""
-    rows = {
-        SEED: tf.fill([len(numbers)], tf.constant(seed, tf.int64)),
-        NUMBER: tf.constant([*numbers], tf.int64),
-    }
+    whole = {SEED: [seed] * len(numbers), NUMBER: [*numbers]}
+    rows = {name: tf.constant(values, tf.int64) for name, values in whole.items()}
     label, _ = _describe(model)
     if names:
         rows[label] = tf.constant([names[number % len(names)] for number in numbers])
