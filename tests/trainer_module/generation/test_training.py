@@ -176,6 +176,10 @@ def test_a_model_is_measured_and_its_collapse_is_said(data: Path, trained: Path)
     assert isinstance(distance, Estimate)
     low, high = distance.interval(0.95)
     assert 0 < low <= high
+    for name in ("precision", "recall", "mode_coverage", "copies", "class_accuracy"):
+        share = found.metrics[name]
+        assert isinstance(share, Estimate)
+        assert 0 <= share.resamples.min() <= share.resamples.max() <= 1
     assert "accuracy of 1.000" in found.notes[0]
     assert "the generator has collapsed: its pictures vary" in found.failures[0]
     # The same model against itself differs by nothing.

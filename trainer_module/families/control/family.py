@@ -40,8 +40,7 @@ class ControlFamily(Family):
     def own_code(self, config: Any) -> dict[str, str]:
         """An environment that is no registered one."""
         key, path = _environment_of(config)
-        is_own = path is not None and not path.startswith(PREFIX) and "." in path
-        return {key: str(path)} if is_own else {}
+        return {key: path} if "." in path and not path.startswith(PREFIX) else {}
 
     def problems(self, config: Any) -> Iterator[Problem]:
         """What is wrong with the model, the training, the data and the environment."""
@@ -120,11 +119,11 @@ def _of_the_data(config: Any) -> Iterator[Problem]:
                 yield f"data.{key}", "it is for data of an environment; leave it out"
 
 
-def _environment_of(config: Any) -> tuple[str, str | None]:
-    """The key that names the environment, and its path."""
+def _environment_of(config: Any) -> tuple[str, str]:
+    """The key that names the environment, and its path; empty where it is missing."""
     if config.data.format == "environment":
         return "data.path", config.data.path
-    return "task.environment", config.target.environment
+    return "task.environment", config.target.environment or ""
 
 
 def _of_the_environment(config: Any) -> Iterator[Problem]:

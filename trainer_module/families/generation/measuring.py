@@ -161,6 +161,7 @@ def compare(
         COVERAGE: estimate(
             mode_coverage(modes[0], modes[1], features.modes),
             lambda r, g: mode_coverage(modes[0][r], modes[1][g], features.modes),
+            most=1.0,
         ),
         COPIES: _mean_of(copies, estimate, of_generated=True),
         SPREAD: spread,
@@ -192,18 +193,27 @@ def _variance(pictures: np.ndarray) -> float:
 
 
 def _estimate(
-    value: float, of_rows: Callable[[np.ndarray, np.ndarray], float], real: int, generated: int
+    value: float,
+    of_rows: Callable[[np.ndarray, np.ndarray], float],
+    real: int,
+    generated: int,
+    most: float = np.inf,
 ) -> Estimate:
+    """A metric between 0 and the most that there is, with its resamples."""
     draws = resample(of_rows, real, generated)
     # Resamples have fewer different pictures, which moves a distance of distributions up.
-    return Estimate(value, draws + (value - draws.mean()))
+    return Estimate(value, np.clip(draws + (value - draws.mean()), 0.0, most))
 
 
 def _mean_of(
     is_it: np.ndarray, estimate: Callable[..., Estimate], *, of_generated: bool
 ) -> Estimate:
     """The share of pictures of which something holds."""
-    return estimate(float(is_it.mean()), lambda r, g: float(is_it[g if of_generated else r].mean()))
+    return estimate(
+        float(is_it.mean()),
+        lambda r, g: float(is_it[g if of_generated else r].mean()),
+        most=1.0,
+    )
 
 
 def _notes(features: Features, held_out: Pictures, modes: Sequence[np.ndarray]) -> list[str]:
