@@ -271,6 +271,7 @@ class PipelineConfig(Settings):
         """Import paths of the user's code, by the key that names each."""
         preprocessing = {"preprocessing": self.preprocessing} if self.preprocessing else {}
         family = {key: path for key, path in self.family.code.items() if not is_ours(path)}
+        family |= self.family.own_code(self)
         return preprocessing | family | self.trainer_settings.own_code | self.evaluate.own_code
 
     @property

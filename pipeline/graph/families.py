@@ -103,9 +103,10 @@ def custom_config(given: Given, *functions: str, roots: Sequence[str] = ()) -> d
     }
     if not FORMATS[context.config.data.format].has_files:
         data["source"] = context.config.data.source
+    called = [*functions, *given.family.own_code(context.config).values()]
     code = code_fingerprint(
-        [*roots, *(path.rpartition(".")[0] for path in functions if is_ours(path))],
-        [path for path in functions if not is_ours(path)],
+        [*roots, *(path.rpartition(".")[0] for path in called if is_ours(path))],
+        [path for path in called if not is_ours(path)],
     )
     settings = context.config.trainer_settings.to_custom_config()
     return {**settings, DATA_FILES_KEY: data, CODE_KEY: code}

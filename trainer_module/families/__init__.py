@@ -105,6 +105,17 @@ class Family:
         named = {f"task ({hook})": path for hook in hooks if (path := getattr(self, hook))}
         return {"task": f"{type(self).__module__}.{type(self).__qualname__}", **named}
 
+    def own_code(self, config: Any) -> dict[str, str]:
+        """Import paths of the user's code that its functions run, by the key that names each.
+
+        Those of `model`, `features`, `train` and `evaluate` are known without it.
+
+        Args:
+          config: a `PipelineConfig` whose values are fine one by one.
+        """
+        del config
+        return {}
+
     def problems(self, config: Any) -> Iterator[tuple[str, str]]:
         """What is wrong between the values of a config: the path of a key, and what would be right.
 

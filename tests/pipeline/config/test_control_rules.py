@@ -8,8 +8,13 @@ from typing import Any
 
 import pytest
 
+from pipeline.config.fingerprint import CODE_KEY
 from pipeline.config.loading import load_config
+from pipeline.data.location import locate_data
+from pipeline.graph.create import create_pipeline
 from pipeline.kubeflow.kubeflow_rules import load_for_kubeflow
+from pipeline.layout import Layout
+from pipeline.run_context import RunContext
 from trainer_module.errors import ConfigError
 
 ROOT = Path(__file__).parents[3]
@@ -32,6 +37,11 @@ def test_the_config_that_is_shipped_is_fine() -> None:
         (["data.path=gymnasium:Pendulum-v1"], "data.path: the environment 'gymnasium:Pendulum-v1'"),
         (["data.path=gymnasium:CartPole-v9"], "(VersionNotFound: "),
         (["data.path=nowhere"], "data.path: found 'nowhere'; right is gymnasium:NAME, such as"),
+        (["data.path=gymnasium:this:Room-v0"], "is of a module that gymnasium would run; right is"),
+        (
+            ["train.steps=800"],
+            "train.steps: found 800, but learning begins after 1,000 transitions; give more, or a",
+        ),
         (["data.policy=random"], "data.policy: it needs data.episodes, which it is to collect"),
         (["data.format=csv"], "found 'csv'; a task control learns in an environment, or from"),
         (
@@ -90,3 +100,39 @@ def test_an_environment_is_no_path_on_a_cluster() -> None:
     load_for_kubeflow(
         CARTPOLE, [f"kubeflow={kubeflow}", "metadata=mysql://u@db/meta", "push.directory=gs://b/p"]
     )
+
+
+def code_of_nodes(changed: list[str], output: Path) -> dict[str, str]:
+    """By component, the hash of the code that a family's components run."""
+    config, layout = load_config(CARTPOLE, changed), Layout(output, "cartpole")
+    context = RunContext(config, layout, locate_data(config.data, layout))
+    told = {
+        node.id: node.exec_properties.get("custom_config")
+        for node in create_pipeline(context).components
+    }
+    read = {name: json.loads(of) if isinstance(of, str) else of for name, of in told.items()}
+    return {name: of[CODE_KEY] for name, of in read.items() if of and CODE_KEY in of}
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        ["data.path=own_room.make"],
+        ["data={format: parquet, path: .}", "task={kind: control, environment: own_room.make}"],
+    ],
+)
+def test_an_environment_of_ones_own_is_in_the_cache_key_of_all_that_act_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: list[str]
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "logs.parquet").touch()
+    with pytest.raises(ConfigError, match=r"found 'own_room\.make'; there is no module `own_room`"):
+        load_config(CARTPOLE, named)
+    (tmp_path / "own_room.py").write_text("def make(): ...\n")
+    before = code_of_nodes(named, tmp_path)
+    assert before.keys() == {"Trainer", "Evaluator", "InfraValidator"}
+    assert code_of_nodes(named, tmp_path) == before
+    (tmp_path / "own_room.py").write_text("def make(): return 1\n")
+    after = code_of_nodes(named, tmp_path)
+    assert [name for name in before if after[name] == before[name]] == []

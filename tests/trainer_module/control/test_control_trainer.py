@@ -16,10 +16,16 @@ import pytest
 import tensorflow as tf
 from control_run import arguments
 
-from trainer_module.errors import ConfigError, DataError
+from trainer_module.errors import ConfigError, DataError, TrainingError
 from trainer_module.families.control.backup import BACKUP_FILE
-from trainer_module.families.control.measuring import exported_policy, golden_rows, measure
+from trainer_module.families.control.measuring import (
+    exported_policy,
+    golden_rows,
+    measure,
+    task_of,
+)
 from trainer_module.families.control.trainer import COLLECTED_FILE, run_fn
+from trainer_module.families.control.training import AT_ONCE, TrainingPlan
 from trainer_module.runtime import RECORD_FILE
 from trainer_module.settings import TrainerSettings
 
@@ -146,3 +152,23 @@ def test_what_no_policy_can_be_learnt_by_is_refused(tmp_path: Path, collected: P
     task = {"environment": "gymnasium:Acrobot-v1"}
     with pytest.raises(DataError, match=r"row 1: column 'observation' has 4 numbers; .* has 6\."):
         train(tmp_path / "two", told(files=files, task=task))
+    large = {"replay": {"size": 10**12}}
+    with pytest.raises(TrainingError, match=r"observations have 4 numbers takes 64,.*replay\.size"):
+        train(tmp_path / "three", told(task=large))
+    other = tf.Module()
+    other.answer = tf.function(lambda x: {"y": x}, [tf.TensorSpec([None], tf.float32, "x")])
+    tf.saved_model.save(other, str(tmp_path / "other"), other.answer)
+    with pytest.raises(TrainingError, match="holds no policy"):
+        exported_policy(tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    ("ratio", "environments"), [(1.0, 8), (4.0, 8), (16.0, 8), (0.25, 4), (1.0, 32), (2.0, 100)]
+)
+def test_the_optimizer_takes_so_many_steps_for_each_of_the_environments(
+    ratio: float, environments: int
+) -> None:
+    task = {"environments": environments, "replay": {"ratio": ratio}}
+    settings = TrainerSettings.from_custom_config(told(task=task))
+    plan = TrainingPlan.of(settings, task_of(settings), online=True, replicas=1)
+    assert AT_ONCE * plan.learns / (plan.acted * environments) == pytest.approx(ratio, rel=0.05)

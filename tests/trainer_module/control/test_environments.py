@@ -21,6 +21,10 @@ from trainer_module.families.control.environments import (
 CARTPOLE = EnvironmentSettings("gymnasium:CartPole-v1", {}, 1_000)
 
 
+made: list[Corridor] = []
+"""All that there are."""
+
+
 class Corridor(Env):
     """Of this test: three places; action 1 goes on, and the third is the end."""
 
@@ -29,6 +33,9 @@ class Corridor(Env):
 
     def __init__(self, trouble: str = "", noise: bool = False) -> None:
         self.trouble, self.noise, self.place = trouble, noise, 0
+        self.end = 1 if trouble == "ends" else 3
+        self.closed = False
+        made.append(self)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         del options
@@ -41,9 +48,16 @@ class Corridor(Env):
             raise KeyError("no such place")
         if self.trouble == "four":
             return np.array([self.place], np.float32), 1.0, False, {}
-        reward = float("nan") if self.trouble == "nan" else 1.0
+        reward = {"nan": float("nan"), "none": None, "list": [1.0, 2.0], "huge": 1e39}.get(
+            self.trouble, 1.0
+        )
         observation = np.array([self.place + self.drawn], np.float32)
-        return observation, reward, self.place == 3, False, {}
+        if self.trouble == "named":
+            return {"place": self.place}, reward, False, False, {}
+        return observation, reward, self.place == self.end, False, {}
+
+    def close(self) -> None:
+        self.closed = True
 
 
 def corridor(**options: Any) -> EnvironmentSettings:
@@ -77,6 +91,13 @@ def test_an_episode_that_does_not_follow_from_its_seed_begins_anew() -> None:
     first.step(np.array([1, 1]))
     second = Environments(corridor(noise=True), 2, 5, SeedsOf.TRAINING)
     assert second.set_state(first.get_state()) == [0, 1]
+    # One that ends, or fails, before it comes to where it was.
+    first.step(np.array([1, 1]))
+    for trouble in ("ends", "raises"):
+        other = Environments(corridor(trouble=trouble), 2, 5, SeedsOf.TRAINING)
+        assert other.set_state(first.get_state()) == [0, 1]
+        drawn = [one.drawn for one in made[-2:]]
+        assert other.observations[:, 0] == pytest.approx(drawn)
 
 
 def test_episodes_are_played_side_by_side_each_by_its_own_seed() -> None:
@@ -93,6 +114,7 @@ def test_episodes_are_played_side_by_side_each_by_its_own_seed() -> None:
 def test_an_episode_without_end_is_cut_off() -> None:
     played = play(lambda seen: np.zeros(len(seen), int), corridor(), [1, 2])
     assert played.lengths.tolist() == [50, 50]
+    assert [one.closed for one in made[-2:]] == [True, True]
 
 
 @pytest.mark.parametrize(
@@ -105,6 +127,10 @@ def test_an_episode_without_end_is_cut_off() -> None:
         ),
         (corridor(trouble="four"), r"step gave 4 values; right are 5, as gymnasium\.Env says\.$"),
         (corridor(trouble="nan"), r"at step 1 .* gave the reward nan; right is a number\.$"),
+        (corridor(trouble="none"), r"at step 1 .* gave the reward None; right is a number\.$"),
+        (corridor(trouble="list"), r"gave the reward \[1\.0, 2\.0\]; right is a number\.$"),
+        (corridor(trouble="huge"), r"gave the reward 1e\+39; right is a number\.$"),
+        (corridor(trouble="named"), r"gave dict as an observation; right are 1 numbers\.$"),
         (corridor(no="argument"), r"cannot be made \(TypeError: .*'no'"),
         (
             EnvironmentSettings("gymnasium:Pendulum-v1", {}, 10),

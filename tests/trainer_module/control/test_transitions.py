@@ -59,6 +59,12 @@ def test_rows_that_do_not_go_on_from_each_other_are_cut_off(tmp_path: Path) -> N
     assert found.truncated.tolist() == [False, True, False, False, True, True]
 
 
+def test_whole_numbers_of_any_size_are_observations(tmp_path: Path) -> None:
+    seconds = [[1_700_000_001 + place, 1] for place in range(3)]
+    found = read_transitions([written(tmp_path, observation=seconds)], 2, 2)
+    np.testing.assert_array_equal(found.observations, np.array(seconds, np.float32))
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
@@ -80,6 +86,7 @@ def test_rows_that_do_not_go_on_from_each_other_are_cut_off(tmp_path: Path) -> N
             {"observation": [[0.0, 1.0], [1.0, float("nan")], [5.0, 5.0]]},
             ", row 2: column 'observation' holds nan; right are finite numbers.",
         ),
+        ({"reward": [1.0, 1e300, 0.0]}, ", row 2: column 'reward' holds inf; right are finite"),
         ({"reward": [1.0, None, 0.0]}, ", row 2: column 'reward' is empty; right is a number."),
         ({"reward": ["a", "b", "c"]}, ": column 'reward' holds string; right are numbers."),
         (

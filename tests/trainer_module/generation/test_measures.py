@@ -55,7 +55,16 @@ def test_a_mode_with_too_small_a_share_is_not_covered() -> None:
 def test_copies_are_nearer_than_new_pictures_are() -> None:
     trained, held_out = RANDOM.random((2, 200, 16))
     generated = np.concatenate([RANDOM.random((5, 16)), trained[:3], trained[3:5] + 0.001])
-    assert are_copies(generated, trained, held_out).tolist() == [False] * 5 + [True] * 5
+    assert are_copies(generated, [trained], held_out).tolist() == [False] * 5 + [True] * 5
+
+
+def test_pictures_that_are_in_both_splits_do_not_hide_copies() -> None:
+    trained, held_out = RANDOM.random((2, 200, 16))
+    generated = np.concatenate([RANDOM.random((5, 16)), trained[:5]])
+    known = np.concatenate([held_out[:190], trained[-10:]])
+    expected = [False] * 5 + [True] * 5
+    assert are_copies(generated, np.split(trained, 4), known).tolist() == expected
+    assert are_copies(generated, [trained], trained).tolist() == expected
 
 
 def test_resamples_of_two_models_are_of_the_same_rows() -> None:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,10 +25,13 @@ from generation_runs import (
 
 from trainer_module.errors import DataError, TrainingError
 from trainer_module.families import EXAMPLES_KEY, SampleRequest
-from trainer_module.families.generation.measuring import measure
+from trainer_module.families.generation import sampling
+from trainer_module.families.generation.features import learn_features
+from trainer_module.families.generation.measuring import generate, measure
+from trainer_module.families.generation.pictures import Pictures, read_pictures
 from trainer_module.families.generation.sampling import write_samples
 from trainer_module.families.measured import Estimate
-from trainer_module.generation_trainer import SAMPLES_FOLDER, run_fn
+from trainer_module.generation_trainer import SAMPLES_FOLDER, open_inputs, run_fn
 from trainer_module.runtime import Runtime
 
 CONDITIONAL = {"conditional": True}
@@ -136,15 +140,26 @@ def test_a_picture_follows_from_its_seed_and_number_alone(trained: Path) -> None
     png = several["png"].numpy()[4]
     assert tf.io.decode_base64(fourth.replace(b"+", b"-").replace(b"/", b"_")).numpy() == png
     assert none == b"" != other
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"found n.*right is 0 to 524288"):
+        model.signatures["serving_default"](
+            n=tf.constant(10**9, tf.int64), seed=tf.constant(7, tf.int64), label=tf.constant("b")
+        )
     picture = several["pictures"].numpy()[4]
     assert tf.io.decode_png(png).numpy() == pytest.approx(255 * picture, abs=0.51)
 
 
-def test_samples_are_written(trained: Path, tmp_path: Path) -> None:
+def test_samples_are_written(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampling, "_AT_ONCE", 2)
     said = write_samples(trained / "model", SampleRequest(5, 1, "a"), tmp_path)
     assert said == "5 pictures of seed 1, and grid.png"
     names = [f"{number:04d}.png" for number in range(5)]
     assert sorted(path.name for path in tmp_path.iterdir()) == [*names, "grid.png"]
+    served = tf.saved_model.load(str(trained / "model")).signatures["serving_default"]
+    first = {"n": tf.constant(5, tf.int64), "seed": tf.constant(1, tf.int64)}
+    pngs = served(**first, label=tf.constant("a"))["png"].numpy().tolist()
+    assert [(tmp_path / name).read_bytes() for name in names] == pngs
     with pytest.raises(
         DataError, match="--class z: the model has no such class; right is one of a, b"
     ):
@@ -161,6 +176,10 @@ def test_a_model_is_measured_and_its_collapse_is_said(data: Path, trained: Path)
     assert isinstance(distance, Estimate)
     low, high = distance.interval(0.95)
     assert 0 < low <= high
+    for name in ("precision", "recall", "mode_coverage", "copies", "class_accuracy"):
+        share = found.metrics[name]
+        assert isinstance(share, Estimate)
+        assert 0 <= share.resamples.min() <= share.resamples.max() <= 1
     assert "accuracy of 1.000" in found.notes[0]
     assert "the generator has collapsed: its pictures vary" in found.failures[0]
     # The same model against itself differs by nothing.
@@ -175,3 +194,70 @@ def test_a_class_that_is_asked_for_has_to_be_there(tmp_path: Path) -> None:
     says = "needs a class of every picture, which data.label .'label'. names, and all pictures have"
     with pytest.raises(TrainingError, match=says):
         run_fn(arguments(tmp_path, tmp_path / "run", settings))
+
+
+def test_noise_of_the_evaluation_is_none_of_training(data: Path, tmp_path: Path) -> None:
+    settings = settings_of(train={"batch_size": 40})
+    inputs = open_inputs(arguments(data, tmp_path, settings))
+    batches = inputs.deal.batches(tf.distribute.InputContext()).take(4).as_numpy_iterator()
+    learnt = np.concatenate([batch["noise"] for batch in batches])
+    asked: list[np.ndarray] = []
+
+    class Listening:
+        """Keeps the noise that it is asked for."""
+
+        structured_input_signature = ((), {"noise": tf.TensorSpec([None, 6])})
+
+        def __call__(self, noise: tf.Tensor, label: tf.Tensor) -> dict[str, tf.Tensor]:
+            asked.append(noise.numpy())
+            return {"pictures": tf.zeros([len(label), 8, 8, 1])}
+
+    described = {"classes": tf.constant([], tf.string)}
+    model = SimpleNamespace(signatures={"from_noise": Listening(), "describe": lambda: described})
+    generate(model, inputs.deal.pictures, settings.train.seed)
+    noise = np.concatenate(asked)
+    assert noise.shape == (500, 6)
+    assert not {*map(tuple, noise)} & {*map(tuple, learnt)}
+
+
+def test_pictures_are_drawn_from_all_files() -> None:
+    labels = np.repeat(np.array([b"a", b"b", b"c"], object), 100)
+    values = np.zeros((300, 2, 2, 1), np.uint8)
+    drawn = Pictures(values, labels).draw(60, seed=1)
+    assert drawn.classes == ("a", "b", "c")
+    assert len(drawn.labels) == len(drawn.values) == 60
+    assert Pictures(values, labels).draw(300, seed=1).labels is labels
+
+
+def test_a_single_picture_has_features() -> None:
+    picture = np.full((1, 8, 8, 1), 100, np.uint8)
+    features = learn_features(Pictures(picture, np.array([b""], object)), seed=1)
+    assert features.extract(picture).tolist() == [[0.0] * 64]
+
+
+@pytest.mark.parametrize(
+    ("labels", "found", "classes"),
+    [
+        ([None, [3], [4]], [b"", b"3", b"4"], ()),
+        ([[4], [3], [4]], [b"4", b"3", b"4"], ("3", "4")),
+        ([[0.5], [1.5], None], [b"0.500000", b"1.500000", b""], ()),
+        ([None, None, None], [b"", b"", b""], ()),
+    ],
+)
+def test_labels_of_any_type_are_texts_and_classes_if_all_pictures_have_one(
+    tmp_path: Path, labels: list[Any], found: list[bytes], classes: tuple[str, ...]
+) -> None:
+    png = tf.io.encode_png(np.zeros((8, 8, 1), np.uint8)).numpy()
+    with tf.io.TFRecordWriter(str(tmp_path / "some.gz"), "GZIP") as writer:
+        for label in labels:
+            feature = {"image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[png]))}
+            if label and isinstance(label[0], int):
+                feature["label"] = tf.train.Feature(int64_list=tf.train.Int64List(value=label))
+            elif label:
+                feature["label"] = tf.train.Feature(float_list=tf.train.FloatList(value=label))
+            example = tf.train.Example(features=tf.train.Features(feature=feature))
+            writer.write(example.SerializeToString())
+    column = settings_of().features["image"]
+    pictures = read_pictures([str(tmp_path / "some.gz")], "image", column, "label")
+    assert pictures.labels.tolist() == found
+    assert pictures.classes == classes

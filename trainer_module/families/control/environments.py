@@ -7,7 +7,9 @@ episode is kept as these two, and acting them out again brings it back there.
 from __future__ import annotations
 
 import importlib.util
+import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -19,6 +21,8 @@ from trainer_module.sections import load_own
 
 PREFIX = "gymnasium:"
 """Begins the path of a registered environment."""
+_LARGEST = float(np.finfo(np.float32).max)
+"""Of a reward, as networks learn from it."""
 _AT_ONCE = 32
 """Episodes that are played side by side: a policy answers them together."""
 
@@ -109,10 +113,14 @@ class Environment:
         observation, reward, terminated, truncated, _ = self._call(
             "step", lambda: self._made.step(action + self._first_action), 5
         )
-        if not np.isfinite(reward):
-            raise TrainingError(f"{self._here} gave the reward {reward}; right is a number.")
         is_cut = bool(truncated) or len(self.taken) >= self._most_steps
-        return self._checked(observation), float(reward), bool(terminated), is_cut
+        return self._checked(observation), self._number(reward), bool(terminated), is_cut
+
+    def close(self) -> None:
+        """Gives back what it holds, such as windows and processes."""
+        if hasattr(self._made, "close"):
+            with suppress(Exception):  # What it has given stays right.
+                self._made.close()
 
     @property
     def _here(self) -> str:
@@ -134,8 +142,23 @@ class Environment:
             )
         return found
 
+    def _number(self, reward: Any) -> float:
+        try:
+            found = float(np.asarray(reward, np.float64).item())
+        except (TypeError, ValueError):
+            found = math.nan
+        if not abs(found) <= _LARGEST:
+            raise TrainingError(f"{self._here} gave the reward {reward}; right is a number.")
+        return found
+
     def _checked(self, observation: Any) -> np.ndarray:
-        found = np.asarray(observation, np.float32)
+        try:
+            found = np.asarray(observation, np.float32)
+        except (TypeError, ValueError):
+            raise TrainingError(
+                f"{self._here} gave {type(observation).__name__} as an observation; right are"
+                f" {self.width} numbers."
+            ) from None
         if found.shape != (self.width,):
             raise TrainingError(
                 f"{self._here} gave an observation of shape {found.shape}; its observation space"
@@ -148,6 +171,11 @@ class Environment:
 
 def _make(settings: EnvironmentSettings) -> Any:
     path, options = settings.path, dict(settings.options)
+    if ":" in path.removeprefix(PREFIX):
+        raise TrainingError(
+            f"the environment {path!r} is of a module that gymnasium would run; right is"
+            f" {PREFIX}NAME, or the import path of a function of yours that makes one."
+        )
     if not path.startswith(PREFIX):
         make = load_own("environment", path)
         return _made(path, lambda: make(**options))
@@ -160,11 +188,17 @@ def _make(settings: EnvironmentSettings) -> Any:
     )
 
 
-def check_installed(path: str) -> None:
-    """Raises TrainingError where gymnasium, which a path needs, is not installed."""
-    if path.startswith(PREFIX) and importlib.util.find_spec("gymnasium") is None:
+def check_installed(path: str, what: str = "") -> None:
+    """Raises TrainingError where gymnasium, which an environment needs, is not installed.
+
+    Args:
+      path: of the environment.
+      what: needs it; the environment itself by default.
+    """
+    if importlib.util.find_spec("gymnasium") is None:
         raise TrainingError(
-            f"the environment {path!r} needs the package gymnasium, which is not installed:"
+            f"the environment {path!r} needs{f', for {what},' if what else ''} the package"
+            " gymnasium, which is not installed:"
             " pip install 'scopeline[control]', or uv sync --extra control."
         )
 
@@ -201,6 +235,7 @@ def _as_vectors(made: Any, path: str) -> Any:
         )
     if len(getattr(observations, "shape", None) or ()) == 1:
         return made
+    check_installed(path, "its observations, which are no vector")
     import gymnasium
 
     try:
@@ -304,14 +339,25 @@ class Environments:
         expected = np.array(state["observations"], np.float32)
         lost = []
         for place, (one, episode) in enumerate(zip(self._all, state["episodes"], strict=True)):
-            found = one.reset(episode["seed"])
-            for action in episode["actions"]:
-                found = one.step(action)[0]
-            if not np.array_equal(found, expected[place]):
+            found = _act_out(one, episode["seed"], episode["actions"])
+            if found is None or not np.array_equal(found, expected[place]):
                 lost.append(place)
                 found, self._returns[place] = self._begin(one), 0.0
             self.observations[place] = found
         return lost
+
+
+def _act_out(one: Environment, seed: int, actions: Sequence[int]) -> np.ndarray | None:
+    """Where an episode comes to by some actions; None where it ends, or fails, before."""
+    try:
+        found = one.reset(seed)
+        for action in actions:
+            found, _, terminated, truncated = one.step(action)
+            if terminated or truncated:
+                return None
+    except TrainingError:  # What was fine before fails in another episode.
+        return None
+    return found
 
 
 @dataclass(frozen=True)
@@ -355,6 +401,8 @@ def play(
                 playing[slot] = waiting.pop(0)
                 seen[slot] = slots[slot].reset(seeds[playing[slot]])
         if not playing:
+            for one in slots:
+                one.close()
             return Played(np.array(seeds, np.int64), returns, lengths)
         order = sorted(playing)
         actions = policy(np.stack([seen[slot] for slot in order]))

@@ -37,6 +37,11 @@ class ControlFamily(Family):
     measure = f"{_ROOM}.measuring.measure"
     golden_rows = f"{_ROOM}.measuring.golden_rows"
 
+    def own_code(self, config: Any) -> dict[str, str]:
+        """An environment that is no registered one."""
+        key, path = _environment_of(config)
+        return {key: path} if "." in path and not path.startswith(PREFIX) else {}
+
     def problems(self, config: Any) -> Iterator[Problem]:
         """What is wrong with the model, the training, the data and the environment."""
         if config.model.kind not in LEARNERS:
@@ -75,6 +80,14 @@ def _of_the_training(config: Any) -> Iterator[Problem]:
             f"found {train.strategy.kind}; a task control trains in one process, by {able}",
         )
     settings = config.trainer_settings.train
+    begins = config.target.replay.begins
+    online = config.data.format == "environment" and config.data.episodes is None
+    if online and isinstance(settings.steps, int) and settings.steps <= begins:
+        yield (
+            "train.steps",
+            f"found {settings.steps:,}, but learning begins after {begins:,} transitions; give"
+            " more, or a smaller task.replay.begins",
+        )
     for key, right in (("steps", int), ("batch_size", int), ("learning_rate", float)):
         value = getattr(settings, key)
         if not isinstance(value, right):
@@ -106,11 +119,16 @@ def _of_the_data(config: Any) -> Iterator[Problem]:
                 yield f"data.{key}", "it is for data of an environment; leave it out"
 
 
+def _environment_of(config: Any) -> tuple[str, str]:
+    """The key that names the environment, and its path; empty where it is missing."""
+    if config.data.format == "environment":
+        return "data.path", config.data.path
+    return "task.environment", config.target.environment or ""
+
+
 def _of_the_environment(config: Any) -> Iterator[Problem]:
     """Makes one that is registered, which takes no code of the user's."""
-    data, task = config.data, config.target
-    is_data = data.format == "environment"
-    path, key = (data.path, "data.path") if is_data else (task.environment, "task.environment")
+    task, (key, path) = config.target, _environment_of(config)
     if path.startswith(PREFIX):
         try:
             EnvironmentSettings(path, task.options, task.episode_steps).open()

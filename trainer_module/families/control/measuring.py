@@ -54,12 +54,12 @@ def exported_policy(folder: Path | str) -> Policy:
     """
     try:
         answer = tf.saved_model.load(str(folder)).signatures["serving_default"]
+        width = answer.structured_input_signature[1][OBSERVATION].shape
     except (OSError, KeyError) as error:
         raise TrainingError(
             f"{folder} holds no policy ({type(error).__name__}): right is the folder of a version"
             " that a task control has pushed."
         ) from error
-    width = answer.structured_input_signature[1][OBSERVATION].shape
 
     def act(observations: np.ndarray) -> np.ndarray:
         given = tf.constant(observations if width.rank == 2 else observations[:, 0], tf.float32)

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from trainer_module.errors import ConfigError, DataError, enumerate_names
+from trainer_module.errors import ConfigError, DataError, TrainingError, enumerate_names
 from trainer_module.export.interface import RawColumn
 from trainer_module.export.plain import export_plain
 from trainer_module.families import read_data_files, read_data_source
@@ -40,6 +40,7 @@ from trainer_module.families.control.transitions import (
     read_transitions,
     write_transitions,
 )
+from trainer_module.machine import free_memory
 from trainer_module.runtime import Runtime, report_ready, write_record
 from trainer_module.settings import TrainerSettings
 from trainer_module.strategies import build_strategy
@@ -48,6 +49,8 @@ _RANDOM = "random"
 """The policy of nobody."""
 COLLECTED_FILE = "transitions.parquet"
 """In the model run: the episodes that were collected."""
+_OF_A_TRANSITION = 32
+"""Bytes of a transition besides its observations: action, reward, ends and priority."""
 _BACKUPS = "checkpoints"
 """In the model run, where nobody says where backups go."""
 
@@ -146,6 +149,7 @@ def _open_data(
     if source is not None and source["episodes"] is None:
         count = task.environments
         rows = -(-max(task.replay.size, task.replay.begins) // count) + settings.model.n_step
+        _check_room(rows * count, width)
         environments = Environments(environment, count, settings.train.seed, SeedsOf.TRAINING)
         return environments, Replay(rows, count, **told)
     if source is not None:
@@ -162,6 +166,17 @@ def _open_data(
     replay = Replay(rows, 1, **told)
     replay.fill(steps)
     return None, replay
+
+
+def _check_room(transitions: int, width: int) -> None:
+    """Raises TrainingError where memory has no room for a replay that is full."""
+    needed, free = transitions * (2 * 4 * width + _OF_A_TRANSITION), free_memory()
+    if needed > free:
+        raise TrainingError(
+            f"a replay of {transitions:,} transitions whose observations have {width:,} numbers"
+            f" takes {needed / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB of memory are free; give a"
+            " smaller task.replay.size."
+        )
 
 
 def _collect(

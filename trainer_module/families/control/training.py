@@ -51,6 +51,8 @@ class TrainingPlan:
     """Of an epoch."""
     acted: int
     """Steps of each environment in a round; 0 offline."""
+    learns: int
+    """How often a round then takes `AT_ONCE` steps of the optimizer."""
     batch: int
     """Transitions of a step of the optimizer, of all replicas."""
 
@@ -67,16 +69,17 @@ class TrainingPlan:
           online: whether it acts.
           replicas: that share a step of the optimizer.
         """
-        acted = 0
+        acted, learns, of_a_round = 0, 1, AT_ONCE
         if online:
             acted = max(1, round(AT_ONCE / task.replay.ratio / task.environments))
-        of_a_round = acted * task.environments if online else AT_ONCE
+            of_a_round = acted * task.environments
+            learns = max(1, round(of_a_round * task.replay.ratio / AT_ONCE))
         steps, batch_size = settings.train.steps, settings.train.batch_size
         assert isinstance(steps, int)  # noqa: S101 - `ControlFamily.problems` has seen to it
         assert isinstance(batch_size, int)  # noqa: S101 - likewise
         rounds = math.ceil(steps / of_a_round)
         epochs = min(EPOCHS, rounds)
-        return cls(epochs, math.ceil(rounds / epochs), acted, batch_size * replicas)
+        return cls(epochs, math.ceil(rounds / epochs), acted, learns, batch_size * replicas)
 
 
 @dataclass
@@ -182,10 +185,11 @@ class Training:
             if len(self._replay) < self._task.replay.begins:
                 return
         beta = self._task.replay.beta + self._done * (1 - self._task.replay.beta)
-        batch = self._replay.draw(AT_ONCE * self._plan.batch, self._random, beta)
-        errors, loss = self._learner.learn(batch, AT_ONCE)
-        self._replay.update(batch.places, errors)
-        self.progress.losses.append(loss)
+        for _ in range(self._plan.learns):
+            batch = self._replay.draw(AT_ONCE * self._plan.batch, self._random, beta)
+            errors, loss = self._learner.learn(batch, AT_ONCE)
+            self._replay.update(batch.places, errors)
+            self.progress.losses.append(loss)
 
     def _act(self, environments: Environments) -> None:
         count = len(environments.observations)

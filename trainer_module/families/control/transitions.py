@@ -78,7 +78,7 @@ def _read(file: str, width: int, actions: int) -> Steps:
     return Steps(
         found["observation"],
         action.astype(np.int32),
-        found["reward"].astype(np.float32),
+        _as_float32(file, "reward", found["reward"]),
         found["next_observation"],
         found["terminated"] != 0,
         found["truncated"] != 0,
@@ -114,8 +114,14 @@ def _vectors(file: str, name: str, column: pa.ChunkedArray, width: int) -> np.nd
             f"{file}, row {wrong[0] + 1}: column {name!r} has {lengths[wrong[0]]} numbers; an"
             f" observation of the environment has {width}."
         )
-    values = np.asarray(rows.flatten().cast(pa.float32()), np.float32).reshape(-1, width)
-    return _finite(file, name, values)
+    numbers = np.asarray(rows.flatten().cast(pa.float64(), safe=False)).reshape(-1, width)
+    return _as_float32(file, name, numbers)
+
+
+def _as_float32(file: str, name: str, numbers: np.ndarray) -> np.ndarray:
+    """Numbers as networks take them, which have to be finite then, too."""
+    with np.errstate(over="ignore"):
+        return _finite(file, name, numbers.astype(np.float32))
 
 
 def _numbers(file: str, name: str, column: pa.ChunkedArray) -> np.ndarray:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from trainer_module.families.generation.measures import find_modes, squared_distances
+from trainer_module.families.generation.measures import (
+    covariance,
+    find_modes,
+    squared_distances,
+)
 from trainer_module.families.generation.pictures import Pictures
 
 WIDTH = 64
@@ -21,6 +25,8 @@ _BATCH, _STEPS = 64, 300
 _MOST_SIDE = 32
 """Pixels of a side that a network without labels, and a copy, is looked for in."""
 _MOST_LEARNT = 20_000
+_AT_ONCE = 256
+"""Pictures that are as numbers in memory at a time."""
 
 layers = tf_keras.layers
 
@@ -52,8 +58,8 @@ def learn_features(pictures: Pictures, seed: int) -> Features:
 
 def _by_classes(pictures: Pictures, seed: int) -> Features:
     """The layer before the last one of a classifier."""
-    classes, values = pictures.classes, pictures.values[:_MOST_LEARNT]
-    labels = pictures.indices(classes)[:_MOST_LEARNT]
+    classes, pictures = pictures.classes, pictures.draw(_MOST_LEARNT, seed)
+    values, labels = pictures.values, pictures.indices(classes)
     network = _build_classifier(values.shape[1:], len(classes), seed)
     network.compile(
         tf_keras.optimizers.Adam(0.002),
@@ -62,8 +68,8 @@ def _by_classes(pictures: Pictures, seed: int) -> Features:
     network.fit(_shuffled(values, labels, seed), verbose=0)
     body = tf_keras.Model(network.input, network.layers[-2].output)
     return Features(
-        lambda found: body.predict(_scaled(found), 256, verbose=0),
-        lambda found: network.predict(_scaled(found), 256, verbose=0).argmax(1),
+        lambda found: _in_parts(body.predict_on_batch, found),
+        lambda found: _in_parts(network.predict_on_batch, found).argmax(1),
         len(classes),
         classes,
     )
@@ -103,15 +109,17 @@ def _build_classifier(shape: tuple[int, ...], classes: int, seed: int) -> tf_ker
 
 def _by_components(pictures: Pictures, seed: int) -> Features:
     """The principal components of the pixels (Pearson, 1901), and clusters in them."""
-    pixels = flatten(pictures.values[:_MOST_LEARNT])
+    learnt = pictures.draw(_MOST_LEARNT, seed)
+    pixels = flatten(learnt.values)
     centre = pixels.mean(0)
-    _, vectors = np.linalg.eigh(np.cov(pixels - centre, rowvar=False))
+    _, vectors = np.linalg.eigh(covariance(pixels))
     components = vectors[:, ::-1][:, :WIDTH]
 
     def extract(found: np.ndarray) -> np.ndarray:
-        return ((flatten(found) - centre) @ components).astype(np.float32)
+        parts = [(flat - centre) @ components for flat in flatten_in_parts(found)]
+        return np.concatenate(parts).astype(np.float32)
 
-    centres = find_modes(extract(pictures.values[:_MOST_LEARNT]), MODES, seed)
+    centres = find_modes(extract(learnt.values), MODES, seed)
     return Features(
         extract,
         lambda found: squared_distances(extract(found), centres).argmin(1),
@@ -122,13 +130,25 @@ def _by_components(pictures: Pictures, seed: int) -> Features:
 
 def flatten(pictures: np.ndarray) -> np.ndarray:
     """Pixels of pictures in 0..1, of 32 a side at most, [n, pixels] float32."""
-    height, width = pictures.shape[1:3]
-    step = -(-max(height, width) // _MOST_SIDE)
-    scaled = _scaled(pictures)
-    if step > 1:
-        scaled = tf.nn.avg_pool2d(scaled, step, step, "SAME").numpy()
-    flat: np.ndarray = scaled.reshape(len(pictures), -1)
-    return flat
+    return np.concatenate(list(flatten_in_parts(pictures)))
+
+
+def flatten_in_parts(pictures: np.ndarray) -> Iterator[np.ndarray]:
+    """The same of some pictures after others, as all of them may be more than memory holds."""
+    step = -(-max(pictures.shape[1:3]) // _MOST_SIDE)
+    for part in _parts(pictures):
+        scaled = _scaled(part)
+        if step > 1:
+            scaled = tf.nn.avg_pool2d(scaled, step, step, "SAME").numpy()
+        yield scaled.reshape(len(part), -1)
+
+
+def _in_parts(ask: Callable[[np.ndarray], np.ndarray], pictures: np.ndarray) -> np.ndarray:
+    return np.concatenate([ask(_scaled(part)) for part in _parts(pictures)])
+
+
+def _parts(pictures: np.ndarray) -> Iterator[np.ndarray]:
+    return (pictures[start : start + _AT_ONCE] for start in range(0, len(pictures), _AT_ONCE))
 
 
 def _scaled(pictures: np.ndarray) -> np.ndarray:

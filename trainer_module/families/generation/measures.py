@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -15,8 +15,8 @@ COVERED = 0.2
 NEAR = 0.5
 """A copy is nearer to a picture of training than so much of what hardly any new picture is."""
 _HARDLY_ANY = 0.01
-_AT_ONCE = 512
-"""Rows of a matrix of distances that are held at a time."""
+_ALIKE = 1e-4
+"""Two pictures are the same if their distance is not above what rounding leaves of it."""
 
 
 def squared_distances(one: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -38,14 +38,15 @@ def frechet_distance(real: np.ndarray, generated: np.ndarray) -> float:
       generated: likewise.
     """
     means = real.mean(0) - generated.mean(0)
-    first, second = _covariance(real), _covariance(generated)
+    first, second = covariance(real), covariance(generated)
     root = _root(first)
     inner = np.linalg.eigvalsh(root @ second @ root)
     overlap = np.sqrt(np.maximum(inner, 0.0)).sum()
     return float(max(means @ means + np.trace(first) + np.trace(second) - 2.0 * overlap, 0.0))
 
 
-def _covariance(features: np.ndarray) -> np.ndarray:
+def covariance(features: np.ndarray) -> np.ndarray:
+    """Of the columns, [features, features] float64; 0 of a single row."""
     centred = features.astype(np.float64) - features.mean(0, dtype=np.float64)
     found: np.ndarray = centred.T @ centred / max(1, len(features) - 1)
     return found
@@ -85,24 +86,37 @@ def mode_coverage(real: np.ndarray, generated: np.ndarray, modes: int) -> float:
     return float((covered & (got > 0))[there].mean()) if there.any() else 0.0
 
 
-def nearest(points: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """The distance of each point to the nearest of others, [points] float64."""
-    parts = [points[start : start + _AT_ONCE] for start in range(0, len(points), _AT_ONCE)]
-    return np.sqrt(np.concatenate([squared_distances(part, others).min(1) for part in parts]))
-
-
-def are_copies(generated: np.ndarray, trained: np.ndarray, held_out: np.ndarray) -> np.ndarray:
-    """Which generated pictures are copies of such that were trained on, [pictures] bool.
-
-    A copy is nearer to one than half of what 99 of 100 pictures are that were held out.
+def nearest(points: np.ndarray, parts: Iterable[np.ndarray]) -> np.ndarray:
+    """The distance of each point to the nearest of others, [points] float64.
 
     Args:
-      generated: [pictures, pixels].
-      trained: likewise.
+      points: [points, features].
+      parts: of the others, [rows, features] each, of which memory holds one at a time.
+    """
+    least = np.full(len(points), np.inf)
+    for part in parts:
+        least = np.minimum(least, squared_distances(points, part).min(1))
+    return np.sqrt(least)
+
+
+def are_copies(
+    generated: np.ndarray, trained: Iterable[np.ndarray], held_out: np.ndarray
+) -> np.ndarray:
+    """Which generated pictures are copies of such that were trained on, [pictures] bool.
+
+    A copy is nearer to one than half of what 99 of 100 pictures are that were held out. Those of
+    them that are in the train split as well do not count: they say nothing of what is new.
+
+    Args:
+      generated: [pictures, pixels] in 0..1.
+      trained: parts of them, likewise.
       held_out: likewise, of the same data.
     """
-    usual = np.quantile(nearest(held_out, trained), _HARDLY_ANY)
-    found: np.ndarray = nearest(generated, trained) < NEAR * usual
+    distances = nearest(np.concatenate([held_out, generated]), trained)
+    new = distances[: len(held_out)]
+    new = new[new > _ALIKE]
+    usual = np.quantile(new, _HARDLY_ANY) if new.size else 0.0
+    found: np.ndarray = distances[len(held_out) :] < max(NEAR * usual, _ALIKE)
     return found
 
 

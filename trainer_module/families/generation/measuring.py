@@ -12,7 +12,12 @@ import numpy as np
 import tensorflow as tf
 
 from trainer_module.families import read_example_files
-from trainer_module.families.generation.features import Features, flatten, learn_features
+from trainer_module.families.generation.features import (
+    Features,
+    flatten,
+    flatten_in_parts,
+    learn_features,
+)
 from trainer_module.families.generation.measures import (
     are_copies,
     frechet_distance,
@@ -42,6 +47,10 @@ from trainer_module.settings import ImageFeature, TrainerSettings
 _LEAST, _MOST = 500, 2000
 """Pictures that are generated, and real ones that they are held against at most."""
 _AT_ONCE = 128
+_COLUMNS = 4096
+"""Pixels whose variance is taken at a time."""
+_NO_STEP = -2
+"""In the place of a step's number: no training has learnt from this noise, nor drawn its grid."""
 _LEAST_VARIANCE = 1e-3
 """Of pixels in 0..1: pictures that vary less look all alike, whatever real ones do."""
 
@@ -84,8 +93,7 @@ def _read_reference(
     """The same for the model in service, which is held against the same features."""
     column = ImageFeature.model_validate_json(feature)
     train, held_out = (read_pictures(one, name, column, label) for one in files)
-    held_out = Pictures(held_out.values[:_MOST], held_out.labels[:_MOST])
-    return Reference(train, held_out, learn_features(train, seed))
+    return Reference(train, held_out.draw(_MOST, seed), learn_features(train, seed))
 
 
 def generate(model: Any, held_out: Pictures, seed: int) -> tuple[np.ndarray, np.ndarray | None]:
@@ -104,20 +112,26 @@ def generate(model: Any, held_out: Pictures, seed: int) -> tuple[np.ndarray, np.
     names = model.signatures[DESCRIBE]()["classes"].numpy().tolist()
     count = min(_MOST, max(_LEAST, len(held_out.labels)))
     width = signature.structured_input_signature[1]["noise"].shape[1]
-    noise = tf.random.stateless_normal([count, width], [seed, 1])
+    noise = tf.random.stateless_normal([count, width], [seed, _NO_STEP])
     wanted = np.resize(held_out.labels, count)
     classes = [name.decode() for name in names]
     labels = np.maximum(Pictures(np.empty(0), wanted).indices(classes), 0)
     parts = [
-        signature(
-            noise=noise[start : start + _AT_ONCE],
-            label=tf.constant(labels[start : start + _AT_ONCE]),
-        )[PICTURES].numpy()
+        _to_bytes(
+            signature(
+                noise=noise[start : start + _AT_ONCE],
+                label=tf.constant(labels[start : start + _AT_ONCE]),
+            )[PICTURES].numpy()
+        )
         for start in range(0, count, _AT_ONCE)
     ]
-    pictures = np.round(np.concatenate(parts) * 255.0)
     asked = np.array(names, object)[labels] if names else None
-    return np.nan_to_num(pictures).astype(np.uint8), asked
+    return np.concatenate(parts), asked
+
+
+def _to_bytes(pictures: np.ndarray) -> np.ndarray:
+    """From 0..1 to 0..255, uint8; black where it is no number."""
+    return np.nan_to_num(np.round(pictures * 255.0)).astype(np.uint8)
 
 
 def compare(
@@ -137,7 +151,7 @@ def compare(
     estimate = functools.partial(_estimate, real=len(real), generated=len(made))
     modes = [features.find_mode(found) for found in (held_out.values, generated)]
     copies = are_copies(
-        *(flatten(found) for found in (generated, reference.train.values, held_out.values))
+        flatten(generated), flatten_in_parts(reference.train.values), flatten(held_out.values)
     )
     spread = variance_ratio(held_out.values, generated)
     metrics: dict[str, float | Estimate] = {
@@ -147,6 +161,7 @@ def compare(
         COVERAGE: estimate(
             mode_coverage(modes[0], modes[1], features.modes),
             lambda r, g: mode_coverage(modes[0][r], modes[1][g], features.modes),
+            most=1.0,
         ),
         COPIES: _mean_of(copies, estimate, of_generated=True),
         SPREAD: spread,
@@ -172,22 +187,33 @@ def variance_ratio(real: np.ndarray, generated: np.ndarray) -> float:
 
 def _variance(pictures: np.ndarray) -> float:
     """Of the pixels in 0..1, from picture to picture."""
-    return float(np.var(pictures / 255.0, axis=0).mean())
+    columns = pictures.reshape(len(pictures), -1)
+    parts = (columns[:, start : start + _COLUMNS] for start in range(0, columns.shape[1], _COLUMNS))
+    return float(np.concatenate([np.var(part / 255.0, axis=0) for part in parts]).mean())
 
 
 def _estimate(
-    value: float, of_rows: Callable[[np.ndarray, np.ndarray], float], real: int, generated: int
+    value: float,
+    of_rows: Callable[[np.ndarray, np.ndarray], float],
+    real: int,
+    generated: int,
+    most: float = np.inf,
 ) -> Estimate:
+    """A metric between 0 and the most that there is, with its resamples."""
     draws = resample(of_rows, real, generated)
     # Resamples have fewer different pictures, which moves a distance of distributions up.
-    return Estimate(value, draws + (value - draws.mean()))
+    return Estimate(value, np.clip(draws + (value - draws.mean()), 0.0, most))
 
 
 def _mean_of(
     is_it: np.ndarray, estimate: Callable[..., Estimate], *, of_generated: bool
 ) -> Estimate:
     """The share of pictures of which something holds."""
-    return estimate(float(is_it.mean()), lambda r, g: float(is_it[g if of_generated else r].mean()))
+    return estimate(
+        float(is_it.mean()),
+        lambda r, g: float(is_it[g if of_generated else r].mean()),
+        most=1.0,
+    )
 
 
 def _notes(features: Features, held_out: Pictures, modes: Sequence[np.ndarray]) -> list[str]:

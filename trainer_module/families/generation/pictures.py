@@ -40,9 +40,17 @@ class Pictures:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The names of the classes in order; none where all pictures have the same, or none."""
+        """Their names in order; none unless every picture has one, and not all the same."""
         names = sorted({label.decode(errors="replace") for label in self.labels.tolist()})
-        return tuple(names) if len(names) > 1 else ()
+        return tuple(names) if len(names) > 1 and "" not in names else ()
+
+    def draw(self, most: int, seed: int) -> Pictures:
+        """So many of them by chance, in their order, where there are more: of all files alike."""
+        count = len(self.labels)
+        if count <= most:
+            return self
+        rows = np.sort(np.random.default_rng(seed).choice(count, most, replace=False))
+        return Pictures(self.values[rows], self.labels[rows])
 
     def indices(self, classes: Sequence[str]) -> np.ndarray:
         """The place of each picture's class among those, [pictures] int32; -1 of another one."""
@@ -129,10 +137,12 @@ def read_pictures(files: Sequence[str], name: str, feature: ImageFeature, label:
 
 
 def _kind_of(records: tf.data.Dataset, label: str) -> tf.DType:
-    """Of what type the labels are: whole numbers, or texts."""
-    for record in records.take(1).as_numpy_iterator():
+    """Of what type the labels are, by the first picture that has one."""
+    kinds = {"int64_list": tf.int64, "float_list": tf.float32, "bytes_list": tf.string}
+    for record in records.as_numpy_iterator():
         values = tf.train.Example.FromString(record).features.feature[label]
-        return tf.int64 if values.WhichOneof("kind") == "int64_list" else tf.string
+        if kind := values.WhichOneof("kind"):
+            return kinds[kind]
     return tf.string
 
 

@@ -6,6 +6,7 @@ for pictures at the same time.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import tensorflow as tf
@@ -16,6 +17,8 @@ SEED, NUMBER = "seed", "number"
 PNG_TEXT = "png_base64"
 """What a request is answered: a PNG in base64 of RFC 4648, as JSON and CSV have no bytes."""
 PICTURES, PNG = "pictures", "png"
+_MOST_NUMBERS = 1 << 25
+"""Of all pictures that a request asks for by their count, 128 MiB: a client's `n` takes no more."""
 FROM_NOISE, DESCRIBE = "from_noise", "describe"
 """The signatures besides those that serve."""
 
@@ -40,6 +43,8 @@ class Sampler(tf.Module):
         self.kept = network.variables  # Keras's layers are not saved with them.
         self.noise, self.classes, self.label = noise, classes, label
         self._shape = network.output_shape[1:]
+        self.most = max(1, _MOST_NUMBERS // math.prod(self._shape))
+        """Pictures that `several` makes at once."""
         self._call = lambda given: network(given, training=False)
 
     def answer(self, **columns: tf.Tensor) -> Answer:
@@ -59,13 +64,18 @@ class Sampler(tf.Module):
         """The first pictures of a seed.
 
         Args:
-          n: how many, a scalar.
+          n: how many, a scalar; at least 0, and at most `most`.
           seed: a scalar.
           label: their class, a scalar; empty for all classes in turn, or where there are none.
 
         Returns:
           `pictures` [n, height, width, channels] float32 in 0..1, and `png` [n], their files.
         """
+        is_right = tf.logical_and(n >= 0, n <= self.most)
+        with tf.control_dependencies(
+            [tf.debugging.Assert(is_right, ["found n", n, f"; right is 0 to {self.most}"])]
+        ):
+            n = tf.identity(n)
         numbers = tf.range(n)
         turns = tf.cast(numbers, tf.int32) % max(1, len(self.classes))
         index = self._index(tf.fill([n], label))

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import base64
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from trainer_module.errors import DataError
+from trainer_module.export.saving import SERVING_RAW_SIGNATURE
 from trainer_module.families.generation.sampler import (
     DESCRIBE,
     NUMBER,
-    PICTURES,
-    PNG,
+    PNG_TEXT,
     SEED,
-    encode_pngs,
     make_grid,
 )
 
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from trainer_module.families import SampleRequest
 
 GRID_FILE = "grid.png"
+_AT_ONCE = 256
+"""Pictures that are asked for at a time."""
+_MOST_SHOWN = 1024
+"""Pictures of the grid."""
 _ROWS = 12
 _LARGE = 1 << 40
 
@@ -73,17 +77,29 @@ def write_samples(folder: Path, request: SampleRequest, output: Path) -> str:
         right = ", ".join(classes)
         known = f"right is one of {right}" if classes else "it was trained without classes"
         raise DataError(f"--class {request.label}: the model has no such class; {known}.")
-    answer = model.signatures[tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY](
-        n=tf.constant(request.count, tf.int64),
-        seed=tf.constant(request.seed, tf.int64),
-        label=tf.constant(request.label or ""),
-    )
-    for number, png in enumerate(answer[PNG].numpy().tolist()):
-        (output / f"{number:04d}.png").write_bytes(png)
-    grid = make_grid(answer[PICTURES])
-    (output / GRID_FILE).write_bytes(encode_pngs(grid[tf.newaxis])[0].numpy())
+    names = [request.label] if request.label else classes
+    shown: list[tf.Tensor] = []
+    for start in range(0, request.count, _AT_ONCE):
+        numbers = range(start, min(request.count, start + _AT_ONCE))
+        for number, png in zip(numbers, _ask(model, request.seed, numbers, names), strict=True):
+            (output / f"{number:04d}.png").write_bytes(png)
+            if number < _MOST_SHOWN:
+                shown.append(tf.io.decode_png(png))
+    (output / GRID_FILE).write_bytes(tf.io.encode_png(make_grid(tf.stack(shown))).numpy())
     pictures = "1 picture" if request.count == 1 else f"{request.count:,} pictures"
-    return f"{pictures} of seed {request.seed}, and {GRID_FILE}"
+    which = f" with the first {_MOST_SHOWN:,}" if request.count > _MOST_SHOWN else ""
+    return f"{pictures} of seed {request.seed}, and {GRID_FILE}{which}"
+
+
+def _ask(model: Any, seed: int, numbers: range, names: Sequence[str]) -> list[bytes]:
+    """Files of some pictures of a seed, whose classes are in turn those of the names."""
+    whole = {SEED: [seed] * len(numbers), NUMBER: [*numbers]}
+    rows = {name: tf.constant(values, tf.int64) for name, values in whole.items()}
+    label, _ = _describe(model)
+    if names:
+        rows[label] = tf.constant([names[number % len(names)] for number in numbers])
+    found = model.signatures[SERVING_RAW_SIGNATURE](**rows)[PNG_TEXT].numpy()
+    return [base64.b64decode(text) for text in found.tolist()]
 
 
 def _describe(model: Any) -> tuple[str, list[str]]:
