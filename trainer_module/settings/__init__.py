@@ -94,7 +94,8 @@ def complete(
     What the config gives is kept, and what is complete stays as it is.
     """
     given = model.model_fields_set
-    kind = kind_for(feature_types, given) if model.kind == AUTO else model.kind
+    valued = [key for key in given if getattr(model, key) is not None]
+    kind = kind_for(feature_types, valued) if model.kind == AUTO else model.kind
     model = model.model_copy(update={"kind": kind})
     spec = ZOO.get(kind) or LEARNERS.get(kind, ModelSpec(kind))
     usual = (spec.tuned if model.weights else None) or spec.train

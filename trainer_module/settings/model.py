@@ -285,7 +285,8 @@ def kind_for(feature_types: Iterable[str], given: Collection[str] = ()) -> str:
 
     Args:
       feature_types: of all columns.
-      given: the keys of `model` that the config gives; `filters` and `layers` are a `cnn`'s.
+      given: the keys of `model` that have a value in the config; `filters` and `layers` are a
+        `cnn`'s.
     """
     inputs = {kind for kind in feature_types if kind != "ignore"}
     if "image" in inputs:

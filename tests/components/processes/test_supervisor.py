@@ -136,7 +136,7 @@ def test_process_that_just_ends(tmp_path: Path) -> None:
 def test_worker_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     (late,) = workers({"do": "sleep"}, folder=tmp_path)
     with pytest.raises(OverdueError, match="worker 0 took longer than"):
-        run_one(replace(late, limits=Limits(seconds=0.5)))
+        run_one(replace(late, limits=Limits(seconds=2)))
     (start,) = starts(tmp_path, "worker0")
     assert not Path(f"/proc/{start['pid']}").exists()
 

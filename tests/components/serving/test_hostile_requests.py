@@ -293,6 +293,13 @@ def test_long_lists_are_not_joined_with_those_of_others(model: Model, asked: Row
     assert b"send rows with long lists by themselves" in answer.body
 
 
+def assert_same(found: Sequence[dict[str, Any]], right: Sequence[dict[str, Any]]) -> None:
+    """Batches of other sizes add up in another order on some processors."""
+    assert [row["class"] for row in found] == [row["class"] for row in right]
+    scores, others = ([row["scores"] for row in rows] for rows in (found, right))
+    np.testing.assert_allclose(scores, others, rtol=1e-5)
+
+
 def test_many_rows_are_asked_in_parts_between_which_others_are_answered(
     server: str, asked: Rows, held_model: HeldModel
 ) -> None:
@@ -311,7 +318,7 @@ def test_many_rows_are_asked_in_parts_between_which_others_are_answered(
     other.close()
     asking.join(60)
     assert len(found[0]) == 3000
-    assert found[0][:50] == right
+    assert_same(found[0][:50], right)
     assert held_model.batches.index(3) == 1, "after the first part"
     assert max(held_model.batches) <= 1024
     columns = {name: [row[name] for row in many] for name in many[0]}
@@ -330,7 +337,7 @@ def test_large_bodies_are_read_in_another_process(server: str, asked: Rows) -> N
     found = ask(server, {"instances": [{**row, "note": 1} for row in large]})
     assert "has 'note', which the model does not take" in found.json()["error"]
     answers = ask(server, {"instances": large}).json()["predictions"]
-    assert answers[:50] == ask(server, {"instances": large[:50]}).json()["predictions"]
+    assert_same(answers[:50], ask(server, {"instances": large[:50]}).json()["predictions"])
     children = psutil.Process().children()
     (reader,) = [one for one in children if any("reading_process" in a for a in one.cmdline())]
     # More than it may take: objects of 3 bytes, which would be a hundred times as many.
