@@ -87,7 +87,9 @@ DOCSTRING = "{docstring}"
 class Settings(BaseModel):
     """Base of every section: unknown keys are refused, values do not change."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, serialize_by_alias=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, serialize_by_alias=True, allow_inf_nan=False
+    )
 
 
 @dataclass(frozen=True)

@@ -700,7 +700,7 @@ class TrainSettings(Settings):
     run_fn: str | None = None
     """Import path of a `run_fn(fn_args)` of yours, as TFX's Trainer takes it; the other keys of the
     section are for it to read then. Default: the one that does what they say."""
-    seed: int = 42
+    seed: int = Field(default=42, ge=0, lt=2**32)
     """Seeds weights, shuffling and dropout: the same seed gives the same model on one machine."""
     early_stopping: EarlyStoppingSettings | Literal["auto"] | bool | None = AUTO
     """`false` or `null`: never. `auto`: where `epochs` is `auto`, with a patience that follows from

@@ -88,8 +88,9 @@ def predict(
         ),
     ] = None,
     seed: Annotated[
-        int, typer.Option(metavar="N", min=0, help="With --n: equal seeds give equal samples.")
-    ] = 0,
+        int | None,
+        typer.Option(metavar="N", min=0, help="With --n: equal seeds give equal samples; else 0."),
+    ] = None,
     label: Annotated[
         str | None, typer.Option("--class", metavar="NAME", help="With --n: what to sample.")
     ] = None,
@@ -141,12 +142,12 @@ def predict(
             raise ConfigError(
                 "--n asks for new samples; leave out --input, --columns, --runner, --variant."
             )
-        write_samples(asked, SampleRequest(count, seed, label), to, verbose)
+        write_samples(asked, SampleRequest(count, seed or 0, label), to, verbose)
         return
     if given is None:
         raise ConfigError("give --input with rows, or --n with a number of samples.")
-    if label is not None:
-        raise ConfigError("--class goes with --n: rows say by themselves what they are.")
+    if label is not None or seed is not None:
+        raise ConfigError("--class and --seed go with --n: rows say by themselves what they are.")
     if runner is None:
         write_predictions(asked, given, to, columns, batch_rows, verbose)
     else:
