@@ -26,7 +26,7 @@ from tfx.types.component_spec import ChannelParameter, ExecutionParameter
 from tfx.utils import io_utils, path_utils
 
 from components.split_files import split_files
-from trainer_module.errors import TrainingError
+from trainer_module.errors import ScopelineError, TrainingError
 from trainer_module.families import EXAMPLES_KEY
 from trainer_module.families.measured import Estimate, Measured
 from trainer_module.sections import load_own
@@ -34,6 +34,12 @@ from trainer_module.sections import load_own
 REPORT_FILE = "measured.json"
 """In the artifact of an evaluation: what was measured, and what was decided."""
 MEASURE_KEY, BOUNDS_KEY, CONFIDENCE_KEY = "measure", "bounds", "confidence"
+
+NOT_COMPARED = (
+    "the model in service could not be measured, and the new one was not compared with it: only"
+    " evaluate.thresholds hold it. Once it is pushed, the next ones are compared"
+)
+"""What the summary says where the data or the environment has changed since that model."""
 
 Ends = tuple[float, float]
 """The lower and the upper end of an interval."""
@@ -280,8 +286,13 @@ class GateExecutor(base_executor.BaseExecutor):
         confidence = json.loads(exec_properties[CONFIDENCE_KEY])
         (model,), baselines = input_dict[specs.MODEL_KEY], input_dict.get(specs.BASELINE_MODEL_KEY)
         measured = _as_measured(measure(_exported(model), told))
-        in_service = _as_measured(measure(_exported(baselines[0]), told)) if baselines else None
-        report = decide(bounds, measured, in_service, confidence)
+        in_service, notes = None, measured.notes
+        if baselines:
+            try:
+                in_service = _as_measured(measure(_exported(baselines[0]), told))
+            except ScopelineError as error:
+                notes = (*notes, f"{NOT_COMPARED} ({error})")
+        report = decide(bounds, replace(measured, notes=notes), in_service, confidence)
         (evaluation,) = output_dict[specs.EVALUATION_KEY]
         text = _as_json(report)
         io_utils.write_string_file(posixpath.join(evaluation.uri, REPORT_FILE), text)

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tfx.types import standard_artifacts
 
-from components.evaluator.gate import REPORT_FILE, Bounds, decide, read_report
+from components.evaluator.gate import REPORT_FILE, Bounds, GateExecutor, decide, read_report
 from trainer_module.errors import TrainingError
 from trainer_module.families.measured import Estimate, Measured
 
@@ -154,3 +155,39 @@ def test_a_report_is_read_as_it_was_written(tmp_path: Path) -> None:
     (tmp_path / REPORT_FILE).write_text(json.dumps(asdict(report), allow_nan=False))
     assert read_report(str(tmp_path)) == report
     assert report.metrics[0].difference is not None
+
+
+def measure_where_it_can(folder: Path, told: dict[str, object]) -> dict[str, float]:
+    """A family's `measure`, which cannot use models that were made for another environment."""
+    del told
+    if "old" in str(folder):
+        raise TrainingError("an observation has 3 numbers, and the policy takes 4.")
+    return {"return": 120.0}
+
+
+def test_a_model_in_service_that_cannot_be_measured_is_not_compared(tmp_path: Path) -> None:
+    artifacts = {}
+    for name, kind in (
+        ("new", standard_artifacts.Model),
+        ("old", standard_artifacts.Model),
+        ("evaluation", standard_artifacts.ModelEvaluation),
+        ("blessing", standard_artifacts.ModelBlessing),
+    ):
+        artifacts[name] = kind()
+        artifacts[name].uri = str(tmp_path / name)
+    properties = {
+        "measure": f"{__name__}.measure_where_it_can",
+        "bounds": json.dumps([asdict(RETURN)]),
+        "confidence": "0.95",
+        "custom_config": "{}",
+    }
+    outputs = {name: [artifacts[name]] for name in ("evaluation", "blessing")}
+    models = {"model": [artifacts["new"]], "baseline_model": [artifacts["old"]]}
+    GateExecutor().Do(models, outputs, properties)
+    report = read_report(artifacts["evaluation"].uri)
+    assert report is not None
+    assert report.blessed
+    assert report.reason.endswith("no model in service was compared with")
+    assert report.notes[0].endswith("(an observation has 3 numbers, and the policy takes 4.)")
+    with pytest.raises(TrainingError, match="3 numbers"):
+        GateExecutor().Do({"model": [artifacts["old"]]}, outputs, properties)
