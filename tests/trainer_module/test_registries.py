@@ -96,7 +96,7 @@ def test_a_model_is_built_trained_and_exported(trips: Transformed, tmp_path: Pat
 
 
 def test_a_model_that_is_not_registered_is_refused() -> None:
-    known = f"found 'linear'; known: {', '.join(sorted(ZOO))} "
+    known = f"found 'linear'; known: {', '.join(sorted(ZOO))}"
     with pytest.raises(ConfigError, match=known):
         load("model.kind=linear")
 

@@ -708,6 +708,11 @@ class TrainSettings(Settings):
     end."""
 
     @property
+    def global_seed(self) -> int:
+        """TensorFlow's seed; not 0, beside which tf.data takes no seed that is a tensor."""
+        return self.seed or 2**32 - 1
+
+    @property
     def own_code(self) -> dict[str, str]:
         """Import paths of the user's code, by the key below `train` that names each."""
         loss = {"loss": self.loss.kind} if self.loss and self.loss.is_custom else {}

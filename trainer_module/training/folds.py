@@ -63,7 +63,7 @@ def train_for_the_best_length(train: TrainByPlan, inputs: TrainingInputs) -> Tra
     # The model's layers have the names that a new process would give them.
     tf_keras.backend.clear_session()
     gc.collect()
-    tf_keras.utils.set_random_seed(settings.train.seed)
+    tf_keras.utils.set_random_seed(settings.train.global_seed)
     plan = TrainingPlan.of(settings, data)
     return train(inputs, plan.with_length(epochs, part.evaluation.examples, data.train.examples))
 
@@ -103,7 +103,7 @@ def cross_validate(count: int, train: Train, inputs: TrainingInputs) -> dict[str
         """What is made for a fold is let go of with the end of the call: it may fill the memory."""
         learnt, held_out = make_fold(data.train, data.evaluation, folds, fold)
         part = replace(data, train=learnt, evaluation=held_out)
-        tf_keras.utils.set_random_seed(inputs.settings.train.seed)
+        tf_keras.utils.set_random_seed(inputs.settings.train.global_seed)
         prefix = f"fold {fold + 1} of {count}, "
         folder = os.path.join(FOLDS_FOLDER, str(fold + 1))
         trained = train(inputs.within(folder, data=part, base_model=None, prefix=prefix))

@@ -98,7 +98,7 @@ def open_inputs(
 
 def open_strategy(settings: TrainerSettings) -> tf.distribute.Strategy:
     """Seeds the process, sets its precision and builds the strategy, before all else."""
-    tf_keras.utils.set_random_seed(settings.train.seed)
+    tf_keras.utils.set_random_seed(settings.train.global_seed)
     tf_keras.mixed_precision.set_global_policy(settings.train.precision.value)
     strategy = build_strategy(settings.train.strategy)
     report_ready()

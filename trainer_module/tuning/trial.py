@@ -162,7 +162,7 @@ class TrialRunner:
 def _train(inputs: TrainingInputs) -> Trained:
     """Trains as the model itself will be: by its last epoch where nothing is chosen."""
     settings, data = inputs.settings, inputs.data
-    tf_keras.utils.set_random_seed(settings.train.seed)
+    tf_keras.utils.set_random_seed(settings.train.global_seed)
     train = load_trainer(settings.model.kind).train
     if is_grown(settings.model.kind):
         return train(inputs)

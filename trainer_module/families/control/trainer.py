@@ -124,7 +124,7 @@ def _open_strategy(settings: TrainerSettings) -> tf.distribute.Strategy:
         raise ConfigError(
             f"train.strategy is {kind}; one process acts and learns in a task control, by {able}."
         )
-    tf_keras.utils.set_random_seed(settings.train.seed)
+    tf_keras.utils.set_random_seed(settings.train.global_seed)
     strategy = build_strategy(settings.train.strategy)
     report_ready()
     return strategy

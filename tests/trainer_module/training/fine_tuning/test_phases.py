@@ -93,7 +93,7 @@ def test_the_losses_are_those_of_plain_keras(tmp_path: Path) -> None:
     network = network_of(begun, "mobilenet_v3_small")
     statistics = [norm.moving_mean.numpy() for norm in batch_norms(network)]
     losses, measured = plain_keras(reference, inputs.data)
-    tf_keras.utils.set_random_seed(inputs.settings.train.seed)
+    tf_keras.utils.set_random_seed(inputs.settings.train.global_seed)
     job = train_whole(inputs)
     network = network_of(job.model, "mobilenet_v3_small")
     np.testing.assert_allclose(job.history["loss"], losses, rtol=1e-5)
