@@ -232,7 +232,7 @@ REFUSED = {
 def test_what_vertex_cannot_do_is_refused(override: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     with pytest.raises(ConfigError) as caught:
-        compile_digits("features.image={height: 32, width: 32}", override)
+        compile_digits("features.image.height=32", "features.image.width=32", override)
     (problem,) = str(caught.value).splitlines()
     assert problem.startswith(REFUSED[override])
     assert "Vertex AI" in problem

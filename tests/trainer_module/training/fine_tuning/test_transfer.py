@@ -69,5 +69,5 @@ def test_a_network_that_knows_eight_digits_learns_ten_from_few(tmp_path: Path) -
     tuned = train(tmp_path / "tuned", few, 10, begun, EPOCHS, 32).measured
     scratch = train(tmp_path / "scratch", few, 10, {}, EPOCHS, 32).measured
     assert tuned["accuracy"] > scratch["accuracy"] + 0.02
-    assert tuned["accuracy"] > 0.9
+    assert tuned["accuracy"] > 0.85
     assert tuned["loss"] < 0.7 * scratch["loss"]
