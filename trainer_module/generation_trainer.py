@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from trainer_module.compat.keras import StepCallback, TensorBoard, let_replicas_share_rate
+from trainer_module.compat.keras import StepCallback, let_replicas_share_rate
 from trainer_module.data.input_pipeline import steps_per_execution
 from trainer_module.errors import TrainingError
 from trainer_module.export.interface import RawColumn, request_names
@@ -39,16 +39,21 @@ from trainer_module.settings import TrainerSettings
 from trainer_module.settings.train import choose_epochs
 from trainer_module.strategies import hooks_of
 from trainer_module.strategies.base import Processes
-from trainer_module.training.callbacks import EpochTimes, LearningRate, make_own_callbacks
+from trainer_module.training.callbacks import (
+    EpochTimes,
+    LearningRate,
+    make_own_callbacks,
+    open_board,
+    open_checkpoint,
+)
 from trainer_module.training.checkpoint import (
-    CHECKPOINTS_FOLDER,
     BestEpoch,
     CheckpointCallback,
     Position,
 )
 from trainer_module.training.loops import StepLoop
 from trainer_module.training.optimizers import build_schedule
-from trainer_module.training.plan import TrainingPlan, open_strategy
+from trainer_module.training.plan import RunInputs, TrainingPlan, open_strategy
 
 SAMPLES_FOLDER = "samples"
 """In the run of a model: a grid of pictures of the same noise for each epoch."""
@@ -60,22 +65,16 @@ Logs = dict[str, Any] | None
 
 
 @dataclass(frozen=True)
-class GenerationInputs:
+class GenerationInputs(RunInputs):
     """What a training is given."""
 
     settings: TrainerSettings
-    """With the strategy that is used."""
     runtime: Runtime
     strategy: tf.distribute.Strategy
     deal: Deal
     shape: NetworkShape
     model_run_dir: str
-    """For TensorBoard, the grids and the record."""
-
-    @property
-    def backup_directory(self) -> str:
-        """Where training goes on from if it was interrupted."""
-        return self.runtime.backup_directory or os.path.join(self.model_run_dir, CHECKPOINTS_FOLDER)
+    """For the grids, too."""
 
 
 @dataclass(frozen=True)
@@ -168,14 +167,7 @@ def train(inputs: GenerationInputs) -> TrainedNetworks:
     """
     settings, strategy, deal = inputs.settings, inputs.strategy, inputs.deal
     plan = plan_training(settings, deal)
-    checkpoint = CheckpointCallback(
-        strategy,
-        inputs.backup_directory,
-        plan.steps,
-        inputs.runtime.backup_steps,
-        settings.train.checkpoints,
-        writes=inputs.runtime.writes_backup,
-    )
+    checkpoint = open_checkpoint(inputs, plan)
     plan = plan.going_on_from(checkpoint.start, inputs.runtime.continued_epochs)
     with strategy.scope():
         rate = build_schedule(settings.train, plan.steps)
@@ -316,18 +308,12 @@ def make_callbacks(
 ) -> list[tf_keras.callbacks.Callback]:
     """The callbacks of a training, in working order; the last one is the checkpoint's."""
     tf.io.gfile.makedirs(inputs.model_run_dir)
-    board = inputs.settings.train.tensorboard
     callbacks = [
         EpochTimes(),
         LearningRate(),
         StopOnFailure(loop),
         LossProgress(),
-        TensorBoard(
-            inputs.model_run_dir,
-            writes_graph=board.graph,
-            writes_steps=board.every == "batch",
-            profiled=board.profile,
-        ),
+        open_board(inputs),
         BestEpoch(inputs.settings.target.monitor, plan.whole_from, plan.chooses),
         Grids(inputs),
         *make_own_callbacks(inputs.settings),

@@ -10,7 +10,7 @@ from pipeline.cli.options import quiet_console
 from pipeline.component_ids import ComponentId
 from pipeline.config.sections.push import Approve
 from pipeline.config.settings import PipelineConfig
-from pipeline.data.fetching import awaited
+from pipeline.data.fetching import addresses_to_fetch
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventLog
 from pipeline.records.metadata.store import check_store
@@ -48,7 +48,7 @@ def show_plan(config: PipelineConfig, output: Path, verbose: bool) -> None:
             console.print(line, markup=False)
         notes += context.window.notes if context.window else ()
         notes += columns.notes if columns else ()
-        notes += [f"a run would fetch {address}" for address in awaited(config)]
+        notes += [f"a run would fetch {address}" for address in addresses_to_fetch(config)]
         if trains:
             types = columns.choices if columns else {}
             if config.family.has_label:

@@ -54,7 +54,7 @@ NEEDED = (CONFIG, VOCABULARY, WEIGHTS)
 Say = Callable[[str], None]
 
 
-def awaited(config: PipelineConfig) -> list[str]:
+def addresses_to_fetch(config: PipelineConfig) -> list[str]:
     """The addresses from which a run would fetch what is not here."""
     files = [file for _, file in _keras_files(config)]
     absent = [file.address for file in files if not (keras_cache() / file.name).exists()]
@@ -62,7 +62,7 @@ def awaited(config: PipelineConfig) -> list[str]:
     return absent if name is None or _has_all(name) else [*absent, _hub_address(name)]
 
 
-def bring_weights(config: PipelineConfig, say: Say) -> None:
+def fetch_and_check_weights(config: PipelineConfig, say: Say) -> None:
     """Fetches what a config names of published weights, and checks the config against it.
 
     Args:

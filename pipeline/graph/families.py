@@ -75,16 +75,30 @@ class Wired:
 
 def wire(given: Given) -> Wired:
     """The usual nodes of a family: its `run_fn` trains, its `measure` is what decides."""
-    trainer = create_trainer(given)
-    model = trainer.outputs["model"]
+    return wire_judges(given, [create_trainer(given)])
+
+
+def wire_judges(
+    given: Given, nodes: Sequence[base_node.BaseNode], examples: types.BaseChannel | None = None
+) -> Wired:
+    """Adds what judges a model: Evaluator, by the family's `measure`, and the certificate.
+
+    Args:
+      given: to the family.
+      nodes: those before, the last of which is Trainer.
+      examples: what models are measured with, where nodes of the family have made some.
+    """
+    model = nodes[-1].outputs["model"]
+    # Finds the model to beat; a model that is not worse is blessed.
     baseline = resolve_baseline(model, given.baseline_strategy, has_examples=False)
-    evaluator = create_gate(given, model, baseline)
-    nodes, infra_blessing = [trainer, baseline, evaluator], None
+    evaluator = create_gate(given, model, baseline, examples)
+    judges, infra_blessing = [baseline, evaluator], None
+    # Asks a blessed model by every way there is: what disagrees is not pushed.
     if given.context.config.certificate.enabled:
         validator = create_certificate(given, model, evaluator)
-        nodes.append(validator)
+        judges.append(validator)
         infra_blessing = validator.outputs["blessing"]
-    return Wired(nodes, model, evaluator.outputs["blessing"], infra_blessing)
+    return Wired([*nodes, *judges], model, evaluator.outputs["blessing"], infra_blessing)
 
 
 def custom_config(given: Given, *functions: str, roots: Sequence[str] = ()) -> dict[str, Any]:

@@ -5,14 +5,8 @@ from __future__ import annotations
 from tfx.dsl.components.base import base_node
 
 from pipeline.graph.data import create_data
-from pipeline.graph.families import (
-    Given,
-    Wired,
-    create_certificate,
-    create_gate,
-    create_trainer,
-)
-from pipeline.graph.resolving import resolve_baseline, resolve_window
+from pipeline.graph.families import Given, Wired, create_trainer, wire_judges
+from pipeline.graph.resolving import resolve_window
 
 
 def wire(given: Given) -> Wired:
@@ -27,19 +21,9 @@ def wire(given: Given) -> Wired:
     # Trains both networks under the strategy, and exports the generator.
     trainer = create_trainer(given, window, data.schema)
     trainer.add_upstream_node(data.validator)
-    model = trainer.outputs["model"]
 
     # Compares what it and the generator in service make with pictures that were held out.
-    baseline = resolve_baseline(model, given.baseline_strategy, has_examples=False)
-    evaluator = create_gate(given, model, baseline, window)
-    nodes, infra_blessing = [*nodes, trainer, baseline, evaluator], None
-
-    # Asks a blessed generator by every way there is: what disagrees is not pushed.
-    if given.context.config.certificate.enabled:
-        validator = create_certificate(given, model, evaluator)
-        nodes.append(validator)
-        infra_blessing = validator.outputs["blessing"]
-    return Wired(nodes, model, evaluator.outputs["blessing"], infra_blessing)
+    return wire_judges(given, [*nodes, trainer], window)
 
 
 def wire_data(given: Given) -> list[base_node.BaseNode]:

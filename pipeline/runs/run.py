@@ -8,7 +8,7 @@ from pathlib import Path
 
 from components.processes.local.fork_server import serving
 from pipeline.config.settings import PipelineConfig
-from pipeline.data.fetching import bring_weights
+from pipeline.data.fetching import fetch_and_check_weights
 from pipeline.layout import Layout, new_run_id
 from pipeline.lock import one_at_a_time
 from pipeline.records.metadata.store import check_store
@@ -62,7 +62,7 @@ def run_pipeline(
     layout = Layout.of(config.name, config.push, output)
     with one_at_a_time(layout):
         check_store(config.metadata, layout)
-        bring_weights(config, RunConsole(sys.stdout).write)
+        fetch_and_check_weights(config, RunConsole(sys.stdout).write)
         context = resolve_run(config, layout, request)
         reruns = Reruns(context)
         is_asked = request.may_repeat and not is_in_tfx_command_line()

@@ -300,18 +300,7 @@ class Split:
             # With fewer examples than replicas, some come up twice.
             return tf.range(begin, tf.maximum(end, begin + 1))
         places = turn * self.batch_size + tf.range(self.batch_size, dtype=tf.int64)
-        rounds = places // self.examples
-        # A batch may lie across the end of one round and the beginning of the next.
-        return tf.where(
-            rounds == rounds[0],
-            self._shuffled(places, tf.stack([seed, rounds[0]])),
-            self._shuffled(places, tf.stack([seed, rounds[0] + 1])),
-        )
-
-    def _shuffled(self, places: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """The example at each place of a round; each round has an order of its own."""
-        last = tf.constant(self.examples - 1, tf.int64)
-        return tf.random.experimental.index_shuffle(places % self.examples, seed, last)
+        return shuffle_in_rounds(places, self.examples, seed)
 
     def _from_files(self, context: tf.distribute.InputContext, start_step: int) -> tf.data.Dataset:
         """Reads the files every epoch; each worker has a share of the records."""
@@ -403,3 +392,26 @@ def steps_per_execution(steps: int) -> int:
     Short trainings run one at a time: the loop takes longer to trace than it saves.
     """
     return 1 if steps < WORTH_TRACING else STEPS_PER_EXECUTION
+
+
+def shuffle_in_rounds(places: tf.Tensor, examples: int, seed: tf.Tensor) -> tf.Tensor:
+    """The example at each place of an endless row of rounds, each in an order of its own.
+
+    Args:
+      places: of a batch, in order, at most as many as there are examples: [batch] int64.
+      examples: of a round.
+      seed: of all orders, int64 without axes.
+
+    Returns:
+      [batch] int64, from 0 to `examples` - 1.
+    """
+    rounds = places // examples
+
+    def shuffled(number: tf.Tensor) -> tf.Tensor:
+        last = tf.constant(examples - 1, tf.int64)
+        return tf.random.experimental.index_shuffle(
+            places % examples, tf.stack([seed, number]), last
+        )
+
+    # A batch may lie across the end of one round and the beginning of the next.
+    return tf.where(rounds == rounds[0], shuffled(rounds[0]), shuffled(rounds[0] + 1))

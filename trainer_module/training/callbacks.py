@@ -20,7 +20,7 @@ from trainer_module.settings.train import choose_stopping
 from trainer_module.strategies import hooks_of
 from trainer_module.strategies.coordinator import CopyOnCoordinator
 from trainer_module.training.checkpoint import BestEpoch, CheckpointCallback
-from trainer_module.training.plan import TrainingInputs, TrainingPlan
+from trainer_module.training.plan import RunInputs, TrainingInputs, TrainingPlan
 
 logger = logging.getLogger(__name__)
 
@@ -164,7 +164,7 @@ class EpochTimes(tf_keras.callbacks.Callback):
             self._begun = None
 
 
-def open_checkpoint(inputs: TrainingInputs, plan: TrainingPlan) -> CheckpointCallback:
+def open_checkpoint(inputs: RunInputs, plan: TrainingPlan) -> CheckpointCallback:
     """The callback that saves a training, with where that begins or goes on.
 
     Args:
@@ -178,6 +178,17 @@ def open_checkpoint(inputs: TrainingInputs, plan: TrainingPlan) -> CheckpointCal
         inputs.runtime.backup_steps,
         inputs.settings.train.checkpoints,
         writes=inputs.runtime.writes_backup,
+    )
+
+
+def open_board(inputs: RunInputs) -> TensorBoard:
+    """The callback that writes for TensorBoard what `train.tensorboard` asks for."""
+    board = inputs.settings.train.tensorboard
+    return TensorBoard(
+        inputs.model_run_dir,
+        writes_graph=board.graph,
+        writes_steps=board.every == "batch",
+        profiled=board.profile,
     )
 
 
@@ -199,7 +210,6 @@ def make_callbacks(
     """
     tf.io.gfile.makedirs(inputs.model_run_dir)
     settings, monitor = inputs.settings, inputs.settings.target.monitor
-    board = settings.train.tensorboard
     callbacks = [
         EpochTimes(),
         # Before all that reads what it finds.
@@ -207,12 +217,7 @@ def make_callbacks(
         LearningRate(),
         StopOnNaN(plan.steps, monitor, hooks_of(inputs.strategy).has_step_hooks),
         Progress(f"{inputs.prefix}{EPOCH}"),
-        TensorBoard(
-            inputs.model_run_dir,
-            writes_graph=board.graph,
-            writes_steps=board.every == "batch",
-            profiled=board.profile,
-        ),
+        open_board(inputs),
         BestEpoch(monitor, plan.whole_from, plan.chooses),
     ]
     if plan.chooses and (stopping := choose_stopping(settings.train, plan.steps)):

@@ -21,19 +21,34 @@ from trainer_module.training.checkpoint import BEGINNING, CHECKPOINTS_FOLDER, Po
 from trainer_module.training.compression import PruningPlan, plan_steps
 
 
-@dataclass(frozen=True)
-class TrainingInputs:
-    """What a training is given, whoever trains: the run itself, a fold or a trial of a search."""
+class RunInputs:
+    """What the inputs of a training have in common, whichever family it is of."""
 
     settings: TrainerSettings
     """With the strategy that is used."""
     runtime: Runtime
     """Of this process."""
     strategy: tf.distribute.Strategy
+    model_run_dir: str
+    """For TensorBoard, and the record."""
+
+    @property
+    def backup_directory(self) -> str:
+        """Where training goes on from if it was interrupted."""
+        kept = self.runtime.backup_directory
+        return kept or os.path.join(self.model_run_dir, CHECKPOINTS_FOLDER)
+
+
+@dataclass(frozen=True)
+class TrainingInputs(RunInputs):
+    """What a training is given, whoever trains: the run itself, a fold or a trial of a search."""
+
+    settings: TrainerSettings
+    runtime: Runtime
+    strategy: tf.distribute.Strategy
     tft_output: tft.TFTransformOutput
     data: TrainingData
     model_run_dir: str
-    """For TensorBoard, and the record."""
     base_model: str | None = None
     """Path of the model whose weights it begins with; None if it begins from scratch."""
     prefix: str = ""
@@ -42,12 +57,6 @@ class TrainingInputs:
     """Callbacks that see each epoch of a network."""
     tries_export: bool = False
     """Whether a model of the user's is exported before the first step, to see whether it can be."""
-
-    @property
-    def backup_directory(self) -> str:
-        """Where training goes on from if it was interrupted."""
-        kept = self.runtime.backup_directory
-        return kept or os.path.join(self.model_run_dir, CHECKPOINTS_FOLDER)
 
     def within(self, folder: str, **changes: Any) -> TrainingInputs:
         """Of a further training, whose files are in a folder of this one's.

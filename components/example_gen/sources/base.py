@@ -239,3 +239,29 @@ def _check_same_columns(one: Survey, other: Survey) -> None:
             f"The columns of {other.file} differ from those of {one.file}: it"
             f" {' and '.join(parts)}. Files of one data set need the same columns."
         )
+
+
+class RowsSource(Source):
+    """A source that changes the rows of another one; what it does not override is the other's."""
+
+    def __init__(self, settings: ExampleGenSettings, rows: Source) -> None:
+        """Reads nothing yet.
+
+        Args:
+          settings: of the rows.
+          rows: reads the rows.
+        """
+        super().__init__(settings)
+        self._rows = rows
+
+    def plan(self, files: Sequence[str]) -> list[Files]:
+        """As the rows' format has it."""
+        return self._rows.plan(files)
+
+    def look_over(self, pattern: str, files: Sequence[str]) -> list[str]:
+        """As the rows' format has it."""
+        return self._rows.look_over(pattern, files)
+
+    def glance(self, files: Files) -> dict[str, ColumnKind]:
+        """As the rows' format has it."""
+        return self._rows.glance(files)

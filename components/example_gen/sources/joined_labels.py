@@ -21,7 +21,7 @@ from components.example_gen.columns.served import REQUEST_ID
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.label_settings import LabelsSettings
 from components.example_gen.paths import find_label_files, label_format
-from components.example_gen.sources.base import Batch, Files, Source, Survey
+from components.example_gen.sources.base import Batch, Files, RowsSource, Source, Survey
 from trainer_module.errors import DataError
 
 _JOINED_ROWS = 65_536
@@ -38,7 +38,7 @@ class _Labels:
     labels: pa.Array
 
 
-class JoinedSource(Source):
+class JoinedSource(RowsSource):
     """A source whose rows get the labels of other files; a row without one has none."""
 
     def __init__(
@@ -56,18 +56,10 @@ class JoinedSource(Source):
           rows: reads the rows.
           make_source: makes what reads a format.
         """
-        super().__init__(settings)
-        self._labels, self._rows, self._make_source = labels, rows, make_source
+        super().__init__(settings, rows)
+        self._labels, self._make_source = labels, make_source
         self._column: SeenColumn | None = None
         self._found: tuple[ColumnKind, _Labels] | None = None
-
-    def plan(self, files: Sequence[str]) -> list[Files]:
-        """As the rows' format has it."""
-        return self._rows.plan(files)
-
-    def look_over(self, pattern: str, files: Sequence[str]) -> list[str]:
-        """As the rows' format has it."""
-        return self._rows.look_over(pattern, files)
 
     def survey(self, files: Files) -> Survey:
         """The columns of the rows, and the label."""

@@ -2,44 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pyarrow as pa
 
 from components.example_gen.columns.encoded import ColumnKind, label_lengths, single_values
 from components.example_gen.columns.seen import SeenColumn
-from components.example_gen.formats import ExampleGenSettings
-from components.example_gen.sources.base import Batch, Files, Source, Survey
+from components.example_gen.sources.base import Batch, Files, RowsSource, Survey
 
 NO_CLASS = b"none"
 """The class of all rows of such data."""
 
 
-class OptionalLabelSource(Source):
+class OptionalLabelSource(RowsSource):
     """A source whose rows get a label where none of them has one."""
-
-    def __init__(self, settings: ExampleGenSettings, rows: Source) -> None:
-        """Reads nothing yet.
-
-        Args:
-          settings: of the rows, whose task needs no label.
-          rows: reads the rows.
-        """
-        super().__init__(settings)
-        self._rows = rows
-
-    def plan(self, files: Sequence[str]) -> list[Files]:
-        """As the rows' format has it."""
-        return self._rows.plan(files)
-
-    def look_over(self, pattern: str, files: Sequence[str]) -> list[str]:
-        """As the rows' format has it."""
-        return self._rows.look_over(pattern, files)
-
-    def glance(self, files: Files) -> dict[str, ColumnKind]:
-        """As the rows' format has it."""
-        return self._rows.glance(files)
 
     def survey(self, files: Files) -> Survey:
         """The columns of the rows, and a label."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pyarrow as pa
@@ -20,35 +20,12 @@ from components.example_gen.columns.encoded import (
 )
 from components.example_gen.columns.known_kinds import ColumnKinds
 from components.example_gen.columns.seen import sample_words
-from components.example_gen.formats import ExampleGenSettings
-from components.example_gen.sources.base import Batch, Files, Source, Survey
+from components.example_gen.sources.base import Batch, Files, RowsSource, Survey
 from trainer_module.features.number_format import SPACES, Writing, is_placeholder
 
 
-class WrittenLabelSource(Source):
+class WrittenLabelSource(RowsSource):
     """A source whose label becomes a number where it is one in text."""
-
-    def __init__(self, settings: ExampleGenSettings, rows: Source) -> None:
-        """Reads nothing yet.
-
-        Args:
-          settings: of the rows, whose task predicts a number.
-          rows: reads the rows.
-        """
-        super().__init__(settings)
-        self._rows = rows
-
-    def plan(self, files: Sequence[str]) -> list[Files]:
-        """As the rows' format has it."""
-        return self._rows.plan(files)
-
-    def look_over(self, pattern: str, files: Sequence[str]) -> list[str]:
-        """As the rows' format has it."""
-        return self._rows.look_over(pattern, files)
-
-    def glance(self, files: Files) -> dict[str, ColumnKind]:
-        """As the rows' format has it."""
-        return self._rows.glance(files)
 
     def survey(self, files: Files) -> Survey:
         """The columns of the rows, and words of a label that is text."""

@@ -9,7 +9,7 @@ from tfx.orchestration.local import runner_utils
 
 from pipeline.config.rules import check_rules
 from pipeline.config.settings import PipelineConfig
-from pipeline.data.fetching import bring_weights
+from pipeline.data.fetching import fetch_and_check_weights
 from pipeline.kubeflow.cluster_layout import cluster_layout, run_root, seen_from_pods
 from pipeline.kubeflow.compiled import Parameters
 from pipeline.kubeflow.compiling.graph import compile_graph
@@ -64,7 +64,7 @@ def set_up_run(
     notes = _compare_code(code)
     _make_output(layout)
     check_secrets(config.notify)
-    bring_weights(config, console.write)
+    fetch_and_check_weights(config, console.write)
     _check_config(config)
     check_store(config.metadata, layout)
     span = str(parameters["span"])

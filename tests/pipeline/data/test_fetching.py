@@ -15,7 +15,12 @@ import pytest
 
 from pipeline.config.loading import load_config
 from pipeline.config.settings import PipelineConfig
-from pipeline.data.fetching import NEEDED, awaited, bring_weights, fetch_weights
+from pipeline.data.fetching import (
+    NEEDED,
+    addresses_to_fetch,
+    fetch_and_check_weights,
+    fetch_weights,
+)
 from pipeline.graph.cache_keys import Recipe
 from pipeline.own_modules import ROOT
 from trainer_module import published
@@ -168,14 +173,14 @@ def test_the_files_are_those_that_keras_itself_fetches() -> None:
 def test_keras_fetches_a_file_once(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     file = publish(monkeypatch, server, b"weights")
     server.files[f"/{file.name}"] = b"weights"
-    assert awaited(NETWORK) == [file.address]
+    assert addresses_to_fetch(NETWORK) == [file.address]
     said: list[str] = []
     assert fetch_weights(NETWORK, said.append)
     assert said == [f"fetching {file.name} from {file.address} into {keras_cache()}"]
     assert (keras_cache() / file.name).read_bytes() == b"weights"
     assert not fetch_weights(NETWORK, said.append)
     assert server.asked == [f"/{file.name}"]
-    assert not awaited(NETWORK)
+    assert not addresses_to_fetch(NETWORK)
     # A file that was put there by hand, and is another one.
     (keras_cache() / file.name).write_bytes(b"weigh")
     said_of_hash = refusal(NETWORK)
@@ -203,7 +208,7 @@ def test_a_whole_network_and_the_names_of_its_classes() -> None:
     task = {"kind": "multiclass", "classes": "imagenet"}
     whole = PUBLISHED[KIND][0]
     config = config_of(task, kind=KIND, weights="imagenet", transfer={"head": "published"})
-    assert awaited(config) == [whole.address, CLASS_INDEX.address]
+    assert addresses_to_fetch(config) == [whole.address, CLASS_INDEX.address]
     keras_cache().mkdir(parents=True)
     for file in (whole, CLASS_INDEX):
         (keras_cache() / file.name).write_text('{"0": ["n01440764", "tench"]}')
@@ -229,13 +234,13 @@ def test_the_hub_fetches_a_bert_once(hub: Path, server: Server, tmp_path: Path) 
     assert isinstance(company, TextFeature)
     assert company.vocabulary == "tiny-bert"
     before = cache_keys(config)
-    bring_weights(config, lambda line: None)
+    fetch_and_check_weights(config, lambda line: None)
     folder = Path(local_folder("tiny-bert"))
     assert folder.parent.parent.parent == hub
     for name in NEEDED:
         assert (folder / name).read_bytes() == (BERT / name).read_bytes()
     asked = len(server.asked)
-    bring_weights(config, lambda line: None)
+    fetch_and_check_weights(config, lambda line: None)
     assert len(server.asked) == asked
     after = cache_keys(config)
     # Both read files that are there now, and another content is another key.
@@ -269,7 +274,7 @@ def test_a_bert_without_what_says_its_case_is_fetched_again(hub: Path, server: S
     server.files[path] = b'{"do_lower_case": false}'
     server.broken.add(path)
     assert "could not be fetched" in refusal(TINY)
-    assert awaited(TINY)
+    assert addresses_to_fetch(TINY)
     server.broken.clear()
     assert fetch_weights(TINY, lambda line: None)
     assert not read_pieces(local_folder("tiny-bert")).lower
@@ -282,7 +287,7 @@ def test_weights_that_were_fetched_have_to_fit_the_config(
     (path := tmp_path / "named.yaml").write_text(CONFIG)
     config = load_config(path, ["model.size=base"])
     with pytest.raises(ConfigError, match=r"model.size: found 12 layers of 768 .* but tiny-bert"):
-        bring_weights(config, lambda line: None)
+        fetch_and_check_weights(config, lambda line: None)
 
 
 @pytest.mark.parametrize("offline", [False, True])

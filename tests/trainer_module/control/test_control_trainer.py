@@ -25,7 +25,7 @@ from trainer_module.families.control.measuring import (
     task_of,
 )
 from trainer_module.families.control.trainer import COLLECTED_FILE, run_fn
-from trainer_module.families.control.training import AT_ONCE, TrainingPlan
+from trainer_module.families.control.training import AT_ONCE, RoundPlan
 from trainer_module.runtime import RECORD_FILE
 from trainer_module.settings import TrainerSettings
 
@@ -170,5 +170,5 @@ def test_the_optimizer_takes_so_many_steps_for_each_of_the_environments(
 ) -> None:
     task = {"environments": environments, "replay": {"ratio": ratio}}
     settings = TrainerSettings.from_custom_config(told(task=task))
-    plan = TrainingPlan.of(settings, task_of(settings), online=True, replicas=1)
+    plan = RoundPlan.of(settings, task_of(settings), online=True, replicas=1)
     assert AT_ONCE * plan.learns / (plan.acted * environments) == pytest.approx(ratio, rel=0.05)

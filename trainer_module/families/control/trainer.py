@@ -34,7 +34,7 @@ from trainer_module.families.control.measuring import (
 )
 from trainer_module.families.control.replay import Replay
 from trainer_module.families.control.task import ControlTask
-from trainer_module.families.control.training import Backup, Training, TrainingPlan
+from trainer_module.families.control.training import Backup, RoundPlan, Training
 from trainer_module.families.control.transitions import (
     collect,
     read_transitions,
@@ -83,7 +83,7 @@ def run_fn(fn_args: Any) -> None:
         one.width,
         one.actions,
     )
-    plan = TrainingPlan.of(settings, task, environments is not None, strategy.num_replicas_in_sync)
+    plan = RoundPlan.of(settings, task, environments is not None, strategy.num_replicas_in_sync)
     backup = Backup(
         runtime.backup_directory or os.path.join(fn_args.model_run_dir, _BACKUPS),
         runtime.backup_steps or settings.train.backup_steps,
@@ -108,9 +108,9 @@ def run_fn(fn_args: Any) -> None:
                 tf.summary.scalar(f"epoch_{name}", value, epoch - 1)
         writer.flush()
 
-    begun = time.monotonic()
+    started = time.monotonic()
     training.run(saw)
-    seconds = time.monotonic() - begun
+    seconds = time.monotonic() - started
     export(learner.exported(training.best.weights), task, fn_args.serving_model_dir)
     record = _describe(settings, runtime, training, plan, learner, len(replay), seconds)
     record["replicas"] = strategy.num_replicas_in_sync
@@ -237,7 +237,7 @@ def _describe(
     settings: TrainerSettings,
     runtime: Runtime,
     training: Training,
-    plan: TrainingPlan,
+    plan: RoundPlan,
     learner: Learner,
     transitions: int,
     seconds: float,

@@ -43,8 +43,8 @@ _FIRST_LOOK, _SECOND_LOOK = 10, 50
 
 
 @dataclass(frozen=True)
-class TrainingPlan:
-    """How long a training is."""
+class RoundPlan:
+    """How many epochs and rounds a training has, and what a round takes."""
 
     epochs: int
     rounds: int
@@ -59,7 +59,7 @@ class TrainingPlan:
     @classmethod
     def of(
         cls, settings: TrainerSettings, task: ControlTask, online: bool, replicas: int
-    ) -> TrainingPlan:
+    ) -> RoundPlan:
         """What the settings say.
 
         Args:
@@ -120,7 +120,7 @@ class Training:
         learner: Learner,
         replay: Replay,
         environments: Environments | None,
-        plan: TrainingPlan,
+        plan: RoundPlan,
         backup: Backup,
         solved_at: float | None = None,
     ) -> None:

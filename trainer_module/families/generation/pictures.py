@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import tensorflow as tf
 
+from trainer_module.data.input_pipeline import FOREVER, shuffle_in_rounds
 from trainer_module.errors import DataError
 from trainer_module.families.generation.sizes import check_size, layer_sizes
 from trainer_module.families.generation.task import GenerationTask
@@ -26,7 +27,6 @@ _AT_ONCE = 64
 """Pictures that are decoded together."""
 _SHARE = 0.25
 """Of the memory available now that the pictures of a split may take."""
-_FOREVER = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -237,7 +237,7 @@ class Deal:
             def take(turn: tf.Tensor) -> dict[str, tf.Tensor]:
                 return self._batch(values, labels, turn // local, first + turn % local)
 
-            turns = tf.data.Dataset.range(start_step * local, _FOREVER // local)
+            turns = tf.data.Dataset.range(start_step * local, FOREVER // local)
             return turns.map(take, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
     def _batch(
@@ -249,26 +249,13 @@ class Deal:
         for part in range(self.parts):
             turn = step * self.parts + part
             places = turn * self.examples + begin + tf.range(self.batch_size, dtype=tf.int64)
-            rows = self._rows(places)
+            rows = shuffle_in_rounds(places, len(self.pictures.labels), _as_int64(self.seed))
             found = {"picture": to_signed(tf.gather(values, rows)), **self._draw(turn, begin)}
             if self.classes:
                 found["label"] = tf.gather(labels, rows)
             for name, tensor in found.items():
                 drawn.setdefault(name, []).append(tensor)
         return {name: tf.concat(tensors, 0) for name, tensors in drawn.items()}
-
-    def _rows(self, places: tf.Tensor) -> tf.Tensor:
-        """The picture at each place; those of a batch lie in one round, or in two."""
-        count, rounds = len(self.pictures.labels), places // len(self.pictures.labels)
-
-        def shuffled(number: tf.Tensor) -> tf.Tensor:
-            return tf.random.experimental.index_shuffle(
-                places % count,
-                tf.stack([_as_int64(self.seed), number]),
-                tf.constant(count - 1, tf.int64),
-            )
-
-        return tf.where(rounds == rounds[0], shuffled(rounds[0]), shuffled(rounds[0] + 1))
 
     def _draw(self, turn: tf.Tensor, begin: tf.Tensor) -> dict[str, tf.Tensor]:
         """A replica's rows of what is drawn for all replicas."""

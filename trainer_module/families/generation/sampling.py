@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from trainer_module.errors import DataError
+from trainer_module.errors import DataError, counted
 from trainer_module.export.saving import SERVING_RAW_SIGNATURE
 from trainer_module.families.generation.sampler import (
     DESCRIBE,
@@ -72,7 +72,7 @@ def write_samples(folder: Path, request: SampleRequest, output: Path) -> str:
       DataError: there is no such class.
     """
     model = tf.saved_model.load(str(folder))
-    _, classes = _describe(model)
+    label, classes = _describe(model)
     if request.label and request.label not in classes:
         right = ", ".join(classes)
         known = f"right is one of {right}" if classes else "it was trained without classes"
@@ -81,21 +81,20 @@ def write_samples(folder: Path, request: SampleRequest, output: Path) -> str:
     shown: list[tf.Tensor] = []
     for start in range(0, request.count, _AT_ONCE):
         numbers = range(start, min(request.count, start + _AT_ONCE))
-        for number, png in zip(numbers, _ask(model, request.seed, numbers, names), strict=True):
+        found = _ask(model, request.seed, numbers, label, names)
+        for number, png in zip(numbers, found, strict=True):
             (output / f"{number:04d}.png").write_bytes(png)
             if number < _MOST_SHOWN:
                 shown.append(tf.io.decode_png(png))
     (output / GRID_FILE).write_bytes(tf.io.encode_png(make_grid(tf.stack(shown))).numpy())
-    pictures = "1 picture" if request.count == 1 else f"{request.count:,} pictures"
     which = f" with the first {_MOST_SHOWN:,}" if request.count > _MOST_SHOWN else ""
-    return f"{pictures} of seed {request.seed}, and {GRID_FILE}{which}"
+    return f"{counted(request.count, 'picture')} of seed {request.seed}, and {GRID_FILE}{which}"
 
 
-def _ask(model: Any, seed: int, numbers: range, names: Sequence[str]) -> list[bytes]:
-    """Files of some pictures of a seed, whose classes are in turn those of the names."""
+def _ask(model: Any, seed: int, numbers: range, label: str, names: Sequence[str]) -> list[bytes]:
+    """The PNG files of some pictures of a seed, whose classes are in turn those of the names."""
     whole = {SEED: [seed] * len(numbers), NUMBER: [*numbers]}
     rows = {name: tf.constant(values, tf.int64) for name, values in whole.items()}
-    label, _ = _describe(model)
     if names:
         rows[label] = tf.constant([names[number % len(names)] for number in numbers])
     found = model.signatures[SERVING_RAW_SIGNATURE](**rows)[PNG_TEXT].numpy()
