@@ -21,7 +21,7 @@ from trainer_module.problem import Problem
 from trainer_module.settings import TrainerSettings
 from trainer_module.training.plan import Trained
 
-KIND, HELD_OUT, FEW, EPOCHS = "mobilenet_v3_small", 400, 20, 10
+KIND, HELD_OUT, FEW, EPOCHS = "mobilenet_v3_small", 400, 10, 10
 IMAGE = TransformedFeature("image", "image", (SIDE, SIDE, 1))
 DIGITS = load_digits()
 ORDER = np.random.default_rng(0).permutation(len(DIGITS.target))
@@ -58,7 +58,7 @@ def train(
 
 @pytest.mark.e2e
 def test_a_network_that_knows_eight_digits_learns_ten_from_few(tmp_path: Path) -> None:
-    """Of 20 pictures each, in as many epochs as the network from scratch has."""
+    """Of 10 pictures each, in as many epochs as the network from scratch has."""
     rows = ORDER[HELD_OUT:]
     teacher = train(tmp_path / "eight", rows, 8, {}, epochs=4, batch=64)
     weights = str(tmp_path / "eight.weights.h5")
@@ -68,6 +68,6 @@ def test_a_network_that_knows_eight_digits_learns_ten_from_few(tmp_path: Path) -
     begun = {"weights": weights, "transfer": transfer}
     tuned = train(tmp_path / "tuned", few, 10, begun, EPOCHS, 32).measured
     scratch = train(tmp_path / "scratch", few, 10, {}, EPOCHS, 32).measured
-    assert tuned["accuracy"] > scratch["accuracy"] + 0.02
-    assert tuned["accuracy"] > 0.85
+    assert tuned["accuracy"] > scratch["accuracy"] + 0.1
+    assert tuned["accuracy"] > 0.75
     assert tuned["loss"] < 0.7 * scratch["loss"]
