@@ -73,7 +73,7 @@ def mariadb() -> Iterator[MariaDB]:
             "--no-defaults",
             f"--user={getpass.getuser()}",  # The server refuses to run as root unless told to.
             f"--datadir={folder / 'data'}",
-            "--innodb-use-native-aio=0",  # Several servers at once exceed the system's limit.
+            f"--tmpdir={folder}",  # Servers that share one delete each other's tables.
         ]
         installed = subprocess.run(
             [install, *common, "--auth-root-authentication-method=normal", "--skip-test-db"],
