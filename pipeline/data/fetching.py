@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -179,7 +180,13 @@ def _has_all(name: str) -> bool:
 
 
 def _hub_address(name: str) -> str:
-    return f"{os.environ.get('HF_ENDPOINT', 'https://huggingface.co').rstrip('/')}/{name}"
+    address = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+    return f"{_without_passwords(address)}/{name}"
+
+
+def _without_passwords(text: str) -> str:
+    """The text with the user and the password left out of its URLs."""
+    return re.sub(r"://[^/\s@]*@", "://", text)
 
 
 def _by_hand(name: str) -> str:
@@ -208,7 +215,11 @@ def _fetch(arguments: Sequence[str]) -> str:
     if done.returncode == 0:
         return ""
     _, mark, reason = done.stdout.rpartition(FAILED)
-    return shorten(reason) if mark else f"the process that fetches ended by {done.returncode}"
+    return (
+        shorten(_without_passwords(reason))
+        if mark
+        else f"the process that fetches ended by {done.returncode}"
+    )
 
 
 def _from_keras(name: str, address: str, md5: str, folder: str) -> None:

@@ -99,17 +99,23 @@ def artifacts_outlive_their_pod(config: PipelineConfig) -> Iterator[Issue]:
 def paths_are_on_the_cluster(config: PipelineConfig) -> Iterator[Issue]:
     """A local path is on the volume; without one there is nothing that it could name."""
     volume, labels = settings_of(config).volume, config.data.labels
+    weights, is_published = config.model.weights, is_named(config.model.kind, config.model.weights)
     named = {
         "data.path": config.data.path if FORMATS[config.data.format].has_files else None,
         "data.labels.path": None if labels is None else labels.path,
         "schema": config.schema_file,
         "push.directory": config.push.directory,
+        "model.weights": None if is_published else weights,
     }
     for key, path in named.items():
         if path is None or is_remote(path) or path.startswith(BUILTIN_PREFIX):
             continue
-        # Labels that come later are local files in any case.
-        store = "" if key == "data.labels.path" else ", or the URI of an object store"
+        # Labels that come later, and weights, are local files in any case.
+        store = (
+            ""
+            if key in ("data.labels.path", "model.weights")
+            else ", or the URI of an object store"
+        )
         if volume is None:
             yield Issue(
                 key,
@@ -123,10 +129,10 @@ def paths_are_on_the_cluster(config: PipelineConfig) -> Iterator[Issue]:
                 f"there, and give its path below {volume.path}, such as "
                 f"{PurePosixPath(path).name!r}{store}",
             )
-    if volume is None and is_named(config.model.kind, config.model.weights):
+    if volume is None and is_published:
         yield Issue(
             "model.weights",
-            f"found {config.model.weights!r}, which the first step would fetch for itself alone; "
+            f"found {weights!r}, which the first step would fetch for itself alone; "
             f"give a volume, `kubeflow.volume: {_VOLUME}`, on which all steps find it",
         )
 

@@ -261,13 +261,16 @@ class ExponentialSchedule(Settings):
     decay: float = Field(gt=0, lt=1)
 
 
+_CONSTANT_RATE, _OWN_RATE = "a number", "the import path of a function"
+
+
 def _learning_rate_kind(value: Any) -> str:
     """Which member of `LearningRate` a value of the config means to be."""
     if isinstance(value, Mapping):
-        return str(value.get("schedule", "a schedule: one of steps, cosine, linear, exponential"))
-    if isinstance(value, str):
-        return "constant" if _is_number(value) else "own"
-    return str(getattr(value, "schedule", "constant"))
+        return f"schedule: {value.get('schedule')}"
+    if isinstance(value, str) and not _is_number(value):
+        return _OWN_RATE
+    return f"schedule: {value.schedule}" if hasattr(value, "schedule") else _CONSTANT_RATE
 
 
 def _is_number(text: str) -> bool:
@@ -290,12 +293,12 @@ def _is_no_schedule(path: str) -> str:
 
 
 LearningRate = Annotated[
-    Annotated[PositiveFloat, Tag("constant")]
-    | Annotated[str, AfterValidator(_is_no_schedule), Tag("own")]
-    | Annotated[StepSchedule, Tag("steps")]
-    | Annotated[CosineSchedule, Tag("cosine")]
-    | Annotated[LinearSchedule, Tag("linear")]
-    | Annotated[ExponentialSchedule, Tag("exponential")],
+    Annotated[PositiveFloat, Tag(_CONSTANT_RATE)]
+    | Annotated[str, AfterValidator(_is_no_schedule), Tag(_OWN_RATE)]
+    | Annotated[StepSchedule, Tag("schedule: steps")]
+    | Annotated[CosineSchedule, Tag("schedule: cosine")]
+    | Annotated[LinearSchedule, Tag("schedule: linear")]
+    | Annotated[ExponentialSchedule, Tag("schedule: exponential")],
     Discriminator(_learning_rate_kind),
 ]
 

@@ -296,7 +296,9 @@ def test_what_the_hub_has_not(
 ) -> None:
     if offline:
         monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_ENDPOINT", server.url.replace("://", "://me:secret@"))
     said = refusal(TINY)
+    assert "secret" not in said
     assert said.startswith(
         "model.weights: there is no folder tiny-bert here, and it could not be fetched from "
         f"{server.url}/tiny-bert ("

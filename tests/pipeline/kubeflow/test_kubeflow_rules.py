@@ -141,6 +141,11 @@ def test_files_are_looked_for_on_the_cluster_not_here(tmp_path: Path) -> None:
             ],
             "model.weights: found 'imagenet', which the first step would fetch for itself alone; ",
         ),
+        (
+            ["model={kind: resnet50, weights: /home/me/top.h5}"],
+            "model.weights: found '/home/me/top.h5', which pods do not see, as it is not on the "
+            "volume",
+        ),
         (["metadata=null"], "kubeflow.metadata: found nothing, which keeps a SQLite file"),
         (
             ["metadata=sqlite:///x.db"],

@@ -129,6 +129,26 @@ def test_logged_transitions_fill_a_replay_at_once() -> None:
     some = steps(5, terminated=1)
     columns = zip(*(vars(one).values() for one in some), strict=True)
     whole = Steps(*(np.concatenate(column) for column in columns))
-    replay = Replay(5, 1, 1, n_step=3, discount=DISCOUNT, alpha=0.6)
+    replay = Replay(7, 1, 1, n_step=3, discount=DISCOUNT, alpha=0.6)
     replay.fill(whole)
-    assert drawn(replay) == drawn(filled(some))
+    complete = drawn(filled(some))
+    found = drawn(replay)
+    assert {place: found[place] for place in complete} == complete
+    assert len(replay) == len(found) == 5
+
+
+def test_the_last_logged_transitions_add_up_the_steps_that_are_left() -> None:
+    whole = Steps(
+        *(
+            np.concatenate(column)
+            for column in zip(*(vars(one).values() for one in steps(4)), strict=True)
+        )
+    )
+    replay = Replay(6, 1, 1, n_step=3, discount=DISCOUNT)
+    replay.fill(whole)
+    batch = replay.draw(200, np.random.default_rng(0))
+    last = batch.places == 3
+    assert last.any()
+    np.testing.assert_allclose(batch.rewards[last], whole.rewards[3])
+    np.testing.assert_allclose(batch.next_observations[last, 0], whole.next_observations[3, 0])
+    np.testing.assert_allclose(batch.discounts[last], DISCOUNT)

@@ -144,13 +144,16 @@ class Replay:
     def fill(self, steps: Steps) -> None:
         """Remembers the steps of one environment one after another, [steps, ...] each.
 
-        There have to be as many as there are rows, and one environment.
+        The replay needs a row for each of the steps and `n_step - 1` more. The last step counts as
+        cut off, so that all can be drawn.
         """
-        self._observations[:, 0], self._actions[:, 0] = steps.observations, steps.actions
-        self._rewards[:, 0] = steps.rewards
-        self._next_observations[:, 0] = steps.next_observations
-        self._terminated[:, 0], self._truncated[:, 0] = steps.terminated, steps.truncated
-        self._written = self._rows
+        count = len(steps.actions)
+        self._observations[:count, 0], self._actions[:count, 0] = steps.observations, steps.actions
+        self._rewards[:count, 0] = steps.rewards
+        self._next_observations[:count, 0] = steps.next_observations
+        self._terminated[:count, 0], self._truncated[:count, 0] = steps.terminated, steps.truncated
+        self._truncated[count - 1, 0] = True
+        self._written = count + self._n_step - 1
         if self._tree is not None:
             self._tree[np.array(self._complete)] = self._highest
 

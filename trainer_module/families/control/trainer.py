@@ -163,7 +163,7 @@ def _open_data(
             f"there are {rows} transitions to learn from; right are more than model.n_step,"
             f" {settings.model.n_step}."
         )
-    replay = Replay(rows, 1, **told)
+    replay = Replay(rows + settings.model.n_step - 1, 1, **told)
     replay.fill(steps)
     return None, replay
 
