@@ -53,6 +53,8 @@ _EXPLORATION = 0.1
 _PLAIN = {"double": False, "dueling": False, "prioritised": False, "n_step": 1}
 SWITCHES: dict[str, dict[str, Any]] = {
     "as by default": {},
+    "without double": {"double": False},
+    "without dueling": {"dueling": False},
     "plain": _PLAIN,
     "double": {**_PLAIN, "double": True},
     "dueling": {**_PLAIN, "dueling": True},

@@ -32,7 +32,6 @@ from trainer_module.families.generation.sampler import (
     make_grid,
 )
 from trainer_module.families.generation.sizes import layer_sizes
-from trainer_module.families.generation.task import GanLoss
 from trainer_module.record import write_record
 from trainer_module.runtime import Runtime, report_progress
 from trainer_module.settings import TrainerSettings
@@ -143,7 +142,6 @@ def open_inputs(fn_args: Any) -> GenerationInputs:
         classes=len(classes),
         sizes=layer_sizes(settings.model),
         synchronises=replicas > 1,
-        normalises_critic=task.loss is not GanLoss.WASSERSTEIN,
     )
     return GenerationInputs(settings, runtime, strategy, deal, shape, fn_args.model_run_dir)
 
@@ -228,7 +226,7 @@ class AdversarialLoop(StepLoop):
 
     def end_step(self, losses: tf.Tensor) -> None:
         """Moves the average on, and remembers a loss that is no number."""
-        self._adversaries.follow(self._strategy)
+        self._adversaries.end_step(self._strategy)
         step = tf.cast(self._adversaries.optimizer.iterations, tf.int64)
         bad = tf.where(tf.math.is_finite(losses), tf.constant(_NEVER, tf.int64), step)
         self.failed_at.assign(tf.minimum(self.failed_at, bad))

@@ -35,9 +35,10 @@ AT_ONCE = 16
 EPOCHS = 40
 """So often a training looks at its policy, if it is long enough."""
 PATIENCE = 15
-"""Epochs without a better policy after which there hardly ever is another."""
+"""Epochs without a better policy after which a training ends, where nothing says what is good."""
 PATIENCE_IF_SOLVED = 4
-"""The same where the best policy solves the environment."""
+"""The same where the best policy solves the environment; one that is known to be solvable and is
+not solved is trained on: values may grow for half of a training before a policy comes of them."""
 _FIRST_LOOK, _SECOND_LOOK = 10, 50
 """Episodes that judge every policy, and those that judge one further that may be the best."""
 
@@ -240,10 +241,11 @@ class Training:
                 return False
             case EarlyStoppingSettings(patience=patience):
                 pass
+            case _ if self._solved_at is not None:
+                waited = self.progress.epoch - self._first_best
+                return self.best.value >= self._solved_at and waited >= PATIENCE_IF_SOLVED
             case _:
                 patience = PATIENCE
-                if self._solved_at is not None and self.best.value >= self._solved_at:
-                    return self.progress.epoch - self._first_best >= PATIENCE_IF_SOLVED
         explored = 0.0 if self._environments is None else self._task.exploration.share
         since = max(self._first_best, math.ceil(explored * self._plan.epochs))
         return self.progress.epoch - since >= patience

@@ -14,6 +14,7 @@ from trainer_module.families.generation.networks import (
     NetworkShape,
     build_discriminator,
     build_generator,
+    normalise_convolutions,
 )
 from trainer_module.families.generation.task import GanLoss, GenerationTask
 
@@ -118,11 +119,17 @@ class Adversaries(tf_keras.Model):
         given = {"picture": pictures} | {k: v for k, v in part.items() if k == "label"}
         return self.discriminator(given, training=True)
 
-    def follow(self, strategy: tf.distribute.Strategy) -> None:
-        """Moves the average a step on, outside of all replicas.
+    def end_step(self, strategy: tf.distribute.Strategy) -> None:
+        """Does what follows a step, outside of all replicas.
 
-        In the first steps it keeps less of the weights that were drawn at random.
+        A gradient penalty keeps a discriminator from becoming steep; others are normalised.
         """
+        if self.task.loss is not GanLoss.WASSERSTEIN:
+            normalise_convolutions(self.discriminator, strategy)
+        self._move_average(strategy)
+
+    def _move_average(self, strategy: tf.distribute.Strategy) -> None:
+        """Moves the average on; in the first steps it keeps less of the random weights."""
         done = tf.cast(self.optimizer.iterations, tf.float32)
         keep = tf.minimum(self.task.ema, done / (done + 10.0))
         pairs = zip(
