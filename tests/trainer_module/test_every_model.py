@@ -94,6 +94,7 @@ AUGMENT = (("flip", "horizontal"), ("shift", 0.1), ("mixup", 0.2))
 CASES = [
     Case("mlp", "count", ("numbers",), "float32", (ONE, CENTRAL)),
     Case("wide_deep", "ordinal", ("numbers", "categories"), "float32", (MIRRORED, ONE)),
+    Case("wide_deep", "regression", ("categories",), "mixed_bfloat16", (CENTRAL, MIRRORED)),
     Case("cnn", "binary", ("an image", "numbers"), "float32", (ONE, CENTRAL), AUGMENT),
     Case("convnet", "ordinal", ("an image", "numbers"), "float32", (MIRRORED, ONE)),
     Case("convnet", "multiclass", ("an image",), "mixed_float16", (ONE, MIRRORED), AUGMENT),
@@ -101,7 +102,7 @@ CASES = [
     Case("text_cnn", "binary", ("tokens", "numbers"), "float32", (MIRRORED, ONE)),
     Case("bert", "multiclass", ("tokens", "numbers"), "float32", (ONE, MIRRORED)),
     Case("tabular", "regression", ("categories",), "float32", (CENTRAL, MIRRORED)),
-    Case("tabular", "quantiles", ("numbers",), "mixed_bfloat16", (MIRRORED, ONE)),
+    Case("tabular", "quantiles", ("numbers",), "mixed_float16", (MIRRORED, ONE)),
 ]
 
 
