@@ -54,13 +54,14 @@ def main() -> None:
     global _address
     listener = socket.socket(fileno=int(sys.argv[1]))
     _address = listener.getsockname()
-    before = dict(os.environ)
+    before, paths = dict(os.environ), [*sys.path]
     for library in sys.argv[2:]:
         importlib.import_module(library)
-    import_product()
-    # They were for the zygote alone.
-    for path in os.environ.pop("PYTHONPATH").split(os.pathsep):
-        sys.path.remove(path)
+    if sys.argv[2:]:
+        import_product()
+    # Those of the tests were for the zygote alone, and libraries add folders as they are imported.
+    own = os.environ.pop("PYTHONPATH").split(os.pathsep)
+    sys.path[:] = [path for path in paths if path not in own]
     _added.update(item for item in os.environ.items() if before.get(item[0]) != item[1])
     # It goes through all modules at its first call, for which Pydantic is enough.
     inspect.getmodule(main.__code__)
