@@ -26,7 +26,6 @@ LONGEST = (
     "test_crashes",
     "test_every_model",
     "test_loops",
-    "test_kubeflow_workers",
     "test_kubernetes_training",
 )
 """Modules of a minute, which begin before others of their kind: else one core waits for them."""

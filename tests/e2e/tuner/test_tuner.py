@@ -110,6 +110,7 @@ def test_run_trains_with_what_was_found_and_another_only_confirms(searched: Sear
     assert "nothing to do: a run would only confirm this" in plan
 
 
+@pytest.mark.long
 def test_best_of_a_search_by_itself_are_measured_again_also_after_a_kill(
     searched: Searched,
 ) -> None:
