@@ -15,7 +15,7 @@ CONFIRM ?=
 $(READY): uv.lock pyproject.toml setup.py tools/setup.sh tools/relax_glibc.py
 	@bash tools/setup.sh $(VENV)
 
-.PHONY: help setup run replay chaos siege noise test lint format docs image bench bench-workers bench-wide bench-strategies bench-nights bench-pictures bench-models bench-optimize bench-serving bench-tasks other-runner clean clean-output
+.PHONY: help setup run replay chaos siege noise test test-long lint format docs image bench bench-workers bench-wide bench-strategies bench-nights bench-pictures bench-models bench-optimize bench-serving bench-tasks other-runner clean clean-output
 
 help:  ## list these commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -39,6 +39,9 @@ noise: $(READY)  ## the share of tables of pure noise that are pushed (an hour);
 
 test: $(READY)  ## run all tests, three at a time, as some wait; ARGS="-k name" picks some
 	@$(PYTHON) -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+test-long: $(READY)  ## run the tests that `test` leaves out: chaos, days of replay, kills and stops again and again
+	@$(PYTHON) -m pytest -m long $(ARGS)
 
 lint: $(READY)  ## check style, types, layers, and where other libraries' insides are touched
 	@$(VENV)/bin/ruff check .

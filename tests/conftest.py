@@ -16,20 +16,19 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from pipeline.runs.imports import keep_imports
 
 LONGEST = (
-    "test_replay",
-    "test_every_strategy",
-    "test_clusters",
-    "test_kubeflow_spans",
     "test_kubeflow",
-    "test_kubeflow_workers",
-    "test_digits",
+    "test_kubeflow_spans",
+    "test_tuner",
+    "test_replay",
     "test_versions_e2e",
+    "test_digits",
+    "test_taxi",
+    "test_crashes",
+    "test_every_model",
     "test_loops",
-    "test_windows",
-    "test_anomalies",
     "test_kubernetes_training",
 )
-"""Modules of minutes, which begin before others of their kind: else one core waits for them."""
+"""Modules of a minute, which begin before others of their kind: else one core waits for them."""
 
 
 LONG = (
@@ -57,7 +56,6 @@ LONG = (
     "test_length",
     "test_models",
     "test_observer",
-    "test_optimizer",
     "test_preprocessing",
     "test_registries",
     "test_schedule_processes",

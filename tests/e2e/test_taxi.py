@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
+import math
+import struct
 import sys
 from pathlib import Path
 
@@ -192,22 +195,34 @@ def test_requests_that_are_unlike_the_training_data_are_found(
     assert event["details"] == {"columns": ["fare"], "version": int(version), "rows": 2000}
 
 
+def write_first(source: Path, target: Path, count: int) -> None:
+    """An IDX file with the first so many entries of another, which may be gzipped."""
+    content = source.read_bytes()
+    content = gzip.decompress(content) if source.suffix == ".gz" else content
+    sizes = struct.unpack_from(f">{content[3]}I", content, 4)
+    header = content[:4] + struct.pack(f">{len(sizes)}I", count, *sizes[1:])
+    begin = len(header)
+    target.write_bytes(header + content[begin : begin + count * math.prod(sizes[1:])])
+
+
 def test_mnist_reads_idx_files(project: Project) -> None:
+    """A part of them, as all of them would train for a minute."""
     data = ROOT.parent / "shared" / "data" / "mnist"
     if not data.exists():
         pytest.skip(f"no MNIST files at {data}")
-    done = project.scopeline(
-        "run",
-        "--config",
-        ROOT / "configs" / "mnist.yaml",
-        "--set",
-        f"data.path={data}",
-        "--set",
-        "train.epochs=2",
-        "--set",
-        "evaluate.thresholds={accuracy: {min: 0.95}}",
+    (project.folder / "mnist").mkdir()
+    for file in data.iterdir():
+        write_first(file, project.folder / "mnist" / file.name.removesuffix(".gz"), 1000)
+    settings = (
+        f"data.path={project.folder / 'mnist'}",
+        "model={kind: cnn, filters: [8], hidden_units: [32]}",
+        "train.epochs=4",
+        "train.learning_rate=0.01",
+        "evaluate.thresholds={accuracy: {min: 0.7}}",
     )
+    options = [part for setting in settings for part in ("--set", setting)]
+    done = project.scopeline("run", "--config", ROOT / "configs" / "mnist.yaml", *options)
     assert done.returncode == 0, done.stdout + done.stderr
     summary = project.summary("mnist")
-    assert sum(summary["examples"].values()) == 10_000
-    assert summary["metrics"]["accuracy"]["value"] > 0.95
+    assert sum(summary["examples"].values()) == 1000
+    assert summary["metrics"]["accuracy"]["value"] > 0.7

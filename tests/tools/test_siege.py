@@ -51,6 +51,7 @@ def siege(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Siege]:
     assert not siege.server.processes
 
 
+@pytest.mark.long
 def test_nothing_is_lost_and_the_right_version_answers(siege: Siege) -> None:
     found = play_hostile(siege, attacks(*HOSTILE), PATIENCE)
     play(siege, attacks("flipped_byte", "rolled_back_from_a_damaged_version"), versions.KINDS)
@@ -63,6 +64,7 @@ def test_nothing_is_lost_and_the_right_version_answers(siege: Siege) -> None:
     assert len({version for *_, version, _, _ in siege.load.all}) > 3
 
 
+@pytest.mark.long
 def test_what_does_not_hold_is_found(siege: Siege, monkeypatch: pytest.MonkeyPatch) -> None:
     siege.faults.clear()
 

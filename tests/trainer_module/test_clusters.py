@@ -41,28 +41,16 @@ def train(
     return read_record(fn_args.serving_model_dir)
 
 
-@pytest.mark.parametrize(
-    ("fixture", "base_fixture", "loop"),
-    [("trips", None, Loop.CUSTOM), ("later_orders", "orders_model", Loop.FIT)],
-    ids=["from_scratch-custom", "warm-fit"],
-)
 def test_workers_in_step_come_to_the_same_losses(
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-    fixture: str,
-    base_fixture: str | None,
-    loop: Loop,
+    later_orders: Transformed, later_orders_model: str, orders_model: str, tmp_path: Path
 ) -> None:
-    """As one process with TensorFlow's default strategy and `fit`, also from a base model."""
-    data = request.getfixturevalue(fixture)
-    base = request.getfixturevalue(base_fixture) if base_fixture else None
-    expected = read_record(request.getfixturevalue(f"{fixture}_model"))
-    strategy = "multi_worker_mirrored"
-    record = train(data, tmp_path, base, strategy=strategy, batch_size=16, loop=loop)
+    """As one process with TensorFlow's default strategy and `fit`, from a base model."""
+    expected = read_record(later_orders_model)
+    options = {"strategy": "multi_worker_mirrored", "batch_size": 16, "loop": Loop.CUSTOM}
+    record = train(later_orders, tmp_path, orders_model, **options)
     assert (record["workers"], record["replicas"], record["global_batch_size"]) == (2, 2, 32)
-    steps = 3 * {"trips": 15, "later_orders": 10}[fixture]
-    assert record["examples_per_worker"] == [steps * 16] * 2
-    assert record["warm_start"] == base
+    assert record["examples_per_worker"] == [3 * 10 * 16] * 2
+    assert record["warm_start"] == orders_model
     told = [note for note in record["notes"] if note.startswith("warm start: ")]
     assert told == expected["notes"]
     for name, values in expected["history"].items():
@@ -71,6 +59,7 @@ def test_workers_in_step_come_to_the_same_losses(
     assert list((tmp_path / "model_run" / "worker-1" / "train").glob("events*"))
 
 
+@pytest.mark.long
 def test_workers_in_step_prune_and_quantise_alike(trips: Transformed, tmp_path: Path) -> None:
     optimize = {"prune": {"sparsity": 0.75}, "quantize": "qat"}
     record = train(

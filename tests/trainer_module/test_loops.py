@@ -94,25 +94,13 @@ def expected_of_regularized(
     return train(regularized, tmp_path_factory.mktemp("expected_of_regularized"), **SCHEDULE)
 
 
-# The other pairs of a strategy and a loop are interrupted below, and come to the same losses;
-# one_device does so in test_trainer.py.
-@pytest.mark.parametrize(
-    ("strategy", "loop"),
-    [
-        ("mirrored", Loop.CUSTOM),
-        ("central_storage", Loop.FIT),
-    ],
-)
+# Other pairs of a strategy and a loop are interrupted below, and come to the same losses; so do
+# one_device in test_trainer.py and each model of the zoo in test_every_model.py.
 def test_same_seed_and_global_batch_same_losses(
-    regularized: Transformed,
-    expected_of_regularized: dict,
-    tmp_path: Path,
-    strategy: str,
-    loop: Loop,
+    regularized: Transformed, expected_of_regularized: dict, tmp_path: Path
 ) -> None:
     """Regularisation counts once, schedules and bounds count global steps, on any replicas."""
-    options = {"strategy": strategy, **SCHEDULE}
-    history = train(regularized, tmp_path, loop, **options)
+    history = train(regularized, tmp_path, Loop.CUSTOM, strategy="mirrored", **SCHEDULE)
     assert list(history) == list(expected_of_regularized)
     for name, values in expected_of_regularized.items():
         # Of the AUC's thresholds, a score may be on one: then its last digit decides.
@@ -124,14 +112,14 @@ def test_same_seed_and_global_batch_same_losses(
     assert float(fresh.losses[0]) > 0.1, "the weights count"
 
 
-# 15 steps are no multiple of 4.
-@pytest.mark.parametrize("strategy", ["default", "mirrored"])
 def test_several_steps_at_a_time_come_to_the_same(
-    trips: Transformed, expected: dict, tmp_path: Path, strategy: str
+    trips: Transformed, expected: dict, tmp_path: Path
 ) -> None:
-    """Each epoch's losses and metrics, without asking for them in every step."""
-    batch_size = 16 if strategy in TWO_REPLICAS else 32
-    options = {"strategy": strategy, "batch_size": batch_size, "steps_per_execution": 4}
+    """Each epoch's losses and metrics, without asking for them in every step.
+
+    15 steps are no multiple of 4.
+    """
+    options = {"strategy": "mirrored", "batch_size": 16, "steps_per_execution": 4}
     traced = []
 
     class Count(tf_keras.callbacks.Callback):
@@ -187,14 +175,12 @@ class Interrupt(tf_keras.callbacks.Callback):
             raise KeyboardInterrupt
 
 
-# Each strategy, each loop and each kind of backup, not all of their combinations: minutes.
-# Of the 15 steps of an epoch, 5 at a time need one graph alone.
+# Each loop, not all combinations with strategies and backups: those at the end of an epoch are gone
+# on from below. Of the 15 steps of an epoch, 5 at a time need one graph alone.
 @pytest.mark.parametrize(
     ("loop", "strategy", "backup_steps", "killed_at", "resumes_at"),
     [
-        (Loop.FIT, "default", 4, 23, Position(1, 4)),
-        (Loop.CUSTOM, "default", 5, 3, Position()),
-        (Loop.FIT, "mirrored", None, 35, Position(2, 0)),
+        (Loop.FIT, "mirrored", 4, 23, Position(1, 4)),
         (Loop.CUSTOM, "central_storage", 5, 23, Position(1, 5)),
     ],
 )
@@ -352,57 +338,43 @@ def test_weights_alone_are_kept_beside_the_backup(
     assert found.metrics["loss"] == pytest.approx(expected["val_loss"][-1], rel=1e-5)
 
 
-@pytest.mark.parametrize("backup_steps", [None, 4])
 def test_training_on_fewer_replicas_begins_anew(
-    trips: Transformed,
-    expected: dict,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    backup_steps: int | None,
+    trips: Transformed, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An epoch has more steps then; in the first one, a checkpoint's number does not show that."""
-    runtime = Runtime(backup_directory=str(tmp_path / "backup"), backup_steps=backup_steps)
+    runtime = Runtime(backup_directory=str(tmp_path / "backup"), backup_steps=4)
     inputs = prepare(trips, tmp_path, runtime, strategy="mirrored")
-    interrupt = Interrupt(5 if backup_steps else 16, inputs.data.train.steps)
     with pytest.raises(KeyboardInterrupt):
-        train_whole(inputs, [interrupt])
+        train_whole(inputs, [Interrupt(5, inputs.data.train.steps)])
     assert begin(prepare(trips, tmp_path, runtime)).start == Position()
     assert "Training begins anew: an epoch now has 15 steps" in caplog.text
     assert not list((tmp_path / "backup").iterdir())
-    if not backup_steps:
-        trained = train_whole(prepare(trips, tmp_path, runtime))
-        for name, values in expected.items():
-            assert trained.history[name] == pytest.approx(values, rel=1e-5), name
 
 
-@pytest.mark.parametrize("loop", Loop)
 def test_a_loss_that_is_no_number_keeps_the_last_good_checkpoint(
-    houses: Transformed, tmp_path: Path, loop: Loop
+    houses: Transformed, tmp_path: Path
 ) -> None:
+    """By `fit`, the callbacks of test_training.py end it."""
     diverging = {"schedule": "steps", "values": [0.05, 1e30], "boundaries": [2]}
     with pytest.raises(TrainingError, match=r"training diverged: loss is \w+ at step 3[1-5], in"):
-        train(houses, tmp_path, loop, learning_rate=diverging)
+        train(houses, tmp_path, Loop.CUSTOM, learning_rate=diverging)
     assert begin(prepare(houses, tmp_path)).start == Position(2, 0)
 
 
-@pytest.mark.parametrize(
-    ("loop", "precision"), [(Loop.FIT, "mixed_bfloat16"), (Loop.CUSTOM, "mixed_float16")]
-)
-def test_mixed_precision(shades: Transformed, tmp_path: Path, loop: Loop, precision: str) -> None:
+def test_mixed_precision(shades: Transformed, tmp_path: Path) -> None:
     optimizer = {"kind": "adamw", "clip_norm": 10}
-    options = {"precision": precision, "loop": loop, "optimizer": optimizer}
+    options = {"precision": "mixed_float16", "loop": Loop.CUSTOM, "optimizer": optimizer}
     fn_args = shades.fn_args(tmp_path, train=options)
     try:
         run_fn(fn_args)
-        job = begin(prepare(shades, tmp_path, precision=precision))
+        job = begin(prepare(shades, tmp_path, precision="mixed_float16"))
     finally:
         tf_keras.mixed_precision.set_global_policy("float32")
     record = read_record(tmp_path / "Format-Serving")
     assert max(record["history"]["val_accuracy"]) > 0.9
     assert job.model.output.dtype == tf.float32, "probabilities in full precision"
-    assert job.model.layers[1].compute_dtype == precision.removeprefix("mixed_")
-    scaled = isinstance(job.model.optimizer, tf_keras.mixed_precision.LossScaleOptimizer)
-    assert scaled is (precision == "mixed_float16")
+    assert job.model.layers[1].compute_dtype == "float16"
+    assert isinstance(job.model.optimizer, tf_keras.mixed_precision.LossScaleOptimizer)
 
 
 def test_a_batch_larger_than_the_data_is_said(regularized: Transformed, tmp_path: Path) -> None:

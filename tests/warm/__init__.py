@@ -1,4 +1,4 @@
-"""Processes that begin with TFX imported: `warm.run` and `warm.Popen`, as those of `subprocess`."""
+"""Processes that begin with TFX and the product imported: `warm.run`, `warm.Popen`."""
 
 from warm.processes import Popen, run
 

@@ -1,4 +1,4 @@
-"""Processes of this Python that begin with the libraries imported: `run` and `Popen`.
+"""Processes of this Python that begin with libraries and product imported: `run` and `Popen`.
 
 They stand for those of `subprocess`. The first use starts a zygote (see `warm.zygote`), which
 imports for some seconds; from then on a process costs what it does itself. A command that is none
@@ -13,18 +13,20 @@ from __future__ import annotations
 
 import atexit
 import os
+import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import IO, Any, AnyStr
 
-from warm.order import Kind, Program, read_command
-from warm.product import forking
+from components.processes.local import forking
+from pipeline.own_modules import ROOT
 
 LIBRARIES = (
     "tfx.components",
@@ -49,6 +51,63 @@ _END_SECONDS = 10
 _LOCK = threading.Lock()
 _address: str | None = None
 """Of the zygote, once there is one."""
+
+
+FROZEN = ("PYTHONHASHSEED", "TF_USE_LEGACY_KERAS")
+"""Variables that Python and its libraries read once: a fork keeps what the zygote had."""
+
+
+class Kind(StrEnum):
+    """How Python is told what to run."""
+
+    SCRIPT = "script"
+    MODULE = "-m"
+    CODE = "-c"
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a command line of Python runs, and its options as far as a fork can honour them."""
+
+    kind: Kind
+    name: str
+    """A path, a module, or code."""
+    arguments: tuple[str, ...]
+    is_safe_path: bool = False
+    is_unbuffered: bool = False
+
+
+def read_command(argv: Sequence[str], environment: Mapping[str, str]) -> Program | None:
+    """The program of a command line; None if it is not this Python's, or asks for more."""
+    python = shutil.which(argv[0], path=environment.get("PATH"))
+    if python is None or not _is_this_python(Path(python)):
+        return None
+    frozen = {name: environment[name] for name in FROZEN if name in environment}
+    if any(os.environ.get(name) != value for name, value in frozen.items()):
+        return None
+    words = list(argv[1:])
+    options = set()
+    while words and words[0] in ("-P", "-u"):
+        options.add(words.pop(0))
+    if not words:
+        return None
+    kind = {"-m": Kind.MODULE, "-c": Kind.CODE}.get(words[0], Kind.SCRIPT)
+    if kind is not Kind.SCRIPT:
+        words.pop(0)
+    elif words[0].startswith("-"):
+        return None
+    return Program(
+        kind,
+        words[0],
+        tuple(words[1:]),
+        "-P" in options or bool(environment.get("PYTHONSAFEPATH")),
+        "-u" in options or bool(environment.get("PYTHONUNBUFFERED")),
+    )
+
+
+def _is_this_python(path: Path) -> bool:
+    this = Path(sys.executable)
+    return path.parent == this.parent and path.name.startswith("python")
 
 
 class Popen(subprocess.Popen[AnyStr]):
@@ -95,7 +154,7 @@ class Popen(subprocess.Popen[AnyStr]):
         os.stat(cwd)  # noqa: PTH116 - raised here, as by `subprocess`
         passed: tuple[int, ...] = tuple(self._options.get("pass_fds", ()))
         birth = forking.Birth(
-            call="warm.becoming:run",
+            call="warm.zygote:become_and_run",
             told={"argv": list(map(os.fspath, self.args)), "program": asdict(program)},
             environment=self._environment,
             folder=os.path.realpath(cwd),
@@ -175,7 +234,7 @@ def _zygote() -> str:
 
 def _start() -> str:
     address = str(Path(tempfile.mkdtemp(prefix="warm-")) / "zygote")
-    environment = {**os.environ, "TF_USE_LEGACY_KERAS": "1", "PYTHONPATH": str(_TESTS)}
+    environment = {**os.environ, "TF_USE_LEGACY_KERAS": "1", "PYTHONPATH": f"{_TESTS}:{ROOT}"}
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(address)
         listener.listen()

@@ -12,6 +12,7 @@ import inspect
 import linecache
 import logging
 from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
 from operator import attrgetter
 from types import CellType, FunctionType
@@ -129,6 +130,7 @@ def _content(cell: CellType) -> Any:
         return None
 
 
+@cache
 def _source(function: FunctionType) -> str:
     # As `inspect.getsource` does, which looks through all modules for the file.
     lines = linecache.getlines(function.__code__.co_filename)

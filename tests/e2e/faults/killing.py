@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-import pytest
 from e2e.conftest import Project
 
 CHILD = "components.trainer.worker"
-KILLS = int(os.environ.get("SCOPELINE_KILLS", "0"))
-ON_REQUEST = pytest.mark.skipif(not KILLS, reason="SCOPELINE_KILLS does not say how many")
+KILLS = int(os.environ.get("SCOPELINE_KILLS", "8"))
+"""How often a long test kills, at random moments."""
 EPOCHS = 25
 STEPS_PER_EPOCH = {"multi_worker_mirrored": 12}
 """Of the 1,442 examples in batches of 64: 23, or of 128 with two workers in step."""
@@ -27,30 +25,6 @@ SETTINGS = {
     "evaluate.thresholds": "{accuracy: {min: 0.8}}",
 }
 """A training of digits that is long enough to be hit, and good enough to be pushed."""
-
-
-@dataclass(frozen=True)
-class Victim:
-    """What is killed."""
-
-    strategy: str
-    role: str
-    """`worker 0`, `parameter server 0`, `the chief`, `the trainer`, or `runner`."""
-
-    def __str__(self) -> str:
-        return f"{self.role} of {self.strategy}"
-
-
-VICTIMS = [
-    Victim("mirrored", "the trainer"),
-    Victim("multi_worker_mirrored", "worker 0"),
-    Victim("multi_worker_mirrored", "worker 1"),
-    Victim("parameter_server", "the chief"),
-    Victim("parameter_server", "worker 1"),
-    Victim("parameter_server", "parameter server 0"),
-    Victim("mirrored", "runner"),
-    Victim("multi_worker_mirrored", "runner"),
-]
 
 
 def arguments(strategy: str, seed: int) -> list[str]:

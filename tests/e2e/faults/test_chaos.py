@@ -27,6 +27,7 @@ def outcomes(player: Player) -> list[Outcome]:
     return [player.play(night) for night in draw(SEED, NIGHTS)]
 
 
+@pytest.mark.long
 def test_nothing_is_lost(outcomes: list[Outcome]) -> None:
     for outcome in outcomes:
         assert not outcome.faults, outcome.line()
@@ -35,6 +36,7 @@ def test_nothing_is_lost(outcomes: list[Outcome]) -> None:
     assert {outcome.night.trouble for outcome in outcomes} - {Trouble.NONE}
 
 
+@pytest.mark.long
 def test_faults_are_found(outcomes: list[Outcome], player: Player) -> None:
     days = player.days
     serving = days.output / NAME / "serving" / NAME

@@ -1,4 +1,7 @@
-"""A pipeline on Kubeflow whose Trainer starts its workers as pods, one of which is lost."""
+"""A pipeline on Kubeflow whose Trainer starts its workers as pods, one of which is lost.
+
+`make test` has both apart: Kubeflow in test_kubeflow.py, pods in test_kubernetes_training.py.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,12 @@ from e2e.conftest import SMALL
 from e2e.kubeflow.kubeflow_cluster import ROOT, Cluster, states, summary
 from mariadb_server import PASSWORD, mariadb
 
-sys.path.insert(0, str(ROOT / "tests" / "components" / "trainer" / "cluster" / "kubernetes"))
+sys.path.insert(0, str(ROOT / "tests" / "components" / "processes" / "kubernetes"))
 
 from kube_gangs import needs_pods
 from kube_server import KubeServer
 
-pytestmark = needs_pods
+pytestmark = [needs_pods, pytest.mark.long]
 EPOCHS = 6
 
 

@@ -1,7 +1,8 @@
 """Days of taxi data through the scheduler with a simulated clock: windows, warm starts, gates.
 
-Five days: on the third nothing arrives, on the fourth the labels are shuffled, and in the fifth
-night scheduler and run are killed and begin again.
+Four days: on the third nothing arrives, on the fourth the labels are shuffled; then what serves is
+rolled back. The long test plays more days, and kills scheduler and run at random moments of them:
+`SCOPELINE_KILLS=20 make test-long ARGS=tests/e2e/scheduling/test_replay.py` so often, two a day.
 """
 
 from __future__ import annotations
@@ -10,23 +11,26 @@ import os
 import random
 import re
 import subprocess
-import sys
+import time
+from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import ml_metadata as mlmd
+import psutil
 import pytest
 import warm
-from e2e.scheduling.warm_replay import LONGEST, WarmReplay, check_what_is_left, kill_night
+from e2e.faults.killing import KILLS
 from ml_metadata.proto import metadata_store_pb2
 
 from pipeline.records.event_log import EventKind, LoggedEvent
-from tools.replay import NAME, ROOT, Replay
+from tools.replay import MINOR_COLUMNS, NAME, Replay
 
-DAYS, QUIET, POISONED, KILLED = 5, 3, 4, 5
+DAYS, QUIET, POISONED = 4, 3, 4
 WINDOW = 3
 SETTINGS = (f"schedule.window={{last: {WINDOW}}}", "schedule.cron=0 3 * * *")
-NIGHTS = [(1,), (1, 2), (2, 4), (4, 5)]
+NIGHTS = [(1,), (1, 2), (2, 4)]
 """The days that each training takes."""
 ALL_DAYS = 10
 """The trips are dealt to more days than are played, to keep them small."""
@@ -35,6 +39,31 @@ NEARLY = 0.98
 FORMAT = "/Format-Serving"
 """Where the SavedModel is in a Model artifact."""
 TRANSFORM = "components.column_types.transform.Transform"
+LONGEST = 30
+"""Seconds that a night takes at most, more or less: a kill may come when all is done."""
+KILLS_A_DAY = 2
+KILLED_DAYS = max(2, KILLS // KILLS_A_DAY)
+KILLED_SETTINGS = (
+    f"schedule.window={{last: {WINDOW}}}",
+    "train.epochs=5",
+    "evaluate.thresholds={auc: {min: 0.6, tolerance: 0.4}}",
+    "schedule.keep={versions: 2, runs: 1}",
+)
+"""Every model is good enough: a day that is lost, or comes twice, shows. What is old is deleted."""
+
+
+class WarmReplay(Replay):
+    """A folder of days, played in processes that are forked."""
+
+    def __init__(
+        self, folder: Path, days: int, quiet: set[int], poisoned: Collection[int], *settings: str
+    ) -> None:
+        ignored = [f"features.{name}={{type: ignore}}" for name in MINOR_COLUMNS]
+        super().__init__(folder, days, quiet, poisoned, *ignored, *settings)
+
+    def play(self, number: int) -> subprocess.CompletedProcess[str]:
+        self.deliver(number)
+        return warm.run(self.command(number), capture_output=True, text=True)
 
 
 class Played:
@@ -50,10 +79,6 @@ class Played:
     def play(self, day: int) -> None:
         """A day and its night."""
         known = {event.id for event in self.replay.event_log.events()}
-        if day == KILLED:
-            self.replay.deliver(day)
-            kill_night(self.replay, day, random.uniform(0.5, LONGEST))  # noqa: S311 - no secret
-            check_what_is_left(self.replay)
         done = self.replay.play(day)
         self.said.append(done.stdout + done.stderr)
         self.events.append([e for e in self.replay.event_log.events() if e.id not in known])
@@ -164,19 +189,11 @@ def test_a_warm_start_saves_at_least_half_of_the_steps(played: Played) -> None:
 
 
 def test_each_good_day_is_pushed(played: Played) -> None:
-    for day in (1, 2, 5):
+    for day in (1, 2):
         assert played.details(day, EventKind.FINISHED)[0]["status"] == "pushed", played.said[
             day - 1
         ]
-    assert len(played.served[-1]) == 3
-
-
-def test_a_killed_night_is_finished_once(played: Played) -> None:
-    """Whatever it was doing when it was killed."""
-    (finished,) = played.details(KILLED, EventKind.FINISHED)
-    (pushed,) = played.details(KILLED, EventKind.PUSHED)
-    assert finished["window"] == played.spans(*NIGHTS[-1])
-    assert Path(pushed["path"]).name == played.served[-1][-1]
+    assert len(played.served[-1]) == 2
 
 
 def test_the_history_can_be_asked(played: Played) -> None:
@@ -187,6 +204,19 @@ def test_the_history_can_be_asked(played: Played) -> None:
         assert version in models.stdout
 
 
+def test_what_serves_is_rolled_back(played: Played) -> None:
+    """To the model of the first day, under a version of its own."""
+    ask(played, "rollback", "--reason", "complaints")
+    first, second = played.served[-1]
+    *old, serving = played.replay.versions
+    assert old == [first, second]
+    folder = played.replay.output / NAME / "serving" / NAME
+    models = [(folder / version / "saved_model.pb").read_bytes() for version in (first, serving)]
+    assert models[0] == models[1]
+    (withdrawn,) = played.replay.event_log.events(EventKind.WITHDRAWN)
+    assert second in withdrawn.message
+
+
 def steps_to_reach(summary: dict[str, Any], auc: float) -> int:
     """Optimizer steps until the AUC of the eval split was that high."""
     training = summary["training"]
@@ -195,14 +225,71 @@ def steps_to_reach(summary: dict[str, Any], auc: float) -> int:
 
 
 def ask(played: Played, *command: str) -> subprocess.CompletedProcess[str]:
-    config = ROOT / "configs" / "taxi_daily.yaml"
-    done = warm.run(
-        [
-            *(sys.executable, str(ROOT / "local_runner.py"), *command),
-            *("--config", str(config), "--output", str(played.replay.output)),
-        ],
-        capture_output=True,
-        text=True,
-    )
+    done = warm.run(played.replay.ask(*command), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done
+
+
+def kill_night(replay: Replay, day: int, seconds: float) -> None:
+    """Begins the night after a day, and kills its scheduler and run after so long.
+
+    A Python of its own starts them: a run that is forked is no child of its scheduler.
+    """
+    process = subprocess.Popen(
+        replay.command(day), stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        scheduler = psutil.Process(process.pid)
+        for member in (*scheduler.children(recursive=True), scheduler):
+            try:
+                member.kill()
+            except psutil.NoSuchProcess:
+                continue
+        process.wait()
+    time.sleep(1)  # The children of a killed run notice.
+
+
+def check_what_is_left(replay: Replay) -> None:
+    """What serves is whole, and the stores open."""
+    for version in replay.versions:
+        folder = replay.output / NAME / "serving" / NAME / version
+        assert (folder / "saved_model.pb").stat().st_size > 0
+        index = folder / "variables" / "variables.index"
+        assert index.stat().st_size > 0
+    replay.event_log.events()
+    path = replay.output / NAME / "metadata.db"
+    if path.exists():
+        connection = metadata_store_pb2.ConnectionConfig()
+        connection.sqlite.filename_uri = str(path)
+        mlmd.MetadataStore(connection).get_executions()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(max(900, KILLS * 120))
+def test_no_day_is_lost_or_done_twice(tmp_path: Path) -> None:
+    """Whatever it was doing when it was killed."""
+    replay = WarmReplay(tmp_path, max(30, KILLED_DAYS), set(), set(), *KILLED_SETTINGS)
+    generator = random.Random(KILLS)  # noqa: S311
+    kills = 0
+    for day in range(1, KILLED_DAYS + 1):
+        replay.deliver(day)
+        for _ in range(min(KILLS_A_DAY, KILLS - kills)):
+            kills += 1
+            kill_night(replay, day, generator.uniform(0.5, LONGEST))
+            check_what_is_left(replay)
+        done = replay.play(day)
+        assert done.returncode == 0, done.stdout + done.stderr
+    first = replay.event_log.events(EventKind.STARTED)[0].details["window"][0]
+    finished = [event.details["window"] for event in replay.event_log.events(EventKind.FINISHED)]
+    expected = [
+        [first + other for other in range(max(0, day - WINDOW + 1), day + 1)]
+        for day in range(KILLED_DAYS)
+    ]
+    assert finished == expected, "each day's run finished once, with its window"
+    pushed = Counter(event.details["path"] for event in replay.event_log.events(EventKind.PUSHED))
+    assert len(pushed) == KILLED_DAYS
+    assert set(pushed.values()) == {1}
+    assert [Path(path).name for path in pushed][-2:] == replay.versions
+    assert kills == KILLS

@@ -11,7 +11,6 @@ import pytest
 import warm
 from e2e.conftest import Project
 
-TWO_CPUS = "devices: [cpu:0, cpu:1]"
 SETTINGS = (
     "model={kind: cnn, filters: [8], hidden_units: [32]}",
     "train.epochs=5",
@@ -19,7 +18,6 @@ SETTINGS = (
     "evaluate.thresholds={accuracy: {min: 0.85, tolerance: 0.15}}",
 )
 """Each model is quickly trained, and replaces another that is about as good."""
-PICKED = "note: strategy auto: default, as there is neither a GPU nor a TPU"
 
 
 def changes(*settings: str) -> list[str]:
@@ -27,25 +25,19 @@ def changes(*settings: str) -> list[str]:
     return [part for setting in settings for part in ("--set", setting)]
 
 
-# one_device and central_storage train and are exported in tests of the trainer alone.
+# The strategies of one process train and are exported in tests of the trainer alone, and from the
+# command line in test_digits.py and test_tutorial.py.
 @pytest.mark.parametrize(
     ("strategy", "loop", "replicas"),
-    [
-        ("auto", "custom", 1),
-        (f"{{kind: mirrored, {TWO_CPUS}}}", "custom", 2),
-        ("multi_worker_mirrored", "fit", 2),
-        ("parameter_server", "fit", 1),
-    ],
+    [("multi_worker_mirrored", "fit", 2), ("parameter_server", "custom", 1)],
 )
 def test_digits_is_pushed(project: Project, strategy: str, loop: str, replicas: int) -> None:
     settings = (f"train.strategy={strategy}", f"train.loop={loop}", *SETTINGS)
     done = project.scopeline("run", *changes(*settings))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert (PICKED in done.stdout) is (strategy == "auto")
-    strategy = "default" if strategy == "auto" else strategy
     summary = project.summary("digits")
     training = summary["training"]
-    assert (training["strategy"] in strategy, training["loop"]) == (True, loop)
+    assert (training["strategy"], training["loop"]) == (strategy, loop)
     assert (summary["replicas"], training["global_batch_size"]) == (replicas, 64 * replicas)
     assert summary["status"] == "pushed"
     assert training["steps"] == training["epochs"] * -(-1442 // (64 * replicas))
@@ -54,20 +46,11 @@ def test_digits_is_pushed(project: Project, strategy: str, loop: str, replicas: 
     assert len(training["examples_per_worker"]) == training["workers"]
 
 
-@pytest.mark.parametrize(
-    ("strategy", "message"),
-    [
-        (
-            "{kind: one_device, device: gpu:7}",
-            "train.strategy asks for gpu:7, but TensorFlow sees",
-        ),
-        ("tpu", "strategy tpu: no TPU is named and this machine has none"),
-    ],
-)
-def test_a_device_that_is_not_there(project: Project, strategy: str, message: str) -> None:
-    done = project.scopeline("run", "--set", f"train.strategy={strategy}")
+def test_a_device_that_is_not_there(project: Project) -> None:
+    device = "train.strategy={kind: one_device, device: gpu:7}"
+    done = project.scopeline("run", "--set", device)
     assert done.returncode == 2
-    assert message in done.stdout
+    assert "train.strategy asks for gpu:7, but TensorFlow sees" in done.stdout
     assert "Traceback" not in done.stdout + done.stderr
     assert project.summary("digits")["components"] == [], "nothing ran"
 

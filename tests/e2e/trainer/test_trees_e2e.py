@@ -111,6 +111,7 @@ def wait_for(run: subprocess.Popen[str], project: Project, words: str, earlier: 
         time.sleep(0.05)
 
 
+@pytest.mark.long
 def test_a_growth_that_was_killed_begins_anew_beside_a_model_in_service(trained: Project) -> None:
     # None stops early, so that there is time to kill it in.
     longer = ("--set", "model.trees=600", "--set", "train.early_stopping={patience: 600}")

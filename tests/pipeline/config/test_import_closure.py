@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-import warm
 
 from pipeline.config.fingerprint import import_closure
 from pipeline.own_modules import PACKAGES, ROOT
@@ -88,7 +88,7 @@ def test_a_root_has_to_be_there(tree: Path) -> None:
 
 @pytest.mark.e2e
 def test_executors_import_nothing_else() -> None:
-    done = warm.run(
+    done = subprocess.run(
         [sys.executable, "-c", _IMPORTS, json.dumps(sorted(EXECUTORS)), *PACKAGES],
         cwd=ROOT,
         capture_output=True,

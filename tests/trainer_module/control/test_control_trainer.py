@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+import warm
 from control_run import arguments
 
 from trainer_module.errors import ConfigError, DataError, TrainingError
@@ -80,7 +81,11 @@ def start_and_kill(folder: Path, custom_config: dict[str, Any]) -> None:
     """Trains in a process that is killed in the middle, after its fifteenth backup or later."""
     content = json.dumps({"custom_config": custom_config, "backup_steps": 32})
     script = Path(__file__).with_name("control_run.py")
-    process = subprocess.Popen([sys.executable, script, folder, content], stderr=subprocess.PIPE)
+    process = warm.Popen(
+        [sys.executable, str(script), str(folder), content],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stderr=subprocess.PIPE,
+    )
     backup, seen = folder / "checkpoints" / BACKUP_FILE, set[int]()
     until = time.monotonic() + 120
     while len(seen) < 15 and time.monotonic() < until and process.poll() is None:

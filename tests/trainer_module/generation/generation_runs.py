@@ -1,13 +1,8 @@
-"""Tiny trainings of generators: pictures of two classes, written as ExampleGen writes them.
-
-`python generation_runs.py DATA RUN SETTINGS RUNTIME` trains in a process of its own: DATA is the
-folder of the examples, RUN that of the run, and SETTINGS and RUNTIME are JSON.
-"""
+"""Tiny trainings of generators: pictures of two classes, written as ExampleGen writes them."""
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +10,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from trainer_module.generation_trainer import run_fn
 from trainer_module.runtime import Runtime
 from trainer_module.settings import TrainerSettings
 
@@ -78,9 +72,3 @@ def history_of(run: Path) -> dict[str, list[float]]:
     """The losses of a training that is done, by epoch."""
     record = json.loads((run / "training.json").read_text())
     return {name: values for name, values in record["history"].items() if "loss" in name}
-
-
-if __name__ == "__main__":
-    given_settings = TrainerSettings.model_validate_json(sys.argv[3])
-    given_runtime = Runtime.model_validate_json(sys.argv[4])
-    run_fn(arguments(Path(sys.argv[1]), Path(sys.argv[2]), given_settings, given_runtime))

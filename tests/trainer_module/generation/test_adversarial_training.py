@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+import tf_keras
 from generation_runs import (
     TINY,
     TINY_DCGAN,
@@ -51,69 +50,64 @@ def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-@pytest.mark.parametrize(
-    ("task", "model"),
-    [
-        (CONDITIONAL, TINY_DCGAN),
-        ({"loss": "wasserstein", "critic_steps": 2}, TINY),
-    ],
-)
-def test_two_replicas_learn_what_one_does(
-    data: Path, tmp_path: Path, task: dict[str, Any], model: dict[str, Any]
-) -> None:
-    trainings = {"one": {"batch_size": 8}, "two": {"batch_size": 4, "strategy": "mirrored"}}
-    for name, train in trainings.items():
-        run_fn(arguments(data, tmp_path / name, settings_of(task=task, model=model, train=train)))
-    one, other = (history_of(tmp_path / name) for name in trainings)
+def check_two_replicas(data: Path, run: Path, alone: Path, **sections: Any) -> None:
+    """Trains on two replicas, and compares the losses with those of a run on one."""
+    train = {"batch_size": 4, "strategy": "mirrored"}
+    run_fn(arguments(data, run, settings_of(train=train, **sections)))
+    one, other = history_of(alone), history_of(run)
     assert one.keys() == {"generator_loss", "discriminator_loss"}
     for name, losses in one.items():
         assert losses == pytest.approx(other[name], rel=2e-3)
         assert losses[0] != pytest.approx(losses[1], rel=2e-3)  # It learns.
 
 
-def test_a_killed_training_goes_on_as_if_nothing_had_happened(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_two_replicas_learn_what_one_does(data: Path, trained: Path, tmp_path: Path) -> None:
+    check_two_replicas(data, tmp_path, trained, task=CONDITIONAL, model=TINY_DCGAN)
+
+
+def test_two_replicas_learn_from_several_critic_steps(data: Path, tmp_path: Path) -> None:
+    sections = {"task": {"loss": "wasserstein", "critic_steps": 2}, "model": TINY}
+    run_fn(arguments(data, tmp_path / "one", settings_of(**sections)))
+    check_two_replicas(data, tmp_path / "two", tmp_path / "one", **sections)
+
+
+class EndInSecondEpoch(tf_keras.callbacks.Callback):
+    """Ends training after the fourth step of the second epoch, as a kill does."""
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._epoch = epoch
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if self._epoch == 1 and batch == 3:
+            raise KeyboardInterrupt
+
+
+def test_a_training_that_was_ended_goes_on_as_if_nothing_had_happened(
+    data: Path, trained: Path, tmp_path: Path
 ) -> None:
-    whole, killed, here = tmp_path / "whole", tmp_path / "killed", Path(__file__).parent
-    settings = settings_of(model=TINY_DCGAN, train={"callbacks": ["dying.DieInSecondEpoch"]})
-    monkeypatch.setenv("DIED_BEFORE", str(tmp_path / "died"))
-    paths = [str(here), str(here.parents[2]), os.environ.get("PYTHONPATH", "")]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
-    runtimes = {
-        run: Runtime(backup_directory=str(run / "backup"), backup_steps=2)
-        for run in (killed, whole)
-    }
-    given = (settings.model_dump_json(), runtimes[killed].model_dump_json())
-    program = [sys.executable, str(here / "generation_runs.py"), str(data), str(killed), *given]
-    assert subprocess.run(program, timeout=200).returncode == -9
-    assert not (killed / "training.json").exists()
-    for run, runtime in runtimes.items():
-        run_fn(arguments(data, run, settings, runtime))
-    losses = [np.array([*history_of(run).values()]) for run in (killed, whole)]
+    runtime = Runtime(backup_directory=str(tmp_path / "backup"), backup_steps=2)
+    ending = {"callbacks": [f"{__name__}.{EndInSecondEpoch.__name__}"]}
+    for train in (ending, {}):
+        settings = settings_of(task=CONDITIONAL, model=TINY_DCGAN, train=train)
+        with pytest.raises(KeyboardInterrupt) if train else nullcontext():
+            run_fn(arguments(data, tmp_path, settings, runtime))
+        assert (tmp_path / "training.json").exists() is not bool(train)
+    losses = [np.array([*history_of(run).values()]) for run in (tmp_path, trained)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
-    record = json.loads((killed / "training.json").read_text())
+    record = json.loads((tmp_path / "training.json").read_text())
     assert record["resumed_at_step"] == 5 + 2
     noise = {"noise": tf.random.stateless_normal([4, 6], [3, 3]), "label": tf.zeros(4, tf.int32)}
     pictures = [
         tf.saved_model.load(str(run / "model")).signatures["from_noise"](**noise)["pictures"]
-        for run in (killed, whole)
+        for run in (tmp_path, trained)
     ]
     assert pictures[0].numpy() == pytest.approx(pictures[1].numpy(), abs=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("train", "says"),
-    [
-        (
-            {"learning_rate": 1e30},
-            r"the loss of the (\w+)( and of the \w+)? is no number at step 2",
-        ),
-    ],
-)
-def test_a_loss_that_is_no_number_ends_the_training(
-    data: Path, tmp_path: Path, train: dict[str, Any], says: str
-) -> None:
-    settings = settings_of(task={"loss": "wasserstein", "critic_steps": 1}, train=train)
+def test_a_loss_that_is_no_number_ends_the_training(data: Path, tmp_path: Path) -> None:
+    task = {"loss": "wasserstein", "critic_steps": 1}
+    settings = settings_of(task=task, train={"learning_rate": 1e30})
+    says = r"the loss of the (\w+)( and of the \w+)? is no number at step 2"
     with pytest.raises(TrainingError, match=says):
         run_fn(arguments(data, tmp_path, settings))
 

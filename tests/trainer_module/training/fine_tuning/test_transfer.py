@@ -57,6 +57,7 @@ def train(
 
 
 @pytest.mark.e2e
+@pytest.mark.long
 def test_a_network_that_knows_eight_digits_learns_ten_from_few(tmp_path: Path) -> None:
     """Of 10 pictures each, in as many epochs as the network from scratch has."""
     rows = ORDER[HELD_OUT:]
