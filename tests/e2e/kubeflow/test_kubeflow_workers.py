@@ -11,7 +11,7 @@ from e2e.conftest import SMALL
 from e2e.kubeflow.kubeflow_cluster import ROOT, Cluster, states, summary
 from mariadb_server import PASSWORD, mariadb
 
-sys.path.insert(0, str(ROOT / "tests" / "components" / "trainer" / "cluster" / "kubernetes"))
+sys.path.insert(0, str(ROOT / "tests" / "components" / "processes" / "kubernetes"))
 
 from kube_gangs import needs_pods
 from kube_server import KubeServer
