@@ -96,12 +96,13 @@ def _ending(pod: Object, container: Object) -> tuple[int | None, str]:
 
 def _loss(status: Object) -> str:
     """Why the pod was taken away, if it was."""
+    # These are the pod's, not the container's: Evicted, NodeShutdown, UnexpectedAdmissionError.
+    if own := _join(status.get("reason", ""), status.get("message", "")):
+        return own
     for condition in status.get("conditions", []):
         if condition["type"] == "DisruptionTarget" and condition["status"] == "True":
-            reason = _join(condition.get("reason", ""), condition.get("message", ""))
-            return _join(status.get("reason", ""), status.get("message", "")) or reason
-    # These are the pod's, not the container's: Evicted, NodeShutdown, UnexpectedAdmissionError.
-    return _join(status.get("reason", ""), status.get("message", ""))
+            return _join(condition.get("reason", ""), condition.get("message", ""))
+    return ""
 
 
 def _memory_limit(pod: Object) -> str:

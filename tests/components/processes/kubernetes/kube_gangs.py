@@ -43,9 +43,8 @@ PODS = PodSettings.model_validate(
         },
     }
 )
-needs_pods = pytest.mark.skipif(
-    kube_server.why_not() is not None, reason=str(kube_server.why_not())
-)
+_WHY_NOT = kube_server.why_not()
+needs_pods = pytest.mark.skipif(_WHY_NOT is not None, reason=str(_WHY_NOT))
 
 
 @contextmanager

@@ -46,6 +46,8 @@ _PATH = re.compile(
 )
 _LABEL = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 _DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+_TIED = ["setpriv", "--pdeathsig", "KILL"]
+"""Lets what follows end with this process."""
 _NETWORK = ["unshare", "--net", "sh", "-ec", "ip link set lo up; echo; exec sleep infinity"]
 _POD = "unshare --mount --uts sh -ec"
 """A pod has its own host name, /tmp and volumes; all else is read-only."""
@@ -54,7 +56,12 @@ _POD = "unshare --mount --uts sh -ec"
 def why_not() -> str | None:
     """Why pods cannot run on this machine; None if they can."""
     try:
-        probe = [*_NETWORK[:3], "-ec", f"ip link set lo up; {_POD} 'mount --bind /tmp /mnt'"]
+        probe = [
+            *_TIED,
+            *_NETWORK[:3],
+            "-ec",
+            f"ip link set lo up; {_POD} 'mount --bind /tmp /mnt'",
+        ]
         subprocess.run(probe, check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError) as error:
         return f"pods need networks and mounts of their own: {error}"
@@ -98,8 +105,8 @@ def problems(body: Object) -> list[str]:
 class Pod:
     """A pod, whose one container is a process of this machine."""
 
-    def __init__(self, job: Object, index: int, held: Object | None) -> None:
-        self.job, self.index, self.held = job, index, held
+    def __init__(self, job: Object, index: int) -> None:
+        self.job, self.index = job, index
         self.spec = job["spec"]["template"]["spec"]
         self.kind = job["metadata"]["labels"]["scopeline/task"]
         self.name = f"{job['metadata']['name']}-{index}-{secrets.token_hex(3)}"
@@ -109,6 +116,8 @@ class Pod:
         self.lines: list[str] = []
         """The log so far, each line with its time."""
         self.log_ended = False
+        self.held: Object | None = None
+        """The status that it keeps instead of starting."""
         self.lost: Object = {}
         """What its status says besides, when it was taken away."""
         self.deleted: float | None = None
@@ -146,7 +155,7 @@ class Pod:
         script += [f"cd {shlex.quote(str(ROOT))}", shlex.join(["exec", *container["command"]])]
         network = ["nsenter", f"--net=/proc/{kube.network.pid}/ns/net"]
         self.process = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "KILL", *network, *_POD.split(), "\n".join(script)],
+            [*_TIED, *network, *_POD.split(), "\n".join(script)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -199,7 +208,8 @@ class Pod:
                 now = time.time_ns()
                 second = datetime.fromtimestamp(now // 10**9, UTC)
                 stamp = f"{second:%Y-%m-%dT%H:%M:%S}.{now % 10**9:09d}Z"
-                self.lines.append(f"{stamp} {line.decode(errors='replace').rstrip()}")
+                text = line.decode(errors="replace").removesuffix("\n")
+                self.lines.append(f"{stamp} {text}")
         process.wait()
         self.log_ended = True
 
@@ -268,7 +278,7 @@ class KubeServer:
         """What a step needs to find it."""
 
     def __enter__(self) -> KubeServer:
-        self.network = subprocess.Popen(_NETWORK, stdout=subprocess.PIPE)
+        self.network = subprocess.Popen([*_TIED, *_NETWORK], stdout=subprocess.PIPE)
         assert self.network.stdout
         self.network.stdout.readline()
         self._controller = threading.Thread(target=self._control, daemon=True)
@@ -375,9 +385,8 @@ class KubeServer:
             return
         for index in range(spec["completions"]):
             if not any(pod.index == index and (pod.is_active or pod.code == 0) for pod in mine):
-                pod = Pod(
-                    job, index, self.holds.get((job["metadata"]["labels"]["scopeline/task"], index))
-                )
+                pod = Pod(job, index)
+                pod.held = self.holds.get((pod.kind, index))
                 self.pods.append(pod)
                 if pod.held is None:
                     pod.start(self)
@@ -481,11 +490,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self._create(resource, body)
         if verb == "get" and not name:
             key, _, value = query["labelSelector"].partition("=")
-            items = (
-                [{"metadata": item["metadata"]} for item in kube.objects[resource].values()]
-                if resource != "pods"
-                else [pod.describe() for pod in kube.pods]
-            )
+            items = [pod.describe() for pod in kube.pods] if resource == "pods" else []
+            items += [{"metadata": o["metadata"]} for o in kube.objects.get(resource, {}).values()]
             return {"items": [i for i in items if i["metadata"]["labels"].get(key) == value]}
         if (verb, resource, name) == ("get", "pods", OWNER):
             metadata = {"name": name, "uid": "8e9d1a2c-owner"}
