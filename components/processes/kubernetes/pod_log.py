@@ -42,11 +42,15 @@ class PodLog(threading.Thread):
         self._stopped = threading.Event()
         self.tail: collections.deque[str] = collections.deque(maxlen=TAIL_LINES)
         """The last lines."""
-        self.events: collections.deque[WorkerEvent] = collections.deque()
+        self._events: collections.deque[WorkerEvent] = collections.deque()
         self.has_ended = threading.Event()
         """Is set by whoever learns that the container has ended."""
         self.error: ConfigError | None = None
         """Why it cannot be read at all."""
+
+    def take_events(self) -> list[WorkerEvent]:
+        """The events since the last call."""
+        return [self._events.popleft() for _ in range(len(self._events))]
 
     def stop(self) -> None:
         """Lets the thread end, at the next line or the end of the connection."""
@@ -91,7 +95,7 @@ class PodLog(threading.Thread):
             self._last = line
         text, event = split_line(line[stamped.end() :] if stamped else line)
         if event is not None:
-            self.events.append(event)
+            self._events.append(event)
         if text is not None:
             self.tail.append(text)
             with contextlib.suppress(OSError):

@@ -62,7 +62,8 @@ class PodState:
         """Reads a pod as the API describes it."""
         metadata, status = pod["metadata"], pod.get("status", {})
         containers = status.get("containerStatuses", [])
-        container = next((c.get("state", {}) for c in containers if c["name"] == CONTAINER), {})
+        states = (c.get("state", {}) for c in containers if c["name"] == CONTAINER)
+        container: Object = next(states, {})
         code, remark = _ending(pod, container)
         return cls(
             uid=metadata["uid"],
@@ -184,8 +185,7 @@ class PodWorker:
 
     def events(self) -> list[WorkerEvent]:
         """Its events since the last call."""
-        said = self._log.events if self._log else []
-        events = [said.popleft() for _ in range(len(said))]
+        events = self._log.take_events() if self._log else []
         # The log may be lost with the container; a worker that ends with 0 is done all the same.
         return [*events, WorkerEvent("done")] if self._is_done else events
 
