@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shlex
 import signal
 import subprocess
@@ -21,6 +20,7 @@ import psutil
 from filelock import FileLock, Timeout
 from pydantic import BaseModel, ValidationError
 
+from components.disk import write_whole
 from components.processes.ending import LOOKS_EVERY, Step, end_processes, is_running
 from components.processes.launcher import TAIL_LINES, Cluster, Place
 from components.processes.local.environment import (
@@ -161,7 +161,7 @@ def start_cluster(
                 servers.append(DetachedServer(place, cluster, folder, model))
             await_ready(servers, limit, say)
             standing = _describe(cluster, servers)
-            _write(folder / FILE, standing)
+            write_whole(folder / FILE, standing.model_dump_json(indent=2) + "\n")
             for server in servers:
                 server.release()
         except BaseException:  # Also KeyboardInterrupt: nothing is left half started.
@@ -246,15 +246,6 @@ def _describe(cluster: Cluster, servers: list[DetachedServer]) -> StandingCluste
     ]
     place = TFConfig(cluster, "chief", 0).to_json()
     return StandingCluster(**place, servers=processes, started=datetime.now(UTC))
-
-
-def _write(file: Path, cluster: StandingCluster) -> None:
-    draft = file.with_suffix(f".{os.getpid()}.tmp")
-    try:
-        draft.write_text(cluster.model_dump_json(indent=2) + "\n")
-        draft.replace(file)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _end(running: Mapping[str, psutil.Process]) -> list[str]:

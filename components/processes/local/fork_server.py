@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import NoReturn, TextIO
 
 from components.compat.tensorflow import has_computed
-from components.processes.local.forking import Birth, ForkedProcess, Server, fork, send
+from components.processes.local.forking import Birth, ForkedProcess, Server, fork
 from components.processes.local.process import ProcessStart, be_killed_with, run_local_worker
 
 _DRIVERS = ("/dev/nvidia", "/dev/kfd", "/dev/accel", "/dev/vfio")
@@ -57,7 +57,7 @@ class ForkServer:
             _run_server(requests, run)
         requests.close()
 
-    def start(self, start: ProcessStart) -> WorkerFork:
+    def start(self, start: ProcessStart) -> ForkedProcess:
         """Starts a worker's process.
 
         Raises:
@@ -71,13 +71,7 @@ class ForkServer:
             ends=(0, 1, 2, _EVENTS),
         )
         descriptors = [start.stdin, start.output, start.output, start.events]
-        return WorkerFork(self, fork(self._requests, birth, descriptors))
-
-    def kill_group(self, pid: int) -> None:
-        """Ends a process that it started, if that still runs, and all of its group."""
-        # A server that has ended took its workers with it.
-        with contextlib.suppress(OSError):
-            send(self._requests, {"kill": pid})
+        return fork(self._requests, birth, descriptors)
 
     def close(self) -> None:
         """Ends it, with what it started."""
@@ -85,28 +79,6 @@ class ForkServer:
         # Whoever waited for any child of this process has noticed a server that was lost.
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self._pid, 0)
-
-
-class WorkerFork:
-    """A worker that a server has forked; see `ChildProcess`."""
-
-    def __init__(self, server: ForkServer, process: ForkedProcess) -> None:
-        self._server = server
-        self._process = process
-
-    def poll(self) -> int | None:
-        """The exit status, or minus the signal that ended it; None while it runs."""
-        return self._process.poll()
-
-    def wait(self) -> None:
-        """Returns when it has ended."""
-        self._process.wait()
-
-    def kill_group(self) -> None:
-        """Ends it, if it still runs, and all of its group."""
-        if self.poll() is None:
-            # By the server, which has not waited for it if the number is its own.
-            self._server.kill_group(self._process.pid)
 
 
 _current: ForkServer | None = None

@@ -53,15 +53,17 @@ class Birth:
 class ForkedProcess:
     """A process that a server has forked."""
 
-    def __init__(self, reports: int) -> None:
+    def __init__(self, requests: socket.socket, reports: int) -> None:
         """Waits until it is there.
 
         Args:
+          requests: leads to the server.
           reports: where that it has begun is said, and then how it ended.
 
         Raises:
           OSError: it could not be forked, or did not come to its beginning.
         """
+        self._requests = requests
         self._reports = open(reports, "rb", buffering=0)  # noqa: SIM115 - until it has ended
         self._status: int | None = None
         self._lock = threading.Lock()
@@ -86,6 +88,14 @@ class ForkedProcess:
         with contextlib.suppress(ValueError):  # Another thread has heard how it ended.
             self._is_readable(timeout)
         return self.poll()
+
+    def kill_group(self) -> None:
+        """Ends it, if it still runs, and all of its group."""
+        if self.poll() is None:
+            # By the server, which has not waited for it if the number is its own. One that has
+            # ended took its processes with it.
+            with contextlib.suppress(OSError):
+                send(self._requests, {"kill": self.pid})
 
     def _is_readable(self, timeout: float | None) -> bool:
         poll = select.poll()
@@ -112,7 +122,7 @@ def fork(requests: socket.socket, birth: Birth, descriptors: Sequence[int]) -> F
         raise
     finally:
         os.close(writing)
-    return ForkedProcess(reading)
+    return ForkedProcess(requests, reading)
 
 
 def send(

@@ -49,7 +49,7 @@ class ChildProcess(Protocol):
     def poll(self) -> int | None:
         """The exit status, or minus the signal that ended it; None while it runs."""
 
-    def wait(self) -> None:
+    def wait(self) -> object:
         """Returns when it has ended."""
 
     def kill_group(self) -> None:
