@@ -59,10 +59,7 @@ def compile_(
     ] = Path("pipeline.yaml"),
     allow_latest: LatestOption = False,
 ) -> None:
-    """Write the file that Kubeflow Pipelines runs, or Vertex AI where `kubeflow.target` says so.
-
-    The same config gives the same bytes.
-    """
+    """Write the file that Kubeflow Pipelines runs; the same config gives the same bytes."""
     commands.compile_to_file(_load(config, overrides), output, allow_latest)
 
 

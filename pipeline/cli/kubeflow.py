@@ -15,7 +15,6 @@ import typer
 import yaml
 
 from pipeline.config.issues import may_hold_secrets
-from pipeline.config.sections.kubeflow import Target
 from pipeline.config.settings import PipelineConfig
 from pipeline.exit_codes import EXIT_INTERRUPTED, EXIT_PUSHED
 from pipeline.kubeflow.api.client import Kubeflow
@@ -36,13 +35,8 @@ def connect(config: PipelineConfig) -> Kubeflow:
     """The Kubeflow Pipelines that the config names.
 
     Raises:
-      ConfigError: it is not there, or the config is one for Vertex AI.
+      ConfigError: it is not there.
     """
-    if settings_of(config).target is Target.VERTEX:
-        raise ConfigError(
-            "kubeflow.target: found vertex, for which `compile` writes the file; what Vertex AI "
-            "runs, its own tools submit, schedule and show"
-        )
     return Kubeflow.connect(settings_of(config))
 
 
@@ -69,27 +63,18 @@ def compile_checked(config: PipelineConfig, allow_latest: bool) -> CompiledPipel
 
 
 def compile_to_file(config: PipelineConfig, output: Path, allow_latest: bool) -> None:
-    """Writes the file that Kubeflow or Vertex AI runs; raises as `connect_and_compile` does."""
+    """Writes the file that Kubeflow runs; raises as `connect_and_compile` does."""
     if not output.parent.is_dir():
         raise ConfigError(f"--output {output}: there is no folder {output.parent}")
-    if settings_of(config).target is Target.VERTEX:
-        _warn(_check_image(config, allow_latest))
-        with _quiet():
-            from pipeline.kubeflow.compiling.vertex import compile_for_vertex
-
-            text = compile_for_vertex(config)
-        what = "a pipeline job for Vertex AI"
-    else:
-        compiled = compile_checked(config, allow_latest)
-        text, what = compiled.yaml, f"{compiled.version}, {len(compiled.steps)} steps"
+    compiled = compile_checked(config, allow_latest)
     scratch = output.with_name(f".{output.name}.{os.getpid()}")
     try:
-        scratch.write_text(text)
+        scratch.write_text(compiled.yaml)
         scratch.replace(output)
     except OSError as error:
         scratch.unlink(missing_ok=True)
         raise ConfigError(f"{output}: cannot be written ({error.strerror})") from None
-    typer.echo(f"written to {shown(output)}: {what}")
+    typer.echo(f"written to {shown(output)}: {compiled.version}, {len(compiled.steps)} steps")
 
 
 def submit(

@@ -215,23 +215,6 @@ def test_no_folder_to_write_to(tmp_path: Path, scopeline: Run, config: str) -> N
 
 
 @pytest.mark.parametrize(
-    "arguments", [["submit"], ["schedule", "list"], ["status"], ["terminate", "r-1"]]
-)
-def test_vertex_is_compiled_for_alone(scopeline: Run, arguments: list[str]) -> None:
-    overrides = [
-        "data.path=gs://bucket/data/",
-        "kubeflow.target=vertex",
-        "kubeflow.image=europe-docker.pkg.dev/project/repository/scopeline:0.1.0",
-        "kubeflow.pipeline_root=gs://bucket/scopeline",
-    ]
-    options = [word for override in overrides for word in ("--set", override)]
-    file = str(ROOT / "configs" / "digits.yaml")
-    code, _, err = scopeline(*arguments, "--config", file, *options)
-    assert code == 2
-    assert err.startswith("kubeflow.target: found vertex, for which `compile` writes the file;")
-
-
-@pytest.mark.parametrize(
     ("arguments", "changes", "message"),
     [
         (["submit", "--parameter", "epoch=3"], {}, "--parameter epoch=3: there is no parameter"),
