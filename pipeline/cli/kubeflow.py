@@ -17,11 +17,9 @@ import yaml
 from pipeline.config.issues import may_hold_secrets
 from pipeline.config.settings import PipelineConfig
 from pipeline.exit_codes import EXIT_INTERRUPTED, EXIT_PUSHED
-from pipeline.kubeflow.api.client import Kubeflow
+from pipeline.kubeflow.api.client import Kubeflow, Polling
 from pipeline.kubeflow.api.follower import Follower
-from pipeline.kubeflow.api.polling import Polling
-from pipeline.kubeflow.api.submission import ensure_version, runs_of, start_run
-from pipeline.kubeflow.api.tasks import ENDED, read_steps
+from pipeline.kubeflow.api.steps import ENDED, read_steps
 from pipeline.kubeflow.cluster_layout import settings_of
 from pipeline.kubeflow.compiled import CompiledPipeline, Parameters
 from pipeline.kubeflow.image import check_image
@@ -29,15 +27,6 @@ from pipeline.kubeflow.manifests import make_check_manifest
 from pipeline.runs.console.run_console import RunConsole, shown
 from pipeline.runs.watching.logs import captured, told_briefly
 from trainer_module.errors import ConfigError, InternalError, ScopelineError
-
-
-def connect(config: PipelineConfig) -> Kubeflow:
-    """The Kubeflow Pipelines that the config names.
-
-    Raises:
-      ConfigError: it is not there.
-    """
-    return Kubeflow.connect(settings_of(config))
 
 
 def connect_and_compile(
@@ -51,7 +40,7 @@ def connect_and_compile(
       InternalError: compiling broke.
     """
     warnings = _check_image(config, allow_latest)
-    kubeflow = connect(config)
+    kubeflow = Kubeflow(settings_of(config))
     _warn(warnings)
     return kubeflow, _compile_quietly(config)
 
@@ -102,8 +91,8 @@ def submit(
       ConfigError: Kubeflow refuses a call.
       InternalError: Kubeflow failed, or was not to be reached for too long.
     """
-    version = ensure_version(kubeflow, compiled)
-    run = start_run(kubeflow, settings_of(config), version, parameters)
+    version = kubeflow.ensure_version(compiled)
+    run = kubeflow.start_run(version, parameters)
     console = RunConsole(sys.stdout)
     when = "uploaded" if version.is_new else "uploaded before"
     console.begin(f"{config.name}, run {run} on {kubeflow.endpoint}, {version.name} ({when})")
@@ -188,7 +177,7 @@ def _without_secrets(override: str) -> str:
 
 def _latest_run(kubeflow: Kubeflow, config: PipelineConfig) -> str:
     """The id of the pipeline's latest run."""
-    for run in runs_of(kubeflow, config):
+    for run in kubeflow.runs_of(config):
         return str(run.run_id)
     experiment = settings_of(config).experiment
     raise ConfigError(

@@ -13,12 +13,9 @@ from kfp_server import KfpServer
 from played_runs import Frame, Play
 from small_pipeline import COMPILED, DONE, LOGS, NOT_BLESSED, UNUSABLE, load, report
 
-from pipeline.kubeflow.api.client import Kubeflow
+from pipeline.kubeflow.api.client import Kubeflow, Polling
 from pipeline.kubeflow.api.errors import UnavailableError
 from pipeline.kubeflow.api.follower import Follower
-from pipeline.kubeflow.api.polling import Polling
-from pipeline.kubeflow.api.step_logs import TAIL_BYTES
-from pipeline.kubeflow.api.submission import ensure_version, start_run
 from pipeline.kubeflow.cluster_layout import settings_of
 from pipeline.records.summary import State
 from pipeline.runs.console.run_console import RunConsole
@@ -48,8 +45,8 @@ def follow(
     """The exit code of a run, and what was shown."""
     server.play = play
     settings = settings_of(load(folder, server.url))
-    kubeflow = Kubeflow.connect(settings)
-    run = start_run(kubeflow, settings, ensure_version(kubeflow, COMPILED), {})
+    kubeflow = Kubeflow(settings)
+    run = kubeflow.start_run(kubeflow.ensure_version(COMPILED), {})
     stream = io.StringIO()
     follower = Follower(kubeflow, COMPILED, run, RunConsole(stream), polling)
     code = follower.show_outcome(follower.follow(), ["and a hint"])
@@ -175,9 +172,8 @@ def test_a_run_that_takes_too_long(server: KfpServer, tmp_path: Path) -> None:
         follow(server, tmp_path, Play(FRAMES[:2], LOGS), Polling(interval=0.01, timeout=0.1))
 
 
-def test_of_a_long_log_the_end_is_read(server: KfpServer, tmp_path: Path) -> None:
-    long = "x" * 999 + "\n"
-    said = long * (3 * TAIL_BYTES // len(long)) + LOGS["trainer"]
+def test_a_long_log_is_read(server: KfpServer, tmp_path: Path) -> None:
+    said = ("x" * 999 + "\n") * 10_000 + LOGS["trainer"]
     code, lines = follow(server, tmp_path, Play(FRAMES, {**LOGS, "trainer": said}))
     assert code == 0
     assert "  Trainer           ran         4.2 s  12 epochs, best 9" in lines

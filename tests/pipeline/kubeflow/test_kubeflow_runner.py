@@ -17,9 +17,8 @@ from small_pipeline import COMPILED, DONE, LOGS, load, report, write_config
 
 import kubeflow_runner
 from pipeline.cli import kubeflow as commands
-from pipeline.kubeflow.api.client import Kubeflow
-from pipeline.kubeflow.api.polling import Polling
-from pipeline.kubeflow.api.step_logs import LogReader
+from pipeline.kubeflow.api.client import Kubeflow, Polling
+from pipeline.kubeflow.api.steps import LogReader
 from pipeline.kubeflow.cluster_layout import settings_of
 from pipeline.kubeflow.compiled import PROGRESS_MARK
 
@@ -66,7 +65,7 @@ def begin(server: KfpServer, folder: Path, play: Play) -> str:
     """The id of a run that has been submitted."""
     server.play = play
     config = load(folder, server.url)
-    kubeflow = Kubeflow.connect(settings_of(config))
+    kubeflow = Kubeflow(settings_of(config))
     assert commands.submit(kubeflow, config, COMPILED, {}, HOW, None) == 0
     return list(server.runs)[-1]
 
@@ -173,7 +172,7 @@ def test_logs_that_grow(server: KfpServer, tmp_path: Path) -> None:
             return "".join(f"word {i}\n{PROGRESS_MARK}{{}}\n" for i in range(self.looks)) + "wo"
 
     run = begin(server, tmp_path, Growing(PLAY[:1] * 5 + PLAY[1:], {"trainer": "any"}))
-    kubeflow = Kubeflow.connect(settings_of(load(tmp_path, server.url)))
+    kubeflow = Kubeflow(settings_of(load(tmp_path, server.url)))
     server.trouble("/log$", Answer(503))
     written: list[bytes] = []
     LogReader(kubeflow, run, "Trainer", written.append).follow(QUICK)
