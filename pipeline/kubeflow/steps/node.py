@@ -14,8 +14,7 @@ from pipeline.kubeflow.cluster_layout import cluster_layout, run_root, settings_
 from pipeline.kubeflow.compiled import ComponentResult, ProgressLines, StepReport
 from pipeline.kubeflow.compiling.nodes import make_concrete, read_node_id
 from pipeline.kubeflow.kubeflow_rules import TASKS
-from pipeline.kubeflow.steps.run_folder import RunFolder
-from pipeline.kubeflow.steps.run_record import RunRecord
+from pipeline.kubeflow.steps.run_record import RunFolder, RunRecord
 from pipeline.records.event_log import EventLog
 from pipeline.records.summary import RunSummary, State
 from pipeline.run_context import RunContext
