@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kfp_http import Answer
-from kfp_server import KfpServer
+from kfp_server import Answer, KfpServer
 from played_runs import Frame, Play
 from small_pipeline import COMPILED, DONE, LOGS, NOT_BLESSED, UNUSABLE, load, report
 

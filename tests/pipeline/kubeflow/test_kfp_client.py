@@ -17,8 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from kfp.client import Client
-from kfp_http import Answer
-from kfp_server import KfpServer
+from kfp_server import Answer, KfpServer
 from small_pipeline import COMPILED, load
 
 from pipeline.config.sections.kubeflow import KubeflowSettings

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kfp_http import Answer
-from kfp_server import KfpServer
+from kfp_server import Answer, KfpServer
 from played_runs import Frame, Play
 from small_pipeline import COMPILED, DONE, LOGS, load, report, write_config
 

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 import warm
 import yaml
-from kfp_http import Answer
-from kfp_server import KfpServer
+from kfp_server import Answer, KfpServer
 from played_runs import Frame, Play
 from small_pipeline import COMPILED, DONE, LOGS, load
 

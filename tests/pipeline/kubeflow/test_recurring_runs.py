@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kfp_http import Answer
-from kfp_server import KfpServer
+from kfp_server import Answer, KfpServer
 from small_pipeline import COMPILED, load
 
 from pipeline.config.settings import PipelineConfig
