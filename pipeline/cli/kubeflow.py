@@ -6,8 +6,6 @@ import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -195,26 +193,18 @@ def _warn(warnings: list[str]) -> None:
 
 
 def _compile_quietly(config: PipelineConfig) -> CompiledPipeline:
-    """Compiles a config without showing what TFX, which is imported for it, prints."""
-    with _quiet():
-        from pipeline.kubeflow.compiling.compiler import compile_pipeline
-
-        return compile_pipeline(config)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Sends all output to a file, which is kept only if something broke."""
+    """Compiles a config; what TFX prints meanwhile goes to a file, which is kept if it broke."""
     descriptor, name = tempfile.mkstemp(prefix="scopeline-compile-", suffix=".log")
     os.close(descriptor)
-    log = Path(name)
+    log, broken = Path(name), "The pipeline could not be compiled"
     try:
-        broken = "The pipeline could not be compiled"
         with captured(log, verbose=False) as stream, told_briefly(broken, log):
             console = RunConsole(stream)
             console.started("compiling")
             try:
-                yield
+                from pipeline.kubeflow.compiling.compiler import compile_pipeline
+
+                compiled = compile_pipeline(config)
             finally:
                 console.stop()
     except InternalError:
@@ -223,3 +213,4 @@ def _quiet() -> Iterator[None]:
         log.unlink()
         raise
     log.unlink()
+    return compiled

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,6 @@ from played_runs import Frame, Play
 from small_pipeline import COMPILED, DONE, LOGS, NOT_BLESSED, UNUSABLE, load, report
 
 from pipeline.kubeflow.api.client import Kubeflow, Polling
-from pipeline.kubeflow.api.errors import UnavailableError
 from pipeline.kubeflow.api.follower import Follower
 from pipeline.kubeflow.cluster_layout import settings_of
 from pipeline.records.summary import State
@@ -30,12 +27,6 @@ FRAMES = [
     Frame("SUCCEEDED", {**DONE, "conclude": "RUNNING"}),
     Frame("SUCCEEDED", DONE),
 ]
-
-
-@pytest.fixture
-def server() -> Iterator[KfpServer]:
-    with KfpServer() as server:
-        yield server
 
 
 def follow(
@@ -150,14 +141,6 @@ def test_kubeflow_is_away_for_a_while(server: KfpServer, tmp_path: Path) -> None
     assert code == 0
     assert lines[0] == "  Begin             ran         4.2 s  no spans"
     assert not server.troubles
-
-
-def test_kubeflow_is_away_for_good(server: KfpServer, tmp_path: Path) -> None:
-    server.trouble("GET /runs/", *[Answer(503, "no upstream", "text/plain")] * 99)
-    began = time.monotonic()
-    with pytest.raises(UnavailableError, match=r"cannot read the run .* now \(503 .*no upstream"):
-        follow(server, tmp_path, Play(FRAMES, LOGS), Polling(interval=0.05, retry_seconds=0.4))
-    assert 0.1 < time.monotonic() - began < 5
 
 
 def test_what_is_not_passing_is_not_waited_for(server: KfpServer, tmp_path: Path) -> None:

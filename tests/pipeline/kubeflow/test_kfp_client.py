@@ -6,7 +6,6 @@ import json
 import socket
 import ssl
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -16,23 +15,15 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from kfp.client import Client
 from kfp_server import Answer, KfpServer
 from small_pipeline import COMPILED, load
 
 from pipeline.config.sections.kubeflow import KubeflowSettings
 from pipeline.kubeflow.api.client import Kubeflow, NoLogError
-from pipeline.kubeflow.api.endpoint import find_api
 from pipeline.kubeflow.api.errors import UnavailableError
 from trainer_module.errors import ConfigError, InternalError
 
 TOKEN = "a-secret-token"  # noqa: S105
-
-
-@pytest.fixture
-def server() -> Iterator[KfpServer]:
-    with KfpServer() as server:
-        yield server
 
 
 @pytest.fixture(autouse=True)
@@ -268,16 +259,3 @@ def test_an_api_that_reads_no_logs(server: KfpServer, answer: Answer) -> None:
     server.trouble("/log$", answer)
     with pytest.raises(NoLogError, match="the log of pod-1"):
         kubeflow.log("run-1", "pod-1")
-
-
-def test_the_api_is_the_one_that_the_client_of_kfp_finds(
-    server: KfpServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SCOPELINE_KFP_TOKEN", TOKEN)
-    with pytest.warns(FutureWarning):
-        stock = Client(host=server.url, existing_token=TOKEN)._run_api.api_client.configuration
-    _, connection = find_api(KubeflowSettings(endpoint=server.url))
-    found = connection.configuration
-    for name in ("host", "api_key", "api_key_prefix", "verify_ssl"):
-        assert getattr(found, name) == getattr(stock, name), name
-    assert found.api_key == {"authorization": TOKEN}

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +32,6 @@ PLAY = [
     Frame("RUNNING", {"begin": "SUCCEEDED", "trainer": "RUNNING"}),
     Frame("SUCCEEDED", DONE),
 ]
-
-
-@pytest.fixture
-def server() -> Iterator[KfpServer]:
-    with KfpServer() as server:
-        yield server
 
 
 def submit(

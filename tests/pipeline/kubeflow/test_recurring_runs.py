@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,12 +22,6 @@ CHANGED = CompiledPipeline(
     COMPILED.name, COMPILED.yaml + "# changed\n", COMPILED.steps, COMPILED.parameters
 )
 FAILURE = Answer(500, '{"message": "database is locked"}')
-
-
-@pytest.fixture
-def server() -> Iterator[KfpServer]:
-    with KfpServer() as server:
-        yield server
 
 
 class Cluster:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,12 +16,6 @@ from pipeline.kubeflow.run_parameters import apply_parameters, default_parameter
 from trainer_module.errors import ConfigError
 
 DAYS = {"format": "csv", "path": "days/{YYYY}{MM}{DD}/*.csv", "label": "y"}
-
-
-@pytest.fixture
-def server() -> Iterator[KfpServer]:
-    with KfpServer() as server:
-        yield server
 
 
 def test_parameters_have_the_types_of_their_defaults(tmp_path: Path) -> None:
