@@ -120,10 +120,7 @@ def logs(
 ) -> None:
     """Show what the steps of a run have said."""
     reader = LogReader(_connect(_load(config, overrides)), run, step, _write)
-    if follow:
-        reader.follow(Polling())
-    else:
-        reader.show()
+    reader.read(Polling() if follow else None)
 
 
 @app.command()

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pipeline.config.issues import near_match
@@ -152,6 +153,10 @@ def read_log(kubeflow: Kubeflow, run: str, step: Step) -> bytes:
     raise reason
 
 
+def _call_once(call: Callable[[], Any]) -> Any:
+    return call()
+
+
 class LogReader:
     """Writes the logs of a run's steps, each line once and when it is complete.
 
@@ -177,27 +182,23 @@ class LogReader:
         self._done: set[tuple[str, ...]] = set()
         self._current = ""
 
-    def show(self) -> None:
+    def read(self, polling: Polling | None = None) -> None:
         """Writes what there is.
+
+        Args:
+          polling: how to ask for what is added until the run has ended; None if that is left out.
 
         Raises:
           ConfigError: the run has no such step.
           NoLogError: the log of the only step cannot be read.
         """
-        steps = read_steps(self._kubeflow.run(self._run))
-        for step in self._select(steps):
-            self._write_new(step, is_final=True)
-        self._check_found(steps)
-
-    def follow(self, polling: Polling) -> None:
-        """Writes what there is, and what is added until the run has ended; raises as `show`."""
+        retry = polling.retry if polling else _call_once
         while True:
-            run = polling.retry(lambda: self._kubeflow.run(self._run))
-            steps = read_steps(run)
+            run = retry(partial(self._kubeflow.run, self._run))
+            steps, is_last = read_steps(run), polling is None or run.state in ENDED
             for step in self._select(steps):
-                has_ended = step.has_ended or run.state in ENDED
-                polling.retry(lambda step=step, end=has_ended: self._write_new(step, end))  # type: ignore[misc]
-            if run.state in ENDED:
+                retry(partial(self._write_new, step, is_last or step.has_ended))
+            if polling is None or is_last:
                 self._check_found(steps)
                 return
             time.sleep(polling.interval)

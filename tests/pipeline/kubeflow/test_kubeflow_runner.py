@@ -168,7 +168,7 @@ def test_logs_that_grow(server: KfpServer, tmp_path: Path) -> None:
     kubeflow = Kubeflow(settings_of(load(tmp_path, server.url)))
     server.trouble("/log$", Answer(503))
     written: list[bytes] = []
-    LogReader(kubeflow, run, "Trainer", written.append).follow(QUICK)
+    LogReader(kubeflow, run, "Trainer", written.append).read(QUICK)
     assert b"".join(written).decode() == "".join(f"word {i}\n" for i in range(6)) + "wo"
     assert len(written) > 3, "as they come"
 
