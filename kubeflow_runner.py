@@ -23,12 +23,12 @@ from pipeline.cli import kubeflow as commands
 from pipeline.cli.options import ConfigOption, SetOption, find_modules_here, flag, run_app
 from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.api import recurring
-from pipeline.kubeflow.api.polling import Polling
-from pipeline.kubeflow.api.step_logs import LogReader
-from pipeline.kubeflow.api.submission import ensure_version, parse_parameters, start_run
+from pipeline.kubeflow.api.client import Kubeflow, Polling
+from pipeline.kubeflow.api.steps import LogReader
 from pipeline.kubeflow.cluster_layout import settings_of
 from pipeline.kubeflow.compiled import Parameters
 from pipeline.kubeflow.kubeflow_rules import load_for_kubeflow
+from pipeline.kubeflow.run_parameters import parse_parameters
 from trainer_module.errors import ConfigError
 from trainer_module.settings.durations import SomeTime
 
@@ -59,10 +59,7 @@ def compile_(
     ] = Path("pipeline.yaml"),
     allow_latest: LatestOption = False,
 ) -> None:
-    """Write the file that Kubeflow Pipelines runs, or Vertex AI where `kubeflow.target` says so.
-
-    The same config gives the same bytes.
-    """
+    """Write the file that Kubeflow Pipelines runs; the same config gives the same bytes."""
     commands.compile_to_file(_load(config, overrides), output, allow_latest)
 
 
@@ -108,7 +105,7 @@ def status(
 ) -> None:
     """Show the steps of a run: which have begun, what became of them, how long they took."""
     loaded = _load(config, overrides)
-    commands.show_status(commands.connect(loaded), loaded, run)
+    commands.show_status(_connect(loaded), loaded, run)
 
 
 @app.command()
@@ -122,11 +119,8 @@ def logs(
     overrides: SetOption = [],  # noqa: B006
 ) -> None:
     """Show what the steps of a run have said."""
-    reader = LogReader(commands.connect(_load(config, overrides)), run, step, _write)
-    if follow:
-        reader.follow(Polling())
-    else:
-        reader.show()
+    reader = LogReader(_connect(_load(config, overrides)), run, step, _write)
+    reader.read(Polling() if follow else None)
 
 
 @app.command()
@@ -136,7 +130,7 @@ def terminate(
     overrides: SetOption = [],  # noqa: B006
 ) -> None:
     """Stop a run."""
-    commands.terminate(commands.connect(_load(config, overrides)), run)
+    commands.terminate(_connect(_load(config, overrides)), run)
 
 
 @app.command()
@@ -155,11 +149,11 @@ def check(
     from pipeline.kubeflow.data_check import check as look
 
     loaded = _load(config, overrides)
-    kubeflow = commands.connect(loaded)
+    kubeflow = _connect(loaded)
 
     def submit(parameters: Parameters) -> str:
-        version = ensure_version(kubeflow, commands.compile_checked(loaded, allow_latest))
-        return start_run(kubeflow, settings_of(loaded), version, parameters)
+        version = kubeflow.ensure_version(commands.compile_checked(loaded, allow_latest))
+        return kubeflow.start_run(version, parameters)
 
     typer.echo(look(loaded, kubeflow, submit, once, datetime.now().astimezone()))
 
@@ -189,7 +183,7 @@ def list_schedule(
 ) -> None:
     """Show the pipeline's recurring runs."""
     loaded = _load(config, overrides)
-    recurring.show(commands.connect(loaded), loaded, typer.echo)
+    recurring.show(_connect(loaded), loaded, typer.echo)
 
 
 @schedule_app.command("manifest")
@@ -209,13 +203,17 @@ def remove_schedule(
 ) -> None:
     """Delete the pipeline's recurring runs; what they have started goes on."""
     loaded = _load(config, overrides)
-    recurring.remove(commands.connect(loaded), loaded, dry_run, typer.echo)
+    recurring.remove(_connect(loaded), loaded, dry_run, typer.echo)
 
 
 def _load(path: Path, overrides: list[str]) -> PipelineConfig:
     """Loads a config; modules of the user's are found where the command runs."""
     find_modules_here()
     return load_for_kubeflow(path, overrides)
+
+
+def _connect(config: PipelineConfig) -> Kubeflow:
+    return Kubeflow(settings_of(config))
 
 
 def _seconds(duration: str | None) -> float | None:

@@ -67,7 +67,6 @@ LONG = (
     "test_trainer",
     "test_trial",
     "test_variants_evaluation",
-    "test_vertex",
     "test_warm_start",
     "test_warm_start_own_models",
     "test_weights",

@@ -12,4 +12,4 @@ class ModelVariants(Artifact):
     """Variants of one model: `NAME/variant.json` with its files, and `report.json`."""
 
     TYPE_NAME = "components.ModelVariants"
-    """On Vertex AI also where the class is imported from."""
+    """As stores of metadata have it."""

@@ -16,7 +16,7 @@ from trainer_module.settings import Settings
 OPTIONS_VARIABLE = "SCOPELINE_TRAINER_OPTIONS"
 """The environment variable by which a runner passes them to the executor, as JSON.
 
-TFX makes the executor from its class alone; on Vertex AI it does so in a container of its own.
+TFX makes the executor from its class alone.
 """
 
 

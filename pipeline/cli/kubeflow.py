@@ -6,8 +6,6 @@ import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,14 +13,11 @@ import typer
 import yaml
 
 from pipeline.config.issues import may_hold_secrets
-from pipeline.config.sections.kubeflow import Target
 from pipeline.config.settings import PipelineConfig
 from pipeline.exit_codes import EXIT_INTERRUPTED, EXIT_PUSHED
-from pipeline.kubeflow.api.client import Kubeflow
+from pipeline.kubeflow.api.client import Kubeflow, Polling
 from pipeline.kubeflow.api.follower import Follower
-from pipeline.kubeflow.api.polling import Polling
-from pipeline.kubeflow.api.submission import ensure_version, runs_of, start_run
-from pipeline.kubeflow.api.tasks import ENDED, read_steps
+from pipeline.kubeflow.api.steps import ENDED, read_steps
 from pipeline.kubeflow.cluster_layout import settings_of
 from pipeline.kubeflow.compiled import CompiledPipeline, Parameters
 from pipeline.kubeflow.image import check_image
@@ -30,20 +25,6 @@ from pipeline.kubeflow.manifests import make_check_manifest
 from pipeline.runs.console.run_console import RunConsole, shown
 from pipeline.runs.watching.logs import captured, told_briefly
 from trainer_module.errors import ConfigError, InternalError, ScopelineError
-
-
-def connect(config: PipelineConfig) -> Kubeflow:
-    """The Kubeflow Pipelines that the config names.
-
-    Raises:
-      ConfigError: it is not there, or the config is one for Vertex AI.
-    """
-    if settings_of(config).target is Target.VERTEX:
-        raise ConfigError(
-            "kubeflow.target: found vertex, for which `compile` writes the file; what Vertex AI "
-            "runs, its own tools submit, schedule and show"
-        )
-    return Kubeflow.connect(settings_of(config))
 
 
 def connect_and_compile(
@@ -57,7 +38,7 @@ def connect_and_compile(
       InternalError: compiling broke.
     """
     warnings = _check_image(config, allow_latest)
-    kubeflow = connect(config)
+    kubeflow = Kubeflow(settings_of(config))
     _warn(warnings)
     return kubeflow, _compile_quietly(config)
 
@@ -69,27 +50,18 @@ def compile_checked(config: PipelineConfig, allow_latest: bool) -> CompiledPipel
 
 
 def compile_to_file(config: PipelineConfig, output: Path, allow_latest: bool) -> None:
-    """Writes the file that Kubeflow or Vertex AI runs; raises as `connect_and_compile` does."""
+    """Writes the file that Kubeflow runs; raises as `connect_and_compile` does."""
     if not output.parent.is_dir():
         raise ConfigError(f"--output {output}: there is no folder {output.parent}")
-    if settings_of(config).target is Target.VERTEX:
-        _warn(_check_image(config, allow_latest))
-        with _quiet():
-            from pipeline.kubeflow.compiling.vertex import compile_for_vertex
-
-            text = compile_for_vertex(config)
-        what = "a pipeline job for Vertex AI"
-    else:
-        compiled = compile_checked(config, allow_latest)
-        text, what = compiled.yaml, f"{compiled.version}, {len(compiled.steps)} steps"
+    compiled = compile_checked(config, allow_latest)
     scratch = output.with_name(f".{output.name}.{os.getpid()}")
     try:
-        scratch.write_text(text)
+        scratch.write_text(compiled.yaml)
         scratch.replace(output)
     except OSError as error:
         scratch.unlink(missing_ok=True)
         raise ConfigError(f"{output}: cannot be written ({error.strerror})") from None
-    typer.echo(f"written to {shown(output)}: {what}")
+    typer.echo(f"written to {shown(output)}: {compiled.version}, {len(compiled.steps)} steps")
 
 
 def submit(
@@ -117,8 +89,8 @@ def submit(
       ConfigError: Kubeflow refuses a call.
       InternalError: Kubeflow failed, or was not to be reached for too long.
     """
-    version = ensure_version(kubeflow, compiled)
-    run = start_run(kubeflow, settings_of(config), version, parameters)
+    version = kubeflow.ensure_version(compiled)
+    run = kubeflow.start_run(version, parameters)
     console = RunConsole(sys.stdout)
     when = "uploaded" if version.is_new else "uploaded before"
     console.begin(f"{config.name}, run {run} on {kubeflow.endpoint}, {version.name} ({when})")
@@ -203,7 +175,7 @@ def _without_secrets(override: str) -> str:
 
 def _latest_run(kubeflow: Kubeflow, config: PipelineConfig) -> str:
     """The id of the pipeline's latest run."""
-    for run in runs_of(kubeflow, config):
+    for run in kubeflow.runs_of(config):
         return str(run.run_id)
     experiment = settings_of(config).experiment
     raise ConfigError(
@@ -221,26 +193,18 @@ def _warn(warnings: list[str]) -> None:
 
 
 def _compile_quietly(config: PipelineConfig) -> CompiledPipeline:
-    """Compiles a config without showing what TFX, which is imported for it, prints."""
-    with _quiet():
-        from pipeline.kubeflow.compiling.compiler import compile_pipeline
-
-        return compile_pipeline(config)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Sends all output to a file, which is kept only if something broke."""
+    """Compiles a config; what TFX prints meanwhile goes to a file, which is kept if it broke."""
     descriptor, name = tempfile.mkstemp(prefix="scopeline-compile-", suffix=".log")
     os.close(descriptor)
-    log = Path(name)
+    log, broken = Path(name), "The pipeline could not be compiled"
     try:
-        broken = "The pipeline could not be compiled"
         with captured(log, verbose=False) as stream, told_briefly(broken, log):
             console = RunConsole(stream)
             console.started("compiling")
             try:
-                yield
+                from pipeline.kubeflow.compiling.compiler import compile_pipeline
+
+                compiled = compile_pipeline(config)
             finally:
                 console.stop()
     except InternalError:
@@ -249,3 +213,4 @@ def _quiet() -> Iterator[None]:
         log.unlink()
         raise
     log.unlink()
+    return compiled

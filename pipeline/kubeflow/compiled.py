@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
+import time
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from pipeline.records.summary import RunSummary, State, Status
 from pipeline.runs.results.run_results import PushedVersion
+
+if TYPE_CHECKING:
+    from pipeline.runs.console.run_console import RunConsole
 
 SETUP = "Begin"
 """The step that checks data and stores, and reads the spans that are new."""
@@ -22,6 +27,8 @@ SUMMARY_MARK = "scopeline-summary: "
 """Begins the line of the last step's log that holds the run's whole summary."""
 PROGRESS_MARK = "scopeline-progress: "
 """Begins the lines of a step's log that hold its progress."""
+REPORT_SECONDS = 2
+"""The least time between two lines of progress."""
 _MARKS = "|".join((REPORT_MARK, SUMMARY_MARK, PROGRESS_MARK))
 _MARKED = re.compile(f"(?:{_MARKS})[^\\n]*\\n?".encode())
 
@@ -102,6 +109,35 @@ class StepProgress(BaseModel):
     done: int | None = None
     total: int | None = None
     detail: str = ""
+
+
+class ProgressLines(logging.Handler):
+    """Writes a component's progress into the step's log, for `kubeflow_runner.py` to read."""
+
+    def __init__(self, console: RunConsole) -> None:
+        """Prepares to write.
+
+        Args:
+          console: that of the step, whose lines are its log.
+        """
+        super().__init__()
+        self._console = console
+        self._next = 0.0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Writes a line, unless one was written a moment ago and more are to come."""
+        done, total = getattr(record, "done", None), getattr(record, "total", None)
+        is_last = done is not None and done == total
+        if time.monotonic() < self._next and not is_last:
+            return
+        self._next = time.monotonic() + REPORT_SECONDS
+        progress = StepProgress(
+            message=record.getMessage(),
+            done=done,
+            total=total,
+            detail=getattr(record, "detail", ""),
+        )
+        self._console.write(PROGRESS_MARK + progress.model_dump_json())
 
 
 def read_report(log: str) -> StepReport | None:

@@ -10,16 +10,14 @@ import os
 from collections.abc import Callable
 from datetime import datetime
 from itertools import islice
-
-import kfp_server_api as kfp_api
+from typing import TYPE_CHECKING
 
 from pipeline.config.sections.data import span_kind
 from pipeline.config.sections.notify import Occasion
 from pipeline.config.settings import PipelineConfig
 from pipeline.exit_codes import EXIT_FAILED
 from pipeline.kubeflow.api.client import Kubeflow
-from pipeline.kubeflow.api.submission import runs_of
-from pipeline.kubeflow.api.tasks import ENDED
+from pipeline.kubeflow.api.steps import ENDED
 from pipeline.kubeflow.cluster_layout import (
     cluster_layout,
     seen_from_pods,
@@ -35,6 +33,9 @@ from pipeline.schedule.decisions.history import read_history
 from pipeline.schedule.decisions.record import note_clock, note_decision
 from pipeline.schedule.staleness import check_staleness, last_push
 from trainer_module.errors import ConfigError
+
+if TYPE_CHECKING:
+    import kfp_server_api as kfp_api
 
 RECENT_RUNS = 50
 """How many of the latest runs are searched for one that is under way."""
@@ -67,7 +68,7 @@ def check(
         check_secrets(scheduled.notify)
     layout = _change_to_volume(config)
     event_log = EventLog(layout.event_log)
-    runs = list(islice(runs_of(kubeflow, config), RECENT_RUNS))
+    runs = list(islice(kubeflow.runs_of(config), RECENT_RUNS))
     for run in runs:
         if run.state not in ENDED:
             return f"nothing to do: run {run.run_id} is under way"

@@ -21,13 +21,12 @@ from pipeline.config.metadata_url import (
 )
 from pipeline.config.rules import check_rules
 from pipeline.config.sections.data import BUILTIN_PREFIX, has_spans
-from pipeline.config.sections.kubeflow import DEFAULT_RESOURCES, Target
+from pipeline.config.sections.kubeflow import DEFAULT_RESOURCES
 from pipeline.config.sections.push import Approve
 from pipeline.config.sections.schedule import OnDrift
 from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.cluster_layout import cluster_metadata, settings_of
 from pipeline.kubeflow.compiled import FINALIZE, SETUP
-from pipeline.kubeflow.vertex_rules import check_for_vertex
 from trainer_module.published import is_named
 from trainer_module.strategies.tpu import LOCAL, TPUStrategy
 
@@ -42,7 +41,7 @@ _VOLUME = "{claim: scopeline}"
 
 
 def load_for_kubeflow(path: Path, overrides: Iterable[str] = ()) -> PipelineConfig:
-    """Loads a config file, and checks it for where its `kubeflow.target` runs it.
+    """Loads a config file, and checks it for Kubeflow Pipelines.
 
     Raises:
       ConfigError: lists every problem that was found, each with its path in the file.
@@ -53,10 +52,6 @@ def load_for_kubeflow(path: Path, overrides: Iterable[str] = ()) -> PipelineConf
 def check_for_kubeflow(config: PipelineConfig) -> Iterator[Issue]:
     """All problems but those of files, which are on the cluster."""
     yield from check_rules(config, looks_at_files=False)
-    if settings_of(config).target is Target.VERTEX:
-        yield from check_for_vertex(config)
-        yield from resources_name_components(config)
-        return
     for rule in KUBEFLOW_RULES:
         yield from rule(config)
 

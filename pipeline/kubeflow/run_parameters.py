@@ -6,7 +6,7 @@ runs as well, and its API takes 2.5 for a whole number.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from pydantic import ValidationError
 
@@ -14,6 +14,7 @@ from pipeline.config.issues import from_validation, near_match
 from pipeline.config.sections.data import has_spans, span_kind
 from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.compiled import Parameters, ParameterValue
+from pipeline.kubeflow.kubeflow_rules import check_for_kubeflow
 from trainer_module.errors import ConfigError, enumerate_names
 from trainer_module.settings import AUTO
 from trainer_module.strategies import STRATEGIES
@@ -26,6 +27,38 @@ def default_parameters(config: PipelineConfig) -> Parameters:
     """What can be set per run, with the values of a run that sets nothing."""
     epochs = AUTO_EPOCHS if config.train.epochs == AUTO else config.train.epochs
     return {"epochs": epochs, "strategy": config.train.strategy.kind, "span": ""}
+
+
+def parse_parameters(config: PipelineConfig, given: Sequence[str]) -> Parameters:
+    """The values of a run's parameters.
+
+    Args:
+      config: of the pipeline, checked.
+      given: `name=value` each.
+
+    Returns:
+      The values that are given; the others have their defaults.
+
+    Raises:
+      ConfigError: there is no such parameter, or it cannot have the value.
+    """
+    known, values = default_parameters(config), Parameters()
+    for text in given:
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise ConfigError(f"--parameter {text}: it has to be name=value, such as epochs=3")
+        if name not in known:
+            hint = near_match(name, known)
+            raise ConfigError(f"--parameter {text}: there is no parameter `{name}`; {hint}")
+        if name in values:
+            raise ConfigError(f"--parameter {text}: `{name}` is given twice")
+        try:
+            values[name] = read_parameter(config, name, value)
+        except ConfigError as error:
+            raise ConfigError(f"--parameter {text}: {error}") from None
+    for problem in check_for_kubeflow(apply_parameters(config, values)):
+        raise ConfigError(f"--parameter {' and '.join(given)}: {problem}")
+    return values
 
 
 def read_parameter(config: PipelineConfig, name: str, text: str) -> ParameterValue:

@@ -32,7 +32,7 @@ from pipeline.kubeflow.compiled import (
 )
 from pipeline.kubeflow.compiling.codec import unpack
 from pipeline.kubeflow.run_parameters import default_parameters, read_parameter
-from pipeline.kubeflow.steps.run_folder import RunFolder
+from pipeline.kubeflow.steps.run_record import RunFolder, RunRecord
 from pipeline.records.summary import State, Status
 from pipeline.runs.console.run_console import RunConsole
 from pipeline.runs.imports import defer_evaluation, kept_imports
@@ -125,7 +125,6 @@ def _run_node(arguments: argparse.Namespace) -> int:
 
 def _run_named(name: str, arguments: argparse.Namespace) -> int:
     from pipeline.kubeflow.steps.node import run_node
-    from pipeline.kubeflow.steps.run_record import RunRecord
 
     try:
         record = RunRecord.read(RunFolder(arguments.root, arguments.run_id))

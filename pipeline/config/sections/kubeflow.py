@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from enum import StrEnum
 from typing import Annotated
 
 from pydantic import AfterValidator, Field, NonNegativeInt
@@ -27,15 +26,6 @@ DEFAULT_RESOURCES = "default"
 _ENDPOINT = re.compile(r"https?://\S+")
 
 
-class Target(StrEnum):
-    """What runs the compiled pipeline."""
-
-    KUBEFLOW = "kubeflow"
-    """Open-source Kubeflow Pipelines, 2.14 or newer."""
-    VERTEX = "vertex"
-    """Vertex AI Pipelines, by way of TFX's own runner."""
-
-
 def _check_image(image: str) -> str:
     if not image or any(c.isspace() for c in image) or "://" in image:
         raise ValueError("right is a container image, such as registry.example.com/scopeline:0.1.0")
@@ -53,7 +43,6 @@ def _check_endpoint(address: str) -> str:
 class KubeflowSettings(Settings):
     """How the pipeline runs on Kubernetes; `kubeflow_runner.py` reads it, local runs do not."""
 
-    target: Target = Target.KUBEFLOW
     image: Annotated[str, AfterValidator(_check_image)] | None = None
     """The container image of every step, with a tag: `make image` builds one."""
     endpoint: Annotated[str, AfterValidator(_check_endpoint)] | None = None

@@ -1,275 +1,323 @@
-"""The calls of Kubeflow Pipelines' API that Scopeline makes, by kfp's own generated client."""
+"""An installation of Kubeflow Pipelines, by way of kfp's own client.
+
+What is added: sentences for errors, pages, logs of pods, and nothing is printed.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import logging
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
-from typing import Any
-
-import kfp_server_api as kfp_api
-import urllib3
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pipeline.config.sections.kubeflow import KubeflowSettings
+from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.api.endpoint import find_api, user_namespace
 from pipeline.kubeflow.api.errors import (
     OLDEST,
     WHERE,
     NotFoundError,
+    ServerFailedError,
     UnavailableError,
     check_json,
     explained,
     message_of,
     shown_endpoint,
 )
+from pipeline.kubeflow.cluster_layout import pipeline_name
+from pipeline.kubeflow.compiled import CompiledPipeline, Parameters
 from trainer_module.errors import ConfigError, DataError, InternalError
 from trainer_module.scratch import ScratchFolder
 
-CONNECT_SECONDS, READ_SECONDS = 3, 30
-"""Limits of one attempt to connect and to read; urllib3 makes several attempts."""
+if TYPE_CHECKING:
+    import kfp_server_api as kfp_api
+
 PAGE_SIZE = 100
-_NEWEST_FIRST = "created_at desc"
+MOST_RUNS = 1000
+"""How many runs are searched for those of a pipeline."""
 _LOG = "/apis/v1alpha1/runs/{run_id}/nodes/{node_id}/log"
 _ERROR_BEGINS = b'{"error_'
+_LONGEST_WAIT = 30.0
+"""Seconds between two attempts at a call."""
+Answer = TypeVar("Answer")
 
 
 class NoLogError(DataError):
     """A log cannot be read, because its pod is gone for example."""
 
 
+@dataclass(frozen=True)
+class Polling:
+    """How often Kubeflow is asked about a run, and how long a call is repeated; all in seconds."""
+
+    interval: float = 3.0
+    """Between two calls that read the run."""
+    retry_seconds: float = 300.0
+    """How long a call is repeated while Kubeflow does not answer."""
+    timeout: float | None = None
+    """How long the run is followed at most; it goes on by itself after that."""
+
+    def retry(self, call: Callable[[], Answer]) -> Answer:
+        """Makes a call, and repeats it ever more slowly while Kubeflow does not answer.
+
+        Raises:
+          UnavailableError, ServerFailedError: there was no answer for `retry_seconds`.
+        """
+        deadline = time.monotonic() + self.retry_seconds
+        wait = self.interval
+        while True:
+            try:
+                return call()
+            except (UnavailableError, ServerFailedError):
+                if time.monotonic() + wait > deadline:
+                    raise
+                time.sleep(wait)
+                wait = min(wait * 2, _LONGEST_WAIT)
+
+
+@dataclass(frozen=True)
+class PipelineVersion:
+    """A compiled pipeline as Kubeflow has it."""
+
+    pipeline: str
+    version: str
+    """Their ids."""
+    name: str
+    is_new: bool = False
+    """Whether it was uploaded just now."""
+
+
 class Kubeflow:
     """An installation of Kubeflow Pipelines; every method raises as `explained` does."""
 
-    def __init__(
-        self, connection: Any, endpoint: str, namespace: str | None, lost_retries: int = 0
-    ) -> None:
-        """Wraps a connection that works; `connect` makes one.
-
-        Args:
-          connection: a generated API client, which has the credentials.
-          endpoint: its address, as people may see it.
-          namespace: that of the user where there are several; else None.
-          lost_retries: how many retries of each step the config asks for, if there are none here.
-        """
-        self.endpoint = endpoint
-        self._namespace = namespace
-        self._lost_retries = lost_retries
-        self._connection = connection
-        self._pipelines = kfp_api.PipelineServiceApi(connection)
-        self._uploads = kfp_api.PipelineUploadServiceApi(connection)
-        self._experiments = kfp_api.ExperimentServiceApi(connection)
-        self._runs = kfp_api.RunServiceApi(connection)
-        self._recurring = kfp_api.RecurringRunServiceApi(connection)
-
-    @classmethod
-    def connect(cls, settings: KubeflowSettings) -> Kubeflow:
+    def __init__(self, settings: KubeflowSettings) -> None:
         """Finds the API as kfp does, and asks whether it is there.
 
         Args:
-          settings: name the endpoint and the namespace, or leave it to the environment.
+          settings: name the endpoint and the namespace, or leave it to the environment; and the
+            experiment and the account of runs.
 
         Raises:
           ConfigError: nothing says where the API is, or what is there is none.
         """
         logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
-        connection = find_api(settings)
-        shown = shown_endpoint(connection.configuration.host)
-        method = kfp_api.HealthzServiceApi(connection).healthz_service_get_healthz_with_http_info
+        self._settings = settings
+        self._kfp, self._connection = find_api(settings)
+        self.endpoint = shown_endpoint(self._connection.configuration.host)
+        """The API's address, as people may see it."""
         try:
-            health = _call(shown, "ask for its health", method)
+            health = self._call(
+                "ask for its health", self._kfp.healthzs.healthz_service_get_healthz
+            )
         except NotFoundError:
             raise ConfigError(
-                f"{shown}: this is no API of Kubeflow Pipelines {OLDEST} or newer (404); {WHERE}"
+                f"{self.endpoint}: this is no API of Kubeflow Pipelines {OLDEST} or newer (404); "
+                f"{WHERE}"
             ) from None
-        namespace = user_namespace(settings) if health.multi_user else None
+        self._namespace = user_namespace(settings) if health.multi_user else None
         # It says so from 2.14 on. Of its `tag_name` the images of 2.5 to 2.15 know nothing.
-        is_older = health.pipeline_store is None
-        return cls(connection, shown, namespace, settings.retries if is_older else 0)
+        self._is_older = health.pipeline_store is None
 
-    def check_retries(self) -> None:
-        """Returns if steps that fail are tried again here, or need not be.
+    def ensure_version(self, compiled: CompiledPipeline) -> PipelineVersion:
+        """The pipeline's version of this content, uploaded if it is not there.
 
         Raises:
-          ConfigError: they are not, and the config asks for that.
+          ConfigError: steps that fail are not tried again here, and the config asks for that.
         """
-        if self._lost_retries:
+        if self._is_older and self._settings.retries:
             raise ConfigError(
-                f"kubeflow.retries: found {self._lost_retries}, but {self.endpoint} is older than "
-                f"Kubeflow Pipelines {OLDEST} and tries no step again but the last; upgrade it, or "
-                "set kubeflow.retries=0"
+                f"kubeflow.retries: found {self._settings.retries}, but {self.endpoint} is older "
+                f"than Kubeflow Pipelines {OLDEST} and tries no step again but the last; upgrade "
+                "it, or set kubeflow.retries=0"
             )
+        name = compiled.version
+        pipeline = self.pipeline_id(compiled.name) or self._create_pipeline(compiled.name)
+        method, options = self._kfp.list_pipeline_versions, {"pipeline_id": pipeline}
+        known = self._find("version", name, method, "pipeline_version", **options)
+        version = known or self._upload(pipeline, compiled)
+        return PipelineVersion(pipeline, version, name, is_new=known is None)
 
-    def pipeline_id(self, name: str) -> str | None:
-        """The pipeline of a name; None if there is none."""
-        found = self._all(
-            f"look for the pipeline `{name}`",
-            self._pipelines.pipeline_service_list_pipelines_with_http_info,
-            "pipelines",
-            filter=_named(name),
-            **self._in_namespace(),
+    def start_run(self, version: PipelineVersion, parameters: Parameters) -> str:
+        """Starts a run.
+
+        Args:
+          version: what runs.
+          parameters: those that differ from their defaults.
+
+        Returns:
+          The run's id.
+        """
+        experiment = self.experiment_id() or self._create_experiment()
+        name = f"{version.name} {datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
+        run = self._call(
+            "create a run",
+            self._kfp.run_pipeline,
+            experiment,
+            name,
+            params=dict(parameters),
+            pipeline_id=version.pipeline,
+            version_id=version.version,
+            service_account=self._settings.service_account,
         )
-        return next((item.pipeline_id for item in found), None)
-
-    def create_pipeline(self, name: str) -> str:
-        """A new pipeline, which has no version yet."""
-        body = kfp_api.V2beta1Pipeline(display_name=name, namespace=self._namespace)
-        method = self._pipelines.pipeline_service_create_pipeline_with_http_info
-        return str(self._call(f"create the pipeline `{name}`", method, body).pipeline_id)
-
-    def version_id(self, pipeline: str, name: str) -> str | None:
-        """The version of a name; None if there is none."""
-        found = self._all(
-            f"look for the version `{name}`",
-            self._pipelines.pipeline_service_list_pipeline_versions_with_http_info,
-            "pipeline_versions",
-            pipeline_id=pipeline,
-            filter=_named(name),
-        )
-        return next((item.pipeline_version_id for item in found), None)
-
-    def version_name(self, pipeline: str, version: str) -> str | None:
-        """The name of a version; None if it was deleted."""
-        method = self._pipelines.pipeline_service_get_pipeline_version_with_http_info
-        try:
-            return str(
-                self._call(f"read the version {version}", method, pipeline, version).display_name
-            )
-        except NotFoundError:
-            return None
-
-    def upload_version(self, pipeline: str, name: str, specification: str) -> str:
-        """A new version of a pipeline."""
-        with ScratchFolder() as folder:
-            file = Path(folder) / f"{name}.yaml"
-            file.write_text(specification)
-            method = self._uploads.upload_pipeline_version_with_http_info
-            answer = self._call(
-                f"upload the version `{name}`", method, str(file), name=name, pipelineid=pipeline
-            )
-        return str(answer.pipeline_version_id)
-
-    def experiment_id(self, name: str) -> str | None:
-        """The experiment of a name; None if there is none."""
-        found = self._all(
-            f"look for the experiment `{name}`",
-            self._experiments.experiment_service_list_experiments_with_http_info,
-            "experiments",
-            filter=_named(name),
-            **self._in_namespace(),
-        )
-        return next((item.experiment_id for item in found), None)
-
-    def create_experiment(self, name: str) -> str:
-        """A new experiment."""
-        body = kfp_api.V2beta1Experiment(display_name=name, namespace=self._namespace)
-        method = self._experiments.experiment_service_create_experiment_with_http_info
-        return str(self._call(f"create the experiment `{name}`", method, body).experiment_id)
-
-    def create_run(self, run: kfp_api.V2beta1Run) -> str:
-        """Starts a run."""
-        method = self._runs.run_service_create_run_with_http_info
-        return str(self._call("create a run", method, run).run_id)
+        return str(run.run_id)
 
     def run(self, run_id: str) -> kfp_api.V2beta1Run:
         """A run, with what its tasks do."""
-        method = self._runs.run_service_get_run_with_http_info
-        return self._call(f"read the run {run_id}", method, run_id)
+        return self._call(f"read the run {run_id}", self._kfp.get_run, run_id)
 
-    def runs(self, experiment: str) -> Iterator[kfp_api.V2beta1Run]:
-        """The runs of an experiment, newest first."""
-        return self._all(
-            "list runs",
-            self._runs.run_service_list_runs_with_http_info,
-            "runs",
-            experiment_id=experiment,
-            sort_by=_NEWEST_FIRST,
-        )
+    def runs_of(self, config: PipelineConfig) -> Iterator[kfp_api.V2beta1Run]:
+        """The runs of a pipeline, newest first; those of others are left out."""
+        pipeline = self.pipeline_id(pipeline_name(config))
+        experiment = self.experiment_id() if pipeline else None
+        if experiment is None:
+            return
+        options = {"experiment_id": experiment, "sort_by": "created_at desc"}
+        runs = self._all("list runs", self._kfp.list_runs, "runs", **options)
+        for run in islice(runs, MOST_RUNS):
+            reference = run.pipeline_version_reference
+            if reference is not None and reference.pipeline_id == pipeline:
+                yield run
 
     def terminate(self, run_id: str) -> None:
         """Stops a run."""
-        method = self._runs.run_service_terminate_run_with_http_info
-        self._call(f"terminate the run {run_id}", method, run_id)
+        self._call(f"terminate the run {run_id}", self._kfp.terminate_run, run_id)
 
-    def recurring_runs(self, name: str) -> list[kfp_api.V2beta1RecurringRun]:
-        """The recurring runs of a name, oldest first."""
+    def log(self, run_id: str, pod: str) -> bytes:
+        """The log of a pod so far; kfp's client reads none.
+
+        Raises:
+          NoLogError: the pod is gone, or the API does not read logs.
+        """
+        told = {"path_params": {"run_id": run_id, "node_id": pod}, "auth_settings": ["Bearer"]}
+        try:
+            with explained(self.endpoint, f"read the log of {pod}"):
+                answer = self._connection.call_api(_LOG, "GET", _preload_content=False, **told)
+                log = bytes(answer.data)
+        except UnavailableError:
+            raise
+        except (ConfigError, InternalError) as error:
+            raise NoLogError(str(error)) from None
+        if log.lstrip()[:14].lower().startswith((b"<!doctype html", b"<html")):
+            raise NoLogError(f"the log of {pod} cannot be read: {self.endpoint} gives a page")
+        if log.startswith(_ERROR_BEGINS):
+            # The API sends status 200 before it looks for the pod.
+            raise NoLogError(f"the log of {pod} cannot be read: {message_of(log)}")
+        return log
+
+    def recurring_runs(self, config: PipelineConfig) -> list[kfp_api.V2beta1RecurringRun]:
+        """The recurring runs of a pipeline, oldest first; those of others are left out."""
+        name = pipeline_name(config)
+        pipeline = self.pipeline_id(name)
+        if pipeline is None:
+            return []
         found = self._all(
             f"look for recurring runs called `{name}`",
-            self._recurring.recurring_run_service_list_recurring_runs_with_http_info,
+            self._kfp.list_recurring_runs,
             "recurring_runs",
             filter=_named(name),
             sort_by="created_at",
-            **self._in_namespace(),
+            namespace=self._namespace,
         )
-        return list(found)
+        references = ((item, item.pipeline_version_reference) for item in found)
+        return [item for item, of in references if of is not None and of.pipeline_id == pipeline]
 
-    def create_recurring_run(self, body: kfp_api.V2beta1RecurringRun) -> str:
-        """A new recurring run."""
-        method = self._recurring.recurring_run_service_create_recurring_run_with_http_info
-        return str(self._call("create a recurring run", method, body).recurring_run_id)
+    def create_recurring_run(self, name: str, version: PipelineVersion, cron: str) -> str:
+        """A new recurring run, disabled: one run at a time, and of missed ones the latest alone."""
+        experiment = self.experiment_id() or self._create_experiment()
+        made = self._call(
+            "create a recurring run",
+            self._kfp.create_recurring_run,
+            experiment,
+            name,
+            cron_expression=cron,
+            max_concurrency=1,
+            no_catchup=True,
+            enabled=False,
+            pipeline_id=version.pipeline,
+            version_id=version.version,
+            service_account=self._settings.service_account,
+        )
+        return str(made.recurring_run_id)
 
     def enable(self, recurring: str) -> None:
         """Lets a recurring run start runs."""
-        method = self._recurring.recurring_run_service_enable_recurring_run_with_http_info
+        method = self._kfp.enable_recurring_run
         self._call(f"enable the recurring run {recurring}", method, recurring)
 
     def disable(self, recurring: str) -> None:
         """Lets a recurring run start no more runs."""
-        method = self._recurring.recurring_run_service_disable_recurring_run_with_http_info
+        method = self._kfp.disable_recurring_run
         self._call(f"disable the recurring run {recurring}", method, recurring)
 
     def delete(self, recurring: str) -> None:
         """Deletes a recurring run.
 
-        From Kubeflow 2.16 on the runs that it started stay. Older versions delete their pods, also
-        those of a run that is under way.
+        From Kubeflow 2.16 on the runs that it started stay, which kfp's client does not ask for.
+        Older versions delete their pods, also those of a run that is under way.
         """
-        method = self._recurring.recurring_run_service_delete_recurring_run_with_http_info
+        method = self._kfp.recurring_runs.recurring_run_service_delete_recurring_run
         self._call(
             f"delete the recurring run {recurring}", method, recurring, propagation_policy="ORPHAN"
         )
 
-    def log(self, run_id: str, pod: str) -> Iterator[bytes]:
-        """The log of a pod so far, in pieces.
+    def pipeline_id(self, name: str) -> str | None:
+        """The pipeline of a name; None if there is none."""
+        options = {"namespace": self._namespace}
+        return self._find("pipeline", name, self._kfp.list_pipelines, "pipeline", **options)
 
-        Raises:
-          NoLogError: the pod is gone, or the API does not read logs.
-        """
+    def experiment_id(self) -> str | None:
+        """The experiment that the settings name; None if there is none."""
+        # kfp's own method would take the namespace of a file in the user's home.
+        method = self._kfp.experiments.experiment_service_list_experiments
+        name, options = self._settings.experiment, {"namespace": self._namespace}
+        return self._find("experiment", name, method, "experiment", **options)
+
+    def version_name(self, pipeline: str, version: str) -> str | None:
+        """The name of a version; None if it was deleted."""
+        method = self._kfp.get_pipeline_version
         try:
-            with explained(self.endpoint, f"read the log of {pod}"):
-                yield from self._stream(run_id, pod)
-        except UnavailableError:
-            raise
-        except (ConfigError, InternalError) as error:
-            raise NoLogError(str(error)) from None
+            found = self._call(f"read the version {version}", method, pipeline, version)
+        except NotFoundError:
+            return None
+        return str(found.display_name)
 
-    def _stream(self, run_id: str, pod: str) -> Iterator[bytes]:
-        answer = self._connection.call_api(
-            _LOG,
-            "GET",
-            path_params={"run_id": run_id, "node_id": pod},
-            auth_settings=["Bearer"],
-            _preload_content=False,
-            _request_timeout=(CONNECT_SECONDS, READ_SECONDS),
-        )
-        with contextlib.closing(answer):
-            pieces = answer.stream(1 << 16)
-            first = next(pieces, b"")
-            if first.lstrip()[:14].lower().startswith((b"<!doctype html", b"<html")):
-                raise NoLogError(f"the log of {pod} cannot be read: {self.endpoint} gives a page")
-            if first.startswith(_ERROR_BEGINS):
-                # The API sends status 200 before it looks for the pod.
-                body = first + b"".join(pieces)
-                raise NoLogError(f"the log of {pod} cannot be read: {message_of(body)}")
-            yield first
-            yield from pieces
+    def _create_experiment(self) -> str:
+        name = self._settings.experiment
+        method = self._kfp.experiments.experiment_service_create_experiment
+        body = self._kfp.api_models.V2beta1Experiment(display_name=name, namespace=self._namespace)
+        return str(self._call(f"create the experiment `{name}`", method, body).experiment_id)
 
-    def _in_namespace(self) -> dict[str, str]:
-        return {} if self._namespace is None else {"namespace": self._namespace}
+    def _create_pipeline(self, name: str) -> str:
+        """A pipeline without a version; kfp's client makes one with a version of its name."""
+        body = self._kfp.api_models.V2beta1Pipeline(display_name=name, namespace=self._namespace)
+        method = self._kfp.pipelines.pipeline_service_create_pipeline
+        return str(self._call(f"create the pipeline `{name}`", method, body).pipeline_id)
 
-    def _call(self, action: str, method: Callable[..., Any], *values: Any, **options: Any) -> Any:
-        return _call(self.endpoint, action, method, *values, **options)
+    def _upload(self, pipeline: str, compiled: CompiledPipeline) -> str:
+        """Uploads a new version of a pipeline; returns its id."""
+        name, method = compiled.version, self._kfp.upload_pipeline_version
+        with ScratchFolder() as folder:
+            file = Path(folder) / f"{name}.yaml"
+            file.write_text(compiled.yaml)
+            made = self._call(
+                f"upload the version `{name}`", method, str(file), name, pipeline_id=pipeline
+            )
+        return str(made.pipeline_version_id)
+
+    def _find(
+        self, kind: str, name: str, method: Callable[..., Any], key: str, **options: Any
+    ) -> str | None:
+        """The id of the first thing of a name; None if there is none."""
+        action = f"look for the {kind} `{name}`"
+        found = self._all(action, method, f"{key}s", filter=_named(name), **options)
+        return next((getattr(item, f"{key}_id") for item in found), None)
 
     def _all(
         self, action: str, method: Callable[..., Any], items: str, **options: Any
@@ -283,17 +331,13 @@ class Kubeflow:
             if not token:
                 return
 
-
-def _call(
-    endpoint: str, action: str, method: Callable[..., Any], *values: Any, **options: Any
-) -> Any:
-    """Makes a call that answers JSON; gives the answer's model."""
-    with explained(endpoint, action):
-        answer, _, headers = method(
-            *values, _request_timeout=(CONNECT_SECONDS, READ_SECONDS), **options
-        )
-    check_json(endpoint, urllib3.HTTPHeaderDict(headers))
-    return answer
+    def _call(self, action: str, method: Callable[..., Any], *values: Any, **options: Any) -> Any:
+        """Makes a call that answers JSON; gives the answer's model."""
+        # kfp prints links, which hold the endpoint's credentials.
+        with explained(self.endpoint, action), contextlib.redirect_stdout(io.StringIO()):
+            answer = method(*values, **options)
+        check_json(self.endpoint, self._connection.last_response.getheader("content-type"))
+        return answer
 
 
 def _named(name: str) -> str:

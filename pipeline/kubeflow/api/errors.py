@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
 import urllib3
-from kfp_server_api.exceptions import ApiException
 from urllib3.exceptions import (
     ConnectTimeoutError,
     MaxRetryError,
@@ -19,6 +19,9 @@ from urllib3.exceptions import (
 )
 
 from trainer_module.errors import ConfigError, InternalError, TryLaterError, shorten
+
+if TYPE_CHECKING:
+    from kfp_server_api.exceptions import ApiException
 
 TOKEN_VARIABLE = "SCOPELINE_KFP_TOKEN"  # noqa: S105 - its name, not its value
 """The environment variable with a token that the API accepts."""
@@ -54,10 +57,6 @@ class NotFoundError(ConfigError):
     """What was asked for is not there."""
 
 
-class ConflictError(ConfigError):
-    """Something of that name is there already."""
-
-
 def shown_endpoint(url: str) -> str:
     """An address for people, without the credentials that it may hold."""
     parts = urlsplit(url)
@@ -75,10 +74,12 @@ def explained(endpoint: str, action: str) -> Iterator[None]:
     Raises:
       UnavailableError: nothing answers, or something in between says that it is busy.
       NotFoundError: 404.
-      ConflictError: 409.
       ConfigError: the request is refused, or something else than the API answers.
       InternalError: the server failed.
     """
+    # Whoever makes calls has imported it before, which takes a third of a second.
+    from kfp_server_api.exceptions import ApiException
+
     try:
         yield
     except ApiException as error:
@@ -96,9 +97,9 @@ def explained(endpoint: str, action: str) -> Iterator[None]:
         ) from None
 
 
-def check_json(endpoint: str, headers: object) -> None:
+def check_json(endpoint: str, content_type: str | None) -> None:
     """Refuses what is no answer of the API, although it came with status 200."""
-    kind = str(urllib3.HTTPHeaderDict(headers or {}).get("content-type", ""))  # type: ignore[arg-type]
+    kind = content_type or ""
     if "json" not in kind:
         raise ConfigError(
             f"{endpoint}: answered with a page ({kind or 'of no type'}), not as an API: perhaps "
@@ -111,10 +112,9 @@ def _from_status(endpoint: str, action: str, error: ApiException) -> ConfigError
     """The sentence for an answer that is not a success."""
     status, message = error.status, message_of(error.body)
     detail = f": {message}" if message else ""
+    answered = f"({status} {error.reason}){detail}"
     if status in _BUSY:
-        return UnavailableError(
-            f"{endpoint}: cannot {action} now ({status} {error.reason}){detail}"
-        )
+        return UnavailableError(f"{endpoint}: cannot {action} now {answered}")
     if status == 401:
         return ConfigError(
             f"{endpoint}: does not accept who you are (401){detail}; "
@@ -125,12 +125,10 @@ def _from_status(endpoint: str, action: str, error: ApiException) -> ConfigError
     if status == 404:
         return NotFoundError(f"{endpoint}: cannot {action}: there is no such thing (404){detail}")
     if status == 409:
-        return ConflictError(f"{endpoint}: cannot {action}: there is one already (409){detail}")
+        return ConfigError(f"{endpoint}: cannot {action}: there is one already (409){detail}")
     if 300 <= status < 500:
-        return ConfigError(f"{endpoint}: cannot {action} ({status} {error.reason}){detail}")
-    return ServerFailedError(
-        f"{endpoint}: Kubeflow Pipelines failed to {action} ({status} {error.reason}){detail}"
-    )
+        return ConfigError(f"{endpoint}: cannot {action} {answered}")
+    return ServerFailedError(f"{endpoint}: Kubeflow Pipelines failed to {action} {answered}")
 
 
 def message_of(body: str | bytes | None) -> str:

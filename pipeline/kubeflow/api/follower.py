@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from datetime import UTC, datetime
-
-import kfp_server_api as kfp_api
+from typing import TYPE_CHECKING
 
 from pipeline.component_ids import ComponentId
 from pipeline.exit_codes import EXIT_FAILED
-from pipeline.kubeflow.api.client import Kubeflow, NoLogError
+from pipeline.kubeflow.api.client import Kubeflow, NoLogError, Polling
 from pipeline.kubeflow.api.errors import UnavailableError
-from pipeline.kubeflow.api.polling import Polling
-from pipeline.kubeflow.api.step_logs import read_tail
-from pipeline.kubeflow.api.tasks import (
+from pipeline.kubeflow.api.steps import (
     CANCELED,
     ENDED,
     FAILED,
     SKIPPED,
     SUCCEEDED,
     Step,
+    read_log,
     read_steps,
 )
 from pipeline.kubeflow.compiled import (
@@ -31,10 +30,12 @@ from pipeline.kubeflow.compiled import (
     read_summary,
     without_marked,
 )
-from pipeline.kubeflow.steps.progress import record_of
 from pipeline.records.summary import RunSummary, State
 from pipeline.runs.console.run_console import RunConsole
 from trainer_module.errors import InternalError
+
+if TYPE_CHECKING:
+    import kfp_server_api as kfp_api
 
 _STATES = {
     SUCCEEDED: State.RAN,
@@ -93,25 +94,18 @@ class Follower:
           InternalError: the run takes longer than it is followed, or Kubeflow failed.
         """
         began, timeout = time.monotonic(), self._polling.timeout
+        looks_left = _LAST_POLLS
         while True:
             run = self._polling.retry(lambda: self._kubeflow.run(self._run_id))
             self._show(run)
             if run.state in ENDED:
-                return self._await_last_step(run)
-            if timeout is not None and time.monotonic() - began > timeout:
+                if FINALIZE in self._ended or not looks_left:
+                    self._console.stop()
+                    return str(run.state)
+                looks_left -= 1
+            elif timeout is not None and time.monotonic() - began > timeout:
                 raise InternalError(f"the run has not ended within {timeout:.0f} s")
             time.sleep(self._polling.interval)
-
-    def _await_last_step(self, run: kfp_api.V2beta1Run) -> str:
-        """Shows the run until its last step has ended as well; returns the run's state."""
-        for _ in range(_LAST_POLLS):
-            if FINALIZE in self._ended:
-                break
-            time.sleep(self._polling.interval)
-            run = self._polling.retry(lambda: self._kubeflow.run(self._run_id))
-            self._show(run)
-        self._console.stop()
-        return str(run.state)
 
     def show_outcome(self, state: str, hints: list[str]) -> int:
         """Shows the outcome.
@@ -164,19 +158,24 @@ class Follower:
         if began < self._next_log_read:
             return
         try:
-            progress = read_progress(read_tail(self._kubeflow, self._run_id, step))
+            progress = read_progress(self._read_log(step))
         except (NoLogError, UnavailableError):
             # Its container may not have started yet, and a run does not need to be seen.
             progress = None
         self._next_log_read = time.monotonic() + _LOG_PAUSE_FACTOR * (time.monotonic() - began)
         if progress is not None and progress != self._progress:
             self._progress = progress
-            self._console.emit(record_of(progress))
+            # As the component made it.
+            told = {"msg": progress.message, **progress.model_dump()}
+            self._console.emit(logging.makeLogRecord(told))
+
+    def _read_log(self, step: Step) -> str:
+        return read_log(self._kubeflow, self._run_id, step).decode(errors="replace")
 
     def _show_end(self, node: str, step: Step) -> None:
         """Shows that a step has ended, by the report in its log where there is one."""
         try:
-            log = self._polling.retry(lambda: read_tail(self._kubeflow, self._run_id, step))
+            log = self._polling.retry(lambda: self._read_log(step))
         except NoLogError as error:
             log, self._log_error = "", error
         if node == FINALIZE:

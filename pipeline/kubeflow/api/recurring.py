@@ -5,63 +5,48 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-import kfp_server_api as kfp_api
-
-from pipeline.config.sections.kubeflow import KubeflowSettings
 from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.api.client import Kubeflow
-from pipeline.kubeflow.api.submission import ensure_experiment, ensure_version, runs_of
-from pipeline.kubeflow.api.tasks import ENDED
-from pipeline.kubeflow.cluster_layout import pipeline_name, settings_of
+from pipeline.kubeflow.api.steps import ENDED
+from pipeline.kubeflow.cluster_layout import settings_of
 from pipeline.kubeflow.compiled import CompiledPipeline
 from trainer_module.errors import ConfigError, ScopelineError
 
 Say = Callable[[str], None]
-_ENABLED = "ENABLED"
-_MAX_CONCURRENCY = "1"
+_ENABLED = "enabled"
 
 
 @dataclass(frozen=True)
 class Recurring:
-    """The properties of a recurring run that a config decides."""
+    """A recurring run: what a config decides of it, as people are shown it."""
 
-    cron: str
-    """Six fields, as Kubeflow has them: seconds first."""
-    version: str
-    """The name of the pipeline's version."""
-    experiment: str
-    service_account: str
-    enabled: bool = True
-    max_concurrency: str = _MAX_CONCURRENCY
-    catches_up: bool = False
-    parameters: str = ""
-    """Values that differ from the defaults; configs give none."""
+    properties: dict[str, str]
     id: str = ""
 
-    def differences(self, wanted: Recurring) -> list[str]:
-        """What is not as it should be, a line each."""
-        pairs = {
-            "cron": (self.cron, wanted.cron),
-            "version": (self.version, wanted.version),
-            "experiment": (self.experiment, wanted.experiment),
-            "service account": (self.service_account, wanted.service_account),
-            "enabled": (_yes_or_no(self.enabled), _yes_or_no(wanted.enabled)),
-            "runs at a time": (self.max_concurrency, wanted.max_concurrency),
-            "catches up": (_yes_or_no(self.catches_up), _yes_or_no(wanted.catches_up)),
-            "parameters": (self.parameters, wanted.parameters),
-        }
+    @property
+    def enabled(self) -> bool:
+        """Whether it starts runs."""
+        return self.properties[_ENABLED] == _yes_or_no(True)
+
+    def differences(self, wanted: Recurring, besides: str = "") -> list[str]:
+        """What is not as it should be, but for one property, a line each."""
         return [
-            f"{what}: {there or 'none'} -> {wanted or 'none'}"
-            for what, (there, wanted) in pairs.items()
-            if there != wanted
+            f"{what}: {there or 'none'} -> {wanted.properties[what] or 'none'}"
+            for what, there in self.properties.items()
+            if what != besides and there != wanted.properties[what]
         ]
+
+    def __str__(self) -> str:
+        state = "" if self.enabled else ", disabled"
+        shown = f"{self.properties['cron']}  {self.properties['version']}{state}"
+        return shown + (f"  ({self.id})" if self.id else "")
 
 
 def cron_for_kubeflow(config: PipelineConfig) -> str:
-    """The config's cron expression as Kubeflow takes it.
+    """The config's cron expression as Kubeflow takes it: six fields, seconds first.
 
     Raises:
       ConfigError: there is none, or Kubeflow has no such schedules.
@@ -90,21 +75,6 @@ def cron_for_kubeflow(config: PipelineConfig) -> str:
     return f"0 {schedule.cron}"
 
 
-def list_recurring(kubeflow: Kubeflow, config: PipelineConfig) -> list[Recurring]:
-    """The recurring runs of a pipeline, oldest first; those of others are left out."""
-    name = pipeline_name(config)
-    pipeline = kubeflow.pipeline_id(name)
-    if pipeline is None:
-        return []
-    found = kubeflow.recurring_runs(name)
-    return [
-        _read(kubeflow, item)
-        for item in found
-        if item.pipeline_version_reference is not None
-        and item.pipeline_version_reference.pipeline_id == pipeline
-    ]
-
-
 def apply(
     kubeflow: Kubeflow, config: PipelineConfig, compiled: CompiledPipeline, dry_run: bool, say: Say
 ) -> None:
@@ -124,24 +94,21 @@ def apply(
     Raises:
       ConfigError: the schedule is none of Kubeflow's, or a call is refused.
     """
-    settings = settings_of(config)
-    cron = cron_for_kubeflow(config)
-    experiment = kubeflow.experiment_id(settings.experiment)
-    there = [
-        replace(item, experiment=settings.experiment) if item.experiment == experiment else item
-        for item in list_recurring(kubeflow, config)
-    ]
-    # If the config names no account, Kubeflow has filled in its default.
-    account = settings.service_account or (there[-1].service_account if there else "")
-    wanted = Recurring(cron, compiled.version, settings.experiment, account)
+    cron, there = cron_for_kubeflow(config), _list(kubeflow, config)
+    wanted = _wanted(config, cron, compiled.version, there)
     right = next((item for item in there if not item.differences(wanted)), None)
     wrong = [item for item in there if item is not right]
     _say_plan(config.name, wanted, right, wrong, say)
     if dry_run or (right and not wrong):
         return
     if right is None:
-        right = _find_disabled(wanted, there)
-        new = right.id if right else _create(kubeflow, settings, compiled, wanted)
+        # One that is only disabled is left by an `apply` that was interrupted.
+        right = next((item for item in there if not item.differences(wanted, _ENABLED)), None)
+        if right is None:
+            version = kubeflow.ensure_version(compiled)
+            new = kubeflow.create_recurring_run(compiled.name, version, cron)
+        else:
+            new = right.id
         _enable_instead([item.id for item in wrong if item.enabled], new, kubeflow)
     _delete(kubeflow, config, [item for item in wrong if item is not right], say)
     say("done")
@@ -149,20 +116,20 @@ def apply(
 
 def show(kubeflow: Kubeflow, config: PipelineConfig, say: Say) -> None:
     """Says which recurring runs the pipeline has."""
-    there = list_recurring(kubeflow, config)
+    there = _list(kubeflow, config)
     if not there:
         say(f"{config.name}: there is no recurring run")
     for item in there:
-        say(_describe(item))
+        say(str(item))
 
 
 def remove(kubeflow: Kubeflow, config: PipelineConfig, dry_run: bool, say: Say) -> None:
     """Deletes the pipeline's recurring runs; a run of theirs that is under way comes to its end."""
-    there = list_recurring(kubeflow, config)
+    there = _list(kubeflow, config)
     if not there:
         say(f"{config.name}: there is no recurring run; nothing to do")
     for item in there:
-        say(f"- {_describe(item)}")
+        say(f"- {item}")
     if there and not dry_run:
         _delete(kubeflow, config, there, say)
 
@@ -173,7 +140,7 @@ def _delete(
     """Deletes recurring runs; those of which a run is under way are only disabled."""
     if not unwanted:
         return
-    running = {run.recurring_run_id for run in runs_of(kubeflow, config) if run.state not in ENDED}
+    running = {run.recurring_run_id for run in kubeflow.runs_of(config) if run.state not in ENDED}
     for item in unwanted:
         if item.id not in running:
             kubeflow.delete(item.id)
@@ -182,34 +149,6 @@ def _delete(
         if item.enabled:
             kubeflow.disable(item.id)
         say(f"  {item.id} is disabled; the next call deletes it, as a run of it is under way")
-
-
-def _find_disabled(wanted: Recurring, there: list[Recurring]) -> Recurring | None:
-    """One that differs only in being disabled, as an interrupted `apply` leaves it."""
-    enabled = {item.id: replace(item, enabled=True) for item in there}
-    return next((item for item in there if not enabled[item.id].differences(wanted)), None)
-
-
-def _create(
-    kubeflow: Kubeflow, settings: KubeflowSettings, compiled: CompiledPipeline, wanted: Recurring
-) -> str:
-    """Creates the recurring run, disabled."""
-    version = ensure_version(kubeflow, compiled)
-    return kubeflow.create_recurring_run(
-        kfp_api.V2beta1RecurringRun(
-            display_name=compiled.name,
-            pipeline_version_reference=version.reference,
-            experiment_id=ensure_experiment(kubeflow, settings.experiment),
-            runtime_config=kfp_api.V2beta1RuntimeConfig(parameters={}),
-            service_account=settings.service_account,
-            trigger=kfp_api.V2beta1Trigger(
-                cron_schedule=kfp_api.V2beta1CronSchedule(cron=wanted.cron)
-            ),
-            max_concurrency=wanted.max_concurrency,
-            no_catchup=not wanted.catches_up,
-            mode=kfp_api.RecurringRunMode.DISABLE,
-        )
-    )
 
 
 def _enable_instead(enabled: list[str], new: str, kubeflow: Kubeflow) -> None:
@@ -238,39 +177,60 @@ def _say_plan(
         return
     say(f"{name}:")
     for item in wrong:
-        say(f"- {_describe(item)}")
+        say(f"- {item}")
     if right is not None:
-        say(f"  {_describe(right)}")
+        say(f"  {right}")
         return
-    say(f"+ {_describe(wanted)}")
+    say(f"+ {wanted}")
     for line in wrong[-1].differences(wanted) if wrong else []:
         say(f"    {line}")
-
-
-def _describe(item: Recurring) -> str:
-    state = "" if item.enabled else ", disabled"
-    return f"{item.cron}  {item.version}{state}" + (f"  ({item.id})" if item.id else "")
 
 
 def _yes_or_no(value: bool) -> str:
     return "yes" if value else "no"
 
 
-def _read(kubeflow: Kubeflow, item: Any) -> Recurring:
-    """Reads a recurring run from the API's answer."""
+def _wanted(config: PipelineConfig, cron: str, version: str, there: list[Recurring]) -> Recurring:
+    """The recurring run that the config asks for, which is none of those that are there yet."""
+    settings = settings_of(config)
+    # If the config names no account, Kubeflow has filled in its default.
+    known = there[-1].properties["service account"] if there else ""
+    return Recurring(
+        {
+            "cron": cron,
+            "version": version,
+            "experiment": settings.experiment,
+            "service account": settings.service_account or known,
+            _ENABLED: _yes_or_no(True),
+            "runs at a time": "1",
+            "catches up": _yes_or_no(False),
+            "parameters": "",
+        }
+    )
+
+
+def _list(kubeflow: Kubeflow, config: PipelineConfig) -> list[Recurring]:
+    """The recurring runs of a pipeline, oldest first."""
+    experiments = {kubeflow.experiment_id(): settings_of(config).experiment}
+    return [_read(kubeflow, item, experiments) for item in kubeflow.recurring_runs(config)]
+
+
+def _read(kubeflow: Kubeflow, item: Any, experiments: dict[str | None, str]) -> Recurring:
+    """Reads a recurring run from the API's answer, with the names of experiments by their ids."""
     reference = item.pipeline_version_reference
     version = reference.pipeline_version_id
     schedule = item.trigger.cron_schedule if item.trigger else None
     parameters = (item.runtime_config.parameters if item.runtime_config else None) or {}
-    return Recurring(
-        cron=schedule.cron if schedule else "",
+    properties = {
+        "cron": schedule.cron if schedule else "",
         # A recurring run without a version runs the newest one.
-        version=(version and kubeflow.version_name(reference.pipeline_id, version)) or "",
-        experiment=item.experiment_id or "",
-        service_account=item.service_account or "",
-        enabled=item.status == _ENABLED,
-        max_concurrency=str(item.max_concurrency),
-        catches_up=not item.no_catchup,
-        parameters=", ".join(f"{name}={value}" for name, value in sorted(parameters.items())),
-        id=item.recurring_run_id,
-    )
+        "version": (version and kubeflow.version_name(reference.pipeline_id, version)) or "",
+        "experiment": experiments.get(item.experiment_id) or item.experiment_id or "",
+        "service account": item.service_account or "",
+        _ENABLED: _yes_or_no(item.status == "ENABLED"),
+        "runs at a time": str(item.max_concurrency),
+        "catches up": _yes_or_no(not item.no_catchup),
+        # Values that differ from the defaults; configs give none.
+        "parameters": ", ".join(f"{name}={value}" for name, value in sorted(parameters.items())),
+    }
+    return Recurring(properties, item.recurring_run_id)

@@ -1,1 +1,1 @@
-"""A config becomes what Kubeflow Pipelines, or Vertex AI, runs."""
+"""A config becomes what Kubeflow Pipelines runs."""

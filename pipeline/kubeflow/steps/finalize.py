@@ -5,16 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
+from pipeline.component_ids import ComponentId
 from pipeline.config.sections.data import NO_SPAN
 from pipeline.config.settings import PipelineConfig
 from pipeline.data.location import DataLocation
 from pipeline.data.spans import Span
 from pipeline.kubeflow.cluster_layout import cluster_layout, run_root
-from pipeline.kubeflow.compiled import SETUP, StepReport
-from pipeline.kubeflow.steps.concurrent_runs import is_alone
-from pipeline.kubeflow.steps.reported_results import ReportedResults
-from pipeline.kubeflow.steps.run_folder import RunFolder
-from pipeline.kubeflow.steps.run_record import BECAUSE, RunRecord
+from pipeline.kubeflow.compiled import SETUP, ComponentResult, StepReport
+from pipeline.kubeflow.steps.run_record import BECAUSE, RunFolder, RunRecord, is_alone
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.notify import deliveries
@@ -22,7 +20,7 @@ from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import ErrorSummary, RunSummary, State, Status
 from pipeline.run_context import RunContext
 from pipeline.runs.console.run_console import RunConsole
-from pipeline.runs.results.run_results import RunResults
+from pipeline.runs.results.run_results import PushedVersion, RunResults
 from pipeline.runs.watching.observer import RunObserver
 from pipeline.versions.retention import Retention
 
@@ -132,3 +130,44 @@ def _read_finished_summary(layout: Layout, run_id: str) -> RunSummary | None:
     path = layout.run(run_id).summary
     ended = EventLog(layout.event_log).events(EventKind.FINISHED, EventKind.FAILED, run=run_id)
     return RunSummary.model_validate_json(path.read_text()) if ended and path.exists() else None
+
+
+class ReportedResults:
+    """The results of a run whose steps have ended; no artifact is read again."""
+
+    def __init__(self, reports: Mapping[str, StepReport]) -> None:
+        """Reads nothing.
+
+        Args:
+          reports: by component, of those that left one.
+        """
+        self._reports = reports
+
+    def read(
+        self, component: str, state: State, execution: int | None, summary: RunSummary
+    ) -> tuple[State, str]:
+        """Adds a component's results to the summary, as `RunResults` says."""
+        del execution
+        report = self._reports[component]
+        found = dict(report.found.summary)
+        # Notes come from several steps, everything else from one.
+        found["notes"] = [*summary.notes, *found.get("notes", [])]
+        whole = RunSummary.model_validate(summary.model_dump() | found)
+        for name in found:
+            setattr(summary, name, getattr(whole, name))
+        return state, report.detail
+
+    def examples_uri(self) -> str:
+        """Where the examples are."""
+        return self._found(ComponentId.EXAMPLE_GEN).examples or ""
+
+    def model_uri(self) -> str | None:
+        """Where the model is; None if Trainer did not come to one."""
+        return self._found(ComponentId.TRAINER).model
+
+    def pushed_version(self) -> PushedVersion | None:
+        """The version that Pusher made; None if it pushed nothing."""
+        return self._found(ComponentId.PUSHER).pushed
+
+    def _found(self, component: str) -> ComponentResult:
+        return self._reports[component].found if component in self._reports else ComponentResult()

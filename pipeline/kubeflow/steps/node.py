@@ -11,12 +11,10 @@ from components.processes.stopping import check_stop
 from pipeline.component_ids import TRAINING, ComponentId
 from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.cluster_layout import cluster_layout, run_root, settings_of, variables_of
-from pipeline.kubeflow.compiled import ComponentResult, StepReport
+from pipeline.kubeflow.compiled import ComponentResult, ProgressLines, StepReport
 from pipeline.kubeflow.compiling.nodes import make_concrete, read_node_id
 from pipeline.kubeflow.kubeflow_rules import TASKS
-from pipeline.kubeflow.steps.progress import ProgressLines
-from pipeline.kubeflow.steps.run_folder import RunFolder
-from pipeline.kubeflow.steps.run_record import RunRecord
+from pipeline.kubeflow.steps.run_record import RunFolder, RunRecord
 from pipeline.records.event_log import EventLog
 from pipeline.records.summary import RunSummary, State
 from pipeline.run_context import RunContext

@@ -16,9 +16,7 @@ from pipeline.kubeflow.compiling.graph import compile_graph
 from pipeline.kubeflow.compiling.nodes import values_of
 from pipeline.kubeflow.image import code_hash
 from pipeline.kubeflow.run_parameters import apply_parameters
-from pipeline.kubeflow.steps.concurrent_runs import is_alone
-from pipeline.kubeflow.steps.run_folder import RunFolder
-from pipeline.kubeflow.steps.run_record import BECAUSE, RunRecord
+from pipeline.kubeflow.steps.run_record import BECAUSE, RunFolder, RunRecord, is_alone
 from pipeline.layout import Layout
 from pipeline.records.empty_spans import tell_empty_spans
 from pipeline.records.event_log import EventLog

@@ -20,8 +20,7 @@ from e2e.kubeflow.kubeflow_cluster import ROOT, Cluster, Run, check
 sys.path.insert(0, str(ROOT / "tests" / "pipeline" / "kubeflow"))
 
 from kfp_executor import Execution
-from kfp_http import RefusedError
-from kfp_server import KfpServer
+from kfp_server import KfpServer, RefusedError
 from kfp_spec import BackendError
 from played_runs import NEVER, Frame, Play
 

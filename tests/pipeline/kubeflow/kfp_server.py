@@ -1,232 +1,314 @@
 """A small Kubeflow Pipelines: the calls of its API that Scopeline makes, over real HTTP.
 
-Requests are checked as the real one does: paths, query parameters, and bodies by the models of
-kfp's own generated client; what it does not know it refuses. Everything is kept in memory, and
-every request is kept too. Runs play the scripts of `played_runs`.
+Bodies and queries are built by kfp's own client, so what is checked here is what they refer to.
+Everything is kept in memory, and every request is kept too. Runs play the scripts of `played_runs`.
 """
 
 from __future__ import annotations
 
 import json
+import re
+import ssl
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from email.parser import BytesParser
+from email.policy import HTTP
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+from urllib.parse import parse_qsl, unquote, urlsplit
 from uuid import uuid4
 
 import yaml
-from kfp_http import V2, HttpApi, RefusedError, Request, Route, multipart, parse
 from played_runs import Play
 
-LIST = {"page_token", "page_size", "sort_by", "filter"}
-RUN = r"/runs/(?P<id>[^/:]+)"
-RECURRING = r"/recurringruns/(?P<id>[^/:]+)"
+V2 = "/apis/v2beta1"
+Things = dict[str, dict[str, Any]]
+
+
+@dataclass
+class Request:
+    """One that came."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    body: Any
+    """Read, if it is JSON."""
+    headers: dict[str, str]
+
+    @property
+    def call(self) -> str:
+        return f"{self.method} {self.path.removeprefix(V2)}"
+
+
+class RefusedError(Exception):
+    """An answer that is not a success."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass
+class Answer:
+    """What is sent back in place of the right answer."""
+
+    status: int
+    body: str = ""
+    kind: str = "application/json"
+    drops: bool = False
+    """Whether the connection is closed without an answer."""
 
 
 @dataclass(kw_only=True)
-class KfpServer(HttpApi):
+class KfpServer:
     """The state of it."""
 
+    token: str | None = None
+    tls: ssl.SSLContext | None = None
     multi_user: bool = False
     is_old: bool = False
     """Whether it is of before 2.14."""
     page_size: int = 2
     """At most so many items are in a page."""
-    pipelines: dict[str, dict[str, Any]] = field(default_factory=dict)
-    versions: dict[str, dict[str, Any]] = field(default_factory=dict)
-    uploads: dict[str, str] = field(default_factory=dict)
-    experiments: dict[str, dict[str, Any]] = field(default_factory=dict)
-    runs: dict[str, dict[str, Any]] = field(default_factory=dict)
-    recurring: dict[str, dict[str, Any]] = field(default_factory=dict)
     play: Play = field(default_factory=Play)
     """What new runs do."""
+    changes_left: int | None = None
+    """After so many changes, everything fails: as if whoever asks had been killed."""
+    requests: list[Request] = field(default_factory=list)
+    troubles: list[tuple[str, Answer]] = field(default_factory=list)
+    pipelines: Things = field(default_factory=dict)
+    versions: Things = field(default_factory=dict)
+    uploads: dict[str, str] = field(default_factory=dict)
+    experiments: Things = field(default_factory=dict)
+    runs: Things = field(default_factory=dict)
     plays: dict[str, Play] = field(default_factory=dict)
+    recurring: Things = field(default_factory=dict)
     created: int = 0
 
-    def routes(self) -> list[Route]:
-        return [
-            ("GET", f"{V2}/healthz", set(), lambda _: self._health()),
-            (
-                "GET",
-                f"{V2}/pipelines",
-                LIST | {"namespace"},
-                self._list(self.pipelines, "pipelines"),
-            ),
-            ("POST", f"{V2}/pipelines", set(), self._create_pipeline),
-            ("POST", f"{V2}/pipelines/upload_version", {"name", "pipelineid"}, self._upload),
-            ("GET", f"{V2}/pipelines/([^/]+)/versions", LIST, self._list_versions),
-            ("GET", f"{V2}/pipelines/([^/]+)/versions/([^/]+)", set(), self._version),
-            (
-                "GET",
-                f"{V2}/experiments",
-                LIST | {"namespace"},
-                self._list(self.experiments, "experiments"),
-            ),
-            ("POST", f"{V2}/experiments", set(), self._create_experiment),
-            ("GET", f"{V2}/runs", LIST | {"namespace", "experiment_id"}, self._list_runs),
-            ("POST", f"{V2}/runs", {"experiment_id"}, self._create_run),
-            ("GET", V2 + RUN, {"experiment_id"}, self._run),
-            ("POST", V2 + RUN + ":terminate", {"experiment_id"}, self._terminate),
-            (
-                "GET",
-                f"{V2}/recurringruns",
-                LIST | {"namespace", "experiment_id"},
-                self._list(self.recurring, "recurringRuns"),
-            ),
-            ("POST", f"{V2}/recurringruns", set(), self._create_recurring),
-            ("POST", V2 + RECURRING + ":enable", set(), self._mode("ENABLE")),
-            ("POST", V2 + RECURRING + ":disable", set(), self._mode("DISABLE")),
-            ("DELETE", V2 + RECURRING, {"propagation_policy"}, self._delete_recurring),
-            ("GET", "/apis/v1alpha1" + RUN + "/nodes/([^/]+)/log", set(), self._log),
-        ]
+    def __enter__(self) -> Self:
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            wbufsize = 1 << 16  # Head and body in one packet.
+
+            def handle_any(self) -> None:
+                server.handle(self)
+
+            do_GET = do_POST = do_DELETE = handle_any  # noqa: N815
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._http.daemon_threads = True
+        if self.tls is not None:
+            self._http.socket = self.tls.wrap_socket(self._http.socket, server_side=True)
+        threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+
+    @property
+    def url(self) -> str:
+        scheme = "http" if self.tls is None else "https"
+        return f"{scheme}://127.0.0.1:{self._http.server_address[1]}"
+
+    @property
+    def calls(self) -> list[str]:
+        """What was asked for, without the ids of things."""
+        return [re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "ID", r.call) for r in self.requests]
+
+    @property
+    def changes(self) -> list[str]:
+        """The requests that changed something."""
+        return [call for call in self.calls if not call.startswith("GET ")]
+
+    def trouble(self, call: str, *answers: Answer) -> None:
+        """Answers the next requests that match the pattern otherwise."""
+        self.troubles += [(call, answer) for answer in answers]
+
+    def handle(self, http: BaseHTTPRequestHandler) -> None:
+        url, headers = urlsplit(http.path), dict(http.headers)
+        body: Any = http.rfile.read(int(headers.get("Content-Length") or 0))
+        if body and "json" in headers["Content-Type"]:
+            body = json.loads(body)
+        request = Request(
+            http.command, unquote(url.path), dict(parse_qsl(url.query)), body, headers
+        )
+        self.requests.append(request)
+        for i, (call, trouble) in enumerate(self.troubles):
+            if re.search(call, request.call):
+                del self.troubles[i]
+                if trouble.drops:
+                    http.close_connection = True
+                    http.connection.close()
+                else:
+                    _send(http, trouble.status, trouble.body, trouble.kind)
+                return
+        try:
+            answer = self._answer(request)
+        except RefusedError as error:
+            told = {"error": str(error), "code": 3, "message": str(error), "details": []}
+            _send(http, error.status, json.dumps(told), "application/json")
+            return
+        if isinstance(answer, str):
+            _send(http, 200, answer, "text/plain; charset=utf-8")
+        else:
+            _send(http, 200, json.dumps(answer), "application/json")
+
+    def _answer(self, request: Request) -> Any:
+        if self.token and request.headers.get("authorization") != f"Bearer {self.token}":
+            raise RefusedError(401, "Request header error: there is no user identity header.")
+        if self.changes_left == 0:
+            raise RefusedError(500, "nothing goes any more")
+        if self.changes_left is not None and request.method != "GET":
+            self.changes_left -= 1
+        for pattern, handler in self._routes().items():
+            if found := re.fullmatch(pattern, request.call):
+                return handler(request, *found.groups())
+        raise RefusedError(404, "Not Found")
+
+    def _routes(self) -> dict[str, Callable[..., Any]]:
+        part = "([^/:]+)"
+        return {
+            "GET /healthz": lambda _: self._health(),
+            "GET /pipelines": lambda r: self._page(r, "pipelines", self.pipelines),
+            "POST /pipelines": self._create_pipeline,
+            "POST /pipelines/upload_version": self._upload,
+            f"GET /pipelines/{part}/versions": self._list_versions,
+            f"GET /pipelines/{part}/versions/{part}": lambda _, __, v: _get(self.versions, v),
+            "GET /experiments": lambda r: self._page(r, "experiments", self.experiments),
+            "POST /experiments": self._create_experiment,
+            "GET /runs": self._list_runs,
+            "POST /runs": self._create_run,
+            f"GET /runs/{part}": lambda _, run: self._run(run),
+            f"POST /runs/{part}:terminate": lambda _, run: self._terminate(run),
+            "GET /recurringruns": lambda r: self._page(r, "recurringRuns", self.recurring),
+            "POST /recurringruns": self._create_recurring,
+            f"POST /recurringruns/{part}:(enable|disable)": self._switch,
+            f"DELETE /recurringruns/{part}": self._delete_recurring,
+            f"GET /apis/v1alpha1/runs/{part}/nodes/{part}/log": self._log,
+        }
 
     def _health(self) -> dict[str, Any]:
         """As backend/src/apiserver/main.go has it: 2.5.0 names no store of pipelines yet."""
         health = {"commit_sha": "unknown", "tag_name": "unknown", "multi_user": self.multi_user}
         return health | ({} if self.is_old else {"pipeline_store": "database"})
 
-    def _list(
-        self, things: dict[str, dict[str, Any]], items: str, key: str = "", of: str = ""
-    ) -> Callable[[Request], Any]:
-        def answer(request: Request) -> Any:
-            query = request.query
-            self._check_namespace(query.get("namespace", "") or of)
-            chosen = [t for t in things.values() if not key or t[key] == of]
-            if "filter" in query:
-                [predicate] = json.loads(query["filter"])["predicates"]
-                if set(predicate) != {"operation", "key", "stringValue"}:
-                    raise RefusedError(400, f"unknown filter {predicate}")
-                if (predicate["operation"], predicate["key"]) != ("EQUALS", "display_name"):
-                    raise RefusedError(400, f"unknown filter {predicate}")
-                chosen = [t for t in chosen if t["display_name"] == predicate["stringValue"]]
-            order = query.get("sort_by") or "created_at"
-            if order not in ("created_at", "created_at desc"):
-                raise RefusedError(400, f"unknown order {order}")
-            chosen.sort(key=lambda t: t["created_at"], reverse=order.endswith("desc"))
-            begin = int(query.get("page_token") or 0)
-            end = begin + min(self.page_size, int(query["page_size"]))
-            page = {items: chosen[begin:end]} if chosen[begin:end] else {}
-            return page | ({"next_page_token": str(end)} if end < len(chosen) else {})
-
-        return answer
+    def _page(self, request: Request, items: str, things: Things, namespace: str = "") -> Any:
+        """One page of the things that a filter names, in the order that is asked for."""
+        query = request.query
+        self._check_namespace(query.get("namespace") or namespace)
+        chosen = list(things.values())
+        if "filter" in query:
+            [predicate] = json.loads(query["filter"])["predicates"]
+            assert (predicate["operation"], predicate["key"]) == ("EQUALS", "display_name")
+            chosen = [t for t in chosen if t["display_name"] == predicate["stringValue"]]
+        order = query.get("sort_by", "created_at")
+        assert order in ("created_at", "created_at desc")
+        chosen.sort(key=lambda t: t["created_at"], reverse=order.endswith("desc"))
+        begin = int(query.get("page_token") or 0)
+        end = begin + min(self.page_size, int(query["page_size"]))
+        page = {items: chosen[begin:end]} if chosen[begin:end] else {}
+        return page | ({"next_page_token": str(end)} if end < len(chosen) else {})
 
     def _check_namespace(self, namespace: str | None) -> None:
         if self.multi_user and not namespace:
             raise RefusedError(400, "A namespace is required in multi-user mode")
 
-    def _new(self, body: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    def _add(self, things: Things, kind: str, body: dict[str, Any]) -> dict[str, Any]:
         self.created += 1
         minutes, seconds = divmod(self.created, 60)
-        return str(uuid4()), body | {"created_at": f"2026-01-05T03:{minutes:02}:{seconds:02}Z"}
+        key, made = str(uuid4()), {"created_at": f"2026-01-05T03:{minutes:02}:{seconds:02}Z"}
+        things[key] = body | made | {f"{kind}_id": key}
+        return things[key]
 
     def _create_pipeline(self, request: Request) -> Any:
-        body = parse(request, "V2beta1Pipeline")
-        self._check_namespace(body.get("namespace"))
-        if any(p["display_name"] == body["display_name"] for p in self.pipelines.values()):
-            raise RefusedError(409, f"The name {body['display_name']} already exists")
-        key, made = self._new(body)
-        self.pipelines[key] = made | {"pipeline_id": key}
-        return self.pipelines[key]
+        self._check_namespace(request.body.get("namespace"))
+        return self._add(self.pipelines, "pipeline", request.body)
 
     def _upload(self, request: Request) -> Any:
         pipeline, name = request.query["pipelineid"], request.query["name"]
-        if pipeline not in self.pipelines:
-            raise RefusedError(404, f"Pipeline {pipeline} not found")
-        if any(v["display_name"] == name for v in self._versions_of(pipeline)):
-            raise RefusedError(409, f"The name {name} already exists")
-        [part] = multipart(request)
-        assert part.get_param("name", header="content-disposition") == "uploadfile"
+        _get(self.pipelines, pipeline)
+        head = f"Content-Type: {request.headers['Content-Type']}\r\n\r\n".encode()
+        [part] = BytesParser(policy=HTTP).parsebytes(head + request.body).iter_parts()
         text = part.get_payload(decode=True).decode()
         assert next(yaml.safe_load_all(text))["pipelineInfo"]
-        key, made = self._new({"display_name": name, "pipeline_id": pipeline})
-        self.versions[key] = made | {"pipeline_version_id": key}
         self.uploads[name] = text
-        return self.versions[key]
-
-    def _versions_of(self, pipeline: str) -> list[dict[str, Any]]:
-        return [v for v in self.versions.values() if v["pipeline_id"] == pipeline]
+        body = {"display_name": name, "pipeline_id": pipeline}
+        return self._add(self.versions, "pipeline_version", body)
 
     def _list_versions(self, request: Request, pipeline: str) -> Any:
-        return self._list(self.versions, "pipeline_versions", "pipeline_id", pipeline)(request)
-
-    def _version(self, _: Request, pipeline: str, version: str) -> Any:
-        found = self.versions.get(version)
-        if found is None or found["pipeline_id"] != pipeline:
-            raise RefusedError(404, f"PipelineVersion {version} not found")
-        return found
+        of = {key: v for key, v in self.versions.items() if v["pipeline_id"] == pipeline}
+        return self._page(request, "pipeline_versions", of, pipeline)
 
     def _create_experiment(self, request: Request) -> Any:
-        body = parse(request, "V2beta1Experiment")
-        self._check_namespace(body.get("namespace"))
-        key, made = self._new(body)
-        self.experiments[key] = made | {"experiment_id": key}
-        return self.experiments[key]
+        self._check_namespace(request.body.get("namespace"))
+        return self._add(self.experiments, "experiment", request.body)
 
-    def _check_references(self, body: dict[str, Any]) -> None:
+    def _check_references(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The version that a body names."""
+        _get(self.experiments, body["experiment_id"])
         reference = body["pipeline_version_reference"]
-        version = self.versions.get(reference["pipeline_version_id"])
-        if version is None or version["pipeline_id"] != reference["pipeline_id"]:
-            raise RefusedError(404, f"there is no version {reference}")
-        if body["experiment_id"] not in self.experiments:
-            raise RefusedError(404, f"there is no experiment {body['experiment_id']}")
+        version = _get(self.versions, reference["pipeline_version_id"])
+        assert version["pipeline_id"] == reference["pipeline_id"]
+        return version
 
     def _list_runs(self, request: Request) -> Any:
         experiment = request.query["experiment_id"]
-        return self._list(self.runs, "runs", "experiment_id", experiment)(request)
+        of = {key: r for key, r in self.runs.items() if r["experiment_id"] == experiment}
+        return self._page(request, "runs", of, experiment)
 
     def _create_run(self, request: Request) -> Any:
-        body = parse(request, "V2beta1Run")
-        self._check_references(body)
-        key, made = self._new(body)
-        version = self.versions[body["pipeline_version_reference"]["pipeline_version_id"]]
-        parameters = (body.get("runtime_config") or {}).get("parameters") or {}
-        text = self.uploads[version["display_name"]]
-        self.plays[key] = self.begin(key, text, parameters)
-        self.runs[key] = made | {"run_id": key, "state": "PENDING"}
-        return self.runs[key]
+        version = self._check_references(request.body)
+        run = self._add(self.runs, "run", request.body | {"state": "PENDING"})
+        key, parameters = run["run_id"], request.body["runtime_config"].get("parameters") or {}
+        try:
+            self.plays[key] = self.begin(key, self.uploads[version["display_name"]], parameters)
+        except RefusedError:
+            del self.runs[key]
+            raise
+        return run
 
     def begin(self, _run: str, _specification: str, _parameters: dict[str, Any]) -> Play:
         """What a new run does, of the pipeline that was uploaded."""
         return self.play
 
-    def _find_run(self, key: str) -> dict[str, Any]:
-        if key not in self.runs:
-            raise RefusedError(404, f"Run {key} not found")
-        return self.runs[key]
-
-    def _run(self, _: Request, key: str) -> Any:
-        run = self._find_run(key)
+    def _run(self, key: str) -> Any:
+        run = _get(self.runs, key, "Run")
         state, tasks = self.plays[key].look(key)
         run["state"] = "CANCELED" if run["state"] == "CANCELING" else state
         return run | {"run_details": {"task_details": tasks}}
 
-    def _terminate(self, _: Request, key: str) -> Any:
-        self._find_run(key)["state"] = "CANCELING"
+    def _terminate(self, key: str) -> Any:
+        _get(self.runs, key, "Run")["state"] = "CANCELING"
         return {}
 
     def _create_recurring(self, request: Request) -> Any:
-        body = parse(request, "V2beta1RecurringRun")
+        body = {"service_account": "pipeline-runner"} | request.body
         self._check_references(body)
         fields = body["trigger"]["cron_schedule"]["cron"].split()
         if len(fields) != 6 or "7" in fields[5]:
             raise RefusedError(400, f"Schedule cron is not supported: {' '.join(fields)}")
-        key, made = self._new({"service_account": "pipeline-runner"} | body)
-        self.recurring[key] = made | {"recurring_run_id": key, "status": f"{body['mode']}D"}
-        if not made["runtime_config"].get("parameters"):
-            del self.recurring[key]["runtime_config"]
-        return self.recurring[key]
+        if not body["runtime_config"].get("parameters"):
+            del body["runtime_config"]
+        # A number of 64 bits is text in what the API answers.
+        body |= {"status": f"{body['mode']}D", "max_concurrency": str(body["max_concurrency"])}
+        return self._add(self.recurring, "recurring_run", body)
 
-    def _mode(self, mode: str) -> Callable[..., Any]:
-        def answer(_: Request, key: str) -> Any:
-            if key not in self.recurring:
-                raise RefusedError(404, f"Recurring run {key} not found")
-            self.recurring[key] |= {"mode": mode, "status": f"{mode}D"}
-            return {}
-
-        return answer
+    def _switch(self, _: Request, key: str, how: str) -> Any:
+        item = _get(self.recurring, key)
+        item |= {"mode": how.upper(), "status": f"{how.upper()}D"}
+        return {}
 
     def _delete_recurring(self, request: Request, key: str) -> Any:
-        if self.recurring.pop(key, None) is None:
-            raise RefusedError(404, f"Recurring run {key} not found")
+        _get(self.recurring, key)
+        del self.recurring[key]
         if request.query.get("propagation_policy") != "ORPHAN":
             # Kubernetes deletes what the recurring run owns.
             for run in self.runs.values():
@@ -241,3 +323,18 @@ class KfpServer(HttpApi):
             message = f"Failed to read logs for run {run}"
             return json.dumps({"error_message": message, "error_details": "a stack trace"})
         return log
+
+
+def _get(things: Things, key: str, kind: str = "Thing") -> dict[str, Any]:
+    if key not in things:
+        raise RefusedError(404, f"{kind} {key} not found")
+    return things[key]
+
+
+def _send(http: BaseHTTPRequestHandler, status: int, body: str, kind: str) -> None:
+    data = body.encode()
+    http.send_response(status)
+    http.send_header("Content-Type", kind)
+    http.send_header("Content-Length", str(len(data)))
+    http.end_headers()
+    http.wfile.write(data)

@@ -12,11 +12,17 @@ import pytest
 import warm
 import yaml
 from kfp import components
+from tfx.orchestration.kubeflow.v2 import kubeflow_v2_dag_runner
+from tfx.v1.dsl.experimental import LatestBlessedModelStrategy
 
+from pipeline.config.loading import load_config
 from pipeline.config.settings import PipelineConfig
+from pipeline.graph.create import create_pipeline
+from pipeline.kubeflow.cluster_layout import cluster_layout
 from pipeline.kubeflow.compiled import CompiledPipeline
 from pipeline.kubeflow.compiling.codec import MAX_BYTES, pack_argument, unpack
 from pipeline.kubeflow.kubeflow_rules import load_for_kubeflow
+from pipeline.run_context import resolve_elsewhere
 from trainer_module.errors import ConfigError
 
 ROOT = Path(__file__).parents[3]
@@ -197,3 +203,19 @@ def test_a_generation_is_compiled_with_its_own_graph(tmp_path: Path) -> None:
     assert [name for name in steps if name in ("ExampleGen", "Trainer", "Evaluator", "Pusher")] == [
         *("ExampleGen", "Trainer", "Evaluator", "Pusher")
     ]
+
+
+def test_the_runner_of_tfx_compiles_the_same_components() -> None:
+    """As docs/kubeflow.md says."""
+    places = ["data.path=gs://bucket/data/", "kubeflow={pipeline_root: gs://bucket/scopeline}"]
+    config = load_config(ROOT / "configs" / "digits.yaml", places)
+    context = resolve_elsewhere(config, cluster_layout(config, is_elsewhere=True))
+    pipeline = create_pipeline(context, baseline_strategy=LatestBlessedModelStrategy)
+    settings = kubeflow_v2_dag_runner.KubeflowV2DagRunnerConfig(
+        default_image="registry.example.com/scopeline:0.1.0", use_pipeline_spec_2_1=True
+    )
+    runner = kubeflow_v2_dag_runner.KubeflowV2DagRunner(settings)
+    job = runner.run(pipeline, write_out=False)
+    assert {"ExampleGen", "Trainer", "Evaluator", "Pusher"} <= set(
+        job["pipelineSpec"]["root"]["dag"]["tasks"]
+    )

@@ -17,7 +17,6 @@ from pipeline.config.settings import PipelineConfig
 from pipeline.data.location import locate_data
 from pipeline.data.spans import list_spans
 from pipeline.kubeflow.api.client import Kubeflow
-from pipeline.kubeflow.api.submission import ensure_version, start_run
 from pipeline.kubeflow.cluster_layout import cluster_layout, seen_from_pods, settings_of
 from pipeline.kubeflow.compiled import ParameterValue
 from pipeline.kubeflow.data_check import check
@@ -45,7 +44,7 @@ class ScheduledPipeline:
         )
         self.layout = cluster_layout(self.config)
         self.event_log = EventLog(self.layout.event_log)
-        self.kubeflow = Kubeflow.connect(settings_of(self.config))
+        self.kubeflow = Kubeflow(settings_of(self.config))
 
     def deliver(self, span: int, rows: str = "1,0\n") -> None:
         path = self.volume / "days" / str(span) / "x.csv"
@@ -58,8 +57,7 @@ class ScheduledPipeline:
         return check(self.config, self.kubeflow, self._submit, once, now)
 
     def _submit(self, parameters: dict[str, ParameterValue]) -> str:
-        version = ensure_version(self.kubeflow, COMPILED)
-        return start_run(self.kubeflow, settings_of(self.config), version, parameters)
+        return self.kubeflow.start_run(self.kubeflow.ensure_version(COMPILED), parameters)
 
     def runs(self) -> list[str]:
         return list(self.server.runs)

@@ -6,7 +6,6 @@ import json
 import socket
 import ssl
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -16,24 +15,15 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from kfp.client import Client
-from kfp_http import Answer
-from kfp_server import KfpServer
+from kfp_server import Answer, KfpServer
+from small_pipeline import COMPILED, load
 
-from pipeline.compat.kfp import EndpointFinder
 from pipeline.config.sections.kubeflow import KubeflowSettings
 from pipeline.kubeflow.api.client import Kubeflow, NoLogError
-from pipeline.kubeflow.api.endpoint import find_api
-from pipeline.kubeflow.api.errors import ConflictError, UnavailableError
+from pipeline.kubeflow.api.errors import UnavailableError
 from trainer_module.errors import ConfigError, InternalError
 
 TOKEN = "a-secret-token"  # noqa: S105
-
-
-@pytest.fixture
-def server() -> Iterator[KfpServer]:
-    with KfpServer() as server:
-        yield server
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +35,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def connect(endpoint: str | None, **settings: str) -> Kubeflow:
-    return Kubeflow.connect(KubeflowSettings(endpoint=endpoint, **settings))
+    return Kubeflow(KubeflowSettings(endpoint=endpoint, **settings))
 
 
 def error_body(message: str) -> str:
@@ -87,7 +77,7 @@ def test_no_such_host() -> None:
 
 
 def test_it_accepts_but_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.kubeflow.api.client.READ_SECONDS", 0.2)
+    monkeypatch.setattr("pipeline.kubeflow.api.endpoint.READ_SECONDS", 0.2)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
@@ -118,7 +108,7 @@ def test_it_accepts_but_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
             ConfigError,
             "this is no API of Kubeflow Pipelines 2.14 or newer (404); `kubeflow.endpoint`, or",
         ),
-        (Answer(409, error_body("exists")), ConflictError, "there is one already (409): exists"),
+        (Answer(409, error_body("exists")), ConfigError, "there is one already (409): exists"),
         (
             Answer(500, error_body("database is locked")),
             InternalError,
@@ -224,32 +214,35 @@ def test_several_users_need_a_namespace(server: KfpServer) -> None:
     with pytest.raises(ConfigError, match=r"^kubeflow\.namespace: .* several users"):
         connect(server.url)
     kubeflow = connect(server.url, namespace="ada")
-    assert kubeflow.pipeline_id("digits") is None
-    assert kubeflow.create_pipeline("digits") == kubeflow.pipeline_id("digits")
-    assert server.requests[-2].body["namespace"] == "ada"
+    version = kubeflow.ensure_version(COMPILED)
+    assert version.pipeline == kubeflow.pipeline_id("digits")
     assert server.requests[-1].query["namespace"] == "ada"
+    run = kubeflow.start_run(version, {})
+    told = [r.body for r in server.requests if r.call in ("POST /pipelines", "POST /experiments")]
+    assert [body["namespace"] for body in told] == ["ada", "ada"]
+    assert list(server.runs) == [run]
 
 
 def test_one_user_needs_none(server: KfpServer) -> None:
-    connect(server.url, namespace="kubeflow").create_pipeline("digits")
-    assert server.requests[-1].body == {"display_name": "digits"}
+    connect(server.url, namespace="kubeflow").ensure_version(COMPILED)
+    [made] = [request for request in server.requests if request.call == "POST /pipelines"]
+    assert made.body == {"display_name": "digits"}
 
 
-def test_all_pages_are_read(server: KfpServer) -> None:
+def test_all_pages_are_read(server: KfpServer, tmp_path: Path) -> None:
+    config = load(tmp_path, server.url)
     kubeflow = connect(server.url)
-    pipeline = kubeflow.create_pipeline("digits")
-    text = "pipelineInfo: {name: digits}\n"
-    made = [kubeflow.upload_version(pipeline, f"digits-{i}", text) for i in range(3)]
-    assert [kubeflow.version_id(pipeline, f"digits-{i}") for i in range(3)] == made
-    assert kubeflow.version_name(pipeline, made[2]) == "digits-2"
-    assert kubeflow.version_name(pipeline, "another") is None
-    assert server.uploads["digits-1"] == text
+    version = kubeflow.ensure_version(COMPILED)
+    made = [kubeflow.start_run(version, {}) for _ in range(5)]
+    assert [run.run_id for run in kubeflow.runs_of(config)] == made[::-1]
+    assert kubeflow.version_name(version.pipeline, version.version) == COMPILED.version
+    assert kubeflow.version_name(version.pipeline, "another") is None
 
 
 def test_a_log_whose_pod_is_gone(server: KfpServer) -> None:
     kubeflow = connect(server.url)
     with pytest.raises(NoLogError, match="the log of pod-1 cannot be read: Failed to read logs"):
-        list(kubeflow.log("run-1", "pod-1"))
+        kubeflow.log("run-1", "pod-1")
 
 
 @pytest.mark.parametrize(
@@ -265,21 +258,4 @@ def test_an_api_that_reads_no_logs(server: KfpServer, answer: Answer) -> None:
     kubeflow = connect(server.url)
     server.trouble("/log$", answer)
     with pytest.raises(NoLogError, match="the log of pod-1"):
-        list(kubeflow.log("run-1", "pod-1"))
-
-
-def test_the_api_is_the_one_that_the_client_of_kfp_finds(
-    server: KfpServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SCOPELINE_KFP_TOKEN", TOKEN)
-    with pytest.warns(FutureWarning):
-        stock = Client(host=server.url, existing_token=TOKEN)._run_api.api_client.configuration
-    found = find_api(KubeflowSettings(endpoint=server.url)).configuration
-    for name in ("host", "api_key", "api_key_prefix", "verify_ssl"):
-        assert getattr(found, name) == getattr(stock, name), name
-    assert found.api_key == {"authorization": TOKEN}
-
-
-def test_a_kfp_that_keeps_its_api_elsewhere_is_refused() -> None:
-    with pytest.raises(InternalError, match=r"kubeflow cannot be relied on .*\._run_api is miss"):
-        EndpointFinder.__new__(EndpointFinder).api_client  # noqa: B018
+        kubeflow.log("run-1", "pod-1")

@@ -8,21 +8,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import warm
 import yaml
-from kfp_http import Answer
-from kfp_server import KfpServer
+from kfp_server import Answer, KfpServer
 from played_runs import Frame, Play
 from small_pipeline import COMPILED, DONE, LOGS, load
 
 from pipeline.cli import kubeflow as commands
-from pipeline.kubeflow.api.client import Kubeflow
-from pipeline.kubeflow.api.polling import Polling
+from pipeline.kubeflow.api.client import Kubeflow, Polling
 from pipeline.kubeflow.cluster_layout import settings_of
 from trainer_module.errors import InternalError
 
@@ -36,17 +34,11 @@ PLAY = [
 ]
 
 
-@pytest.fixture
-def server() -> Iterator[KfpServer]:
-    with KfpServer() as server:
-        yield server
-
-
 def submit(
     server: KfpServer, folder: Path, given: dict[str, int | str], pace: Polling | None = QUICK
 ) -> int:
     config = load(folder, server.url)
-    kubeflow = Kubeflow.connect(settings_of(config))
+    kubeflow = Kubeflow(settings_of(config))
     return commands.submit(kubeflow, config, COMPILED, given, HOW, pace)
 
 
@@ -92,11 +84,10 @@ from pathlib import Path
 sys.path[:0] = sys.argv[1:3]
 from small_pipeline import COMPILED, load
 from pipeline.cli import kubeflow as commands
-from pipeline.kubeflow.api.client import Kubeflow
-from pipeline.kubeflow.api.polling import Polling
+from pipeline.kubeflow.api.client import Kubeflow, Polling
 from pipeline.kubeflow.cluster_layout import settings_of
 config = load(Path.cwd(), sys.argv[3])
-kubeflow = Kubeflow.connect(settings_of(config))
+kubeflow = Kubeflow(settings_of(config))
 sys.exit(commands.submit(kubeflow, config, COMPILED, {}, sys.argv[4], Polling(interval=0.05)))
 """
 

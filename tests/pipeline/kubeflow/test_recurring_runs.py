@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kfp_http import Answer
-from kfp_server import KfpServer
+from kfp_server import Answer, KfpServer
 from small_pipeline import COMPILED, load
 
 from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.api import recurring
 from pipeline.kubeflow.api.client import Kubeflow
-from pipeline.kubeflow.api.submission import ensure_version, start_run
 from pipeline.kubeflow.cluster_layout import pipeline_name, settings_of
 from pipeline.kubeflow.compiled import CompiledPipeline
 from trainer_module.errors import ConfigError, InternalError
@@ -27,19 +24,13 @@ CHANGED = CompiledPipeline(
 FAILURE = Answer(500, '{"message": "database is locked"}')
 
 
-@pytest.fixture
-def server() -> Iterator[KfpServer]:
-    with KfpServer() as server:
-        yield server
-
-
 class Cluster:
     """A config's recurring runs on the server."""
 
     def __init__(self, server: KfpServer, folder: Path, **changes: Any) -> None:
         self.server = server
         self.config: PipelineConfig = load(folder, server.url, **{"schedule": NIGHTLY, **changes})
-        self.kubeflow = Kubeflow.connect(settings_of(self.config))
+        self.kubeflow = Kubeflow(settings_of(self.config))
 
     def apply(self, compiled: CompiledPipeline = COMPILED, dry_run: bool = False) -> list[str]:
         said: list[str] = []
@@ -79,7 +70,7 @@ def test_the_first_one(server: KfpServer, tmp_path: Path) -> None:
         "runtime_config": {"parameters": {}},
         "service_account": "scopeline",
         "trigger": {"cron_schedule": {"cron": "0 0 3 * * *"}},
-        "max_concurrency": "1",
+        "max_concurrency": 1,
         "no_catchup": True,
         "mode": "DISABLE",
     }
@@ -212,12 +203,7 @@ def test_a_run_under_way_outlives_its_recurring_run(server: KfpServer, tmp_path:
     cluster = Cluster(server, tmp_path)
     cluster.apply()
     [old] = server.recurring
-    run = start_run(
-        cluster.kubeflow,
-        settings_of(cluster.config),
-        ensure_version(cluster.kubeflow, COMPILED),
-        {},
-    )
+    run = cluster.kubeflow.start_run(cluster.kubeflow.ensure_version(COMPILED), {})
     server.runs[run] |= {"recurring_run_id": old, "state": "RUNNING"}
     said = cluster.apply(CHANGED)
     assert f"  {old} is disabled; the next call deletes it, as a run of it is under way" in said

@@ -11,7 +11,7 @@ import played_runs
 import pytest
 from played_runs import HANDLER, WORKFLOW, Frame, Play, node_id
 
-from pipeline.kubeflow.api.tasks import read_steps
+from pipeline.kubeflow.api.steps import read_steps
 
 RUNNING = Frame("RUNNING", {"begin": "SUCCEEDED", "trainer": "RUNNING"})
 

@@ -10,18 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kfp_http import Answer
-from kfp_server import KfpServer
+from kfp_server import Answer, KfpServer
 from played_runs import Frame, Play
 from small_pipeline import COMPILED, DONE, LOGS, load
 
+from pipeline.kubeflow import compiled
 from pipeline.kubeflow.api import follower
-from pipeline.kubeflow.api.client import Kubeflow
-from pipeline.kubeflow.api.polling import Polling
-from pipeline.kubeflow.api.submission import ensure_version, start_run
+from pipeline.kubeflow.api.client import Kubeflow, Polling
 from pipeline.kubeflow.cluster_layout import settings_of
 from pipeline.kubeflow.compiled import PROGRESS_MARK, StepProgress, read_progress
-from pipeline.kubeflow.steps import progress
 from pipeline.runs.console.run_console import RunConsole
 from trainer_module.runtime import PROGRESS_LOGGER, report_progress, report_ready
 
@@ -44,7 +41,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     """A step's log, as `ProgressLines` writes it."""
     stream = io.StringIO()
     logger = logging.getLogger(PROGRESS_LOGGER)
-    handler = progress.ProgressLines(RunConsole(stream, verbose=True))
+    handler = compiled.ProgressLines(RunConsole(stream, verbose=True))
     level = logger.level
     logger.setLevel(logging.INFO)
     logger.addHandler(handler)
@@ -70,8 +67,8 @@ def follow(
     """What was shown of a run besides its outcome."""
     server.play = play
     settings = settings_of(load(folder, server.url))
-    kubeflow = Kubeflow.connect(settings)
-    run = start_run(kubeflow, settings, ensure_version(kubeflow, COMPILED), {})
+    kubeflow = Kubeflow(settings)
+    run = kubeflow.start_run(kubeflow.ensure_version(COMPILED), {})
     stream = stream or io.StringIO()
     follower.Follower(
         kubeflow, COMPILED, run, RunConsole(stream), Polling(interval=0.01, retry_seconds=2)
@@ -112,7 +109,7 @@ def test_a_step_says_so_now_and_then_and_at_the_end(log: io.StringIO) -> None:
 def test_a_step_says_so_again_after_a_while(
     log: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress, "REPORT_SECONDS", 0)
+    monkeypatch.setattr(compiled, "REPORT_SECONDS", 0)
     report_ready()
     report_progress(1, 9, "epoch")
     report_progress(2, 9, "epoch")

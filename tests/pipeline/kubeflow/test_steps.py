@@ -28,8 +28,8 @@ from pipeline.kubeflow.compiled import (
 )
 from pipeline.kubeflow.compiling.codec import pack, unpack
 from pipeline.kubeflow.image import code_hash
-from pipeline.kubeflow.steps.concurrent_runs import is_alone
-from pipeline.kubeflow.steps.run_folder import RunFolder
+from pipeline.kubeflow.steps.finalize import ReportedResults
+from pipeline.kubeflow.steps.run_record import RunFolder, is_alone
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.summary import MetricSummary, RunSummary, State, Status
 
@@ -407,3 +407,26 @@ def test_a_summary_with_a_metric_that_is_no_number_can_be_read() -> None:
     assert read is not None
     assert math.isnan(read.metrics["auc"].value)
     assert read.metrics["auc"].in_service is None
+
+
+def test_notes_of_several_steps_stand_side_by_side() -> None:
+    said = {"ExampleGen": "a GIF", "Evaluator": "a doubt"}
+    reports = {
+        name: StepReport(
+            step=name,
+            state=State.RAN,
+            seconds=1,
+            detail="done",
+            found=ComponentResult(summary={"notes": [note]}),
+        )
+        for name, note in said.items()
+    }
+    results = ReportedResults(reports)
+    summary = RunSummary(
+        run_id="1", pipeline="p", started="now", strategy="auto", notes=["a gap in the window"]
+    )
+    for _ in range(2):
+        for name in reports:
+            assert results.read(name, State.RAN, None, summary) == (State.RAN, "done")
+        assert summary.notes == ["a gap in the window", "a GIF", "a doubt"]
+        summary.notes = ["a gap in the window"]

@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from kfp_http import Answer
 from kfp_server import KfpServer
 from small_pipeline import COMPILED, load
 
 from pipeline.kubeflow.api.client import Kubeflow
-from pipeline.kubeflow.api.submission import (
-    ensure_version,
-    parse_parameters,
-    runs_of,
-    start_run,
-)
 from pipeline.kubeflow.cluster_layout import pipeline_name, settings_of
 from pipeline.kubeflow.compiled import CompiledPipeline
-from pipeline.kubeflow.run_parameters import apply_parameters, default_parameters
+from pipeline.kubeflow.run_parameters import apply_parameters, default_parameters, parse_parameters
 from trainer_module.errors import ConfigError
 
 DAYS = {"format": "csv", "path": "days/{YYYY}{MM}{DD}/*.csv", "label": "y"}
-CONFLICT = Answer(409, '{"error_message": "Failed to create a pipeline"}')
-
-
-@pytest.fixture
-def server() -> Iterator[KfpServer]:
-    with KfpServer() as server:
-        yield server
 
 
 def test_parameters_have_the_types_of_their_defaults(tmp_path: Path) -> None:
@@ -109,9 +94,9 @@ def test_a_run_and_all_that_it_needs(server: KfpServer, tmp_path: Path) -> None:
         server.url,
         kubeflow={"experiment": "retraining", "service_account": "scopeline"},
     )
-    kubeflow = Kubeflow.connect(settings_of(config))
-    version = ensure_version(kubeflow, COMPILED)
-    run = start_run(kubeflow, settings_of(config), version, {"epochs": 3})
+    kubeflow = Kubeflow(settings_of(config))
+    version = kubeflow.ensure_version(COMPILED)
+    run = kubeflow.start_run(version, {"epochs": 3})
     assert version.is_new
     assert server.changes == [
         "POST /pipelines",
@@ -140,53 +125,36 @@ def test_a_kubeflow_that_tries_no_step_again_is_refused_where_that_is_asked_for(
     server: KfpServer, tmp_path: Path
 ) -> None:
     server.is_old = True
-    kubeflow = Kubeflow.connect(settings_of(load(tmp_path, server.url)))
+    kubeflow = Kubeflow(settings_of(load(tmp_path, server.url)))
     with pytest.raises(ConfigError) as refused:
-        ensure_version(kubeflow, COMPILED)
+        kubeflow.ensure_version(COMPILED)
     assert str(refused.value) == (
         f"kubeflow.retries: found 2, but {server.url} is older than Kubeflow Pipelines 2.14 and "
         "tries no step again but the last; upgrade it, or set kubeflow.retries=0"
     )
     assert server.changes == []
     config = load(tmp_path, server.url, kubeflow={"retries": 0})
-    assert ensure_version(Kubeflow.connect(settings_of(config)), COMPILED).is_new
+    assert Kubeflow(settings_of(config)).ensure_version(COMPILED).is_new
 
 
 def test_a_pipeline_is_called_without_underscores_there(server: KfpServer, tmp_path: Path) -> None:
     config = load(tmp_path, server.url, name="my_digits")
-    kubeflow = Kubeflow.connect(settings_of(config))
-    version = ensure_version(kubeflow, replace(COMPILED, name=pipeline_name(config)))
-    run = start_run(kubeflow, settings_of(config), version, {})
-    assert [found.run_id for found in runs_of(kubeflow, config)] == [run]
-    assert list(runs_of(kubeflow, load(tmp_path, server.url, name="my-digits"))) == []
+    kubeflow = Kubeflow(settings_of(config))
+    version = kubeflow.ensure_version(replace(COMPILED, name=pipeline_name(config)))
+    run = kubeflow.start_run(version, {})
+    assert [found.run_id for found in kubeflow.runs_of(config)] == [run]
+    assert list(kubeflow.runs_of(load(tmp_path, server.url, name="my-digits"))) == []
 
 
 def test_the_same_content_is_uploaded_once(server: KfpServer, tmp_path: Path) -> None:
-    kubeflow = Kubeflow.connect(settings_of(load(tmp_path, server.url)))
-    first = ensure_version(kubeflow, COMPILED)
-    again = ensure_version(kubeflow, COMPILED)
+    kubeflow = Kubeflow(settings_of(load(tmp_path, server.url)))
+    first = kubeflow.ensure_version(COMPILED)
+    again = kubeflow.ensure_version(COMPILED)
     assert (again.version, again.is_new) == (first.version, False)
     changed = CompiledPipeline(
         COMPILED.name, COMPILED.yaml + "# changed\n", COMPILED.steps, COMPILED.parameters
     )
-    other = ensure_version(kubeflow, changed)
+    other = kubeflow.ensure_version(changed)
     assert other.pipeline == first.pipeline
     assert server.changes == ["POST /pipelines"] + ["POST /pipelines/upload_version"] * 2
     assert sorted(server.uploads) == sorted([COMPILED.version, changed.version])
-
-
-def test_somebody_else_creates_it_at_the_same_time(server: KfpServer, tmp_path: Path) -> None:
-    kubeflow = Kubeflow.connect(settings_of(load(tmp_path, server.url)))
-    pipeline = kubeflow.create_pipeline("digits")
-    server.trouble("GET /pipelines$", Answer(200, "{}"))
-    assert ensure_version(kubeflow, COMPILED).pipeline == pipeline
-
-
-def test_a_conflict_that_is_none_of_names(server: KfpServer, tmp_path: Path) -> None:
-    kubeflow = Kubeflow.connect(settings_of(load(tmp_path, server.url)))
-    server.trouble("POST /pipelines$", CONFLICT)
-    with pytest.raises(ConfigError) as found:
-        ensure_version(kubeflow, COMPILED)
-    assert "cannot create the pipeline `digits`: there is one already (409): Failed to create" in (
-        str(found.value)
-    )

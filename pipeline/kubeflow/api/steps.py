@@ -1,4 +1,4 @@
-"""The states of a run's steps, and the names of their pods.
+"""The steps of a run: their states, the names of their pods, and their logs.
 
 Kubeflow runs on Argo Workflows and lists its nodes: below the node of a step there is one called
 `executor`, and below that one for each attempt if steps are retried. The API gives the ids of a
@@ -9,11 +9,20 @@ its pod ends in the same hash, so both are found here by hashing the names that 
 from __future__ import annotations
 
 import re
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-import kfp_server_api as kfp_api
+from pipeline.config.issues import near_match
+from pipeline.kubeflow.api.client import Kubeflow, NoLogError, Polling
+from pipeline.kubeflow.compiled import without_marked
+from trainer_module.errors import ConfigError
+
+if TYPE_CHECKING:
+    import kfp_server_api as kfp_api
 
 SUCCEEDED, FAILED, SKIPPED, CANCELED = "SUCCEEDED", "FAILED", "SKIPPED", "CANCELED"
 ENDED = (SUCCEEDED, FAILED, SKIPPED, CANCELED)
@@ -122,3 +131,110 @@ def _hash(text: str, prefix_hash: int = 0x811C9DC5) -> int:
     for byte in text.encode():
         value = ((value ^ byte) * 0x01000193) & 0xFFFFFFFF
     return value
+
+
+def read_log(kubeflow: Kubeflow, run: str, step: Step) -> bytes:
+    """The log of a step so far; the API always sends the whole of it.
+
+    Args:
+      kubeflow: where it runs.
+      run: the run's id.
+      step: of the run.
+
+    Raises:
+      NoLogError: it has no pod, or the logs of none of its possible pods can be read.
+    """
+    reason = NoLogError(f"the log of `{step.name}` cannot be read: it has no pod")
+    for pod in step.pods:
+        try:
+            return kubeflow.log(run, pod)
+        except NoLogError as error:
+            reason = error
+    raise reason
+
+
+def _call_once(call: Callable[[], Any]) -> Any:
+    return call()
+
+
+class LogReader:
+    """Writes the logs of a run's steps, each line once and when it is complete.
+
+    Lines that are for programs are left out.
+    """
+
+    def __init__(
+        self, kubeflow: Kubeflow, run: str, step: str | None, write: Callable[[bytes], None]
+    ) -> None:
+        """Prepares to read.
+
+        Args:
+          kubeflow: where it runs.
+          run: the run's id.
+          step: the only step to read, in whatever case; else all, each below its name.
+          write: takes the bytes.
+        """
+        self._kubeflow = kubeflow
+        self._run = run
+        self._step = step
+        self._write = write
+        self._written: dict[tuple[str, ...], int] = {}
+        self._done: set[tuple[str, ...]] = set()
+        self._current = ""
+
+    def read(self, polling: Polling | None = None) -> None:
+        """Writes what there is.
+
+        Args:
+          polling: how to ask for what is added until the run has ended; None if that is left out.
+
+        Raises:
+          ConfigError: the run has no such step.
+          NoLogError: the log of the only step cannot be read.
+        """
+        retry = polling.retry if polling else _call_once
+        while True:
+            run = retry(partial(self._kubeflow.run, self._run))
+            steps, is_last = read_steps(run), polling is None or run.state in ENDED
+            for step in self._select(steps):
+                retry(partial(self._write_new, step, is_last or step.has_ended))
+            if polling is None or is_last:
+                self._check_found(steps)
+                return
+            time.sleep(polling.interval)
+
+    def _select(self, steps: dict[str, Step]) -> list[Step]:
+        wanted = self._step and self._step.lower()
+        return [step for step in steps.values() if step.pods and wanted in (None, step.name)]
+
+    def _check_found(self, steps: dict[str, Step]) -> None:
+        names = [step.name for step in steps.values() if step.pods]
+        if self._step is not None and self._step.lower() not in names:
+            hint = near_match(self._step.lower(), names) if names else "none has begun"
+            raise ConfigError(
+                f"--step {self._step}: no step of this name has begun in the run {self._run}; "
+                f"{hint}"
+            )
+
+    def _write_new(self, step: Step, is_final: bool) -> None:
+        """Writes the lines that are new of one step; at the end also one that is not complete."""
+        if step.pods in self._done:
+            return
+        try:
+            log = read_log(self._kubeflow, self._run, step)
+        except NoLogError as error:
+            # Its container may not have started yet.
+            if is_final and self._step is not None:
+                raise
+            new = f"{error}\n".encode() if is_final else b""
+        else:
+            begin = self._written.get(step.pods, 0)
+            end = max(begin, len(log) if is_final else log.rfind(b"\n") + 1)
+            self._written[step.pods], new = end, without_marked(log[begin:end])
+        if is_final:
+            self._done.add(step.pods)
+        if new and self._step is None and step.name != self._current:
+            self._current = step.name
+            self._write(f"== {step.name}\n".encode())
+        if new:
+            self._write(new)

@@ -1,1 +1,0 @@
-"""Other libraries' insides that pipeline relies on: each is checked when it is used."""
