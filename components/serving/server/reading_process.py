@@ -30,18 +30,16 @@ import numpy as np
 from components.serving.requests import Arrays
 from components.serving.server.batching import late
 from components.serving.server.options import ServeOptions
-from components.serving.server.protocols.layouts import Layouts
+from components.serving.server.protocols.answers import AnswerForm, size_of_part
+from components.serving.server.protocols.values import as_tensors
 from components.serving.server.reading import (
-    AnswerForm,
     PredictionRequest,
     ReadRequest,
     json_length,
     read_request,
-    size_of_part,
 )
 from components.serving.server.replies import Reply, RequestError, refusal
 from components.serving.server.room import memory_of_json
-from components.serving.server.together import to_tensors
 from trainer_module.export.interface import ModelInterface
 
 logger = logging.getLogger(__name__)
@@ -238,16 +236,14 @@ def _send(name: str, values: np.ndarray) -> tuple[_Tensor, bytes | memoryview]:
     return _Tensor(name, values.shape, values.dtype, lengths), b"".join(flat)
 
 
-def _read(
-    question: _Question, body: bytes, layouts: Layouts, most_bytes: int, most_rows: int
-) -> ReadRequest | Reply:
+def _read(question: _Question, body: bytes, most_bytes: int, most_rows: int) -> ReadRequest | Reply:
     """What a request asks, as tensors; or what it is refused with."""
     try:
         request = question.request._replace(body=body)
         if memory_of_json(body[: json_length(request)]) > _OBJECT_BYTES * most_bytes:
             raise _takes_too_much()
-        read = read_request(request, question.number, question.interface, layouts, most_rows)
-        tensors = to_tensors(read.inputs, question.interface)
+        read = read_request(request, question.number, question.interface, most_rows)
+        tensors = as_tensors(read.inputs, question.interface)
         if size_of_part(tensors) > _TENSOR_BYTES * most_bytes:
             raise _takes_too_much()
         return read._replace(inputs=tensors)
@@ -276,12 +272,12 @@ def main(descriptor: str, most_bytes: str, most_rows: str) -> None:
     _limit_memory(_RESERVED_BYTES * int(most_bytes))
     gc.freeze()
     gc.disable()  # What is parsed has no cycles, and would be searched for them again and again.
-    layouts, connection = Layouts(), Connection(int(descriptor))
+    connection = Connection(int(descriptor))
     with suppress(EOFError, OSError):
         while True:
             question: _Question = connection.recv()
             mark, body = connection.recv_bytes(), connection.recv_bytes()
-            found = _read(question, body, layouts, int(most_bytes), int(most_rows))
+            found = _read(question, body, int(most_bytes), int(most_rows))
             del body
             connection.send_bytes(mark)
             _answer(connection, found)

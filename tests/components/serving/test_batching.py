@@ -11,14 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 import pytest
+from running_server import asked_of, raw_call
 
 from components.serving.model import Model
-from components.serving.requests import RAW
+from components.serving.requests import Arrays
 from components.serving.server.batching import BATCH_ROWS, QUICK_SECONDS, Batcher, FutureAnswer
-from components.serving.server.protocols.values import Arrays, from_rows, to_arrays
+from components.serving.server.protocols.values import RequestInputs, from_rows, to_arrays
 from components.serving.server.replies import Reply, RequestError, refusal
 from components.serving.server.room import Room
-from components.serving.server.together import RequestInputs, SignatureCall
 
 
 class Gate:
@@ -46,7 +46,7 @@ def asked_at_once(gate: Gate, values: list[Any], queue_rows: int) -> list[Any]:
 
     Tensors, which are of another width, rows of JSON and columns take turns.
     """
-    question = SignatureCall(cast(Model, gate), RAW, lambda answers: None)
+    question = raw_call(gate)
 
     def request(place: int, value: Any) -> RequestInputs:
         rows = [{"fare": value, **ROW}]
@@ -60,13 +60,12 @@ def asked_at_once(gate: Gate, values: list[Any], queue_rows: int) -> list[Any]:
 
             async def ask(place: int, value: Any) -> list[Any]:
                 waiting = FutureAnswer[Any](place)
-                batcher.ask(question, request(place, value), 1, waiting)
+                batcher.ask(question, asked_of(request(place, value)), 1, waiting)
                 found = await waiting.future
                 if isinstance(found, Reply):
                     return found
-                assert found.arrays["twice"].tolist() == found.lists["twice"]
-                assert found.columns["fare"].tolist() == [value]
-                return list(found.lists["twice"])
+                assert found.column_texts["twice"] == [b"%.1f" % (2 * value)]
+                return found.arrays["twice"].tolist()
 
             tasks = [asyncio.create_task(ask(*each)) for each in enumerate(values)]
             await asyncio.sleep(0.1)

@@ -19,7 +19,7 @@ from running_server import running
 from served_trips import Pushed
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from components.serving.server.connections.config import make_config
+from components.serving.server.app import make_config
 from components.serving.server.options import ServeOptions
 from trainer_module.errors import InternalError
 
@@ -239,9 +239,9 @@ def test_a_client_that_is_idle_over_tls_does_not_hold_up_the_end(
 def test_a_server_whose_limits_may_not_hold_does_not_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    application: Any = None
     options: Any = None
+    repository: Any = None
     start = HttpToolsProtocol._start_asgi_task
     monkeypatch.setattr(HttpToolsProtocol, "_start_asgi_task", lambda *given: start(*given))
     with pytest.raises(InternalError, match=r"limits of connections cannot be relied on .*_start"):
-        make_config(application, options)
+        make_config(options, repository)

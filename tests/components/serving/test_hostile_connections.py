@@ -24,7 +24,7 @@ from test_connections import Rows, connected, post, read_answer
 
 from components.infra_validator.ways import served
 from components.serving.model import Model
-from components.serving.server.connections import connection as connections
+from components.serving.server import connections
 from components.serving.server.options import ServeOptions
 from trainer_module.export.interface import ModelInterface, RawColumn
 

@@ -28,7 +28,7 @@ from server_process import free_port, wait_for, without_key
 from components.serving.server import app, workers
 from components.serving.server.metrics import Metrics
 from components.serving.server.options import ServeOptions
-from components.serving.server.processes.supervisor import _Supervisor
+from components.serving.server.processes import Supervisor
 
 BODY = {"instances": [{"fare": 1, "price__EUR_": 1, "area": 8, "company": "", "tags": []}]}
 COMMAND = [sys.executable, str(ROOT / "local_runner.py"), "serve", "--workers", "2", "--port"]
@@ -181,11 +181,11 @@ def test_worker_that_cannot_be_started_again_does_not_end_the_others(
 
     monkeypatch.setattr(SpawnProcess, "start", refuse)
     with socket.socket() as bound:
-        supervisor = _Supervisor(ServeOptions("trips", tmp_path, workers=2), bound, str(tmp_path))
+        supervisor = Supervisor(ServeOptions("trips", tmp_path, workers=2), bound, str(tmp_path))
         with pytest.raises(OSError, match="Cannot allocate"):
-            supervisor._start_due()
+            supervisor.start_due()
         supervisor._have_answered = True
         supervisor._due = {1: 0.0}
-        supervisor._start_due()
+        supervisor.start_due()
     assert supervisor._due[1] > time.monotonic()
     assert "worker 1 cannot be started yet: [Errno 12] Cannot allocate memory" in caplog.messages

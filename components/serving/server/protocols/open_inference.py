@@ -6,28 +6,57 @@ https://github.com/triton-inference-server/server/blob/main/docs/protocol/extens
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import struct
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import orjson
 
-from components.serving.model import FeatureColumn
+from components.serving.model import FeatureColumn, Servable
 from components.serving.requests import EXAMPLES, EXAMPLES_INPUT, RAW, Arrays
-from components.serving.server.protocols.tensors import DATATYPE_OF, from_tensors, to_output
+from components.serving.server.protocols.answers import RequestAnswer
 from components.serving.server.protocols.values import from_columns
-from components.serving.server.replies import RequestError, unknown_name
+from components.serving.server.replies import BYTES, Reply, RequestError, unknown_name
 from trainer_module.errors import counted
 from trainer_module.export.interface import ModelInterface, RawColumn, TextReader
 
 HEADER_LENGTH = "inference-header-content-length"
 """The header that says how long the JSON is, where tensors follow it."""
 _LONGEST_ID = 1000
+_DTYPES = {
+    datatype: np.dtype(name).newbyteorder("<")
+    for datatype, name in {
+        "BOOL": "bool",
+        "UINT8": "uint8",
+        "UINT16": "uint16",
+        "UINT32": "uint32",
+        "UINT64": "uint64",
+        "INT8": "int8",
+        "INT16": "int16",
+        "INT32": "int32",
+        "INT64": "int64",
+        "FP16": "float16",
+        "FP32": "float32",
+        "FP64": "float64",
+    }.items()
+}
+"""By the datatype of a tensor of numbers."""
+_BYTES = "BYTES"
+_DATATYPE_OF = {dtype.name: datatype for datatype, dtype in _DTYPES.items()} | {"string": _BYTES}
+"""By the dtype of a tensor."""
+_NUMBERS = {int, float, bool, type(None)}
+_LENGTH = struct.Struct("<I")
+_MOST_SIZES = 16
+"""Of a shape."""
 
 
-def to_request(body: Any, tail: bytes, interface: ModelInterface) -> tuple[str, Arrays]:
-    """What a request for `infer` asks: the signature, and its tensors.
+def read_request(
+    body: Any, tail: bytes, interface: ModelInterface, name: str, number: int
+) -> tuple[str, Arrays, Inference]:
+    """What a request for `infer` asks: the signature, its tensors, and the form of the answer.
 
     `check_tensors` has yet to look at the values of those of `serving_raw`.
 
@@ -35,10 +64,18 @@ def to_request(body: Any, tail: bytes, interface: ModelInterface) -> tuple[str, 
       body: the JSON, parsed.
       tail: the tensors that follow it.
       interface: of the model.
+      name: of the model.
+      number: of its version.
 
     Raises:
       RequestError: it is no such request.
     """
+    signature, tensors = to_request(body, tail, interface)
+    return signature, tensors, Inference(_read_wishes(body), name, number)
+
+
+def to_request(body: Any, tail: bytes, interface: ModelInterface) -> tuple[str, Arrays]:
+    """The same without the form."""
     inputs = body.get("inputs") if isinstance(body, dict) else None
     if not isinstance(inputs, list) or not inputs:
         raise RequestError("the body needs `inputs`, a list of tensors.")
@@ -72,7 +109,7 @@ def _as_column(tensor: np.ndarray, column: RawColumn) -> np.ndarray:
     if reader is not None and not is_text:
         tensor, is_text = _as_texts(tensor, column.request, reader), True
     if is_text != (column.dtype == "string"):
-        right = DATATYPE_OF[column.dtype]
+        right = _DATATYPE_OF[column.dtype]
         raise RequestError(f"input {column.request!r} is of another datatype, expected {right}.")
     if not is_text and tensor.dtype.kind != np.dtype(column.dtype).kind:
         _check_numbers(tensor, column)  # Others are looked at in the dtype that they get.
@@ -137,7 +174,7 @@ def _are_whole(tensor: np.ndarray) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class _Wishes:
     """What a request says of its answer."""
 
     id: str | None
@@ -147,7 +184,7 @@ class Wishes:
     """Whether outputs follow the JSON as bytes where none is named."""
 
 
-def read_wishes(body: Mapping[str, Any]) -> Wishes:
+def _read_wishes(body: Mapping[str, Any]) -> _Wishes:
     """What a request says of its answer.
 
     Raises:
@@ -162,7 +199,7 @@ def read_wishes(body: Mapping[str, Any]) -> Wishes:
     wanted = dict(_read_output(one, default) for one in outputs or ())
     if outputs and len(wanted) < len(outputs):
         raise RequestError("`outputs` names one of them twice.")
-    return Wishes(None if given is None else str(given), tuple(wanted.items()) or None, default)
+    return _Wishes(None if given is None else str(given), tuple(wanted.items()) or None, default)
 
 
 def _read_output(wanted: Any, default: bool) -> tuple[str, bool]:
@@ -175,40 +212,230 @@ def _read_output(wanted: Any, default: bool) -> tuple[str, bool]:
     return title if isinstance(title, str) else str(title), bool(own.get("binary_data", default))
 
 
-def only_wanted(answers: Arrays, wishes: Wishes) -> Arrays:
-    """The outputs that a request wants, in its order.
+@dataclass(frozen=True, slots=True)
+class Inference:
+    """The form of an answer to `infer`."""
+
+    wishes: _Wishes
+    name: str
+    """Of the model."""
+    number: int
+    """Of its version."""
+
+    def part(self, answer: RequestAnswer) -> Arrays:
+        """The outputs of some rows that are wanted, in their order.
+
+        Raises:
+          RequestError: there is no such output.
+        """
+        answers, wanted = answer.arrays, self.wishes.outputs
+        if wanted is None:
+            return answers
+        for title, _ in wanted:
+            if title not in answers:
+                raise unknown_name("outputs", title, answers)
+        return {title: answers[title] for title, _ in wanted}
+
+    def reply(self, parts: Sequence[Arrays]) -> Reply:
+        """The answer: JSON, and tensors behind it that are wanted as bytes."""
+        wishes, are_bytes = self.wishes, dict(self.wishes.outputs or ())
+        described, tail = [], []
+        for title in parts[0]:
+            values = np.concatenate([part[title] for part in parts])
+            output, data = _to_output(title, values, are_bytes.get(title, wishes.are_bytes))
+            described.append(output)
+            tail.append(data)
+        head: dict[str, Any] = {
+            "model_name": self.name,
+            "model_version": str(self.number),
+            "outputs": described,
+        }
+        if wishes.id is not None:
+            head["id"] = wishes.id
+        text = orjson.dumps(head)
+        if not any("parameters" in output for output in described):
+            return Reply(text)
+        length = (HEADER_LENGTH.encode(), b"%d" % len(text))
+        return Reply(b"".join([text, *tail]), BYTES, (length,))
+
+
+def from_tensors(described: list[Any], tail: bytes) -> Arrays:
+    """Tensors by name, of their descriptions and the bytes that follow these.
 
     Raises:
-      RequestError: it wants an output that there is not.
+      RequestError: they are not what they should be.
     """
-    if wishes.outputs is None:
-        return answers
-    for title, _ in wishes.outputs:
-        if title not in answers:
-            raise unknown_name("outputs", title, answers)
-    return {title: answers[title] for title, _ in wishes.outputs}
+    tensors, place = {}, 0
+    for given in described:
+        name, size = _name_and_size(given)
+        if size is not None and place + size > len(tail):
+            raise RequestError(f"input {name!r} has fewer bytes than its binary_data_size says.")
+        data = given.get("data") if size is None else tail[place : place + size]
+        place += size or 0
+        if name in tensors:
+            raise RequestError(f"input {name!r} is there twice.")
+        tensors[name] = _to_tensor(name, given, data)
+    if place != len(tail):
+        raise RequestError(f"{len(tail) - place} bytes follow that belong to no input.")
+    return tensors
 
 
-def to_response(
-    wishes: Wishes, answers: Arrays, name: str, number: int
-) -> tuple[bytes, int | None]:
-    """The answer to `infer`, and how long its JSON is if tensors follow it.
+def _name_and_size(given: Any) -> tuple[str, int | None]:
+    """The name of an input, and how many of the bytes that follow are its; None if it has `data`.
 
-    Args:
-      wishes: of the request.
-      answers: the outputs that it wants.
-      name: of the model.
-      number: of its version.
+    Raises:
+      RequestError: they are not what they should be.
     """
-    are_bytes = dict(wishes.outputs or ())
-    outputs, tail = [], []
-    for title, values in answers.items():
-        output, data = to_output(title, values, are_bytes.get(title, wishes.are_bytes))
-        outputs.append(output)
-        tail.append(data)
-    head = {"model_name": name, "model_version": str(number), "outputs": outputs}
-    if wishes.id is not None:
-        head["id"] = wishes.id
-    text = orjson.dumps(head)
-    has_tail = any("parameters" in output for output in outputs)
-    return b"".join([text, *tail]), len(text) if has_tail else None
+    if not isinstance(given, dict) or not isinstance(given.get("name"), str):
+        raise RequestError("an input is no object with a `name`.")
+    parameters = given.get("parameters") or {}
+    size = parameters.get("binary_data_size") if isinstance(parameters, dict) else None
+    if size is not None and (type(size) is not int or size < 0):
+        raise RequestError(f"binary_data_size of input {given['name']!r} is no size.")
+    return given["name"], size
+
+
+def _to_tensor(name: str, given: Mapping[str, Any], data: Any) -> np.ndarray:
+    shape, datatype = given.get("shape"), given.get("datatype")
+    if not isinstance(shape, list) or not all(type(n) is int and 0 <= n < 2**31 for n in shape):
+        raise RequestError(f"`shape` of input {name!r} is no list of sizes.")
+    if len(shape) > _MOST_SIZES:
+        raise RequestError(f"`shape` of input {name!r} has {len(shape)} sizes.")
+    if not shape or not shape[0]:
+        raise RequestError(f"`shape` of input {name!r} is {shape}, expected [rows] or [rows, n].")
+    values = _from_bytes(name, datatype, data) if isinstance(data, bytes) else None
+    if values is None:
+        values = _from_list(name, datatype, data)
+    if values.size != math.prod(shape):
+        raise RequestError(
+            f"input {name!r} has {counted(values.size, 'value')}, expected {math.prod(shape)}"
+            f" for {shape}."
+        )
+    return values.reshape(shape)
+
+
+def _from_bytes(name: str, datatype: Any, data: bytes) -> np.ndarray:
+    if datatype == _BYTES:
+        return np.array(_split_bytes(name, data), object)
+    dtype = _dtype_of(name, datatype)
+    if len(data) % dtype.itemsize:
+        raise RequestError(f"input {name!r} has {len(data)} bytes, which are no {datatype}.")
+    return np.frombuffer(data, dtype)
+
+
+def _split_bytes(name: str, data: bytes) -> list[bytes]:
+    values, place = [], 0
+    while place < len(data):
+        if place + _LENGTH.size > len(data):
+            break
+        (length,) = _LENGTH.unpack_from(data, place)
+        place += _LENGTH.size
+        if place + length > len(data):
+            break
+        values.append(data[place : place + length])
+        place += length
+    else:
+        return values
+    raise RequestError(f"the bytes of input {name!r} end within a value.")
+
+
+def _from_list(name: str, datatype: Any, data: Any) -> np.ndarray:
+    if not isinstance(data, list):
+        raise RequestError(f"input {name!r} has neither `data` nor a binary_data_size.")
+    flat = _flat(data)
+    if datatype == _BYTES:
+        if not all(value is None or isinstance(value, str) for value in flat):
+            raise RequestError(f"`data` of input {name!r} is not all text, as BYTES are.")
+        return np.array([(v or "").encode(errors="replace") for v in flat], object)
+    dtype = _dtype_of(name, datatype)
+    # NumPy makes NaN of None, for which integers have no room.
+    kinds = _NUMBERS if dtype.kind == "f" else _NUMBERS - {type(None)}
+    if not kinds.issuperset(map(type, flat)):
+        raise RequestError(f"`data` of input {name!r} is not all numbers, as {datatype} are.")
+    if dtype.kind in "iu" and any(type(v) is float and v % 1 for v in flat):
+        raise RequestError(f"`data` of input {name!r} is not all whole, as {datatype} are.")
+    try:
+        return np.array(flat, dtype)
+    except (OverflowError, ValueError) as error:
+        raise RequestError(f"`data` of input {name!r} is no {datatype}: {error}.") from None
+
+
+def _flat(data: list[Any]) -> list[Any]:
+    while data and all(isinstance(value, list) for value in data):
+        data = [item for value in data for item in value]
+    return data
+
+
+def _dtype_of(name: str, datatype: Any) -> np.dtype:
+    dtype = _DTYPES.get(datatype) if isinstance(datatype, str) else None
+    if dtype is None:
+        raise RequestError(
+            f"input {name!r} is of datatype {datatype!r}: right is one of"
+            f" {', '.join([*_DTYPES, _BYTES])}."
+        )
+    return dtype
+
+
+def to_tensors(tensors: Mapping[str, np.ndarray]) -> tuple[list[dict[str, Any]], bytes]:
+    """What `from_tensors` reads: descriptions, and the bytes that follow them."""
+    written = [_to_output(name, values, is_binary=True) for name, values in tensors.items()]
+    return [described for described, _ in written], b"".join(tail for _, tail in written)
+
+
+def _to_output(name: str, values: np.ndarray, is_binary: bool) -> tuple[dict[str, Any], bytes]:
+    """The description of a tensor, with its values unless they follow as the bytes given."""
+    is_text = values.dtype == object
+    output: dict[str, Any] = {
+        "name": name,
+        "datatype": _BYTES if is_text else _DATATYPE_OF[values.dtype.name],
+        "shape": list(values.shape),
+    }
+    if is_binary and not is_text:
+        tail = values.tobytes()
+        return output | {"parameters": {"binary_data_size": len(tail)}}, tail
+    if not is_binary:
+        flat = values.ravel().tolist()
+        data = [value.decode(errors="replace") for value in flat] if is_text else flat
+        return output | {"data": data}, b""
+    tail = _join_bytes(values)
+    return output | {"parameters": {"binary_data_size": len(tail)}}, tail
+
+
+def _join_bytes(values: np.ndarray) -> bytes:
+    """What `_split_bytes` splits; of few different values, as classes are."""
+    if values.ndim > 1 and len(values) > 1 and (values == values[0]).all():
+        return _join_bytes(values[0]) * len(values)
+    flat = values.ravel().tolist()
+    known = {value: _LENGTH.pack(len(value)) + value for value in set(flat)}
+    return b"".join([known[value] for value in flat])
+
+
+def describe_tensors(name: str, number: int, model: Servable) -> dict[str, Any]:
+    """The answer to Open Inference's question for what a model takes."""
+    return {
+        "name": name,
+        "versions": [str(number)],
+        "platform": model.platform,
+        "inputs": [
+            {
+                "name": column.request,
+                "datatype": _DATATYPE_OF[column.dtype],
+                "shape": _described_shape(column),
+            }
+            for column in model.interface.columns
+        ],
+        "outputs": [
+            {
+                "name": output,
+                "datatype": _DATATYPE_OF[dtype],
+                "shape": [-1 if size is None else size for size in shape],
+            }
+            for output, (dtype, shape) in model.outputs.items()
+        ],
+    }
+
+
+def _described_shape(column: RawColumn) -> list[int]:
+    if isinstance(column, FeatureColumn):
+        return [-1, *column.shape]
+    return [-1] if column.width == 1 else [-1, column.width or -1]

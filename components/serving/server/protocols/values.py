@@ -5,10 +5,10 @@ from __future__ import annotations
 import base64
 import binascii
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +34,10 @@ def to_array(values: list[Any], column: RawColumn) -> np.ndarray:
     """
     if isinstance(column, FeatureColumn) and len(column.shape) > 1:
         values = [_flat(v, column.shape, column, place) for place, v in enumerate(values)]
-    quick = _each_alone(values, column) if column.width == 1 else _all_lists(values, column)
+    if column.width == 1:
+        quick = _all_at_once(_without_lists(values), column)
+    else:
+        quick = _all_lists(values, column)
     if quick is not None:
         return quick
     to_value = _to_text(column) if column.dtype == "string" else _to_number(column)
@@ -55,15 +58,15 @@ def _flat(value: Any, shape: tuple[int, ...], column: FeatureColumn, place: int)
     return [one for item in value for one in _flat(item, shape[1:], column, place)]
 
 
-def _each_alone(values: list[Any], column: RawColumn) -> np.ndarray | None:
-    """A column of one value a row, which may be in a list each; None as `_all_at_once`."""
+def _without_lists(values: list[Any]) -> list[Any]:
+    """Values, of which all may be in a list of one each: rows may be [batch] or [batch, 1]."""
     if set(map(type, values)) == _LISTS and set(map(len, values)) == {1}:
-        values = list(chain.from_iterable(values))
-    return _all_at_once(values, column)
+        return list(chain.from_iterable(values))
+    return values
 
 
 def _all_at_once(values: list[Any], column: RawColumn) -> np.ndarray | None:
-    """A column of which each value is as it should be; None where they have to be looked at."""
+    """A column of which each value is as it should be; None where one is not, or may not be."""
     kinds = set(map(type, values))
     if column.dtype == "string":
         return _texts(values) if kinds <= _TEXTS else None
@@ -76,43 +79,29 @@ def _all_at_once(values: list[Any], column: RawColumn) -> np.ndarray | None:
     return numbers.astype(column.dtype, copy=False)
 
 
-def groups_of_numbers(columns: Iterable[RawColumn]) -> list[list[RawColumn]]:
-    """Columns of one number a row: those that may be missing, and those that may not."""
-    groups: dict[bool, list[RawColumn]] = {}
-    for column in columns:
-        if column.width == 1 and column.dtype != "string":
-            groups.setdefault(column.dtype in MISSING, []).append(column)
-    return list(groups.values())
-
-
-def numbers_at_once(
-    flat: list[Any], columns: Sequence[RawColumn], are_rows: bool
-) -> dict[str, np.ndarray] | None:
-    """Columns of a group of numbers, as `to_array` gives them, in a third of its time.
+def _numbers_at_once(columns: Columns, wanted: Sequence[RawColumn]) -> Arrays:
+    """Columns of one number a row, as `to_array` gives them, in a third of its time.
 
     Args:
-      flat: the values of all of them, which may be in a list each.
-      columns: what they are of.
-      are_rows: whether the values are row by row, rather than column by column.
+      columns: have their values, which may be in a list each.
+      wanted: all of them may miss a number, or none.
 
     Returns:
-      None where `to_array` has to look at the values, as one of them is not as it should be.
+      Nothing where `to_array` has to look at the values, as one of them is not as it should be.
     """
+    flat = _without_lists(list(chain.from_iterable(columns[c.request] for c in wanted)))
     kinds = set(map(type, flat))
-    if kinds == _LISTS and set(map(len, flat)) == {1}:
-        flat = list(chain.from_iterable(flat))
-        kinds = set(map(type, flat))
-    if columns[0].dtype not in MISSING:
+    if wanted[0].dtype not in MISSING:
         numbers = _integers(flat) if kinds == {int} else None
     else:
         numbers = _floats(flat, kinds)
     if numbers is None:
-        return None
-    shaped = numbers.reshape(-1, len(columns)).T if are_rows else numbers.reshape(len(columns), -1)
-    if not _are_whole(shaped[[column.is_whole for column in columns]]):
-        return None
-    of_dtype = {dtype: np.ascontiguousarray(shaped, dtype) for dtype in {c.dtype for c in columns}}
-    return {c.request: of_dtype[c.dtype][place] for place, c in enumerate(columns)}
+        return {}
+    shaped = numbers.reshape(len(wanted), -1)
+    if not _are_whole(shaped[[column.is_whole for column in wanted]]):
+        return {}
+    of_dtype = {dtype: np.ascontiguousarray(shaped, dtype) for dtype in {c.dtype for c in wanted}}
+    return {c.request: of_dtype[c.dtype][place] for place, c in enumerate(wanted)}
 
 
 def _floats(values: list[Any], kinds: set[type]) -> np.ndarray | None:
@@ -301,6 +290,29 @@ Rows = list[Any]
 """Rows of JSON, each of which should be an object with a key per column."""
 Columns = dict[str, list[Any]]
 """Values of JSON by the names of requests, one a row, of which the types are not looked at yet."""
+RequestInputs = Rows | Columns | Arrays
+"""What one request asks: rows or columns of JSON, or tensors."""
+
+
+def row_count(asked: RequestInputs) -> int:
+    """Rows of a request."""
+    return len(asked if isinstance(asked, list) else next(iter(asked.values())))
+
+
+def as_tensors(asked: RequestInputs, interface: ModelInterface) -> Arrays:
+    """The tensors of a request.
+
+    Raises:
+      RequestError: it is not what the model takes.
+    """
+    if isinstance(asked, list):
+        return rows_to_arrays(asked, interface)
+    return cast(Arrays, asked) if are_tensors(asked) else to_arrays(cast(Columns, asked), interface)
+
+
+def are_tensors(asked: RequestInputs) -> bool:
+    """Whether a request has brought tensors rather than JSON."""
+    return not isinstance(asked, list) and isinstance(next(iter(asked.values())), np.ndarray)
 
 
 def from_rows(rows: Rows, interface: ModelInterface) -> Columns:
@@ -355,45 +367,16 @@ def rows_to_arrays(rows: Rows, interface: ModelInterface) -> Arrays:
     Raises:
       RequestError: names the row and the column that the model cannot take.
     """
-    found = _from_like_rows(rows, interface)
-    return to_arrays(from_rows(rows, interface), interface) if found is None else found
-
-
-def _from_like_rows(rows: Rows, interface: ModelInterface) -> Arrays | None:
-    """The same without a list for each column of numbers; None where rows are not all as usual."""
-    columns = interface.by_request
-    groups = groups_of_numbers(columns.values())
-    names = [[column.request for column in group] for group in groups]
-    try:
-        if set(map(len, rows)) != {len(columns)}:
-            return None
-        flat = [_values_of(of, rows) for of in names]
-        others = {n: [row[n] for row in rows] for n in set(columns).difference(*names)}
-    except (KeyError, TypeError):
-        return None
-    found: Arrays = {}
-    for group, values in zip(groups, flat, strict=True):
-        arrays = numbers_at_once(values, group, are_rows=True)
-        if arrays is None:
-            return None
-        found |= arrays
-    return {n: found[n] if n in found else to_array(others[n], c) for n, c in columns.items()}
-
-
-def _values_of(names: Sequence[str], rows: Rows) -> list[Any]:
-    """The values of some columns, row by row."""
-    if len(names) == 1:
-        return [row[names[0]] for row in rows]
-    return list(chain.from_iterable(map(itemgetter(*names), rows)))
+    return to_arrays(from_rows(rows, interface), interface)
 
 
 def to_arrays(columns: Columns, interface: ModelInterface) -> Arrays:
     """The same for a list of values per column."""
-    known = interface.by_request
-    found: Arrays = {}
-    for group in groups_of_numbers(known.values()):
-        flat = list(chain.from_iterable(columns[column.request] for column in group))
-        found |= numbers_at_once(flat, group, are_rows=False) or {}
+    known, found = interface.by_request, Arrays()
+    alone = [c for c in known.values() if c.width == 1 and c.dtype != "string"]
+    for may_miss in (True, False):
+        if group := [column for column in alone if (column.dtype in MISSING) == may_miss]:
+            found |= _numbers_at_once(columns, group)
     return {
         name: found[name] if name in found else to_array(columns[name], column)
         for name, column in known.items()
