@@ -23,6 +23,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from components.compat.uvicorn import check_uvicorn
+from components.serving.failing import Failing
 from components.serving.model import Servable
 from components.serving.server.batching import FutureAnswer
 from components.serving.server.connections import OPEN, ClientConnection, OpenConnections, has_key
@@ -39,7 +40,6 @@ from components.serving.server.reading import (
     read_path,
 )
 from components.serving.server.replies import (
-    Failing,
     Reply,
     RequestError,
     identify,
@@ -250,7 +250,7 @@ class _Endpoints:
 
         A worker that does not follow the versions any more ends, and is started again.
         """
-        failing = Failing("to tell the other workers of this one")
+        failing = Failing(logger, "to tell the other workers failed, and is tried again")
         while self._repository.is_following:
             with failing.survived():
                 place.tell(self._repository.number)

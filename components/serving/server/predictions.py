@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from components.serving.model import Servable
-from components.serving.request_log.gathering import Answered, LoggedRequest
 from components.serving.request_log.log import RequestLog
+from components.serving.request_log.rows import Answered, LoggedRequest
 from components.serving.requests import (
     EXAMPLES,
     MISSING,

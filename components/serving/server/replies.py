@@ -6,8 +6,7 @@ import difflib
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
 
@@ -31,28 +30,6 @@ class RequestError(Exception):
     def __init__(self, message: str, status: int = 400) -> None:
         super().__init__(message)
         self.status = status
-
-
-class Failing:
-    """Keeps what is done again and again going, whatever fails; logs each failure once in a row."""
-
-    def __init__(self, what: str) -> None:
-        """Args:
-        what: is done, for the log.
-        """
-        self._what, self._last = what, ""
-
-    @contextmanager
-    def survived(self) -> Iterator[None]:
-        """Logs what fails in the `with` block, unless the last time failed alike."""
-        try:
-            yield
-        except Exception as error:
-            if repr(error) != self._last:
-                logger.exception("%s failed, and is tried again", self._what)
-            self._last = repr(error)
-        else:
-            self._last = ""
 
 
 def status_and_headers(error: Exception) -> tuple[int, dict[str, str]]:

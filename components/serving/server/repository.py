@@ -22,9 +22,10 @@ from components.pusher.versions import (
     read_withdrawal,
 )
 from components.serving.certificate import load_certified
+from components.serving.failing import Failing
 from components.serving.model import Servable
 from components.serving.requests import MISSING
-from components.serving.server.replies import Failing, RequestError
+from components.serving.server.replies import RequestError
 from trainer_module.errors import ScopelineError
 
 logger = logging.getLogger(__name__)
@@ -282,7 +283,10 @@ class Repository:
         self._thread.start()
 
     def _follow(self) -> None:
-        loads, failing = self._loads, Failing("the look at the versions")
+        loads, failing = (
+            self._loads,
+            Failing(logger, "the look at the versions failed, and is tried again"),
+        )
         while not self._stop.wait(_SETTLE_SECONDS if self._is_settling else POLL_SECONDS):
             with failing.survived():
                 if self._loads != loads:

@@ -7,7 +7,6 @@ https://github.com/triton-inference-server/server/blob/main/docs/protocol/extens
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +17,7 @@ import orjson
 from components.serving.model import FeatureColumn, Servable
 from components.serving.requests import EXAMPLES, EXAMPLES_INPUT, RAW, Arrays
 from components.serving.server.protocols.answers import RequestAnswer
-from components.serving.server.protocols.values import from_columns
+from components.serving.server.protocols.values import are_whole, from_columns
 from components.serving.server.replies import BYTES, Reply, RequestError, unknown_name
 from trainer_module.errors import counted
 from trainer_module.export.interface import ModelInterface, RawColumn, TextReader
@@ -26,6 +25,7 @@ from trainer_module.export.interface import ModelInterface, RawColumn, TextReade
 HEADER_LENGTH = "inference-header-content-length"
 """The header that says how long the JSON is, where tensors follow it."""
 _LONGEST_ID = 1000
+_LARGEST = 2.0**63
 _DTYPES = {
     datatype: np.dtype(name).newbyteorder("<")
     for datatype, name in {
@@ -48,7 +48,8 @@ _BYTES = "BYTES"
 _DATATYPE_OF = {dtype.name: datatype for datatype, dtype in _DTYPES.items()} | {"string": _BYTES}
 """By the dtype of a tensor."""
 _NUMBERS = {int, float, bool, type(None)}
-_LENGTH = struct.Struct("<I")
+_LENGTH_BYTES = 4
+"""Before each text."""
 _MOST_SIZES = 16
 """Of a shape."""
 
@@ -71,7 +72,7 @@ def read_request(
       RequestError: it is no such request.
     """
     signature, tensors = to_request(body, tail, interface)
-    return signature, tensors, Inference(_read_wishes(body), name, number)
+    return signature, tensors, Inference(name, number, *_read_wishes(body))
 
 
 def to_request(body: Any, tail: bytes, interface: ModelInterface) -> tuple[str, Arrays]:
@@ -90,7 +91,7 @@ def to_request(body: Any, tail: bytes, interface: ModelInterface) -> tuple[str, 
 
 def _to_columns(tensors: Mapping[str, np.ndarray], interface: ModelInterface) -> Arrays:
     """Tensors by column as `serving_raw` takes them."""
-    known = {column.request: column for column in interface.columns}
+    known = interface.by_request
     for name in tensors:
         if name not in known:
             raise unknown_name("inputs", name, known)
@@ -140,7 +141,10 @@ def check_tensors(tensors: Arrays, interface: ModelInterface) -> None:
 def _check_numbers(tensor: np.ndarray, column: RawColumn) -> None:
     if tensor.dtype.kind == "f" and np.isinf(tensor).any():
         raise RequestError(f"input {column.request!r} is infinite, expected finite numbers.")
-    if column.is_whole and not _are_whole(tensor):
+    is_whole = tensor.dtype.kind != "f" or (
+        are_whole(tensor) and np.fmax.reduce(np.abs(tensor), axis=None, initial=0.0) < _LARGEST
+    )
+    if column.is_whole and not is_whole:
         raise RequestError(f"input {column.request!r} holds other than whole numbers of 64 bits.")
 
 
@@ -165,31 +169,10 @@ def _check_shape(shape: tuple[int, ...], column: RawColumn) -> None:
         )
 
 
-def _are_whole(tensor: np.ndarray) -> bool:
-    """Whether all that is there is a whole number that 64 bits hold."""
-    if tensor.dtype.kind != "f":
-        return True
-    known = tensor[~np.isnan(tensor)]
-    return bool(((known == np.floor(known)) & (np.abs(known) < 2.0**63)).all())
-
-
-@dataclass(frozen=True, slots=True)
-class _Wishes:
-    """What a request says of its answer."""
-
-    id: str | None
-    outputs: tuple[tuple[str, bool], ...] | None
-    """Names of outputs, and whether each follows the JSON as bytes; None where all are wanted."""
-    are_bytes: bool
-    """Whether outputs follow the JSON as bytes where none is named."""
-
-
-def _read_wishes(body: Mapping[str, Any]) -> _Wishes:
-    """What a request says of its answer.
-
-    Raises:
-      RequestError: it wants what is not done.
-    """
+def _read_wishes(
+    body: Mapping[str, Any],
+) -> tuple[str | None, tuple[tuple[str, bool], ...] | None, bool]:
+    """What a request says of its answer: the last fields of `Inference`."""
     given, parameters, outputs = (body.get(key) for key in ("id", "parameters", "outputs"))
     if given is not None and not (isinstance(given, str | int) and len(str(given)) <= _LONGEST_ID):
         raise RequestError(f"`id` is no text of at most {_LONGEST_ID} characters.")
@@ -199,7 +182,7 @@ def _read_wishes(body: Mapping[str, Any]) -> _Wishes:
     wanted = dict(_read_output(one, default) for one in outputs or ())
     if outputs and len(wanted) < len(outputs):
         raise RequestError("`outputs` names one of them twice.")
-    return _Wishes(None if given is None else str(given), tuple(wanted.items()) or None, default)
+    return None if given is None else str(given), tuple(wanted.items()) or None, default
 
 
 def _read_output(wanted: Any, default: bool) -> tuple[str, bool]:
@@ -216,11 +199,16 @@ def _read_output(wanted: Any, default: bool) -> tuple[str, bool]:
 class Inference:
     """The form of an answer to `infer`."""
 
-    wishes: _Wishes
     name: str
     """Of the model."""
     number: int
     """Of its version."""
+    id: str | None
+    """Of the request."""
+    outputs: tuple[tuple[str, bool], ...] | None
+    """Names of outputs, and whether each follows the JSON as bytes; None where all are wanted."""
+    are_bytes: bool
+    """Whether outputs follow the JSON as bytes where none is named."""
 
     def part(self, answer: RequestAnswer) -> Arrays:
         """The outputs of some rows that are wanted, in their order.
@@ -228,7 +216,7 @@ class Inference:
         Raises:
           RequestError: there is no such output.
         """
-        answers, wanted = answer.arrays, self.wishes.outputs
+        answers, wanted = answer.arrays, self.outputs
         if wanted is None:
             return answers
         for title, _ in wanted:
@@ -238,11 +226,11 @@ class Inference:
 
     def reply(self, parts: Sequence[Arrays]) -> Reply:
         """The answer: JSON, and tensors behind it that are wanted as bytes."""
-        wishes, are_bytes = self.wishes, dict(self.wishes.outputs or ())
+        are_bytes = dict(self.outputs or ())
         described, tail = [], []
         for title in parts[0]:
             values = np.concatenate([part[title] for part in parts])
-            output, data = _to_output(title, values, are_bytes.get(title, wishes.are_bytes))
+            output, data = _to_output(title, values, are_bytes.get(title, self.are_bytes))
             described.append(output)
             tail.append(data)
         head: dict[str, Any] = {
@@ -250,8 +238,8 @@ class Inference:
             "model_version": str(self.number),
             "outputs": described,
         }
-        if wishes.id is not None:
-            head["id"] = wishes.id
+        if self.id is not None:
+            head["id"] = self.id
         text = orjson.dumps(head)
         if not any("parameters" in output for output in described):
             return Reply(text)
@@ -267,32 +255,24 @@ def from_tensors(described: list[Any], tail: bytes) -> Arrays:
     """
     tensors, place = {}, 0
     for given in described:
-        name, size = _name_and_size(given)
-        if size is not None and place + size > len(tail):
-            raise RequestError(f"input {name!r} has fewer bytes than its binary_data_size says.")
-        data = given.get("data") if size is None else tail[place : place + size]
-        place += size or 0
+        if not isinstance(given, dict) or not isinstance(name := given.get("name"), str):
+            raise RequestError("an input is no object with a `name`.")
+        parameters, data = given.get("parameters") or {}, given.get("data")
+        size = parameters.get("binary_data_size") if isinstance(parameters, dict) else None
+        if size is not None:
+            if type(size) is not int or size < 0:
+                raise RequestError(f"binary_data_size of input {name!r} is no size.")
+            data, place = tail[place : place + size], place + size
+            if len(data) < size:
+                raise RequestError(
+                    f"input {name!r} has fewer bytes than its binary_data_size says."
+                )
         if name in tensors:
             raise RequestError(f"input {name!r} is there twice.")
         tensors[name] = _to_tensor(name, given, data)
     if place != len(tail):
         raise RequestError(f"{len(tail) - place} bytes follow that belong to no input.")
     return tensors
-
-
-def _name_and_size(given: Any) -> tuple[str, int | None]:
-    """The name of an input, and how many of the bytes that follow are its; None if it has `data`.
-
-    Raises:
-      RequestError: they are not what they should be.
-    """
-    if not isinstance(given, dict) or not isinstance(given.get("name"), str):
-        raise RequestError("an input is no object with a `name`.")
-    parameters = given.get("parameters") or {}
-    size = parameters.get("binary_data_size") if isinstance(parameters, dict) else None
-    if size is not None and (type(size) is not int or size < 0):
-        raise RequestError(f"binary_data_size of input {given['name']!r} is no size.")
-    return given["name"], size
 
 
 def _to_tensor(name: str, given: Mapping[str, Any], data: Any) -> np.ndarray:
@@ -303,9 +283,7 @@ def _to_tensor(name: str, given: Mapping[str, Any], data: Any) -> np.ndarray:
         raise RequestError(f"`shape` of input {name!r} has {len(shape)} sizes.")
     if not shape or not shape[0]:
         raise RequestError(f"`shape` of input {name!r} is {shape}, expected [rows] or [rows, n].")
-    values = _from_bytes(name, datatype, data) if isinstance(data, bytes) else None
-    if values is None:
-        values = _from_list(name, datatype, data)
+    values = (_from_bytes if isinstance(data, bytes) else _from_list)(name, datatype, data)
     if values.size != math.prod(shape):
         raise RequestError(
             f"input {name!r} has {counted(values.size, 'value')}, expected {math.prod(shape)}"
@@ -326,17 +304,12 @@ def _from_bytes(name: str, datatype: Any, data: bytes) -> np.ndarray:
 def _split_bytes(name: str, data: bytes) -> list[bytes]:
     values, place = [], 0
     while place < len(data):
-        if place + _LENGTH.size > len(data):
-            break
-        (length,) = _LENGTH.unpack_from(data, place)
-        place += _LENGTH.size
-        if place + length > len(data):
-            break
-        values.append(data[place : place + length])
-        place += length
-    else:
-        return values
-    raise RequestError(f"the bytes of input {name!r} end within a value.")
+        start = place + _LENGTH_BYTES
+        place = start + int.from_bytes(data[place:start], "little")
+        if place > len(data):
+            raise RequestError(f"the bytes of input {name!r} end within a value.")
+        values.append(data[start:place])
+    return values
 
 
 def _from_list(name: str, datatype: Any, data: Any) -> np.ndarray:
@@ -390,14 +363,11 @@ def _to_output(name: str, values: np.ndarray, is_binary: bool) -> tuple[dict[str
         "datatype": _BYTES if is_text else _DATATYPE_OF[values.dtype.name],
         "shape": list(values.shape),
     }
-    if is_binary and not is_text:
-        tail = values.tobytes()
-        return output | {"parameters": {"binary_data_size": len(tail)}}, tail
     if not is_binary:
         flat = values.ravel().tolist()
         data = [value.decode(errors="replace") for value in flat] if is_text else flat
         return output | {"data": data}, b""
-    tail = _join_bytes(values)
+    tail = _join_bytes(values) if is_text else values.tobytes()
     return output | {"parameters": {"binary_data_size": len(tail)}}, tail
 
 
@@ -406,8 +376,8 @@ def _join_bytes(values: np.ndarray) -> bytes:
     if values.ndim > 1 and len(values) > 1 and (values == values[0]).all():
         return _join_bytes(values[0]) * len(values)
     flat = values.ravel().tolist()
-    known = {value: _LENGTH.pack(len(value)) + value for value in set(flat)}
-    return b"".join([known[value] for value in flat])
+    known = {one: len(one).to_bytes(_LENGTH_BYTES, "little") + one for one in set(flat)}
+    return b"".join([known[one] for one in flat])
 
 
 def describe_tensors(name: str, number: int, model: Servable) -> dict[str, Any]:

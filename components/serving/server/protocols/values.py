@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
 from typing import Any, cast
@@ -35,16 +35,38 @@ def to_array(values: list[Any], column: RawColumn) -> np.ndarray:
     if isinstance(column, FeatureColumn) and len(column.shape) > 1:
         values = [_flat(v, column.shape, column, place) for place, v in enumerate(values)]
     if column.width == 1:
-        quick = _all_at_once(_without_lists(values), column)
-    else:
-        quick = _all_lists(values, column)
-    if quick is not None:
-        return quick
-    to_value = _to_text(column) if column.dtype == "string" else _to_number(column)
-    if column.width == 1:
-        converted = [to_value(_only(v), column.request, i) for i, v in enumerate(values)]
-        return np.array(converted, numpy_dtype(column.dtype))
-    return _dense([_to_row(v, column, i, to_value) for i, v in enumerate(values)], column)
+        values = _without_lists(values)
+        found = _all_at_once(values, column)
+        return (
+            _one_by_one(map(_only, values), range(len(values)), column) if found is None else found
+        )
+    if not _are_lists(values, column):
+        values = [_to_list(value, column, place) for place, value in enumerate(values)]
+    lengths, flat = list(map(len, values)), list(chain.from_iterable(values))
+    found = _all_at_once(flat, column)
+    if found is None:
+        places = np.repeat(range(len(values)), lengths).tolist()
+        found = _one_by_one(flat, places, column)
+    if column.width is not None:
+        return found.reshape(len(values), column.width)
+    width = max(1, max(lengths))
+    check_size(len(values), width, column.request)
+    filled = np.full((len(values), width), MISSING.get(column.dtype, 0), numpy_dtype(column.dtype))
+    filled[np.arange(width) < np.array(lengths)[:, np.newaxis]] = found
+    return filled
+
+
+def _are_lists(values: list[Any], column: RawColumn) -> bool:
+    is_fixed = column.width is not None
+    are_lists = set(map(type, values)) == _LISTS
+    return are_lists and not (is_fixed and set(map(len, values)) != {column.width})
+
+
+def _one_by_one(values: Iterable[Any], places: Iterable[int], column: RawColumn) -> np.ndarray:
+    """Values of which one is not as it should be; raises RequestError for the first."""
+    read = _to_text if column.dtype == "string" else _to_number
+    found = [read(value, column, place) for value, place in zip(values, places, strict=True)]
+    return np.array(found, numpy_dtype(column.dtype))
 
 
 def _flat(value: Any, shape: tuple[int, ...], column: FeatureColumn, place: int) -> list[Any]:
@@ -74,7 +96,7 @@ def _all_at_once(values: list[Any], column: RawColumn) -> np.ndarray | None:
     if missing is None:
         return _integers(values) if kinds == {int} else None
     numbers = _floats(values, kinds)
-    if numbers is None or (column.is_whole and not _are_whole(numbers)):
+    if numbers is None or (column.is_whole and not are_whole(numbers)):
         return None
     return numbers.astype(column.dtype, copy=False)
 
@@ -98,7 +120,7 @@ def _numbers_at_once(columns: Columns, wanted: Sequence[RawColumn]) -> Arrays:
     if numbers is None:
         return {}
     shaped = numbers.reshape(len(wanted), -1)
-    if not _are_whole(shaped[[column.is_whole for column in wanted]]):
+    if not are_whole(shaped[[column.is_whole for column in wanted]]):
         return {}
     of_dtype = {dtype: np.ascontiguousarray(shaped, dtype) for dtype in {c.dtype for c in wanted}}
     return {c.request: of_dtype[c.dtype][place] for place, c in enumerate(wanted)}
@@ -120,7 +142,8 @@ def _floats(values: list[Any], kinds: set[type]) -> np.ndarray | None:
     return numbers if np.fmax.reduce(np.abs(numbers), initial=0.0) < _LARGEST else None
 
 
-def _are_whole(numbers: np.ndarray) -> bool:
+def are_whole(numbers: np.ndarray) -> bool:
+    """Whether all that is there of numbers is whole."""
     return bool(np.fmax.reduce(numbers - np.floor(numbers), axis=None, initial=0.0) <= 0)
 
 
@@ -140,23 +163,6 @@ def _integers(values: list[int]) -> np.ndarray | None:
         return None
 
 
-def _all_lists(values: list[Any], column: RawColumn) -> np.ndarray | None:
-    """The same for a column of lists."""
-    if set(map(type, values)) != _LISTS:
-        return None
-    lengths = list(map(len, values))
-    if column.width is not None and set(lengths) != {column.width}:
-        return None
-    flat = _all_at_once(list(chain.from_iterable(values)), column)
-    if flat is None:
-        return None
-    if column.width is not None:
-        return flat.reshape(len(values), column.width)
-    filled = _filled(len(values), max(1, max(lengths)), column)
-    filled[np.arange(filled.shape[1]) < np.array(lengths)[:, np.newaxis]] = flat
-    return filled
-
-
 def check_size(rows: int, width: int, name: str = "") -> None:
     """Raises RequestError if lists of several lengths take too much as one tensor."""
     if rows * width > _MOST_VALUES:
@@ -168,24 +174,7 @@ def check_size(rows: int, width: int, name: str = "") -> None:
         )
 
 
-def _filled(rows: int, width: int, column: RawColumn) -> np.ndarray:
-    if column.width is None:
-        check_size(rows, width, column.request)
-    return np.full((rows, width), MISSING.get(column.dtype, 0), numpy_dtype(column.dtype))
-
-
-def _dense(rows: Sequence[Sequence[Any]], column: RawColumn) -> np.ndarray:
-    """Lists of several lengths as [rows, values]; what is missing fills them up."""
-    width = column.width or max(1, max(map(len, rows), default=1))
-    array = _filled(len(rows), width, column)
-    for place, row in enumerate(rows):
-        array[place, : len(row)] = row
-    return array
-
-
-def _to_row(
-    value: Any, column: RawColumn, place: int, to_value: Callable[[Any, str, int], Any]
-) -> list[Any]:
+def _to_list(value: Any, column: RawColumn, place: int) -> list[Any]:
     if value is None and column.width is None:
         return []  # What is missing has no values.
     if not isinstance(value, list):
@@ -197,7 +186,7 @@ def _to_row(
             f"{column.request!r} of row {place} has {counted(len(value), 'value')}, expected"
             f" {column.width}."
         )
-    return [to_value(item, column.request, place) for item in value]
+    return value
 
 
 def _only(value: Any) -> Any:
@@ -205,66 +194,50 @@ def _only(value: Any) -> Any:
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
-def _to_number(column: RawColumn) -> Callable[[Any, str, int], Any]:
-    missing, is_whole = MISSING.get(column.dtype), column.is_whole
-    largest = _LARGEST_FLOAT32 if column.dtype == "float32" else math.inf
-
-    def to_number(value: Any, name: str, place: int) -> Any:
-        kind = type(value)
-        if kind is float:
-            if math.isinf(value):
-                raise RequestError(
-                    f"{name!r} of row {place} is infinite, expected a finite number."
-                )
-            if is_whole and value == value and not (value.is_integer() and abs(value) < _LARGEST):
-                raise RequestError(f"{name!r} of row {place} is {value}, expected a whole number.")
-            if abs(value) > largest:
-                raise RequestError(
-                    f"{name!r} of row {place} is {value}, which is infinite as {column.dtype}."
-                )
-            if missing is not None or value == value:
-                return value
-        if kind is int and abs(value) < _LARGEST:
+def _to_number(value: Any, column: RawColumn, place: int) -> Any:
+    missing, kind = MISSING.get(column.dtype), type(value)
+    where = f"{column.request!r} of row {place}"
+    if kind is float:
+        if math.isinf(value):
+            raise RequestError(f"{where} is infinite, expected a finite number.")
+        is_whole = value != value or (value.is_integer() and abs(value) < _LARGEST)
+        if column.is_whole and not is_whole:
+            raise RequestError(f"{where} is {value}, expected a whole number.")
+        if column.dtype == "float32" and abs(value) > _LARGEST_FLOAT32:
+            raise RequestError(f"{where} is {value}, which is infinite as {column.dtype}.")
+        if missing is not None or value == value:
             return value
-        if value is None and missing is not None:
-            return missing
+    if kind is int and abs(value) < _LARGEST:
+        return value
+    if value is None and missing is not None:
+        return missing
+    raise RequestError(
+        f"{where} is {type_of(value)}, expected a number"
+        f"{', such as 1 or 0' if kind is bool else ''}"
+        f"{', or null where it is missing' if missing is not None else ''}."
+    )
+
+
+def _to_text(value: Any, column: RawColumn, place: int) -> bytes:
+    """A value of a column of text, which may be a number where the texts are."""
+    reader, where = column.text_reader, f"{column.request!r} of row {place}"
+    if isinstance(value, str):
+        try:
+            return value.encode()
+        except UnicodeEncodeError:
+            raise RequestError(f"{where} holds half a surrogate pair.") from None
+    if value is None:
+        return b""
+    if isinstance(value, dict) and value.keys() == {"b64"}:
+        return decode_base64(value["b64"], where)
+    if reader is None or not isinstance(value, int | float):
         raise RequestError(
-            f"{name!r} of row {place} is {type_of(value)}, expected a number"
-            f"{', such as 1 or 0' if kind is bool else ''}"
-            f"{', or null where it is missing' if missing is not None else ''}."
+            f'{where} is {type_of(value)}, expected text, or bytes as {{"b64": "..."}}.'
         )
-
-    return to_number
-
-
-def _to_text(column: RawColumn) -> Callable[[Any, str, int], bytes]:
-    """What reads a value of a column of text, which may be a number where the texts are."""
-    reader = column.text_reader
-
-    def to_text(value: Any, name: str, place: int) -> bytes:
-        if isinstance(value, str):
-            try:
-                return value.encode()
-            except UnicodeEncodeError:
-                said = f"{name!r} of row {place} holds half a surrogate pair."
-                raise RequestError(said) from None
-        if value is None:
-            return b""
-        if isinstance(value, dict) and value.keys() == {"b64"}:
-            return decode_base64(value["b64"], f"{name!r} of row {place}")
-        if reader is None or not isinstance(value, int | float):
-            raise RequestError(
-                f"{name!r} of row {place} is {type_of(value)}, expected text, or bytes as"
-                ' {"b64": "..."}.'
-            )
-        written = reader.write(value)
-        if written is None:
-            raise RequestError(
-                f"{name!r} of row {place} is {type_of(value)}, expected {reader.right}."
-            )
-        return written
-
-    return to_text
+    written = reader.write(value)
+    if written is None:
+        raise RequestError(f"{where} is {type_of(value)}, expected {reader.right}.")
+    return written
 
 
 def decode_base64(text: Any, where: str) -> bytes:
