@@ -7,24 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import json
 import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import orjson
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
 from components.serving.server.options import ServeOptions
 from components.serving.server.protocols import open_inference, rest
 from components.serving.server.protocols.answers import AnswerForm
-from components.serving.server.protocols.values import RequestInputs, row_count
+from components.serving.server.protocols.values import RequestInputs, parse_json, row_count
 from components.serving.server.replies import RequestError
 from components.serving.server.room import Held
-from trainer_module.errors import shorten
 from trainer_module.export.interface import ModelInterface
 
 _PATHS = re.compile(
@@ -162,23 +159,6 @@ def _too_large(options: ServeOptions) -> RequestError:
     )
 
 
-def _parse_json(body: bytes) -> Any:
-    """A body as JSON, in which NaN stands for a missing number, as TF Serving has it.
-
-    Raises:
-      RequestError: it is none, or too deep.
-    """
-    try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        if b"NaN" not in body and b"Infinity" not in body:
-            raise RequestError(f"the body is no JSON: {error}.") from None
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise RequestError(f"the body is no JSON: {shorten(error)}.") from None
-
-
 class PredictionRequest(NamedTuple):
     """What a client has sent."""
 
@@ -215,13 +195,14 @@ def read_request(
     Raises:
       RequestError: it is no request that can be answered, or has too many rows.
     """
-    path, end = request.path, json_length(request)
-    asked, tail = _parse_json(request.body[:end]), request.body[end:]
-    signature, inputs, form = (
-        rest.read_request(path.verb, asked, interface)
-        if path.verb is not None
-        else open_inference.read_request(asked, tail, interface, path.name, number)
-    )
+    path, body = request.path, request.body
+    asked: tuple[str, RequestInputs, AnswerForm]
+    if path.verb is None:
+        end = json_length(request)
+        asked = open_inference.read_request(body, end, interface, path.name, number)
+    else:
+        asked = rest.read_request(path.verb, parse_json(body), interface)
+    signature, inputs, form = asked
     rows = row_count(inputs)
     if rows > most_rows:
         raise RequestError(

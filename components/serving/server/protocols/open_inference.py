@@ -6,10 +6,11 @@ https://github.com/triton-inference-server/server/blob/main/docs/protocol/extens
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -17,7 +18,7 @@ import orjson
 from components.serving.model import FeatureColumn, Servable
 from components.serving.requests import EXAMPLES, EXAMPLES_INPUT, RAW, Arrays
 from components.serving.server.protocols.answers import RequestAnswer
-from components.serving.server.protocols.values import are_whole, from_columns
+from components.serving.server.protocols.values import are_whole, from_columns, parse_json
 from components.serving.server.replies import BYTES, Reply, RequestError, unknown_name
 from trainer_module.errors import counted
 from trainer_module.export.interface import ModelInterface, RawColumn, TextReader
@@ -25,6 +26,8 @@ from trainer_module.export.interface import ModelInterface, RawColumn, TextReade
 HEADER_LENGTH = "inference-header-content-length"
 """The header that says how long the JSON is, where tensors follow it."""
 _LONGEST_ID = 1000
+_KNOWN_HEADS, _LONGEST_HEAD = 64, 1 << 14
+"""Descriptions of tensors that are known at once, and bytes that one may have."""
 _LARGEST = 2.0**63
 _DTYPES = {
     datatype: np.dtype(name).newbyteorder("<")
@@ -55,15 +58,15 @@ _MOST_SIZES = 16
 
 
 def read_request(
-    body: Any, tail: bytes, interface: ModelInterface, name: str, number: int
+    body: bytes, end: int, interface: ModelInterface, name: str, number: int
 ) -> tuple[str, Arrays, Inference]:
     """What a request for `infer` asks: the signature, its tensors, and the form of the answer.
 
     `check_tensors` has yet to look at the values of those of `serving_raw`.
 
     Args:
-      body: the JSON, parsed.
-      tail: the tensors that follow it.
+      body: of the request.
+      end: of its JSON; tensors follow.
       interface: of the model.
       name: of the model.
       number: of its version.
@@ -71,22 +74,29 @@ def read_request(
     Raises:
       RequestError: it is no such request.
     """
-    signature, tensors = to_request(body, tail, interface)
-    return signature, tensors, Inference(name, number, *_read_wishes(body))
-
-
-def to_request(body: Any, tail: bytes, interface: ModelInterface) -> tuple[str, Arrays]:
-    """The same without the form."""
-    inputs = body.get("inputs") if isinstance(body, dict) else None
-    if not isinstance(inputs, list) or not inputs:
-        raise RequestError("the body needs `inputs`, a list of tensors.")
-    tensors = from_tensors(inputs, tail)
+    # A client that sends bytes describes them alike again and again.
+    is_usual = end < len(body) and end <= _LONGEST_HEAD
+    asked, described = (_read_known_head if is_usual else _read_head)(body[:end])
+    tensors = _read_tensors(described, body[end:])
+    form = Inference(name, number, *_read_wishes(asked))
     if tensors.keys() == {EXAMPLES_INPUT}:
         examples = tensors[EXAMPLES_INPUT].reshape(-1)
         if not len(examples):
             raise RequestError(f"input {EXAMPLES_INPUT!r} has no values.")
-        return EXAMPLES, {EXAMPLES_INPUT: examples}
-    return RAW, _to_columns(tensors, interface)
+        return EXAMPLES, {EXAMPLES_INPUT: examples}, form
+    return RAW, _to_columns(tensors, interface), form
+
+
+def _read_head(head: bytes) -> tuple[Mapping[str, Any], list[_Description]]:
+    """What the JSON says, and the tensors that it describes."""
+    asked = parse_json(head)
+    inputs = asked.get("inputs") if isinstance(asked, dict) else None
+    if not isinstance(inputs, list) or not inputs:
+        raise RequestError("the body needs `inputs`, a list of tensors.")
+    return asked, list(map(_describe, inputs))
+
+
+_read_known_head = functools.lru_cache(_KNOWN_HEADS)(_read_head)
 
 
 def _to_columns(tensors: Mapping[str, np.ndarray], interface: ModelInterface) -> Arrays:
@@ -247,49 +257,69 @@ class Inference:
         return Reply(b"".join([text, *tail]), BYTES, (length,))
 
 
-def from_tensors(described: list[Any], tail: bytes) -> Arrays:
-    """Tensors by name, of their descriptions and the bytes that follow these.
+class _Description(NamedTuple):
+    """What is said of a tensor."""
 
-    Raises:
-      RequestError: they are not what they should be.
-    """
-    tensors, place = {}, 0
-    for given in described:
-        if not isinstance(given, dict) or not isinstance(name := given.get("name"), str):
-            raise RequestError("an input is no object with a `name`.")
-        parameters, data = given.get("parameters") or {}, given.get("data")
-        size = parameters.get("binary_data_size") if isinstance(parameters, dict) else None
-        if size is not None:
-            if type(size) is not int or size < 0:
-                raise RequestError(f"binary_data_size of input {name!r} is no size.")
-            data, place = tail[place : place + size], place + size
-            if len(data) < size:
-                raise RequestError(
-                    f"input {name!r} has fewer bytes than its binary_data_size says."
-                )
-        if name in tensors:
-            raise RequestError(f"input {name!r} is there twice.")
-        tensors[name] = _to_tensor(name, given, data)
-    if place != len(tail):
-        raise RequestError(f"{len(tail) - place} bytes follow that belong to no input.")
-    return tensors
+    name: str
+    shape: list[int]
+    count: int
+    """Of its values."""
+    datatype: Any
+    size: int | None
+    """Of its bytes, which follow the JSON; None where its values are there."""
+    data: Any
+    """Its values, then."""
 
 
-def _to_tensor(name: str, given: Mapping[str, Any], data: Any) -> np.ndarray:
-    shape, datatype = given.get("shape"), given.get("datatype")
+def _describe(given: Any) -> _Description:
+    if not isinstance(given, dict) or not isinstance(name := given.get("name"), str):
+        raise RequestError("an input is no object with a `name`.")
+    parameters, shape = given.get("parameters") or {}, given.get("shape")
+    size = parameters.get("binary_data_size") if isinstance(parameters, dict) else None
+    if size is not None and (type(size) is not int or size < 0):
+        raise RequestError(f"binary_data_size of input {name!r} is no size.")
     if not isinstance(shape, list) or not all(type(n) is int and 0 <= n < 2**31 for n in shape):
         raise RequestError(f"`shape` of input {name!r} is no list of sizes.")
     if len(shape) > _MOST_SIZES:
         raise RequestError(f"`shape` of input {name!r} has {len(shape)} sizes.")
     if not shape or not shape[0]:
         raise RequestError(f"`shape` of input {name!r} is {shape}, expected [rows] or [rows, n].")
-    values = (_from_bytes if isinstance(data, bytes) else _from_list)(name, datatype, data)
-    if values.size != math.prod(shape):
-        raise RequestError(
-            f"input {name!r} has {counted(values.size, 'value')}, expected {math.prod(shape)}"
-            f" for {shape}."
-        )
-    return values.reshape(shape)
+    return _Description(
+        name, shape, math.prod(shape), given.get("datatype"), size, given.get("data")
+    )
+
+
+def from_tensors(described: list[Any], tail: bytes) -> Arrays:
+    """Tensors by name, of their descriptions and the bytes that follow these.
+
+    Raises:
+      RequestError: they are not what they should be.
+    """
+    return _read_tensors(list(map(_describe, described)), tail)
+
+
+def _read_tensors(described: list[_Description], tail: bytes) -> Arrays:
+    tensors, place = {}, 0
+    for name, shape, count, datatype, size, data in described:
+        if name in tensors:
+            raise RequestError(f"input {name!r} is there twice.")
+        if size is None:
+            values = _from_list(name, datatype, data)
+        else:
+            start, place = place, place + size
+            if place > len(tail):
+                raise RequestError(
+                    f"input {name!r} has fewer bytes than its binary_data_size says."
+                )
+            values = _from_bytes(name, datatype, tail[start:place])
+        if values.size != count:
+            raise RequestError(
+                f"input {name!r} has {counted(values.size, 'value')}, expected {count} for {shape}."
+            )
+        tensors[name] = values.reshape(shape)
+    if place != len(tail):
+        raise RequestError(f"{len(tail) - place} bytes follow that belong to no input.")
+    return tensors
 
 
 def _from_bytes(name: str, datatype: Any, data: bytes) -> np.ndarray:

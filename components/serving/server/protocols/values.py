@@ -1,9 +1,10 @@
-"""Values of JSON to the tensors of a request, each checked: its type, depth and number."""
+"""JSON to the tensors of a request, each value checked: its type, depth and number."""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
@@ -11,12 +12,13 @@ from operator import itemgetter
 from typing import Any, cast
 
 import numpy as np
+import orjson
 import pyarrow as pa
 
 from components.serving.model import FeatureColumn
 from components.serving.requests import MISSING, Arrays, numpy_dtype
 from components.serving.server.replies import RequestError, unknown_name
-from trainer_module.errors import counted
+from trainer_module.errors import counted, shorten
 from trainer_module.export.interface import ModelInterface, RawColumn
 
 _MOST_VALUES = 1 << 23
@@ -24,6 +26,23 @@ _MOST_VALUES = 1 << 23
 _LARGEST, _LARGEST_FLOAT32 = 2**63, float(np.finfo(np.float32).max)
 _TYPES = {str: "text", bool: "true or false", dict: "an object", list: "a list", type(None): "null"}
 _NUMBERS, _TEXTS, _LISTS = {float, int}, {str, type(None)}, {list}
+
+
+def parse_json(body: bytes) -> Any:
+    """A body as JSON, in which NaN stands for a missing number, as TF Serving has it.
+
+    Raises:
+      RequestError: it is none, or too deep.
+    """
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        if b"NaN" not in body and b"Infinity" not in body:
+            raise RequestError(f"the body is no JSON: {error}.") from None
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"the body is no JSON: {shorten(error)}.") from None
 
 
 def to_array(values: list[Any], column: RawColumn) -> np.ndarray:
