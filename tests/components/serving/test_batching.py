@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 import pytest
-from running_server import asked_of, raw_call
+from servers import asked_of, raw_call
 
 from components.serving.model import Model
 from components.serving.requests import Arrays
@@ -267,20 +267,6 @@ def test_model_that_becomes_slow_is_asked_in_another_thread_and_the_other_way_ro
             for n in range(20):
                 assert await answer(batcher, ask, n) == n
             assert ask.batches[-1] == (1, is_here)
-
-    with_batcher(use)
-
-
-def test_batches_of_a_quick_model_are_no_larger_than_others() -> None:
-    ask = Threads(0)
-
-    async def use(batcher: Batcher) -> None:
-        await answer(batcher, ask, 0)
-        half = BATCH_ROWS // 2
-        for _ in range(2):
-            found = await asyncio.gather(*(answer(batcher, ask, n, half) for n in range(5)))
-            assert found == list(range(5))
-        assert ask.batches[-3:] == [(2, True), (2, True), (1, True)]
 
     with_batcher(use)
 

@@ -10,7 +10,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
@@ -19,8 +19,8 @@ import numpy as np
 import psutil
 import pytest
 import requests
-from running_server import asked_of, raw_call, running
 from served_trips import Pushed
+from servers import asked_of, raw_call, running, wait_until
 
 from components.serving.model import Model
 from components.serving.requests import Arrays
@@ -127,13 +127,6 @@ def metric(server: str, name: str) -> float:
     found = re.search(rf"^scopeline_{name} (\S+)$", text, re.MULTILINE)
     assert found is not None
     return float(found[1])
-
-
-def wait_until(found: Callable[[], bool]) -> None:
-    until = time.monotonic() + 30
-    while not found():
-        assert time.monotonic() < until
-        time.sleep(0.01)
 
 
 def column_tensors(rows: Rows) -> list[dict[str, Any]]:

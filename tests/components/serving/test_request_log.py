@@ -27,8 +27,8 @@ import pytest
 import requests
 import tritonclient.http as triton
 from prometheus_client import CollectorRegistry
-from running_server import running
 from served_trips import Pushed, expected
+from servers import running, wait_until
 from small_disk import can_mount, run_on_small_disk
 from trainer_data import to_example
 from typer.testing import CliRunner
@@ -202,7 +202,7 @@ def test_a_file_is_as_it_was_where_rows_do_not_fit(tmp_path: Path) -> None:
 FULL_DISK = """
 sys.path[:0] = sys.argv[4:]
 import requests
-from running_server import running
+from servers import running, wait_until
 from components.serving.request_log.options import LogOptions
 from components.serving.server.options import ServeOptions
 import time
@@ -373,13 +373,6 @@ def _array(values: list[Any], width: int | None, dtype: str) -> np.ndarray:
     return np.array([np.nan if value is None else value for value in values], dtype)
 
 
-def wait_for(test: Any, seconds: float = 10.0) -> None:
-    limit = time.monotonic() + seconds
-    while not test():
-        assert time.monotonic() < limit
-        time.sleep(0.05)
-
-
 @pytest.fixture
 def noted(model: Model, rows: Rows, tmp_path: Path) -> Iterator[Noted]:
     found = Noted(model, rows[:3], LogOptions(tmp_path))
@@ -389,10 +382,10 @@ def noted(model: Model, rows: Rows, tmp_path: Path) -> Iterator[Noted]:
 
 def test_an_hour_has_a_file_of_its_own(noted: Noted, tmp_path: Path) -> None:
     noted.note("a")
-    wait_for(lambda: noted.count("written") == 3)
+    wait_until(lambda: noted.count("written") == 3)
     assert not written(tmp_path)
     noted.hour = noted.hour.replace(day=6, hour=0)
-    wait_for(lambda: len(written(tmp_path)) == 1)
+    wait_until(lambda: len(written(tmp_path)) == 1)
     noted.note("b")
     noted.log.close()
     first, second = written(tmp_path)
@@ -404,7 +397,7 @@ def test_an_hour_has_a_file_of_its_own(noted: Noted, tmp_path: Path) -> None:
 def test_what_a_killed_process_has_written_is_not_lost(noted: Noted, tmp_path: Path) -> None:
     for name in ("a", "b"):
         noted.note(name)
-        wait_for(lambda of=name: noted.count("written") == (3 if of == "a" else 6))
+        wait_until(lambda of=name: noted.count("written") == (3 if of == "a" else 6))
     (stream,) = (tmp_path / ".unfinished").iterdir()
     assert finish_left(stream, tmp_path) is None  # It is held by a process that is at work.
     assert stream.exists()
@@ -593,9 +586,9 @@ def test_no_failure_ends_the_thread_or_an_answer(
         broken.setattr("components.serving.request_log.log.make_room", fail)
         broken.setattr("components.serving.request_log.log.to_rows", fail)
         noted.note("b")
-        wait_for(lambda: noted.count("disk_failed"))
+        wait_until(lambda: noted.count("disk_failed"))
     noted.note("c")
-    wait_for(lambda: noted.count("written") == 3)
+    wait_until(lambda: noted.count("written") == 3)
 
 
 def test_the_oldest_day_goes_first_and_nothing_of_others(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from served_pictures import (
     top_down_bmp,
 )
 from served_trips import ROOT
-from server_process import free_port, wait_for, without_key
+from servers import free_port, wait_for, without_key
 
 from components.serving.model import load_model
 from components.serving.requests import EXAMPLES_INPUT, measure_pictures

@@ -21,9 +21,8 @@ import pytest
 import requests
 import tensorflow as tf
 import tritonclient.http as triton
-from running_server import running
 from served_trips import ROOT, Pushed
-from server_process import free_port, wait_for, without_key
+from servers import free_port, running, wait_for, without_key
 
 from components.optimizer.converting.conversion import convert
 from components.pusher.variants import MANIFEST_FILE, VARIANTS_FOLDER, to_manifest
