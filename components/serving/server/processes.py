@@ -1,8 +1,9 @@
 """A server: its socket, and the process or the processes behind it.
 
 With several workers a parent starts them, starts them again, and ends them together. uvicorn's own
-`Multiprocess` does not: one worker that cannot be started ends it, and so all others; it kills none
-that does not end; its workers live on when it is killed; and it tells nobody which of them are up.
+`Multiprocess` (0.54) does less: its workers live on, and answer, when it is killed; one whose start
+fails again ends all of them; one that does not end is waited for without end; and nobody is told
+which of them are up.
 """
 
 from __future__ import annotations
