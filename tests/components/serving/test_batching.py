@@ -89,10 +89,12 @@ def test_request_that_fails_fails_alone(model: Model) -> None:
 
 def test_request_with_a_wrong_value_fails_alone(model: Model) -> None:
     gate = Gate(model)
-    answers = asked_at_once(gate, [1, 2, 3, "x", 5, 6], 100)
-    assert [answers[i] for i in (0, 1, 2, 4, 5)] == [[2], [4], [6], [10], [12]]
-    assert str(answers[3]).startswith("'fare' of row 0 is text, expected a number")
-    assert gate.batches == [1, 4], "it is found before the others are asked for"
+    gate.opened.set()
+    asked = [asked_of([{"fare": value, **ROW}]) for value in (1, 2, "x", 4)]
+    answers = raw_call(gate)(asked)
+    assert [answers[i].arrays["twice"].tolist() for i in (0, 1, 3)] == [[2], [4], [8]]
+    assert answers[2].status == 400
+    assert b"'fare' of row 0 is text, expected a number" in answers[2].body
 
 
 def test_requests_beyond_the_queue_are_told_to_come_again(model: Model) -> None:
