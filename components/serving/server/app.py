@@ -45,7 +45,6 @@ from components.serving.server.replies import (
     identify,
     refusal,
     request_id,
-    status_and_headers,
 )
 from components.serving.server.repository import Repository
 from components.serving.server.room import Held
@@ -174,7 +173,7 @@ class _Guarded:
     async def _predict(
         self, path: PredictionPath, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        with self._predictions.room.held() as held:
+        with Held(self._predictions.room) as held:
             try:
                 reply = await self._answer(path, scope, receive, held)
                 held.give_back(held.size)
@@ -339,8 +338,9 @@ def _json(content: Any, status: int = 200, headers: Mapping[str, str] | None = N
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
-    status, headers = status_and_headers(error)
-    return _json({"error": str(error)}, status, headers)
+    reply = refusal(error)
+    headers = {name.decode(): value.decode() for name, value in reply.headers}
+    return Response(reply.body, reply.status, headers, "application/json")
 
 
 async def _refuse_path(request: Request, error: Exception) -> Response:

@@ -74,13 +74,10 @@ class Metrics:
         self._said: dict[str, float] = {}
         """When the log last said so of each column."""
         # Of several workers: the rows of all, the oldest version, the most failures.
-        gauges: dict[str, tuple[str, _Mode, Callable[[], float]]] = {
-            "queue_rows": ("Rows that wait.", "livesum", waiting_rows),
-            "serving_version": ("That answers.", "livemin", version),
-            "failed_versions": ("That could not be loaded.", "livemax", failures),
-        }
         self._gauges = [
-            (self._gauge(name, text, mode), read) for name, (text, mode, read) in gauges.items()
+            (self._gauge("queue_rows", "Rows that wait.", "livesum"), waiting_rows),
+            (self._gauge("serving_version", "That answers.", "livemin"), version),
+            (self._gauge("failed_versions", "That could not be loaded.", "livemax"), failures),
         ]
 
     def _gauge(self, name: str, text: str, mode: _Mode) -> Gauge:

@@ -340,7 +340,7 @@ class Predictions:
     ) -> Reply:
         """Answers a request that takes too long to read for others to wait meanwhile."""
         name, size = request.name, len(request.body)
-        with self.room.held() as more:
+        with Held(self.room) as more:
             more.take(_TENSORS_OF_BODY * size)
             read = await self._reader.read(request, number, model.interface)
             del request
@@ -362,7 +362,7 @@ class Predictions:
         if isinstance(tensors, Reply):
             return tensors
         parts, start = [], 0
-        with self.room.held() as held:
+        with Held(self.room) as held:
             while start < rows:
                 end = min(rows, start + self._batcher.most_rows(call))
                 some = {column: values[start:end] for column, values in tensors.items()}

@@ -262,8 +262,8 @@ class _Description(NamedTuple):
 
     name: str
     shape: list[int]
-    count: int
-    """Of its values."""
+    values: int
+    """How many."""
     datatype: Any
     size: int | None
     """Of its bytes, which follow the JSON; None where its values are there."""
@@ -300,7 +300,7 @@ def from_tensors(described: list[Any], tail: bytes) -> Arrays:
 
 def _read_tensors(described: list[_Description], tail: bytes) -> Arrays:
     tensors, place = {}, 0
-    for name, shape, count, datatype, size, data in described:
+    for name, shape, expected, datatype, size, data in described:
         if name in tensors:
             raise RequestError(f"input {name!r} is there twice.")
         if size is None:
@@ -312,9 +312,9 @@ def _read_tensors(described: list[_Description], tail: bytes) -> Arrays:
                     f"input {name!r} has fewer bytes than its binary_data_size says."
                 )
             values = _from_bytes(name, datatype, tail[start:place])
-        if values.size != count:
+        if values.size != expected:
             raise RequestError(
-                f"input {name!r} has {counted(values.size, 'value')}, expected {count} for {shape}."
+                f"input {name!r} has {counted(values.size, 'value')}, expected {expected} for {shape}."
             )
         tensors[name] = values.reshape(shape)
     if place != len(tail):

@@ -288,7 +288,8 @@ RequestInputs = Rows | Columns | Arrays
 
 def row_count(asked: RequestInputs) -> int:
     """Rows of a request."""
-    return len(asked if isinstance(asked, list) else next(iter(asked.values())))
+    first: Any = asked if isinstance(asked, list) else next(iter(asked.values()))
+    return len(first)
 
 
 def as_tensors(asked: RequestInputs, interface: ModelInterface) -> Arrays:
