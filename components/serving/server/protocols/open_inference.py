@@ -314,7 +314,8 @@ def _read_tensors(described: list[_Description], tail: bytes) -> Arrays:
             values = _from_bytes(name, datatype, tail[start:place])
         if values.size != expected:
             raise RequestError(
-                f"input {name!r} has {counted(values.size, 'value')}, expected {expected} for {shape}."
+                f"input {name!r} has {counted(values.size, 'value')}, expected {expected} for"
+                f" {shape}."
             )
         tensors[name] = values.reshape(shape)
     if place != len(tail):
