@@ -445,9 +445,7 @@ class ClientConnection(HttpConnection):
             return
         self._stop_waiting()
         self._named = dict(self.headers)
-        if self._is_plain():
-            self._path = self._find_plain_path()
-            self._parts = []
+        self._path, self._parts = self._find_plain_path(), []
         if self._path is not None:
             return
         version = self.parser.get_http_version()
@@ -461,27 +459,28 @@ class ClientConnection(HttpConnection):
             self.cycle.keep_alive = False
 
     def _find_plain_path(self) -> PredictionPath | None:
-        """What a request asks for that nothing is wrong with outside its body; else None."""
+        """What is asked for by a request that the shorter way is open to; else None.
+
+        `_check_head` has nothing to say of it, and nothing is wrong with it outside its body.
+        """
         headers = self._named
-        path = read_plain_url(self.url)
-        if path is None or not has_key(headers, self._options.key):
-            return None
-        if b"content-encoding" in headers or b"expect" in headers:
+        if (
+            self.parser.get_method() != b"POST"
+            or self._is_answering()
+            or self.flow.write_paused
+            or self._is_spare
+            or len(headers) != len(self.headers)
+            or b"host" not in headers
+            or self.parser.get_http_version() != "1.1"
+            or b"content-encoding" in headers
+            or b"expect" in headers
+            or not has_key(headers, self._options.key)
+        ):
             return None
         length = read_length(headers.get(b"content-length", b""))
-        return None if length is None or length > self._options.max_bytes else path
-
-    def _is_plain(self) -> bool:
-        """Whether the shorter way may be open to it, and `_check_head` has nothing to say."""
-        return (
-            self.parser.get_method() == b"POST"
-            and not self._is_answering()
-            and not self.flow.write_paused
-            and not self._is_spare
-            and len(self._named) == len(self.headers)
-            and b"host" in self._named
-            and self.parser.get_http_version() == "1.1"
-        )
+        if length is None or length > self._options.max_bytes:
+            return None
+        return read_plain_url(self.url)
 
     def _hand_on(self) -> None:
         """Has uvicorn begin the request, and go on to its body."""
