@@ -54,11 +54,10 @@ def to_array(values: list[Any], column: RawColumn) -> np.ndarray:
     if isinstance(column, FeatureColumn) and len(column.shape) > 1:
         values = [_flat(v, column.shape, column, place) for place, v in enumerate(values)]
     if column.width == 1:
-        values = _without_lists(values)
-        found = _all_at_once(values, column)
-        return (
-            _one_by_one(map(_only, values), range(len(values)), column) if found is None else found
-        )
+        found = _all_at_once(_without_lists(values), column)
+        if found is None:
+            found = _one_by_one(map(_only, values), range(len(values)), column)
+        return found
     if not _are_lists(values, column):
         values = [_to_list(value, column, place) for place, value in enumerate(values)]
     lengths, flat = list(map(len, values)), list(chain.from_iterable(values))
