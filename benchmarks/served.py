@@ -115,8 +115,7 @@ def _is_ready(server: ServedProcess) -> bool:
 
 def write_tensors(interface: ModelInterface, rows: Path, path: Path) -> str:
     """The rows of a request as tensors of Open Inference; gives the header that this takes."""
-    from components.serving.server.protocols.open_inference import HEADER_LENGTH
-    from components.serving.server.protocols.tensors import to_tensors
+    from components.serving.server.protocols.open_inference import HEADER_LENGTH, to_tensors
     from components.serving.server.protocols.values import rows_to_arrays
 
     instances = json.loads(rows.read_text())["instances"]

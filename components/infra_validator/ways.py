@@ -35,11 +35,13 @@ from components.serving.certificate import (
 )
 from components.serving.model import Model, load_model
 from components.serving.requests import EXAMPLES, RAW, Arrays
-from components.serving.server.app import make_app
-from components.serving.server.connections.config import make_config
+from components.serving.server.app import make_config
 from components.serving.server.options import ServeOptions
-from components.serving.server.protocols.open_inference import HEADER_LENGTH
-from components.serving.server.protocols.tensors import from_tensors, to_tensors
+from components.serving.server.protocols.open_inference import (
+    HEADER_LENGTH,
+    from_tensors,
+    to_tensors,
+)
 from components.serving.server.repository import Repository
 from trainer_module.errors import DataError, ScopelineError, shorten
 from trainer_module.scratch import ScratchFolder
@@ -60,7 +62,7 @@ def served(model: Model) -> Iterator[str]:
         options = ServeOptions(
             _NAME, Path(versions), max_pixels=sys.maxsize, answer_seconds=_SECONDS
         )
-        server = uvicorn.Server(make_config(make_app(options, repository), options))
+        server = uvicorn.Server(make_config(options, repository))
         thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
         thread.start()
         try:

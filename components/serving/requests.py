@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -142,13 +143,16 @@ class MeasuredRows:
         return {name: values[start:stop] for name, values in self.columns.items()}
 
 
+_ROW = "row {}".format
+
+
 def measure_pictures(
     columns: Mapping[str, np.ndarray],
     interface: ModelInterface,
     *,
     are_examples: bool,
     most: int | None = None,
-    where: Callable[[int], str] = "row {}".format,
+    where: Callable[[int], str] = _ROW,
 ) -> MeasuredRows | None:
     """Reads the headers of all pictures that are asked about.
 
@@ -189,23 +193,33 @@ def _parse(
     columns: Mapping[str, np.ndarray], names: Sequence[str], where: Callable[[int], str]
 ) -> tuple[Arrays, dict[str, list[Sequence[bytes]]]]:
     """The examples written anew, and the values of some of their columns, by row."""
-    import tensorflow as tf
-    from google.protobuf.message import DecodeError
-
     ((title, examples),) = columns.items()
     values: dict[str, list[Sequence[bytes]]] = {name: [] for name in names}
     written = np.empty(len(examples), object)
-    for place, serialised in enumerate(examples):
-        try:
-            example = tf.train.Example.FromString(serialised)
-        except DecodeError:
-            raise DataError(f"{where(place)} is no serialised tf.Example.") from None
-        features = example.features.feature
-        for name in names:  # To ask for one that is not there would add it.
-            values[name].append(features[name].bytes_list.value if name in features else ())
+    for place, example in enumerate(_parsed(examples, where)):
+        for name in names:
+            values[name].append(_texts_of(example, name))
         example.DiscardUnknownFields()
         written[place] = example.SerializeToString()
     return {title: written}, values
+
+
+def _parsed(examples: np.ndarray, where: Callable[[int], str]) -> Iterator[Any]:
+    """The tf.Examples of serialised ones; raises DataError for the first that is none."""
+    import tensorflow as tf
+    from google.protobuf.message import DecodeError
+
+    for place, serialised in enumerate(examples):
+        try:
+            yield tf.train.Example.FromString(serialised)
+        except DecodeError:
+            raise DataError(f"{where(place)} is no serialised tf.Example.") from None
+
+
+def _texts_of(example: Any, name: str) -> Sequence[bytes]:
+    """The texts of a column; to ask the message for one that is not there would add it."""
+    features = example.features.feature
+    return features[name].bytes_list.value if name in features else ()
 
 
 _SHOWN = 40
@@ -258,18 +272,9 @@ def find_unreadable(
 
 def _of_examples(examples: np.ndarray, interface: ModelInterface) -> dict[str, np.ndarray]:
     """The texts of serialised tf.Examples by the names of requests, [rows]; the first of a row."""
-    import tensorflow as tf
-    from google.protobuf.message import DecodeError
-
     found = {name: np.full(len(examples), b"", object) for name in interface.text_readers}
-    for place, serialised in enumerate(examples):
-        try:
-            features = tf.train.Example.FromString(serialised).features.feature
-        except DecodeError:
-            raise DataError(f"row {place} is no serialised tf.Example.") from None
+    for place, example in enumerate(_parsed(examples, _ROW)):
         for name, values in found.items():
-            column = interface.by_request[name].name
-            # To ask for one that is not there would add it.
-            texts = features[column].bytes_list.value if column in features else ()
+            texts = _texts_of(example, interface.by_request[name].name)
             values[place] = texts[0] if texts else b""
     return found

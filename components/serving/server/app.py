@@ -1,4 +1,4 @@
-"""The application: which path is answered by what."""
+"""The application: which path is answered by what, and what happens to every request."""
 
 from __future__ import annotations
 
@@ -6,28 +6,48 @@ import asyncio
 import logging
 import re
 import signal
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.metadata import version
-from typing import Any
+from typing import Any, cast
 
 import orjson
+import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from components.compat.uvicorn import check_uvicorn
+from components.serving.failing import Failing
 from components.serving.model import Servable
-from components.serving.server.connections.quick import Application, Quick
-from components.serving.server.metrics import CONTENT_TYPE
-from components.serving.server.middleware import Direct, Guarded
+from components.serving.server.batching import FutureAnswer
+from components.serving.server.connections import OPEN, ClientConnection, OpenConnections, has_key
+from components.serving.server.metrics import CLIENT_GONE, CONTENT_TYPE
 from components.serving.server.options import ServeOptions
 from components.serving.server.predictions import Predictions
 from components.serving.server.protocols import rest
-from components.serving.server.protocols.metadata import describe_signatures, describe_tensors
-from components.serving.server.replies import Failing, RequestError, status_and_headers
+from components.serving.server.protocols.open_inference import describe_tensors
+from components.serving.server.protocols.rest import describe_signatures
+from components.serving.server.reading import (
+    PredictionPath,
+    PredictionRequest,
+    read_body,
+    read_path,
+)
+from components.serving.server.replies import (
+    Reply,
+    RequestError,
+    identify,
+    refusal,
+    request_id,
+)
 from components.serving.server.repository import Repository
+from components.serving.server.room import Held
 from components.serving.server.workers import WorkerPlace
 
 logger = logging.getLogger(__name__)
@@ -41,28 +61,52 @@ _TELL_SECONDS = 0.5
 """How old what a worker says of another may be."""
 
 
-def make_app(
-    options: ServeOptions, repository: Repository, place: WorkerPlace | None = None
-) -> Application:
-    """The application for a model.
+def make_config(
+    options: ServeOptions, repository: Repository, place: WorkerPlace | None = None, **settings: Any
+) -> uvicorn.Config:
+    """How uvicorn serves a model.
 
     Args:
       options: checked.
       repository: of its versions; followed while the application runs.
       place: of this process among several workers.
+      settings: others of uvicorn's than those that all servers of ours share.
+
+    Raises:
+      InternalError: uvicorn begins to answer in another way.
     """
+    check_uvicorn()
     predictions = Predictions(options, repository, is_shared=place is not None)
-    server = _Server(options, repository, predictions, place)
+    endpoints = _Endpoints(options, repository, predictions, place)
+    others = OpenConnections(options.connections)
+    return uvicorn.Config(
+        _Guarded(_make_app(endpoints), predictions, options),
+        http=cast(Any, partial(ClientConnection, predictions, options, others)),
+        ws="none",
+        loop="uvloop",
+        log_config=None,
+        access_log=False,
+        lifespan="on",
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=options.keep_alive_seconds,
+        ssl_certfile=options.certificate,
+        ssl_keyfile=options.private_key,
+        **settings,
+    )
+
+
+def _make_app(endpoints: _Endpoints) -> Starlette:
     model = "/v2/models/{name}"
     paths = {
-        "/healthz": server.live,
-        "/metrics": server.show_metrics,
-        "/v1/models/{rest:path}": server.tf_serving,
-        "/v2": server.describe_server,
-        "/v2/health/live": server.live,
-        "/v2/health/ready": server.ready,
-        **{f"{model}{of}": server.describe_model for of in ("", "/versions/{version}")},
-        **{f"{model}{of}/ready": server.model_ready for of in ("", "/versions/{version}")},
+        "/healthz": endpoints.live,
+        "/metrics": endpoints.show_metrics,
+        "/v1/models/{rest:path}": endpoints.tf_serving,
+        "/v2": endpoints.describe_server,
+        "/v2/health/live": endpoints.live,
+        "/v2/health/ready": endpoints.ready,
+        **{f"{model}{of}": endpoints.describe_model for of in ("", "/versions/{version}")},
+        **{f"{model}{of}/ready": endpoints.model_ready for of in ("", "/versions/{version}")},
     }
     app = Starlette(
         routes=[Route(path, endpoint) for path, endpoint in paths.items()],
@@ -71,16 +115,108 @@ def make_app(
             HTTPException: _refuse_path,
             Exception: _fail,
         },
-        lifespan=server.lifespan,
+        lifespan=endpoints.lifespan,
     )
     app.router.redirect_slashes = False  # Clients of predictions do not follow where they post.
-    direct = Direct(app, predictions, options)
-    return Application(
-        Guarded(direct, predictions.metrics, options.key), Quick(predictions, options)
-    )
+    return app
 
 
-class _Server:
+_PIECE_BYTES = 1 << 18
+_VERBS = ("predict", "classify", "regress", "infer", "metadata", "ready", "metrics", "healthz")
+_NO_KEY = Reply(
+    orjson.dumps({"error": "a key is needed: Authorization: Bearer KEY, or X-API-Key."}),
+    headers=((b"www-authenticate", b"Bearer"),),
+    status=401,
+)
+
+
+class _Guarded:
+    """Gives each request an id, asks for the key, measures, and answers what asks for predictions.
+
+    Everything else is for the application behind it.
+    """
+
+    def __init__(self, app: ASGIApp, predictions: Predictions, options: ServeOptions) -> None:
+        self._app, self._predictions, self._options = app, predictions, options
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers a request, or hands it on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began, status, path = time.perf_counter(), CLIENT_GONE, scope["path"]
+        id_header = identify(scope["headers"])
+
+        async def watch(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), id_header]
+            await send(message)
+
+        try:
+            if path not in OPEN and not has_key(dict(scope["headers"]), self._options.key):
+                await _send_reply(watch, _NO_KEY)
+            elif scope["method"] == "POST" and (asked := read_path(path)) is not None:
+                await self._predict(asked, scope, receive, watch)
+            else:
+                await self._app(scope, receive, watch)
+        except Exception:
+            status = 500
+            raise
+        finally:
+            # Of no path that a client makes up there is a metric.
+            verb = path.rpartition("/")[2].rpartition(":")[2]
+            route = verb if verb in _VERBS else "other"
+            self._predictions.metrics.observe(route, status, time.perf_counter() - began)
+
+    async def _predict(
+        self, path: PredictionPath, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        with Held(self._predictions.room) as held:
+            try:
+                reply = await self._answer(path, scope, receive, held)
+                held.give_back(held.size)
+                held.take(len(reply.body))  # Until the client has read most of it.
+            except ClientDisconnect:
+                return
+            except Exception as error:
+                reply = refusal(error)
+            await _send_reply(send, reply)
+
+    async def _answer(
+        self, path: PredictionPath, scope: Scope, receive: Receive, held: Held
+    ) -> Reply:
+        headers = dict(scope["headers"])
+        body = await read_body(headers, receive, self._options, held)
+        request = PredictionRequest(path, headers, body, request_id.get())
+        answer = FutureAnswer[Reply](scope["client"])
+        self._predictions.answer(request, answer, held)
+        del body, request  # Which are not needed until there is an answer.
+        try:
+            return await answer.future
+        finally:
+            self._predictions.drop(answer)
+
+
+async def _send_reply(send: Send, reply: Reply) -> None:
+    """Answers by ASGI."""
+    headers = [
+        (b"content-type", reply.content_type),
+        (b"content-length", b"%d" % len(reply.body)),
+        *reply.headers,
+    ]
+    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+    # In pieces, each of which waits until the client has read of those before.
+    rest = memoryview(reply.body)
+    while len(rest) > _PIECE_BYTES:
+        piece, rest = bytes(rest[:_PIECE_BYTES]), rest[_PIECE_BYTES:]
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await asyncio.sleep(0)  # What is written is sent when this step of the loop is over.
+    await send({"type": "http.response.body", "body": bytes(rest)})
+
+
+class _Endpoints:
     """The endpoints, and what they share."""
 
     def __init__(
@@ -113,7 +249,7 @@ class _Server:
 
         A worker that does not follow the versions any more ends, and is started again.
         """
-        failing = Failing("to tell the other workers of this one")
+        failing = Failing(logger, "to tell the other workers failed, and is tried again")
         while self._repository.is_following:
             with failing.survived():
                 place.tell(self._repository.number)
@@ -202,8 +338,9 @@ def _json(content: Any, status: int = 200, headers: Mapping[str, str] | None = N
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
-    status, headers = status_and_headers(error)
-    return _json({"error": str(error)}, status, headers)
+    reply = refusal(error)
+    headers = {name.decode(): value.decode() for name, value in reply.headers}
+    return Response(reply.body, reply.status, headers, "application/json")
 
 
 async def _refuse_path(request: Request, error: Exception) -> Response:

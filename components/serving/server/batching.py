@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
@@ -36,8 +35,8 @@ QUICK_SECONDS = 0.005
 LONG_SECONDS = 0.25
 """For which others may wait while a batch is answered: larger ones are not asked of a model that
 takes longer, unless it takes less for each row then."""
-_STILL_FALLS = math.log2(1.3)
-"""The time for a row does where twice the rows take less than 1.3 times as long."""
+_STILL_FALLS = 1.3
+"""The time for a row does where twice the rows take less than so many times as long."""
 SUSPECT_SECONDS = 10.0
 """For which a client's requests are asked one by one after one of them made a batch fail."""
 _MOST_SUSPECTS = 1024
@@ -126,8 +125,6 @@ class _Pace:
     seconds: dict[int, float] = field(default_factory=dict)
     """That answers to a batch took of late, by the binary digits of its rows: what is quick for a
     row may take seconds for a thousand."""
-    rows: dict[int, float] = field(default_factory=dict)
-    """That they had of late, by the same digits."""
     most_rows: int = FIRST_ROWS
     """Twice the largest batch of those that did not take long, or less for each row than smaller
     ones. The memory that a model takes for a batch, which it does not tell, grows with its time."""
@@ -135,9 +132,8 @@ class _Pace:
     def note(self, rows: int, seconds: float) -> None:
         """Learns from a batch."""
         digits = rows.bit_length()
-        for newest, known in ((rows, self.rows), (seconds, self.seconds)):
-            before = known.get(digits, newest)
-            known[digits] = before + _NEWEST * (newest - before)
+        before = self.seconds.get(digits, seconds)
+        self.seconds[digits] = before + _NEWEST * (seconds - before)
         fine = [d for d in self.seconds if self._may_be_doubled(d)]
         if _FIRST_DIGITS not in self.seconds:
             fine.append(_FIRST_DIGITS)
@@ -145,15 +141,14 @@ class _Pace:
 
     def _may_be_doubled(self, digits: int) -> bool:
         """Whether batches of so many rows are short, or still save time, as far as is known."""
-        rows, seconds = self.rows[digits], self.seconds[digits]
+        seconds = self.seconds[digits]
         if seconds < LONG_SECONDS:
             return True
-        smaller = [d for d, others in self.rows.items() if 2 * others <= rows]
+        smaller = [other for other in self.seconds if other < digits]
         if not smaller:  # Then a batch twice as large is tried.
-            return all(others < 2 * rows for others in self.rows.values())
+            return digits == max(self.seconds)
         nearest = max(smaller)
-        times = rows / self.rows[nearest]
-        return seconds < self.seconds[nearest] * times**_STILL_FALLS
+        return seconds < self.seconds[nearest] * _STILL_FALLS ** (digits - nearest)
 
     def is_quick(self, rows: int) -> bool:
         return self.seconds.get(rows.bit_length(), QUICK_SECONDS) < QUICK_SECONDS

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 import time
 from collections import Counter as Counts
 from collections.abc import Callable, Sequence
@@ -72,19 +71,13 @@ class Metrics:
             ["column"],
             registry=self.registry,
         )
-        self._saying = threading.Lock()
-        self._unsaid = Counts[str]()
-        """The same that the log has yet to say."""
         self._said: dict[str, float] = {}
-        """When it last said so of each column."""
+        """When the log last said so of each column."""
         # Of several workers: the rows of all, the oldest version, the most failures.
-        gauges: dict[str, tuple[str, _Mode, Callable[[], float]]] = {
-            "queue_rows": ("Rows that wait.", "livesum", waiting_rows),
-            "serving_version": ("That answers.", "livemin", version),
-            "failed_versions": ("That could not be loaded.", "livemax", failures),
-        }
         self._gauges = [
-            (self._gauge(name, text, mode), read) for name, (text, mode, read) in gauges.items()
+            (self._gauge("queue_rows", "Rows that wait.", "livesum"), waiting_rows),
+            (self._gauge("serving_version", "That answers.", "livemin"), version),
+            (self._gauge("failed_versions", "That could not be loaded.", "livemax"), failures),
         ]
 
     def _gauge(self, name: str, text: str, mode: _Mode) -> Gauge:
@@ -118,18 +111,15 @@ class Metrics:
         """
         for one in found:
             self._unreadable.labels(one.column).inc(one.count)
-            with self._saying:
-                self._unsaid[one.column] += one.count
-                if time.monotonic() - self._said.get(one.column, -math.inf) < _PAUSE_SECONDS:
-                    continue
+            if time.monotonic() - self._said.get(one.column, -math.inf) >= _PAUSE_SECONDS:
                 self._said[one.column] = time.monotonic()
-                count = self._unsaid.pop(one.column)
-            logger.warning(
-                "column %r: texts that cannot be read count as missing, %d now; right is %s",
-                one.column,
-                count,
-                one.right,
-            )
+                logger.warning(
+                    "column %r: texts that cannot be read count as missing, %d in these requests;"
+                    " right is %s",
+                    one.column,
+                    one.count,
+                    one.right,
+                )
 
     def refresh(self) -> None:
         """Notes what is now: other workers tell it for this one."""

@@ -1,4 +1,4 @@
-"""Requests for predictions answered: read, asked together with others, and written."""
+"""Requests for predictions answered: read, asked of the model together with others, and written."""
 
 from __future__ import annotations
 
@@ -8,92 +8,203 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from components.serving.model import Servable
-from components.serving.request_log.gathering import Answered, LoggedRequest
 from components.serving.request_log.log import RequestLog
-from components.serving.requests import Arrays
+from components.serving.request_log.rows import Answered, LoggedRequest
+from components.serving.requests import (
+    EXAMPLES,
+    MISSING,
+    RAW,
+    Arrays,
+    UnreadableValues,
+    find_unreadable,
+    measure_pictures,
+)
 from components.serving.server.batching import Awaited, Batcher, FutureAnswer, late
 from components.serving.server.metrics import Metrics
 from components.serving.server.options import ServeOptions
-from components.serving.server.protocols.layouts import Layouts
-from components.serving.server.reading import (
+from components.serving.server.protocols.answers import (
     AnswerForm,
-    PredictionRequest,
-    ReadRequest,
-    read_request,
+    BatchAnswers,
+    RequestAnswer,
     size_of_part,
 )
+from components.serving.server.protocols.open_inference import check_tensors
+from components.serving.server.protocols.values import (
+    RequestInputs,
+    are_tensors,
+    as_tensors,
+    check_size,
+    rows_to_arrays,
+    to_arrays,
+)
+from components.serving.server.reading import PredictionRequest, ReadRequest, read_request
 from components.serving.server.reading_process import LargeReader
 from components.serving.server.replies import Reply, RequestError, refusal
 from components.serving.server.repository import Repository
 from components.serving.server.room import SMALL_BYTES, Held, Room, memory_of
-from components.serving.server.together import (
-    RequestAnswer,
-    RequestInputs,
-    SignatureCall,
-    to_tensors,
-)
 from components.serving.settings import OnUnreadable
+from trainer_module.errors import DataError
 from trainer_module.machine import count_cores
 
+PICTURES_AT_ONCE = 4
+"""How many of the largest pictures a request may have; or as many pixels of smaller ones."""
 _TENSORS_OF_BODY = 2
 """The room that a large request takes for its tensors before they are known, in bodies."""
 
 
-class _Asked(NamedTuple):
+class Asked(NamedTuple):
     """A request that has been read, or some of its rows."""
 
     inputs: RequestInputs
     form: AnswerForm
     name: bytes
-    start: int | None
+    rows: int
+    start: int | None = None
     """The place of the first row; None where it is all of them."""
 
 
 @dataclass(frozen=True, eq=False)
-class _Replies:
-    """Asks a model for several requests, and writes what is sent to each client."""
+class SignatureCall:
+    """A signature of a model, which several requests may ask together."""
 
-    call: SignatureCall
-    log: RequestLog | None
+    model: Servable
+    signature: str
+    options: ServeOptions
+    metrics: Metrics
+    log: RequestLog | None = None
 
-    def __call__(self, requests: Sequence[_Asked]) -> list[Any]:
-        answers = self.call([one.inputs for one in requests])
-        if self.log is not None:
-            self._note(self.log, requests, answers)
-        return [
-            answer if isinstance(answer, Reply) else _write(one, answer)
-            for one, answer in zip(requests, answers, strict=True)
-        ]
+    def __call__(self, asked: Sequence[Asked]) -> list[Any]:
+        """What is written for each request, or the Reply that refuses it.
 
-    def _note(
-        self,
-        log: RequestLog,
-        requests: Sequence[_Asked],
-        answers: Sequence[RequestAnswer | Reply],
-    ) -> None:
-        """Has what was answered written down, in the order of the rows that were asked for."""
-        parts: dict[int, list[tuple[RequestAnswer, _Asked]]] = {}
-        for one, answer in zip(requests, answers, strict=True):
-            if not isinstance(answer, Reply):
-                parts.setdefault(id(answer.of), []).append((answer, one))
-        for part in parts.values():
-            part.sort(key=lambda pair: pair[0].rows.start)
-            names = [
-                LoggedRequest(one.name.decode(), answer.rows.stop - answer.rows.start, one.start)
-                for answer, one in part
-            ]
-            of = part[0][0].of
-            log.note(
-                Answered(
-                    names, time.time(), self.call.model, self.call.signature, of.columns, of.arrays
-                )
+        Where one of them makes all fail, halves are asked by themselves, and halves of these, until
+        those are found that fail alone.
+        """
+        try:
+            order, columns = self._join(asked)
+            answers = BatchAnswers(self._answer(columns))
+        except Exception as error:
+            if len(asked) == 1:
+                return [refusal(error)]
+        else:
+            return self._write(asked, order, columns, answers)
+        middle = len(asked) // 2
+        return self(asked[:middle]) + self(asked[middle:])
+
+    def _join(self, asked: Sequence[Asked]) -> tuple[list[int], Arrays]:
+        """The tensors of several requests, and in which order they come there.
+
+        Rows of JSON become tensors all at once, and so do columns.
+        """
+        kinds = [_kind_of(one.inputs) for one in asked]
+        order = sorted(range(len(asked)), key=kinds.__getitem__)
+        of_kind: dict[int, list[Any]] = {kind: [] for kind in (_ROWS, _COLUMNS, _TENSORS)}
+        for one, kind in zip(asked, kinds, strict=True):
+            of_kind[kind].append(one.inputs)
+        parts, interface = list(of_kind[_TENSORS]), self.model.interface
+        if columns := of_kind[_COLUMNS]:
+            together = {n: [*chain.from_iterable(one[n] for one in columns)] for n in columns[0]}
+            parts.insert(0, to_arrays(together, interface))
+        if rows := of_kind[_ROWS]:
+            parts.insert(0, rows_to_arrays([*chain.from_iterable(rows)], interface))
+        joined = {name: join([part[name] for part in parts]) for name in parts[0]}
+        if of_kind[_TENSORS] and self.signature == RAW:
+            check_tensors(joined, interface)
+        return order, self.checked(joined)
+
+    def checked(self, tensors: Arrays) -> Arrays:
+        """Raises RequestError for tensors with a picture that is damaged or too large.
+
+        So it does where all of them together would keep others waiting for long, and for texts that
+        the model cannot read where these are refused.
+        """
+        most = self.options.max_pixels
+        try:
+            measured = measure_pictures(
+                tensors, self.model.interface, are_examples=self._are_examples, most=most
             )
+        except DataError as error:
+            raise RequestError(str(error)) from None
+        pixels, most = sum(measured.pixels) if measured else 0, PICTURES_AT_ONCE * most
+        if pixels > most:
+            raise RequestError(
+                f"the pictures have {pixels:,} pixels together: at most {most:,} are decoded for a "
+                "request; send fewer at once.",
+                413,
+            )
+        if self.options.on_unreadable is OnUnreadable.REFUSE:
+            for one in self._find_unreadable(tensors):
+                raise RequestError(
+                    f"{one.column!r} of row {one.row} is {one.text!r}, expected {one.right}, or"
+                    " null where it is missing."
+                )
+        return tensors
+
+    @property
+    def _are_examples(self) -> bool:
+        return self.signature == EXAMPLES
+
+    def _find_unreadable(self, tensors: Arrays) -> list[UnreadableValues]:
+        return find_unreadable(tensors, self.model.interface, are_examples=self._are_examples)
+
+    def _answer(self, columns: Arrays) -> Arrays:
+        ask = self.model.predict_examples if self._are_examples else self.model.predict
+        answers = ask(columns)
+        self.metrics.count(answers)
+        if self.options.on_unreadable is OnUnreadable.MISSING:
+            self.metrics.count_unreadable(self._find_unreadable(columns))
+        return answers
+
+    def _write(
+        self, asked: Sequence[Asked], order: Sequence[int], columns: Arrays, answers: BatchAnswers
+    ) -> list[Any]:
+        """Has what was answered written down, and gives what is sent to each client."""
+        found: dict[int, Any] = {}
+        end = 0
+        for place in order:
+            start, end = end, end + asked[place].rows
+            found[place] = _write(asked[place], RequestAnswer(answers, slice(start, end)))
+        if self.log is not None:
+            ones = (asked[place] for place in order)
+            requests = [LoggedRequest(one.name.decode(), one.rows, one.start) for one in ones]
+            self.log.note(
+                Answered(requests, time.time(), self.model, self.signature, columns, answers.arrays)
+            )
+        return [found[place] for place in range(len(asked))]
 
 
-def _write(asked: _Asked, answer: RequestAnswer) -> Any:
+_ROWS, _COLUMNS, _TENSORS = range(3)
+
+
+def _kind_of(inputs: RequestInputs) -> int:
+    if isinstance(inputs, list):
+        return _ROWS
+    return _TENSORS if are_tensors(inputs) else _COLUMNS
+
+
+def join(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Rows of several requests; lists are as long as the longest."""
+    if len(parts) == 1:
+        return parts[0]
+    if parts[0].ndim == 1:
+        return np.concatenate(parts)
+    width = max(part.shape[1] for part in parts)
+    check_size(sum(map(len, parts)), width)
+    fill = MISSING.get("string" if parts[0].dtype == object else parts[0].dtype.name, 0)
+    together = np.full((sum(map(len, parts)), width), fill, parts[0].dtype)
+    end = 0
+    for part in parts:
+        together[end : end + len(part), : part.shape[1]] = part
+        end += len(part)
+    return together
+
+
+def _write(asked: Asked, answer: RequestAnswer) -> Any:
     """The reply, or what is written of some rows; or a reply that says why there is neither."""
     try:
         part = asked.form.part(answer)
@@ -105,7 +216,7 @@ def _write(asked: _Asked, answer: RequestAnswer) -> Any:
 def _to_tensors(read: ReadRequest, call: SignatureCall) -> Arrays | Reply:
     """The tensors of a whole request, so that what is wrong with a row is said with its place."""
     try:
-        return call.checked(to_tensors(read.inputs, call.model.interface))
+        return call.checked(as_tensors(read.inputs, call.model.interface))
     except Exception as error:
         return refusal(error)
 
@@ -147,8 +258,7 @@ class Predictions:
         self._reader = LargeReader(options)
         self._tasks: dict[Awaited, asyncio.Task[None]] = {}
         """Those that answer large requests."""
-        self._layouts = Layouts()
-        self._by_signature: dict[str, _Replies] = {}
+        self._calls: dict[str, SignatureCall] = {}
         self.log = RequestLog(options.log, self.metrics.registry) if options.log else None
 
     def named(
@@ -181,17 +291,15 @@ class Predictions:
                     partial(self._answer_large, request, number, model, answer.client, held), answer
                 )
                 return
-            read = read_request(
-                request, number, model.interface, self._layouts, self._options.max_rows
-            )
-            replies = self._replies(model, read.signature)
-            if read.rows > 1 and read.rows > self._batcher.most_rows(replies):
+            read = read_request(request, number, model.interface, self._options.max_rows)
+            call = self._call(model, read.signature)
+            if read.rows > 1 and read.rows > self._batcher.most_rows(call):
                 self._start(
                     partial(self._answer_parts, read, model, request.name, answer.client), answer
                 )
                 return
-            asked = _Asked(read.inputs, read.form, request.name, None)
-            self._batcher.ask(replies, asked, read.rows, answer, size)
+            asked = Asked(read.inputs, read.form, request.name, read.rows)
+            self._batcher.ask(call, asked, read.rows, answer, size)
         except Exception as error:
             answer.set_result(refusal(error))
 
@@ -232,7 +340,7 @@ class Predictions:
     ) -> Reply:
         """Answers a request that takes too long to read for others to wait meanwhile."""
         name, size = request.name, len(request.body)
-        with self.room.held() as more:
+        with Held(self.room) as more:
             more.take(_TENSORS_OF_BODY * size)
             read = await self._reader.read(request, number, model.interface)
             del request
@@ -249,18 +357,18 @@ class Predictions:
     ) -> Reply:
         """Answers a request of many rows by parts, between which others are answered."""
         loop = asyncio.get_running_loop()
-        replies, rows = self._replies(model, read.signature), read.rows
-        tensors = await loop.run_in_executor(self._executor, _to_tensors, read, replies.call)
+        call, rows = self._call(model, read.signature), read.rows
+        tensors = await loop.run_in_executor(self._executor, _to_tensors, read, call)
         if isinstance(tensors, Reply):
             return tensors
         parts, start = [], 0
-        with self.room.held() as held:
+        with Held(self.room) as held:
             while start < rows:
-                end = min(rows, start + self._batcher.most_rows(replies))
+                end = min(rows, start + self._batcher.most_rows(call))
                 some = {column: values[start:end] for column, values in tensors.items()}
                 answer = FutureAnswer[Any](client)
-                asked = _Asked(some, read.form, name, start)
-                self._batcher.ask(replies, asked, end - start, answer)
+                asked = Asked(some, read.form, name, end - start, start)
+                self._batcher.ask(call, asked, end - start, answer)
                 try:
                     part = await answer.future
                 finally:
@@ -278,13 +386,10 @@ class Predictions:
                 start = end
             return await loop.run_in_executor(self._executor, _join, read.form, parts)
 
-    def _replies(self, model: Servable, signature: str) -> _Replies:
+    def _call(self, model: Servable, signature: str) -> SignatureCall:
         """The same one for requests that can be asked together."""
-        found = self._by_signature.get(signature)
-        if found is None or found.call.model is not model:
-            most = self._options.max_pixels
-            counts = self._options.on_unreadable is OnUnreadable.MISSING
-            told = self.metrics.count_unreadable if counts else None
-            call = SignatureCall(model, signature, self.metrics.count, most, told)
-            found = self._by_signature[signature] = _Replies(call, self.log)
+        found = self._calls.get(signature)
+        if found is None or found.model is not model:
+            found = SignatureCall(model, signature, self._options, self.metrics, self.log)
+            self._calls[signature] = found
         return found

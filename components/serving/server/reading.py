@@ -1,22 +1,27 @@
-"""What a request for predictions asks, and the form of its answer. Imports no TensorFlow."""
+"""A request for predictions: its path, its body within limits of size and time, what it asks.
+
+Imports no TensorFlow.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import re
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
-import numpy as np
-import orjson
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive
 
-from components.serving.requests import RAW, Arrays
-from components.serving.server.bodies import parse_json, read_length
+from components.serving.server.options import ServeOptions
 from components.serving.server.protocols import open_inference, rest
-from components.serving.server.protocols.layouts import Layouts
-from components.serving.server.replies import BYTES, Reply, RequestError
-from components.serving.server.together import RequestAnswer, RequestInputs, row_count
+from components.serving.server.protocols.answers import AnswerForm
+from components.serving.server.protocols.values import RequestInputs, parse_json, row_count
+from components.serving.server.replies import RequestError
+from components.serving.server.room import Held
 from trainer_module.export.interface import ModelInterface
 
 _PATHS = re.compile(
@@ -57,11 +62,101 @@ def read_plain_url(url: bytes) -> PredictionPath | None:
     return read_path(url.decode())
 
 
-_HEADER_LENGTH = open_inference.HEADER_LENGTH.encode()
+_AS_IT_IS, _PACKED = ("", "identity"), ("gzip", "x-gzip", "deflate")
+"""What Content-Encoding may say."""
+_GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
+"""Has zlib find out which of them it is; deflate means the latter."""
+_UNPACKED_BYTES = 4 << 20
+"""That are unpacked at once."""
 _SHOWN = 40
 """Characters of a wrong header that are shown."""
-_OF_TEXT = 64
-"""Bytes of a short text in an array, about."""
+
+MOST_DIGITS = 18
+"""Of the length of anything."""
+
+
+def read_length(header: bytes) -> int | None:
+    """A length as a header gives it; None if that is none."""
+    return int(header) if header.isdigit() and len(header) <= MOST_DIGITS else None
+
+
+async def read_body(
+    headers: Mapping[bytes, bytes], receive: Receive, options: ServeOptions, held: Held
+) -> bytes:
+    """All of a body.
+
+    Args:
+      headers: of the request.
+      receive: gives the parts of the body.
+      options: have the limits.
+      held: takes room for the body as it comes.
+
+    Raises:
+      RequestError: it is too large, too slow, in an encoding that is not taken, or one too many.
+      ClientDisconnect: it does not come any more.
+    """
+    encoding = headers.get(b"content-encoding", b"").decode("latin-1").strip().lower()
+    if encoding not in _AS_IT_IS + _PACKED:
+        raise RequestError(
+            f"a body in {encoding[:_SHOWN]} is not taken: right are gzip and deflate, or send it as"
+            " it is.",
+            415,
+        )
+    length = read_length(headers.get(b"content-length", b""))
+    if length is not None and length > options.max_bytes:
+        raise _too_large(options)
+    parts, size, is_whole = [], 0, False
+    try:
+        async with asyncio.timeout(options.body_seconds):
+            while not is_whole:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientDisconnect
+                parts.append(message.get("body", b""))
+                size += len(parts[-1])
+                if size > options.max_bytes:
+                    raise _too_large(options)
+                held.take(len(parts[-1]))
+                is_whole = not message.get("more_body", False)
+    except TimeoutError:
+        raise RequestError(
+            f"the body did not come within {options.body_seconds:g} seconds.", 408
+        ) from None
+    body = parts[0] if len(parts) == 1 else b"".join(parts)
+    if encoding in _AS_IT_IS:
+        return body
+    content = await _unpack(body, options, held)
+    held.give_back(len(body))
+    return content
+
+
+async def _unpack(body: bytes, options: ServeOptions, held: Held) -> bytes:
+    """A body that is sent in gzip or deflate, of which no more is unpacked than it may have."""
+    unpacker = zlib.decompressobj(_GZIP_OR_ZLIB)
+    parts: list[bytes] = []
+    size = 0
+    while not unpacker.eof and (body or not parts):
+        try:
+            part = await asyncio.to_thread(unpacker.decompress, body, _UNPACKED_BYTES)
+        except zlib.error as error:
+            raise RequestError(
+                f"the body is not what its Content-Encoding says: {error}."
+            ) from None
+        parts.append(part)
+        size += len(part)
+        if size > options.max_bytes:
+            raise _too_large(options)
+        held.take(len(part))
+        body = unpacker.unconsumed_tail
+    if not unpacker.eof or unpacker.unused_data:
+        raise RequestError("the body is not what its Content-Encoding says: it ends elsewhere.")
+    return b"".join(parts)
+
+
+def _too_large(options: ServeOptions) -> RequestError:
+    return RequestError(
+        f"the body is larger than {options.max_bytes:,} bytes: send fewer rows at once.", 413
+    )
 
 
 class PredictionRequest(NamedTuple):
@@ -72,16 +167,6 @@ class PredictionRequest(NamedTuple):
     body: bytes
     name: bytes
     """Its id."""
-
-
-class AnswerForm(Protocol):
-    """How the answer to a request is written; it can be pickled."""
-
-    def part(self, answer: RequestAnswer) -> Any:
-        """What is written of some of its rows."""
-
-    def reply(self, parts: Sequence[Any]) -> Reply:
-        """The answer, of what was written of all its rows in their order."""
 
 
 class ReadRequest(NamedTuple):
@@ -97,7 +182,6 @@ def read_request(
     request: PredictionRequest,
     number: int,
     interface: ModelInterface,
-    layouts: Layouts,
     most_rows: int,
 ) -> ReadRequest:
     """What a request asks a version.
@@ -106,16 +190,19 @@ def read_request(
       request: all of it.
       number: of the version.
       interface: of its model.
-      layouts: known ones.
       most_rows: that it may have.
 
     Raises:
       RequestError: it is no request that can be answered, or has too many rows.
     """
-    if request.path.verb is None:
-        signature, inputs, form = _read_inference(request, number, interface, layouts)
+    path, body = request.path, request.body
+    asked: tuple[str, RequestInputs, AnswerForm]
+    if path.verb is None:
+        end = json_length(request)
+        asked = open_inference.read_request(body, end, interface, path.name, number)
     else:
-        signature, inputs, form = _read_rest(request, interface)
+        asked = rest.read_request(path.verb, parse_json(body), interface)
+    signature, inputs, form = asked
     rows = row_count(inputs)
     if rows > most_rows:
         raise RequestError(
@@ -130,106 +217,10 @@ def json_length(request: PredictionRequest) -> int:
     Raises:
       RequestError: the header that says so is wrong.
     """
-    header = request.headers.get(_HEADER_LENGTH) if request.path.verb is None else None
+    name = open_inference.HEADER_LENGTH.encode()
+    header = request.headers.get(name) if request.path.verb is None else None
     length = len(request.body) if header is None else read_length(header)
     if length is None or length > len(request.body):
         said = (header or b"")[:_SHOWN].decode("latin-1")
         raise RequestError(f"{open_inference.HEADER_LENGTH} is {said!r}, not a length.")
     return length
-
-
-def _read_rest(
-    request: PredictionRequest, interface: ModelInterface
-) -> tuple[str, RequestInputs, AnswerForm]:
-    """What TF Serving is asked."""
-    asked = parse_json(request.body)
-    if request.path.verb == "predict":
-        signature, inputs, are_rows = rest.to_request(asked, interface)
-        return signature, inputs, _ROWS if are_rows else _COLUMNS
-    form: AnswerForm = _CLASSES if request.path.verb == "classify" else _NUMBERS
-    return RAW, rest.to_examples_request(asked, interface), form
-
-
-def _read_inference(
-    request: PredictionRequest, number: int, interface: ModelInterface, layouts: Layouts
-) -> tuple[str, RequestInputs, AnswerForm]:
-    """What Open Inference v2 asks."""
-    body, end = request.body, json_length(request)
-    asked, signature, tensors = layouts.read(body, end, interface)
-    wishes = open_inference.read_wishes(asked)
-    return signature, tensors, _Inference(wishes, request.path.name, number)
-
-
-class _Rows:
-    """TF Serving's, by row."""
-
-    def part(self, answer: RequestAnswer) -> bytes:
-        return b",".join(answer.row_texts)
-
-    def reply(self, parts: Sequence[bytes]) -> Reply:
-        return Reply(rest.write_rows(parts))
-
-
-class _Columns:
-    """TF Serving's, by column."""
-
-    def part(self, answer: RequestAnswer) -> dict[str, bytes]:
-        return {name: b",".join(texts) for name, texts in answer.column_texts.items()}
-
-    def reply(self, parts: Sequence[dict[str, bytes]]) -> Reply:
-        return Reply(rest.write_columns({n: [part[n] for part in parts] for n in parts[0]}))
-
-
-class _Classes:
-    """TF Serving's answer to `:classify`."""
-
-    def part(self, answer: RequestAnswer) -> bytes:
-        return orjson.dumps(rest.to_classes(answer.lists))[1:-1]
-
-    def reply(self, parts: Sequence[bytes]) -> Reply:
-        return Reply(rest.write_results(parts))
-
-
-class _Numbers:
-    """TF Serving's answer to `:regress`."""
-
-    def part(self, answer: RequestAnswer) -> bytes:
-        return orjson.dumps(rest.to_numbers(answer.lists))[1:-1]
-
-    def reply(self, parts: Sequence[bytes]) -> Reply:
-        return Reply(rest.write_results(parts))
-
-
-_ROWS, _COLUMNS, _CLASSES, _NUMBERS = _Rows(), _Columns(), _Classes(), _Numbers()
-
-
-@dataclass(frozen=True, slots=True)
-class _Inference:
-    """Open Inference's."""
-
-    wishes: open_inference.Wishes
-    name: str
-    """Of the model."""
-    number: int
-    """Of its version."""
-
-    def part(self, answer: RequestAnswer) -> Arrays:
-        return open_inference.only_wanted(answer.arrays, self.wishes)
-
-    def reply(self, parts: Sequence[Arrays]) -> Reply:
-        together = parts[0]
-        if len(parts) > 1:
-            together = {name: np.concatenate([part[name] for part in parts]) for name in together}
-        content, head = open_inference.to_response(self.wishes, together, self.name, self.number)
-        if head is None:
-            return Reply(content)
-        return Reply(content, BYTES, ((_HEADER_LENGTH, b"%d" % head),))
-
-
-def size_of_part(part: Any) -> int:
-    """Bytes of what an `AnswerForm` has written of some rows, about."""
-    if isinstance(part, bytes):
-        return len(part)
-    if isinstance(part, np.ndarray):
-        return part.size * _OF_TEXT if part.dtype == object else part.nbytes
-    return sum(map(size_of_part, part.values()))

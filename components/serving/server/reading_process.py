@@ -23,25 +23,22 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from components.serving.requests import Arrays
 from components.serving.server.batching import late
 from components.serving.server.options import ServeOptions
-from components.serving.server.protocols.layouts import Layouts
+from components.serving.server.protocols.answers import size_of_part
+from components.serving.server.protocols.values import as_tensors
 from components.serving.server.reading import (
-    AnswerForm,
     PredictionRequest,
     ReadRequest,
     json_length,
     read_request,
-    size_of_part,
 )
 from components.serving.server.replies import Reply, RequestError, refusal
 from components.serving.server.room import memory_of_json
-from components.serving.server.together import to_tensors
 from trainer_module.export.interface import ModelInterface
 
 logger = logging.getLogger(__name__)
@@ -57,13 +54,9 @@ _NICE = 5
 """Small requests go first where there are not enough cores."""
 
 
-class _Question(NamedTuple):
-    """What the process is asked, besides the body."""
-
-    request: PredictionRequest
-    """Without its body."""
-    number: int
-    interface: ModelInterface
+_Question = tuple[PredictionRequest, int, ModelInterface]
+"""What the process is asked, besides the body: a request without it, the number of a version, and
+what that takes."""
 
 
 class _Tensor(NamedTuple):
@@ -74,15 +67,6 @@ class _Tensor(NamedTuple):
     dtype: np.dtype
     lengths: np.ndarray | None
     """Of its texts; None of numbers."""
-
-
-class _Found(NamedTuple):
-    """What the process answers, before the bytes of the tensors."""
-
-    signature: str
-    form: AnswerForm
-    rows: int
-    tensors: list[_Tensor]
 
 
 class LargeReader:
@@ -114,7 +98,7 @@ class LargeReader:
           What it asks, as tensors; or what it is refused with.
         """
         until = time.monotonic() + self._options.answer_seconds
-        question = _Question(request._replace(body=b""), number, interface)
+        question = request._replace(body=b""), number, interface
         loop = asyncio.get_running_loop()
         await self._turn.acquire()
         asked = self._thread.submit(self._ask, question, request.body, until)
@@ -129,34 +113,23 @@ class LargeReader:
 
     def _ask(self, question: _Question, body: bytes, until: float) -> ReadRequest | Reply:
         try:
-            process = self._ready_process()
+            if self._process is None or not self._process.is_alive:
+                self._end()
+                self._process = _Process(self._options)
         except OSError as error:
             logger.error("the process that reads large requests cannot be started: %s", error)
             return refusal(RequestError("large requests cannot be read: come again later.", 503))
+        answer: ReadRequest | Reply | None = None
         try:
-            return process.ask(question, body, until)
+            answer = self._process.ask(question, body, until)
         except TimeoutError:
-            self._end()
             return refusal(late(self._options.answer_seconds))
         except (EOFError, OSError):
-            self._end()
             return refusal(_takes_too_much())
-        except BaseException:
-            # What it has sent and was not read would be taken for the next answer.
-            self._end()
-            raise
-
-    def _ready_process(self) -> _Process:
-        """The process, a new one if that before has died.
-
-        Raises:
-          OSError: it cannot be started.
-        """
-        if self._process is not None and not self._process.is_alive:
-            self._end()
-        if self._process is None:
-            self._process = _Process(self._options)
-        return self._process
+        finally:
+            if answer is None:  # What it sends yet would be taken for the next answer.
+                self._end()
+        return answer
 
     def _end(self) -> None:
         if self._process is not None:
@@ -192,21 +165,16 @@ class _Process:
           TimeoutError: it takes too long.
           EOFError, OSError: the process has died.
         """
-        connection, mark = self._connection, os.urandom(16)
-        connection.send(question)
-        connection.send_bytes(mark)
-        connection.send_bytes(body)
-        if not connection.poll(max(0.0, until - time.monotonic())):
+        self._connection.send(question)
+        self._connection.send_bytes(body)
+        if not self._connection.poll(max(0.0, until - time.monotonic())):
             raise TimeoutError
-        # Nothing is unpickled but what follows the mark: never what a client has sent.
-        if connection.recv_bytes() != mark:
-            raise EOFError
-        found: _Found | Reply = connection.recv()
+        # What is unpickled is the process's own: what a client has sent comes as bytes after it.
+        found: ReadRequest | Reply = self._connection.recv()
         if isinstance(found, Reply):
             return found
-        sent = [connection.recv_bytes() for _ in found.tensors]
-        tensors = {o.name: _take(o, data) for o, data in zip(found.tensors, sent, strict=True)}
-        return ReadRequest(found.signature, tensors, found.form, found.rows)
+        tensors: Any = found.inputs
+        return found._replace(inputs={t.name: _take(t, self._connection) for t in tensors})
 
 
 def _end(process: subprocess.Popen[bytes], connection: Connection) -> None:
@@ -219,7 +187,8 @@ def _takes_too_much() -> RequestError:
     return RequestError("the request takes too much memory to read: send fewer rows at once.", 413)
 
 
-def _take(tensor: _Tensor, data: bytes) -> np.ndarray:
+def _take(tensor: _Tensor, connection: Connection) -> np.ndarray:
+    data = connection.recv_bytes()
     if tensor.lengths is None:
         return np.frombuffer(data, tensor.dtype).reshape(tensor.shape)
     ends = np.cumsum(tensor.lengths).tolist()
@@ -238,16 +207,15 @@ def _send(name: str, values: np.ndarray) -> tuple[_Tensor, bytes | memoryview]:
     return _Tensor(name, values.shape, values.dtype, lengths), b"".join(flat)
 
 
-def _read(
-    question: _Question, body: bytes, layouts: Layouts, most_bytes: int, most_rows: int
-) -> ReadRequest | Reply:
+def _read(question: _Question, body: bytes, most_bytes: int, most_rows: int) -> ReadRequest | Reply:
     """What a request asks, as tensors; or what it is refused with."""
+    given, number, interface = question
     try:
-        request = question.request._replace(body=body)
+        request = given._replace(body=body)
         if memory_of_json(body[: json_length(request)]) > _OBJECT_BYTES * most_bytes:
             raise _takes_too_much()
-        read = read_request(request, question.number, question.interface, layouts, most_rows)
-        tensors = to_tensors(read.inputs, question.interface)
+        read = read_request(request, number, interface, most_rows)
+        tensors = as_tensors(read.inputs, interface)
         if size_of_part(tensors) > _TENSOR_BYTES * most_bytes:
             raise _takes_too_much()
         return read._replace(inputs=tensors)
@@ -261,9 +229,10 @@ def _answer(connection: Connection, found: ReadRequest | Reply) -> None:
     if isinstance(found, Reply):
         connection.send(found)
         return
-    inputs: Arrays = found.inputs  # type: ignore[assignment]
+    inputs: Any = found.inputs
     sent = [_send(name, values) for name, values in inputs.items()]
-    connection.send(_Found(found.signature, found.form, found.rows, [one for one, _ in sent]))
+    described: Any = [tensor for tensor, _ in sent]
+    connection.send(found._replace(inputs=described))
     for _, data in sent:
         connection.send_bytes(data)
 
@@ -276,14 +245,11 @@ def main(descriptor: str, most_bytes: str, most_rows: str) -> None:
     _limit_memory(_RESERVED_BYTES * int(most_bytes))
     gc.freeze()
     gc.disable()  # What is parsed has no cycles, and would be searched for them again and again.
-    layouts, connection = Layouts(), Connection(int(descriptor))
+    connection = Connection(int(descriptor))
     with suppress(EOFError, OSError):
         while True:
             question: _Question = connection.recv()
-            mark, body = connection.recv_bytes(), connection.recv_bytes()
-            found = _read(question, body, layouts, int(most_bytes), int(most_rows))
-            del body
-            connection.send_bytes(mark)
+            found = _read(question, connection.recv_bytes(), int(most_bytes), int(most_rows))
             _answer(connection, found)
             del found
             gc.collect()

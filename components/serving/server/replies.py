@@ -6,8 +6,7 @@ import difflib
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
 
@@ -17,7 +16,7 @@ from trainer_module.errors import DataError
 
 logger = logging.getLogger(__name__)
 
-_AGAIN_SECONDS = "1"
+_AGAIN_SECONDS = b"1"
 """After which a client may come again that was told that too many wait, or nothing is loaded."""
 
 
@@ -31,34 +30,6 @@ class RequestError(Exception):
     def __init__(self, message: str, status: int = 400) -> None:
         super().__init__(message)
         self.status = status
-
-
-class Failing:
-    """Keeps what is done again and again going, whatever fails; logs each failure once in a row."""
-
-    def __init__(self, what: str) -> None:
-        """Args:
-        what: is done, for the log.
-        """
-        self._what, self._last = what, ""
-
-    @contextmanager
-    def survived(self) -> Iterator[None]:
-        """Logs what fails in the `with` block, unless the last time failed alike."""
-        try:
-            yield
-        except Exception as error:
-            if repr(error) != self._last:
-                logger.exception("%s failed, and is tried again", self._what)
-            self._last = repr(error)
-        else:
-            self._last = ""
-
-
-def status_and_headers(error: Exception) -> tuple[int, dict[str, str]]:
-    """Those of the answer to a request that went wrong."""
-    status = error.status if isinstance(error, RequestError) else 400
-    return status, {"retry-after": _AGAIN_SECONDS} if status == 503 else {}
 
 
 def unknown_name(where: str, name: str, known: Iterable[str]) -> RequestError:
@@ -129,13 +100,13 @@ def refusal(error: BaseException) -> Reply:
     if isinstance(error, MemoryError) or str(error) == _NO_THREAD:
         error = RequestError("there is too little memory for this now: come again later.", 503)
     if isinstance(error, RequestError | DataError):
-        status, headers = status_and_headers(error)
-        encoded = tuple((name.encode(), value.encode()) for name, value in headers.items())
+        status = error.status if isinstance(error, RequestError) else 400
+        headers = ((b"retry-after", _AGAIN_SECONDS),) if status == 503 else ()
         said = str(error)
         if len(said) > _LONGEST:
             said = f"{said[:_LONGEST]}..."
         # Half of a surrogate pair, quoted from a request, is no UTF-8.
         said = said.encode(errors="replace").decode()
-        return Reply(orjson.dumps({"error": said}), headers=encoded, status=status)
+        return Reply(orjson.dumps({"error": said}), headers=headers, status=status)
     logger.error("a request failed", exc_info=error)
     return Reply(orjson.dumps({"error": "the server failed; its log says more."}), status=500)

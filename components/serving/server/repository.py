@@ -22,9 +22,10 @@ from components.pusher.versions import (
     read_withdrawal,
 )
 from components.serving.certificate import load_certified
+from components.serving.failing import Failing
 from components.serving.model import Servable
 from components.serving.requests import MISSING
-from components.serving.server.replies import Failing, RequestError
+from components.serving.server.replies import RequestError
 from trainer_module.errors import ScopelineError
 
 logger = logging.getLogger(__name__)
@@ -85,7 +86,6 @@ class Repository:
         self._current: tuple[int, Servable] | None = None
         self._loaded: Listing = {}
         """Of the version that answers, as it was loaded."""
-        # Requests read both while versions are looked at: each change is a new dict.
         self._states: dict[int, VersionState] = {}
         self._failures: dict[int, _Failure] = {}
         self._seen: dict[int, Listing] = {}
@@ -104,6 +104,7 @@ class Repository:
     @property
     def states(self) -> list[VersionState]:
         """Of the versions that were looked at and are there or answer, newest first."""
+        # A copy, as requests read them while versions are looked at.
         return sorted(self._states.values(), key=lambda state: -state.number)
 
     @property
@@ -164,14 +165,15 @@ class Repository:
 
     def _forget_all_but(self, versions: Mapping[int, Path]) -> None:
         """Drops what is known of versions that are gone, but for the one that answers."""
-        kept = {*versions, self.number}
-        self._states = {n: state for n, state in self._states.items() if n in kept}
-        self._failures = {n: failure for n, failure in self._failures.items() if n in versions}
-        self._seen = {n: listing for n, listing in self._seen.items() if n in versions}
+        for gone in self._states.keys() - {*versions, self.number}:
+            del self._states[gone]
+        for known in (self._failures, self._seen):
+            for gone in known.keys() - versions.keys():
+                known.pop(gone)
 
     def _pass_over(self, number: int, said: str) -> str:
         """Leaves out a version that was withdrawn; gives what is said of one that answers."""
-        self._failures = {n: failure for n, failure in self._failures.items() if n != number}
+        self._failures.pop(number, None)
         if number == self.number:
             return said
         self._tell(number, "END", said)
@@ -247,7 +249,7 @@ class Repository:
 
     def _clear(self, number: int) -> None:
         """Notes that a version answers, and that nothing is wrong with it."""
-        self._failures = {n: failure for n, failure in self._failures.items() if n != number}
+        self._failures.pop(number, None)
         self._tell(number, "AVAILABLE")
 
     def _fail(self, number: int, path: Path, listing: Listing, words: str) -> None:
@@ -261,8 +263,7 @@ class Repository:
         pause = FIRST_PAUSE_SECONDS
         if before is not None and before.listing == listing:
             pause = min(2 * before.pause, LAST_PAUSE_SECONDS)
-        failure = _Failure(listing, pause, time.monotonic() + pause)
-        self._failures = {**self._failures, number: failure}
+        self._failures[number] = _Failure(listing, pause, time.monotonic() + pause)
         if number == self.number:
             words += "; what was loaded of it before goes on answering"
         self._tell(number, "AVAILABLE" if number == self.number else "END", words)
@@ -274,7 +275,7 @@ class Repository:
         )
 
     def _tell(self, number: int, state: str, message: str = "") -> None:
-        self._states = {**self._states, number: VersionState(number, state, message)}
+        self._states[number] = VersionState(number, state, message)
 
     def start(self) -> None:
         """Follows the folder in a thread of its own."""
@@ -282,7 +283,10 @@ class Repository:
         self._thread.start()
 
     def _follow(self) -> None:
-        loads, failing = self._loads, Failing("the look at the versions")
+        loads, failing = (
+            self._loads,
+            Failing(logger, "the look at the versions failed, and is tried again"),
+        )
         while not self._stop.wait(_SETTLE_SECONDS if self._is_settling else POLL_SECONDS):
             with failing.survived():
                 if self._loads != loads:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from typing import Self
 
 import numpy as np
 
@@ -56,21 +55,18 @@ class Room:
         """Gives room back."""
         self.taken -= size
 
-    @contextmanager
-    def held(self) -> Iterator[Held]:
-        """Has one request take room, piece by piece, until the `with` block ends."""
-        held = Held(self)
-        try:
-            yield held
-        finally:
-            self.give_back(held.size)
-
 
 class Held:
-    """The room that one request has taken."""
+    """The room that one request takes, piece by piece, until a `with` block ends."""
 
     def __init__(self, room: Room) -> None:
         self._room, self.size = room, 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.give_back(self.size)
 
     def take(self, size: int) -> None:
         """Takes more; raises RequestError as `Room.take`."""

@@ -184,7 +184,7 @@ def serve_model(options: ServeOptions, is_insecure: bool) -> None:
     """
     options = replace(options, key=read_key())
     check_options(options, is_insecure)
-    from components.serving.server.processes.process import serve
+    from components.serving.server.processes import serve
 
     serve(options)
 

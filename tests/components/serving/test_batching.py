@@ -11,14 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 import pytest
+from servers import asked_of, raw_call
 
 from components.serving.model import Model
-from components.serving.requests import RAW
+from components.serving.requests import Arrays
 from components.serving.server.batching import BATCH_ROWS, QUICK_SECONDS, Batcher, FutureAnswer
-from components.serving.server.protocols.values import Arrays, from_rows, to_arrays
+from components.serving.server.protocols.values import RequestInputs, from_rows, to_arrays
 from components.serving.server.replies import Reply, RequestError, refusal
 from components.serving.server.room import Room
-from components.serving.server.together import RequestInputs, SignatureCall
 
 
 class Gate:
@@ -46,7 +46,7 @@ def asked_at_once(gate: Gate, values: list[Any], queue_rows: int) -> list[Any]:
 
     Tensors, which are of another width, rows of JSON and columns take turns.
     """
-    question = SignatureCall(cast(Model, gate), RAW, lambda answers: None)
+    question = raw_call(gate)
 
     def request(place: int, value: Any) -> RequestInputs:
         rows = [{"fare": value, **ROW}]
@@ -60,13 +60,12 @@ def asked_at_once(gate: Gate, values: list[Any], queue_rows: int) -> list[Any]:
 
             async def ask(place: int, value: Any) -> list[Any]:
                 waiting = FutureAnswer[Any](place)
-                batcher.ask(question, request(place, value), 1, waiting)
+                batcher.ask(question, asked_of(request(place, value)), 1, waiting)
                 found = await waiting.future
                 if isinstance(found, Reply):
                     return found
-                assert found.arrays["twice"].tolist() == found.lists["twice"]
-                assert found.columns["fare"].tolist() == [value]
-                return list(found.lists["twice"])
+                assert found.column_texts["twice"] == [b"%.1f" % (2 * value)]
+                return found.arrays["twice"].tolist()
 
             tasks = [asyncio.create_task(ask(*each)) for each in enumerate(values)]
             await asyncio.sleep(0.1)
@@ -90,10 +89,12 @@ def test_request_that_fails_fails_alone(model: Model) -> None:
 
 def test_request_with_a_wrong_value_fails_alone(model: Model) -> None:
     gate = Gate(model)
-    answers = asked_at_once(gate, [1, 2, 3, "x", 5, 6], 100)
-    assert [answers[i] for i in (0, 1, 2, 4, 5)] == [[2], [4], [6], [10], [12]]
-    assert str(answers[3]).startswith("'fare' of row 0 is text, expected a number")
-    assert gate.batches == [1, 4], "it is found before the others are asked for"
+    gate.opened.set()
+    asked = [asked_of([{"fare": value, **ROW}]) for value in (1, 2, "x", 4)]
+    answers = raw_call(gate)(asked)
+    assert [answers[i].arrays["twice"].tolist() for i in (0, 1, 3)] == [[2], [4], [8]]
+    assert answers[2].status == 400
+    assert b"'fare' of row 0 is text, expected a number" in answers[2].body
 
 
 def test_requests_beyond_the_queue_are_told_to_come_again(model: Model) -> None:
@@ -268,20 +269,6 @@ def test_model_that_becomes_slow_is_asked_in_another_thread_and_the_other_way_ro
             for n in range(20):
                 assert await answer(batcher, ask, n) == n
             assert ask.batches[-1] == (1, is_here)
-
-    with_batcher(use)
-
-
-def test_batches_of_a_quick_model_are_no_larger_than_others() -> None:
-    ask = Threads(0)
-
-    async def use(batcher: Batcher) -> None:
-        await answer(batcher, ask, 0)
-        half = BATCH_ROWS // 2
-        for _ in range(2):
-            found = await asyncio.gather(*(answer(batcher, ask, n, half) for n in range(5)))
-            assert found == list(range(5))
-        assert ask.batches[-3:] == [(2, True), (2, True), (1, True)]
 
     with_batcher(use)
 

@@ -10,7 +10,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
@@ -19,17 +19,17 @@ import numpy as np
 import psutil
 import pytest
 import requests
-from running_server import running
 from served_trips import Pushed
+from servers import asked_of, raw_call, running, wait_until
 
 from components.serving.model import Model
-from components.serving.requests import RAW, Arrays
+from components.serving.requests import Arrays
 from components.serving.server.batching import QUICK_SECONDS
 from components.serving.server.options import ServeOptions, check_options
+from components.serving.server.protocols.answers import RequestAnswer
 from components.serving.server.reading import PredictionRequest
 from components.serving.server.replies import Reply
 from components.serving.server.room import memory_of_json
-from components.serving.server.together import RequestAnswer, SignatureCall
 from trainer_module.errors import ConfigError
 
 Rows = list[dict[str, Any]]
@@ -127,13 +127,6 @@ def metric(server: str, name: str) -> float:
     found = re.search(rf"^scopeline_{name} (\S+)$", text, re.MULTILINE)
     assert found is not None
     return float(found[1])
-
-
-def wait_until(found: Callable[[], bool]) -> None:
-    until = time.monotonic() + 30
-    while not found():
-        assert time.monotonic() < until
-        time.sleep(0.01)
 
 
 def column_tensors(rows: Rows) -> list[dict[str, Any]]:
@@ -264,9 +257,9 @@ class Faulty:
         return {"twice": columns["fare"] * 2}
 
 
-def call(model: Model, requested: Sequence[Any]) -> tuple[Faulty, list[RequestAnswer | Reply]]:
+def call(model: Model, requested: Sequence[Rows]) -> tuple[Faulty, list[RequestAnswer | Reply]]:
     faulty = Faulty(model)
-    return faulty, SignatureCall(cast(Model, faulty), RAW, lambda answers: None)(requested)
+    return faulty, raw_call(faulty)([asked_of(rows) for rows in requested])
 
 
 def test_one_request_of_sixteen_that_fails_costs_few_questions(model: Model, asked: Rows) -> None:

@@ -25,12 +25,11 @@ from served_pictures import (
     top_down_bmp,
 )
 from served_trips import ROOT
-from server_process import free_port, wait_for, without_key
+from servers import free_port, wait_for, without_key
 
 from components.serving.model import load_model
 from components.serving.requests import EXAMPLES_INPUT, measure_pictures
-from components.serving.server.protocols.open_inference import HEADER_LENGTH
-from components.serving.server.protocols.tensors import to_tensors
+from components.serving.server.protocols.open_inference import HEADER_LENGTH, to_tensors
 from trainer_module.errors import DataError
 
 GOOD = encode()

@@ -21,21 +21,24 @@ import pytest
 import requests
 import tensorflow as tf
 import tritonclient.http as triton
-from running_server import running
 from served_trips import ROOT, Pushed
-from server_process import free_port, wait_for, without_key
+from servers import free_port, running, wait_for, without_key
 
 from components.optimizer.converting.conversion import convert
 from components.pusher.variants import MANIFEST_FILE, VARIANTS_FOLDER, to_manifest
 from components.serving.model import FeatureColumn, Model, load_model, load_transformed
 from components.serving.requests import Arrays
 from components.serving.server.options import ServeOptions, check_options
-from components.serving.server.protocols.open_inference import to_request
+from components.serving.server.protocols.open_inference import (
+    check_tensors,
+    read_request,
+    to_tensors,
+)
 from components.serving.server.protocols.values import from_rows, to_array, to_arrays
 from components.serving.server.replies import RequestError
 from trainer_module import scratch
 from trainer_module.errors import ConfigError, DataError
-from trainer_module.export.interface import ModelInterface
+from trainer_module.export.interface import ModelInterface, RawColumn
 from trainer_module.export.variants.manifest import VARIANT_FILE, read_variant
 
 Rows = list[dict[str, Any]]
@@ -164,10 +167,60 @@ def test_features_of_several_dimensions_keep_their_shape() -> None:
         to_array([photo[0].tolist(), photo[0, :2].tolist()], PICTURE)
     interface = ModelInterface((PICTURE,), "y", "string", "binary")
     given = {"name": "photo", "datatype": "FP32", "data": photo.ravel().tolist()}
-    _, columns = to_request({"inputs": [{**given, "shape": [2, 3, 2, 1]}]}, b"", interface)
+
+    def read(shape: list[int]) -> Arrays:
+        body = json.dumps({"inputs": [{**given, "shape": shape}]}).encode()
+        return read_request(body, len(body), interface, "trips", 1)[1]
+
+    columns = read([2, 3, 2, 1])
     np.testing.assert_array_equal(columns["photo"], photo.reshape(2, 6))
     with pytest.raises(RequestError, match=r"\[2, 6\], expected \['rows', 3, 2, 1\]"):
-        to_request({"inputs": [{**given, "shape": [2, 6]}]}, b"", interface)
+        read([2, 6])
+
+
+def test_tensors_are_read_alike_whether_their_description_was_seen_or_not() -> None:
+    fare = FeatureColumn("fare", "fare", "float32", False, 1, shape=(1,))
+    place = FeatureColumn("place", "place", "int64", True, 1, shape=(1,))
+    interface = ModelInterface((fare, place, PICTURE), "y", "string", "binary")
+    generator = np.random.default_rng(1)
+
+    def read(body: bytes, end: int, of: ModelInterface = interface) -> Arrays:
+        return read_request(body, end, of, "trips", 1)[1]
+
+    for rows in (4, 7, 4, 4):
+        given = {
+            "photo": generator.random((rows, 3, 2, 1), np.float32),
+            "place": generator.integers(0, 9, (rows, 1), np.int32),  # Narrower than it is taken.
+            "fare": generator.random((rows, 1), np.float32),
+        }
+        inputs, tail = to_tensors(given)
+        head = json.dumps({"inputs": inputs}).encode()
+        found = read(head + tail, len(head))
+        np.testing.assert_array_equal(found["photo"], given["photo"].reshape(rows, 6))
+        np.testing.assert_array_equal(found["place"], given["place"][:, 0])
+        assert (found["place"].dtype, found["fare"].flags.aligned) == (np.int64, True)
+    with pytest.raises(RequestError, match="'fare' has fewer bytes than its binary_data_size"):
+        read(head + tail[:-1], len(head))
+    with pytest.raises(RequestError, match="2 bytes follow that belong to no input"):
+        read(head + tail + b"12", len(head))
+    # The next version may ask for others.
+    with pytest.raises(RequestError, match="'photo', which the model does not take"):
+        read(head + tail, len(head), ModelInterface((fare, place), "y", "string", "binary"))
+
+
+@pytest.mark.parametrize(
+    ("value", "is_right"),
+    [(2.0, True), (np.nan, True), (2.5, False), (1e300, False), (-np.inf, False)],
+)
+def test_numbers_of_tensors_that_have_to_be_whole_are(value: float, is_right: bool) -> None:
+    hour = RawColumn("hour", "hour", "float64", True, 1)
+    interface = ModelInterface((hour,), "y", "string", "binary")
+    tensors = {"hour": np.array([value])}
+    if is_right:
+        check_tensors(tensors, interface)
+    else:
+        with pytest.raises(RequestError, match="input 'hour' "):
+            check_tensors(tensors, interface)
 
 
 def test_variant_with_other_classes_than_its_version_is_refused(

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import requests
-from running_server import running
 from served_trips import ROOT, Pushed
-from server_process import free_port, wait_for, without_key
+from servers import free_port, running, wait_for, wait_until, without_key
 
 from components.pusher.versions import (
     delete_whole,
@@ -27,14 +23,14 @@ from components.pusher.versions import (
     mark_withdrawn,
 )
 from components.serving.model import Model
+from components.serving.requests import Arrays
 from components.serving.server import repository as repository_module
 from components.serving.server.options import (
     KEY_VARIABLE,
     ServeOptions,
     check_options,
 )
-from components.serving.server.processes.answering import open_repository
-from components.serving.server.protocols.values import Arrays
+from components.serving.server.processes import open_repository
 from components.serving.server.replies import RequestError
 from components.serving.server.repository import Repository
 from pipeline.cli.serving.serve import read_key
@@ -229,32 +225,6 @@ def test_version_that_is_withdrawn_goes_on_only_while_no_other_can_be_loaded(
     assert repository.number == 1
 
 
-def test_failures_are_counted_while_others_are_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(repository_module, "_SETTLE_SECONDS", 0.0)
-    for number in range(1, 101):
-        (tmp_path / str(number)).mkdir()
-        (tmp_path / str(number) / "saved_model.pb").touch()
-
-    def refuse(path: Path) -> Model:
-        raise ConfigError("it is no model")
-
-    repository, logger = Repository(tmp_path, refuse), logging.getLogger("components.serving")
-    looking, before = threading.Thread(target=repository.look), logger.level
-    logger.setLevel(logging.CRITICAL)
-    sys.setswitchinterval(1e-6)
-    try:
-        looking.start()
-        while looking.is_alive():
-            assert repository.failures <= len(repository.states)
-    finally:
-        sys.setswitchinterval(0.005)
-        looking.join()
-        logger.setLevel(before)
-    assert repository.failures == 100
-
-
 def test_versions_are_followed_whatever_fails(
     pushed: Pushed,
     tmp_path: Path,
@@ -278,13 +248,10 @@ def test_versions_are_followed_whatever_fails(
         shutil.copytree(pushed.version, tmp_path / "copy")
         (tmp_path / "trips").mkdir()
         (tmp_path / "copy").rename(tmp_path / "trips" / "1")
-        until = time.monotonic() + 60
-        while not requests.get(f"{server}/v2/health/ready", timeout=30).ok:
-            assert time.monotonic() < until
+        wait_until(lambda: requests.get(f"{server}/v2/health/ready", timeout=30).ok)
         assert requests.get(f"{server}/healthz", timeout=30).ok
         repository.stop()
-        while repository.is_following:
-            time.sleep(0.01)
+        wait_until(lambda: not repository.is_following)
         statuses = {
             path: requests.get(server + path, timeout=30).status_code
             for path in ("/healthz", "/v2/health/ready", "/v2/models/trips/ready")

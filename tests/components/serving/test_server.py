@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import malformed
+import hostile
 import numpy as np
 import pytest
 import requests
 import tritonclient.http as triton
-from running_server import running
 from served_trips import Pushed, expected
+from servers import running
 from trainer_data import to_example
 
 from components.serving.model import Model
@@ -152,7 +152,7 @@ def triton_values(values: list[Any], datatype: str) -> np.ndarray:
 
 def test_malformed_requests_are_refused_with_a_sentence(server: str, asked: Rows) -> None:
     row = {**asked[1], "tags": ["t1"], "company": "Ace", "area": 8}
-    requested = list(malformed.corpus(row))
+    requested = list(hostile.wrong(row))
     assert len(requested) >= 200
     with requests.Session() as session:
         for one in requested:

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 import requests
 import tritonclient.http as triton
-from running_server import running
+from servers import running
 from trainer_data import made_once, run_transform, to_example, write_examples
 
 from components.beam_workers.options import IN_PROCESS_ARGS

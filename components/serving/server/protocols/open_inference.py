@@ -6,54 +6,102 @@ https://github.com/triton-inference-server/server/blob/main/docs/protocol/extens
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
 
-from components.serving.model import FeatureColumn
+from components.serving.model import FeatureColumn, Servable
 from components.serving.requests import EXAMPLES, EXAMPLES_INPUT, RAW, Arrays
-from components.serving.server.protocols.tensors import DATATYPE_OF, from_tensors, to_output
-from components.serving.server.protocols.values import from_columns
-from components.serving.server.replies import RequestError, unknown_name
+from components.serving.server.protocols.answers import RequestAnswer
+from components.serving.server.protocols.values import are_whole, from_columns, parse_json
+from components.serving.server.replies import BYTES, Reply, RequestError, unknown_name
 from trainer_module.errors import counted
 from trainer_module.export.interface import ModelInterface, RawColumn, TextReader
 
 HEADER_LENGTH = "inference-header-content-length"
 """The header that says how long the JSON is, where tensors follow it."""
 _LONGEST_ID = 1000
+_KNOWN_HEADS, _LONGEST_HEAD = 64, 1 << 14
+"""Descriptions of tensors that are known at once, and bytes that one may have."""
+_LARGEST = 2.0**63
+_DTYPES = {
+    datatype: np.dtype(name).newbyteorder("<")
+    for datatype, name in {
+        "BOOL": "bool",
+        "UINT8": "uint8",
+        "UINT16": "uint16",
+        "UINT32": "uint32",
+        "UINT64": "uint64",
+        "INT8": "int8",
+        "INT16": "int16",
+        "INT32": "int32",
+        "INT64": "int64",
+        "FP16": "float16",
+        "FP32": "float32",
+        "FP64": "float64",
+    }.items()
+}
+"""By the datatype of a tensor of numbers."""
+_BYTES = "BYTES"
+_DATATYPE_OF = {dtype.name: datatype for datatype, dtype in _DTYPES.items()} | {"string": _BYTES}
+"""By the dtype of a tensor."""
+_NUMBERS = {int, float, bool, type(None)}
+_LENGTH_BYTES = 4
+"""Before each text."""
+_MOST_SIZES = 16
+"""Of a shape."""
 
 
-def to_request(body: Any, tail: bytes, interface: ModelInterface) -> tuple[str, Arrays]:
-    """What a request for `infer` asks: the signature, and its tensors.
+def read_request(
+    body: bytes, end: int, interface: ModelInterface, name: str, number: int
+) -> tuple[str, Arrays, Inference]:
+    """What a request for `infer` asks: the signature, its tensors, and the form of the answer.
 
     `check_tensors` has yet to look at the values of those of `serving_raw`.
 
     Args:
-      body: the JSON, parsed.
-      tail: the tensors that follow it.
+      body: of the request.
+      end: of its JSON; tensors follow.
       interface: of the model.
+      name: of the model.
+      number: of its version.
 
     Raises:
       RequestError: it is no such request.
     """
-    inputs = body.get("inputs") if isinstance(body, dict) else None
-    if not isinstance(inputs, list) or not inputs:
-        raise RequestError("the body needs `inputs`, a list of tensors.")
-    tensors = from_tensors(inputs, tail)
+    # A client that sends bytes describes them alike again and again.
+    is_usual = end < len(body) and end <= _LONGEST_HEAD
+    asked, described = (_read_known_head if is_usual else _read_head)(body[:end])
+    tensors = _read_tensors(described, body[end:])
+    form = Inference(name, number, *_read_wishes(asked))
     if tensors.keys() == {EXAMPLES_INPUT}:
         examples = tensors[EXAMPLES_INPUT].reshape(-1)
         if not len(examples):
             raise RequestError(f"input {EXAMPLES_INPUT!r} has no values.")
-        return EXAMPLES, {EXAMPLES_INPUT: examples}
-    return RAW, _to_columns(tensors, interface)
+        return EXAMPLES, {EXAMPLES_INPUT: examples}, form
+    return RAW, _to_columns(tensors, interface), form
+
+
+def _read_head(head: bytes) -> tuple[Mapping[str, Any], list[_Description]]:
+    """What the JSON says, and the tensors that it describes."""
+    asked = parse_json(head)
+    inputs = asked.get("inputs") if isinstance(asked, dict) else None
+    if not isinstance(inputs, list) or not inputs:
+        raise RequestError("the body needs `inputs`, a list of tensors.")
+    return asked, list(map(_describe, inputs))
+
+
+_read_known_head = functools.lru_cache(_KNOWN_HEADS)(_read_head)
 
 
 def _to_columns(tensors: Mapping[str, np.ndarray], interface: ModelInterface) -> Arrays:
     """Tensors by column as `serving_raw` takes them."""
-    known = {column.request: column for column in interface.columns}
+    known = interface.by_request
     for name in tensors:
         if name not in known:
             raise unknown_name("inputs", name, known)
@@ -72,7 +120,7 @@ def _as_column(tensor: np.ndarray, column: RawColumn) -> np.ndarray:
     if reader is not None and not is_text:
         tensor, is_text = _as_texts(tensor, column.request, reader), True
     if is_text != (column.dtype == "string"):
-        right = DATATYPE_OF[column.dtype]
+        right = _DATATYPE_OF[column.dtype]
         raise RequestError(f"input {column.request!r} is of another datatype, expected {right}.")
     if not is_text and tensor.dtype.kind != np.dtype(column.dtype).kind:
         _check_numbers(tensor, column)  # Others are looked at in the dtype that they get.
@@ -103,7 +151,10 @@ def check_tensors(tensors: Arrays, interface: ModelInterface) -> None:
 def _check_numbers(tensor: np.ndarray, column: RawColumn) -> None:
     if tensor.dtype.kind == "f" and np.isinf(tensor).any():
         raise RequestError(f"input {column.request!r} is infinite, expected finite numbers.")
-    if column.is_whole and not _are_whole(tensor):
+    is_whole = tensor.dtype.kind != "f" or (
+        are_whole(tensor) and np.fmax.reduce(np.abs(tensor), axis=None, initial=0.0) < _LARGEST
+    )
+    if column.is_whole and not is_whole:
         raise RequestError(f"input {column.request!r} holds other than whole numbers of 64 bits.")
 
 
@@ -128,31 +179,10 @@ def _check_shape(shape: tuple[int, ...], column: RawColumn) -> None:
         )
 
 
-def _are_whole(tensor: np.ndarray) -> bool:
-    """Whether all that is there is a whole number that 64 bits hold."""
-    if tensor.dtype.kind != "f":
-        return True
-    known = tensor[~np.isnan(tensor)]
-    return bool(((known == np.floor(known)) & (np.abs(known) < 2.0**63)).all())
-
-
-@dataclass(frozen=True, slots=True)
-class Wishes:
-    """What a request says of its answer."""
-
-    id: str | None
-    outputs: tuple[tuple[str, bool], ...] | None
-    """Names of outputs, and whether each follows the JSON as bytes; None where all are wanted."""
-    are_bytes: bool
-    """Whether outputs follow the JSON as bytes where none is named."""
-
-
-def read_wishes(body: Mapping[str, Any]) -> Wishes:
-    """What a request says of its answer.
-
-    Raises:
-      RequestError: it wants what is not done.
-    """
+def _read_wishes(
+    body: Mapping[str, Any],
+) -> tuple[str | None, tuple[tuple[str, bool], ...] | None, bool]:
+    """What a request says of its answer: the last fields of `Inference`."""
     given, parameters, outputs = (body.get(key) for key in ("id", "parameters", "outputs"))
     if given is not None and not (isinstance(given, str | int) and len(str(given)) <= _LONGEST_ID):
         raise RequestError(f"`id` is no text of at most {_LONGEST_ID} characters.")
@@ -162,7 +192,7 @@ def read_wishes(body: Mapping[str, Any]) -> Wishes:
     wanted = dict(_read_output(one, default) for one in outputs or ())
     if outputs and len(wanted) < len(outputs):
         raise RequestError("`outputs` names one of them twice.")
-    return Wishes(None if given is None else str(given), tuple(wanted.items()) or None, default)
+    return None if given is None else str(given), tuple(wanted.items()) or None, default
 
 
 def _read_output(wanted: Any, default: bool) -> tuple[str, bool]:
@@ -175,40 +205,238 @@ def _read_output(wanted: Any, default: bool) -> tuple[str, bool]:
     return title if isinstance(title, str) else str(title), bool(own.get("binary_data", default))
 
 
-def only_wanted(answers: Arrays, wishes: Wishes) -> Arrays:
-    """The outputs that a request wants, in its order.
+@dataclass(frozen=True, slots=True)
+class Inference:
+    """The form of an answer to `infer`."""
+
+    name: str
+    """Of the model."""
+    number: int
+    """Of its version."""
+    id: str | None
+    """Of the request."""
+    outputs: tuple[tuple[str, bool], ...] | None
+    """Names of outputs, and whether each follows the JSON as bytes; None where all are wanted."""
+    are_bytes: bool
+    """Whether outputs follow the JSON as bytes where none is named."""
+
+    def part(self, answer: RequestAnswer) -> Arrays:
+        """The outputs of some rows that are wanted, in their order.
+
+        Raises:
+          RequestError: there is no such output.
+        """
+        answers, wanted = answer.arrays, self.outputs
+        if wanted is None:
+            return answers
+        for title, _ in wanted:
+            if title not in answers:
+                raise unknown_name("outputs", title, answers)
+        return {title: answers[title] for title, _ in wanted}
+
+    def reply(self, parts: Sequence[Arrays]) -> Reply:
+        """The answer: JSON, and tensors behind it that are wanted as bytes."""
+        are_bytes = dict(self.outputs or ())
+        described, tail = [], []
+        for title in parts[0]:
+            values = np.concatenate([part[title] for part in parts])
+            output, data = _to_output(title, values, are_bytes.get(title, self.are_bytes))
+            described.append(output)
+            tail.append(data)
+        head: dict[str, Any] = {
+            "model_name": self.name,
+            "model_version": str(self.number),
+            "outputs": described,
+        }
+        if self.id is not None:
+            head["id"] = self.id
+        text = orjson.dumps(head)
+        if not any("parameters" in output for output in described):
+            return Reply(text)
+        length = (HEADER_LENGTH.encode(), b"%d" % len(text))
+        return Reply(b"".join([text, *tail]), BYTES, (length,))
+
+
+class _Description(NamedTuple):
+    """What is said of a tensor."""
+
+    name: str
+    shape: list[int]
+    values: int
+    """How many."""
+    datatype: Any
+    size: int | None
+    """Of its bytes, which follow the JSON; None where its values are there."""
+    data: Any
+    """Its values, then."""
+
+
+def _describe(given: Any) -> _Description:
+    if not isinstance(given, dict) or not isinstance(name := given.get("name"), str):
+        raise RequestError("an input is no object with a `name`.")
+    parameters, shape = given.get("parameters") or {}, given.get("shape")
+    size = parameters.get("binary_data_size") if isinstance(parameters, dict) else None
+    if size is not None and (type(size) is not int or size < 0):
+        raise RequestError(f"binary_data_size of input {name!r} is no size.")
+    if not isinstance(shape, list) or not all(type(n) is int and 0 <= n < 2**31 for n in shape):
+        raise RequestError(f"`shape` of input {name!r} is no list of sizes.")
+    if len(shape) > _MOST_SIZES:
+        raise RequestError(f"`shape` of input {name!r} has {len(shape)} sizes.")
+    if not shape or not shape[0]:
+        raise RequestError(f"`shape` of input {name!r} is {shape}, expected [rows] or [rows, n].")
+    return _Description(
+        name, shape, math.prod(shape), given.get("datatype"), size, given.get("data")
+    )
+
+
+def from_tensors(described: list[Any], tail: bytes) -> Arrays:
+    """Tensors by name, of their descriptions and the bytes that follow these.
 
     Raises:
-      RequestError: it wants an output that there is not.
+      RequestError: they are not what they should be.
     """
-    if wishes.outputs is None:
-        return answers
-    for title, _ in wishes.outputs:
-        if title not in answers:
-            raise unknown_name("outputs", title, answers)
-    return {title: answers[title] for title, _ in wishes.outputs}
+    return _read_tensors(list(map(_describe, described)), tail)
 
 
-def to_response(
-    wishes: Wishes, answers: Arrays, name: str, number: int
-) -> tuple[bytes, int | None]:
-    """The answer to `infer`, and how long its JSON is if tensors follow it.
+def _read_tensors(described: list[_Description], tail: bytes) -> Arrays:
+    tensors, place = {}, 0
+    for name, shape, expected, datatype, size, data in described:
+        if name in tensors:
+            raise RequestError(f"input {name!r} is there twice.")
+        if size is None:
+            values = _from_list(name, datatype, data)
+        else:
+            start, place = place, place + size
+            if place > len(tail):
+                raise RequestError(
+                    f"input {name!r} has fewer bytes than its binary_data_size says."
+                )
+            values = _from_bytes(name, datatype, tail[start:place])
+        if values.size != expected:
+            raise RequestError(
+                f"input {name!r} has {counted(values.size, 'value')}, expected {expected} for"
+                f" {shape}."
+            )
+        tensors[name] = values.reshape(shape)
+    if place != len(tail):
+        raise RequestError(f"{len(tail) - place} bytes follow that belong to no input.")
+    return tensors
 
-    Args:
-      wishes: of the request.
-      answers: the outputs that it wants.
-      name: of the model.
-      number: of its version.
-    """
-    are_bytes = dict(wishes.outputs or ())
-    outputs, tail = [], []
-    for title, values in answers.items():
-        output, data = to_output(title, values, are_bytes.get(title, wishes.are_bytes))
-        outputs.append(output)
-        tail.append(data)
-    head = {"model_name": name, "model_version": str(number), "outputs": outputs}
-    if wishes.id is not None:
-        head["id"] = wishes.id
-    text = orjson.dumps(head)
-    has_tail = any("parameters" in output for output in outputs)
-    return b"".join([text, *tail]), len(text) if has_tail else None
+
+def _from_bytes(name: str, datatype: Any, data: bytes) -> np.ndarray:
+    if datatype == _BYTES:
+        return np.array(_split_bytes(name, data), object)
+    dtype = _dtype_of(name, datatype)
+    if len(data) % dtype.itemsize:
+        raise RequestError(f"input {name!r} has {len(data)} bytes, which are no {datatype}.")
+    return np.frombuffer(data, dtype)
+
+
+def _split_bytes(name: str, data: bytes) -> list[bytes]:
+    values, place = [], 0
+    while place < len(data):
+        start = place + _LENGTH_BYTES
+        place = start + int.from_bytes(data[place:start], "little")
+        if place > len(data):
+            raise RequestError(f"the bytes of input {name!r} end within a value.")
+        values.append(data[start:place])
+    return values
+
+
+def _from_list(name: str, datatype: Any, data: Any) -> np.ndarray:
+    if not isinstance(data, list):
+        raise RequestError(f"input {name!r} has neither `data` nor a binary_data_size.")
+    flat = _flat(data)
+    if datatype == _BYTES:
+        if not all(value is None or isinstance(value, str) for value in flat):
+            raise RequestError(f"`data` of input {name!r} is not all text, as BYTES are.")
+        return np.array([(v or "").encode(errors="replace") for v in flat], object)
+    dtype = _dtype_of(name, datatype)
+    # NumPy makes NaN of None, for which integers have no room.
+    kinds = _NUMBERS if dtype.kind == "f" else _NUMBERS - {type(None)}
+    if not kinds.issuperset(map(type, flat)):
+        raise RequestError(f"`data` of input {name!r} is not all numbers, as {datatype} are.")
+    if dtype.kind in "iu" and any(type(v) is float and v % 1 for v in flat):
+        raise RequestError(f"`data` of input {name!r} is not all whole, as {datatype} are.")
+    try:
+        return np.array(flat, dtype)
+    except (OverflowError, ValueError) as error:
+        raise RequestError(f"`data` of input {name!r} is no {datatype}: {error}.") from None
+
+
+def _flat(data: list[Any]) -> list[Any]:
+    while data and all(isinstance(value, list) for value in data):
+        data = [item for value in data for item in value]
+    return data
+
+
+def _dtype_of(name: str, datatype: Any) -> np.dtype:
+    dtype = _DTYPES.get(datatype) if isinstance(datatype, str) else None
+    if dtype is None:
+        raise RequestError(
+            f"input {name!r} is of datatype {datatype!r}: right is one of"
+            f" {', '.join([*_DTYPES, _BYTES])}."
+        )
+    return dtype
+
+
+def to_tensors(tensors: Mapping[str, np.ndarray]) -> tuple[list[dict[str, Any]], bytes]:
+    """What `from_tensors` reads: descriptions, and the bytes that follow them."""
+    written = [_to_output(name, values, is_binary=True) for name, values in tensors.items()]
+    return [described for described, _ in written], b"".join(tail for _, tail in written)
+
+
+def _to_output(name: str, values: np.ndarray, is_binary: bool) -> tuple[dict[str, Any], bytes]:
+    """The description of a tensor, with its values unless they follow as the bytes given."""
+    is_text = values.dtype == object
+    output: dict[str, Any] = {
+        "name": name,
+        "datatype": _BYTES if is_text else _DATATYPE_OF[values.dtype.name],
+        "shape": list(values.shape),
+    }
+    if not is_binary:
+        flat = values.ravel().tolist()
+        data = [value.decode(errors="replace") for value in flat] if is_text else flat
+        return output | {"data": data}, b""
+    tail = _join_bytes(values) if is_text else values.tobytes()
+    return output | {"parameters": {"binary_data_size": len(tail)}}, tail
+
+
+def _join_bytes(values: np.ndarray) -> bytes:
+    """What `_split_bytes` splits; of few different values, as classes are."""
+    if values.ndim > 1 and len(values) > 1 and (values == values[0]).all():
+        return _join_bytes(values[0]) * len(values)
+    flat = values.ravel().tolist()
+    known = {one: len(one).to_bytes(_LENGTH_BYTES, "little") + one for one in set(flat)}
+    return b"".join([known[one] for one in flat])
+
+
+def describe_tensors(name: str, number: int, model: Servable) -> dict[str, Any]:
+    """The answer to Open Inference's question for what a model takes."""
+    return {
+        "name": name,
+        "versions": [str(number)],
+        "platform": model.platform,
+        "inputs": [
+            {
+                "name": column.request,
+                "datatype": _DATATYPE_OF[column.dtype],
+                "shape": _described_shape(column),
+            }
+            for column in model.interface.columns
+        ],
+        "outputs": [
+            {
+                "name": output,
+                "datatype": _DATATYPE_OF[dtype],
+                "shape": [-1 if size is None else size for size in shape],
+            }
+            for output, (dtype, shape) in model.outputs.items()
+        ],
+    }
+
+
+def _described_shape(column: RawColumn) -> list[int]:
+    if isinstance(column, FeatureColumn):
+        return [-1, *column.shape]
+    return [-1] if column.width == 1 else [-1, column.width or -1]

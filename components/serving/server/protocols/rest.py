@@ -12,10 +12,16 @@ from typing import Any
 import numpy as np
 import orjson
 
-from components.serving.requests import EXAMPLES, EXAMPLES_INPUT, RAW, Arrays
-from components.serving.server.protocols.texts import Lists, Texts
-from components.serving.server.protocols.values import Columns, Rows, decode_base64, from_columns
-from components.serving.server.replies import RequestError, unknown_name
+from components.serving.model import Servable
+from components.serving.requests import EXAMPLES, EXAMPLES_INPUT, RAW
+from components.serving.server.protocols.answers import AnswerForm, RequestAnswer
+from components.serving.server.protocols.values import (
+    RequestInputs,
+    Rows,
+    decode_base64,
+    from_columns,
+)
+from components.serving.server.replies import Reply, RequestError, unknown_name
 from trainer_module.export.interface import ModelInterface
 
 _MOST_SHARED = 64 << 20
@@ -23,23 +29,24 @@ _MOST_SHARED = 64 << 20
 _ERROR = {"error_code": "OK", "error_message": ""}
 
 
-def to_request(body: Any, interface: ModelInterface) -> tuple[str, Rows | Columns | Arrays, bool]:
-    """What a request for `:predict` asks.
+def read_request(
+    verb: str, body: Any, interface: ModelInterface
+) -> tuple[str, RequestInputs, AnswerForm]:
+    """What a request asks: the signature, its rows, columns or tensors, and the form of the answer.
 
-    A request that names no signature is for tf.Examples, as with TF Serving, or for columns if
-    it gives any.
+    One for `:predict` that names no signature is for tf.Examples, as with TF Serving, or for
+    columns if it gives any.
 
     Args:
+      verb: predict, classify or regress.
       body: parsed.
       interface: of the model.
-
-    Returns:
-      The signature, its rows, its columns or its tensors, and whether rows were given rather than
-      columns.
 
     Raises:
       RequestError: it is no such request.
     """
+    if verb != "predict":
+        return RAW, _to_rows(body, interface), _CLASSES if verb == "classify" else _NUMBERS
     if not isinstance(body, dict):
         raise RequestError('the body is no object: right is {"instances": [...]}.')
     rows, columns = body.get("instances"), body.get("inputs")
@@ -48,17 +55,20 @@ def to_request(body: Any, interface: ModelInterface) -> tuple[str, Rows | Column
     signature = _read_signature(body)
     if rows is not None and not isinstance(rows, list):
         raise RequestError("`instances` is no list: give one value a row.")
-    is_of_examples = _are_examples(rows) if rows is not None else _are_examples_by_name(columns)
-    if signature == EXAMPLES or (not signature and is_of_examples):
-        return EXAMPLES, {EXAMPLES_INPUT: _examples(rows, columns)}, rows is not None
+    form: AnswerForm = _COLUMNS if rows is None else _ROWS
+    if signature == EXAMPLES or (not signature and _are_examples(rows, columns)):
+        return EXAMPLES, {EXAMPLES_INPUT: _examples(rows, columns)}, form
     if rows is not None:
-        return RAW, _not_empty(rows, "instances"), True
+        return RAW, _not_empty(rows, "instances"), form
     names = [column.request for column in interface.columns]
     if not isinstance(columns, dict):
         if len(names) != 1:
             raise RequestError("`inputs` is no object: give a list of values per column.")
         columns = {names[0]: columns}
-    return RAW, _with_rows(from_columns(columns, interface)), False
+    found = from_columns(columns, interface)
+    if not next(iter(found.values())):
+        raise RequestError("`inputs` has no rows: give at least one.")
+    return RAW, found, form
 
 
 def _read_signature(body: Mapping[str, Any]) -> str:
@@ -69,28 +79,20 @@ def _read_signature(body: Mapping[str, Any]) -> str:
     return str(signature)
 
 
-def _with_rows(columns: Columns) -> Columns:
-    if not next(iter(columns.values())):
-        raise RequestError("`inputs` has no rows: give at least one.")
-    return columns
-
-
 def _not_empty(rows: Rows, where: str) -> Rows:
     if not rows:
         raise RequestError(f"`{where}` is empty: give one object a row.")
     return rows
 
 
-def _are_examples(rows: Sequence[Any]) -> bool:
+def _are_examples(rows: Rows | None, columns: Any) -> bool:
+    if rows is None:
+        return isinstance(columns, dict) and columns.keys() == {EXAMPLES_INPUT}
     first = rows[0] if rows else None
     return isinstance(first, dict) and first.keys() in ({EXAMPLES_INPUT}, {"b64"})
 
 
-def _are_examples_by_name(columns: Any) -> bool:
-    return isinstance(columns, dict) and columns.keys() == {EXAMPLES_INPUT}
-
-
-def _examples(rows: Sequence[Any] | None, columns: Any) -> np.ndarray:
+def _examples(rows: Rows | None, columns: Any) -> np.ndarray:
     if rows is None:
         rows = columns.get(EXAMPLES_INPUT) if isinstance(columns, dict) else columns
     if not isinstance(rows, list) or not rows:
@@ -107,31 +109,8 @@ def _examples(rows: Sequence[Any] | None, columns: Any) -> np.ndarray:
     return np.array(found, object)
 
 
-def write_rows(rows: Sequence[bytes]) -> bytes:
-    """The answer to `:predict` by row; of several rows each text may be."""
-    return b'{"predictions":[%b]}' % b",".join(rows)
-
-
-def write_columns(columns: Mapping[str, Texts]) -> bytes:
-    """The answer to `:predict` by column; of one output it is not named. As `write_rows`."""
-    lists = {name: b"[%b]" % b",".join(texts) for name, texts in columns.items()}
-    if len(lists) == 1:
-        return b'{"outputs":%b}' % next(iter(lists.values()))
-    named = [b"%b:%b" % (orjson.dumps(name), texts) for name, texts in lists.items()]
-    return b'{"outputs":{%b}}' % b",".join(named)
-
-
-def write_results(rows: Sequence[bytes]) -> bytes:
-    """The answer to `:classify` and `:regress`; as `write_rows`."""
-    return b'{"results":[%b]}' % b",".join(rows)
-
-
-def to_examples_request(body: Any, interface: ModelInterface) -> Rows:
-    """What a request for `:classify` or `:regress` asks: rows of `serving_raw`.
-
-    Raises:
-      RequestError: it is no such request.
-    """
+def _to_rows(body: Any, interface: ModelInterface) -> Rows:
+    """What a request for `:classify` or `:regress` asks: rows of `serving_raw`."""
     if not isinstance(body, dict) or not isinstance(body.get("examples"), list):
         raise RequestError('the body needs `examples`: {"examples": [{"column": value}, ...]}.')
     _read_signature(body)
@@ -148,27 +127,53 @@ def to_examples_request(body: Any, interface: ModelInterface) -> Rows:
     return _not_empty(rows, "examples")
 
 
-def to_classes(lists: Lists) -> list[Any]:
-    """What `:classify` is answered: pairs of a class and its score, by row.
+class _Rows:
+    """The answer to `:predict` by row."""
 
-    Raises:
-      RequestError: the model predicts a number.
-    """
-    if "scores" not in lists or "classes" not in lists:
-        raise RequestError("the model predicts a number: ask :regress or :predict.")
-    pairs = zip(lists["classes"], lists["scores"], strict=True)
-    return [list(map(list, zip(*pair, strict=True))) for pair in pairs]
+    def part(self, answer: RequestAnswer) -> bytes:
+        return b",".join(answer.row_texts)
+
+    def reply(self, parts: Sequence[bytes]) -> Reply:
+        return Reply(b'{"predictions":[%b]}' % b",".join(parts))
 
 
-def to_numbers(lists: Lists) -> list[Any]:
-    """What `:regress` is answered: a number by row.
+class _Columns:
+    """The answer to `:predict` by column; of one output it is not named."""
 
-    Raises:
-      RequestError: the model predicts a class.
-    """
-    if "value" not in lists:
-        raise RequestError("the model predicts a class: ask :classify or :predict.")
-    return lists["value"]
+    def part(self, answer: RequestAnswer) -> dict[str, bytes]:
+        return {name: b",".join(texts) for name, texts in answer.column_texts.items()}
+
+    def reply(self, parts: Sequence[dict[str, bytes]]) -> Reply:
+        lists = {n: b"[%b]" % b",".join([part[n] for part in parts]) for n in parts[0]}
+        if len(lists) == 1:
+            return Reply(b'{"outputs":%b}' % next(iter(lists.values())))
+        named = [b"%b:%b" % (orjson.dumps(name), texts) for name, texts in lists.items()]
+        return Reply(b'{"outputs":{%b}}' % b",".join(named))
+
+
+class _Results:
+    """The answer to `:regress`: a number by row."""
+
+    def part(self, answer: RequestAnswer) -> bytes:
+        if "value" not in answer.of.arrays:
+            raise RequestError("the model predicts a class: ask :classify or :predict.")
+        return b",".join(answer.column_texts["value"])
+
+    def reply(self, parts: Sequence[bytes]) -> Reply:
+        return Reply(b'{"results":[%b]}' % b",".join(parts))
+
+
+class _Classes(_Results):
+    """The answer to `:classify`: pairs of a class and its score, by row."""
+
+    def part(self, answer: RequestAnswer) -> bytes:
+        if not {"classes", "scores"} <= answer.of.arrays.keys():
+            raise RequestError("the model predicts a number: ask :regress or :predict.")
+        rows = zip(*(answer.column_texts[name] for name in ("classes", "scores")), strict=True)
+        return b",".join(orjson.dumps([*zip(*map(orjson.loads, row), strict=True)]) for row in rows)
+
+
+_ROWS, _COLUMNS, _CLASSES, _NUMBERS = _Rows(), _Columns(), _Classes(), _Results()
 
 
 def to_status(states: Sequence[tuple[int, str, str]]) -> dict[str, Any]:
@@ -184,4 +189,52 @@ def to_status(states: Sequence[tuple[int, str, str]]) -> dict[str, Any]:
             }
             for number, state, message in states
         ]
+    }
+
+
+_DTYPES = {
+    "string": "DT_STRING",
+    "float32": "DT_FLOAT",
+    "float64": "DT_DOUBLE",
+    "int64": "DT_INT64",
+}
+
+
+def describe_signatures(name: str, number: int, model: Servable) -> dict[str, Any]:
+    """The answer to TF Serving's question for what the signatures take."""
+    raw = {
+        column.request: {
+            "dtype": _DTYPES[column.dtype],
+            "tensor_shape": {"unknown_rank": column.width == 1, "dim": []},
+            "name": column.request,
+        }
+        for column in model.interface.columns
+    }
+    examples = {
+        EXAMPLES_INPUT: {
+            "dtype": "DT_STRING",
+            "tensor_shape": {"unknown_rank": False, "dim": [{"size": "-1", "name": ""}]},
+            "name": EXAMPLES_INPUT,
+        }
+    }
+    outputs = {
+        output: {
+            "dtype": _DTYPES[dtype],
+            "tensor_shape": {
+                "unknown_rank": False,
+                "dim": [{"size": str(size or -1), "name": ""} for size in shape],
+            },
+            "name": output,
+        }
+        for output, (dtype, shape) in model.outputs.items()
+    }
+    method = "tensorflow/serving/predict"
+    asked = {RAW: raw, EXAMPLES: examples} if model.takes_examples else {RAW: raw}
+    signatures = {
+        title: {"inputs": inputs, "outputs": outputs, "method_name": method}
+        for title, inputs in asked.items()
+    }
+    return {
+        "model_spec": {"name": name, "signature_name": "", "version": str(number)},
+        "metadata": {"signature_def": {"signature_def": signatures}},
     }

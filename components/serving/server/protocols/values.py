@@ -1,22 +1,24 @@
-"""Values of JSON to the tensors of a request, each checked: its type, depth and number."""
+"""JSON to the tensors of a request, each value checked: its type, depth and number."""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+import orjson
 import pyarrow as pa
 
 from components.serving.model import FeatureColumn
 from components.serving.requests import MISSING, Arrays, numpy_dtype
 from components.serving.server.replies import RequestError, unknown_name
-from trainer_module.errors import counted
+from trainer_module.errors import counted, shorten
 from trainer_module.export.interface import ModelInterface, RawColumn
 
 _MOST_VALUES = 1 << 23
@@ -24,6 +26,23 @@ _MOST_VALUES = 1 << 23
 _LARGEST, _LARGEST_FLOAT32 = 2**63, float(np.finfo(np.float32).max)
 _TYPES = {str: "text", bool: "true or false", dict: "an object", list: "a list", type(None): "null"}
 _NUMBERS, _TEXTS, _LISTS = {float, int}, {str, type(None)}, {list}
+
+
+def parse_json(body: bytes) -> Any:
+    """A body as JSON, in which NaN stands for a missing number, as TF Serving has it.
+
+    Raises:
+      RequestError: it is none, or too deep.
+    """
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        if b"NaN" not in body and b"Infinity" not in body:
+            raise RequestError(f"the body is no JSON: {error}.") from None
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"the body is no JSON: {shorten(error)}.") from None
 
 
 def to_array(values: list[Any], column: RawColumn) -> np.ndarray:
@@ -34,14 +53,38 @@ def to_array(values: list[Any], column: RawColumn) -> np.ndarray:
     """
     if isinstance(column, FeatureColumn) and len(column.shape) > 1:
         values = [_flat(v, column.shape, column, place) for place, v in enumerate(values)]
-    quick = _each_alone(values, column) if column.width == 1 else _all_lists(values, column)
-    if quick is not None:
-        return quick
-    to_value = _to_text(column) if column.dtype == "string" else _to_number(column)
     if column.width == 1:
-        converted = [to_value(_only(v), column.request, i) for i, v in enumerate(values)]
-        return np.array(converted, numpy_dtype(column.dtype))
-    return _dense([_to_row(v, column, i, to_value) for i, v in enumerate(values)], column)
+        found = _all_at_once(_without_lists(values), column)
+        if found is None:
+            found = _one_by_one(map(_only, values), range(len(values)), column)
+        return found
+    if not _are_lists(values, column):
+        values = [_to_list(value, column, place) for place, value in enumerate(values)]
+    lengths, flat = list(map(len, values)), list(chain.from_iterable(values))
+    found = _all_at_once(flat, column)
+    if found is None:
+        places = np.repeat(range(len(values)), lengths).tolist()
+        found = _one_by_one(flat, places, column)
+    if column.width is not None:
+        return found.reshape(len(values), column.width)
+    width = max(1, max(lengths))
+    check_size(len(values), width, column.request)
+    filled = np.full((len(values), width), MISSING.get(column.dtype, 0), numpy_dtype(column.dtype))
+    filled[np.arange(width) < np.array(lengths)[:, np.newaxis]] = found
+    return filled
+
+
+def _are_lists(values: list[Any], column: RawColumn) -> bool:
+    is_fixed = column.width is not None
+    are_lists = set(map(type, values)) == _LISTS
+    return are_lists and not (is_fixed and set(map(len, values)) != {column.width})
+
+
+def _one_by_one(values: Iterable[Any], places: Iterable[int], column: RawColumn) -> np.ndarray:
+    """Values of which one is not as it should be; raises RequestError for the first."""
+    read = _to_text if column.dtype == "string" else _to_number
+    found = [read(value, column, place) for value, place in zip(values, places, strict=True)]
+    return np.array(found, numpy_dtype(column.dtype))
 
 
 def _flat(value: Any, shape: tuple[int, ...], column: FeatureColumn, place: int) -> list[Any]:
@@ -55,15 +98,15 @@ def _flat(value: Any, shape: tuple[int, ...], column: FeatureColumn, place: int)
     return [one for item in value for one in _flat(item, shape[1:], column, place)]
 
 
-def _each_alone(values: list[Any], column: RawColumn) -> np.ndarray | None:
-    """A column of one value a row, which may be in a list each; None as `_all_at_once`."""
+def _without_lists(values: list[Any]) -> list[Any]:
+    """Values, of which all may be in a list of one each: rows may be [batch] or [batch, 1]."""
     if set(map(type, values)) == _LISTS and set(map(len, values)) == {1}:
-        values = list(chain.from_iterable(values))
-    return _all_at_once(values, column)
+        return list(chain.from_iterable(values))
+    return values
 
 
 def _all_at_once(values: list[Any], column: RawColumn) -> np.ndarray | None:
-    """A column of which each value is as it should be; None where they have to be looked at."""
+    """A column of which each value is as it should be; None where one is not, or may not be."""
     kinds = set(map(type, values))
     if column.dtype == "string":
         return _texts(values) if kinds <= _TEXTS else None
@@ -71,48 +114,34 @@ def _all_at_once(values: list[Any], column: RawColumn) -> np.ndarray | None:
     if missing is None:
         return _integers(values) if kinds == {int} else None
     numbers = _floats(values, kinds)
-    if numbers is None or (column.is_whole and not _are_whole(numbers)):
+    if numbers is None or (column.is_whole and not are_whole(numbers)):
         return None
     return numbers.astype(column.dtype, copy=False)
 
 
-def groups_of_numbers(columns: Iterable[RawColumn]) -> list[list[RawColumn]]:
-    """Columns of one number a row: those that may be missing, and those that may not."""
-    groups: dict[bool, list[RawColumn]] = {}
-    for column in columns:
-        if column.width == 1 and column.dtype != "string":
-            groups.setdefault(column.dtype in MISSING, []).append(column)
-    return list(groups.values())
-
-
-def numbers_at_once(
-    flat: list[Any], columns: Sequence[RawColumn], are_rows: bool
-) -> dict[str, np.ndarray] | None:
-    """Columns of a group of numbers, as `to_array` gives them, in a third of its time.
+def _numbers_at_once(columns: Columns, wanted: Sequence[RawColumn]) -> Arrays:
+    """Columns of one number a row, as `to_array` gives them, in a third of its time.
 
     Args:
-      flat: the values of all of them, which may be in a list each.
-      columns: what they are of.
-      are_rows: whether the values are row by row, rather than column by column.
+      columns: have their values, which may be in a list each.
+      wanted: all of them may miss a number, or none.
 
     Returns:
-      None where `to_array` has to look at the values, as one of them is not as it should be.
+      Nothing where `to_array` has to look at the values, as one of them is not as it should be.
     """
+    flat = _without_lists(list(chain.from_iterable(columns[c.request] for c in wanted)))
     kinds = set(map(type, flat))
-    if kinds == _LISTS and set(map(len, flat)) == {1}:
-        flat = list(chain.from_iterable(flat))
-        kinds = set(map(type, flat))
-    if columns[0].dtype not in MISSING:
+    if wanted[0].dtype not in MISSING:
         numbers = _integers(flat) if kinds == {int} else None
     else:
         numbers = _floats(flat, kinds)
     if numbers is None:
-        return None
-    shaped = numbers.reshape(-1, len(columns)).T if are_rows else numbers.reshape(len(columns), -1)
-    if not _are_whole(shaped[[column.is_whole for column in columns]]):
-        return None
-    of_dtype = {dtype: np.ascontiguousarray(shaped, dtype) for dtype in {c.dtype for c in columns}}
-    return {c.request: of_dtype[c.dtype][place] for place, c in enumerate(columns)}
+        return {}
+    shaped = numbers.reshape(len(wanted), -1)
+    if not are_whole(shaped[[column.is_whole for column in wanted]]):
+        return {}
+    of_dtype = {dtype: np.ascontiguousarray(shaped, dtype) for dtype in {c.dtype for c in wanted}}
+    return {c.request: of_dtype[c.dtype][place] for place, c in enumerate(wanted)}
 
 
 def _floats(values: list[Any], kinds: set[type]) -> np.ndarray | None:
@@ -131,7 +160,8 @@ def _floats(values: list[Any], kinds: set[type]) -> np.ndarray | None:
     return numbers if np.fmax.reduce(np.abs(numbers), initial=0.0) < _LARGEST else None
 
 
-def _are_whole(numbers: np.ndarray) -> bool:
+def are_whole(numbers: np.ndarray) -> bool:
+    """Whether all that is there of numbers is whole."""
     return bool(np.fmax.reduce(numbers - np.floor(numbers), axis=None, initial=0.0) <= 0)
 
 
@@ -151,23 +181,6 @@ def _integers(values: list[int]) -> np.ndarray | None:
         return None
 
 
-def _all_lists(values: list[Any], column: RawColumn) -> np.ndarray | None:
-    """The same for a column of lists."""
-    if set(map(type, values)) != _LISTS:
-        return None
-    lengths = list(map(len, values))
-    if column.width is not None and set(lengths) != {column.width}:
-        return None
-    flat = _all_at_once(list(chain.from_iterable(values)), column)
-    if flat is None:
-        return None
-    if column.width is not None:
-        return flat.reshape(len(values), column.width)
-    filled = _filled(len(values), max(1, max(lengths)), column)
-    filled[np.arange(filled.shape[1]) < np.array(lengths)[:, np.newaxis]] = flat
-    return filled
-
-
 def check_size(rows: int, width: int, name: str = "") -> None:
     """Raises RequestError if lists of several lengths take too much as one tensor."""
     if rows * width > _MOST_VALUES:
@@ -179,24 +192,7 @@ def check_size(rows: int, width: int, name: str = "") -> None:
         )
 
 
-def _filled(rows: int, width: int, column: RawColumn) -> np.ndarray:
-    if column.width is None:
-        check_size(rows, width, column.request)
-    return np.full((rows, width), MISSING.get(column.dtype, 0), numpy_dtype(column.dtype))
-
-
-def _dense(rows: Sequence[Sequence[Any]], column: RawColumn) -> np.ndarray:
-    """Lists of several lengths as [rows, values]; what is missing fills them up."""
-    width = column.width or max(1, max(map(len, rows), default=1))
-    array = _filled(len(rows), width, column)
-    for place, row in enumerate(rows):
-        array[place, : len(row)] = row
-    return array
-
-
-def _to_row(
-    value: Any, column: RawColumn, place: int, to_value: Callable[[Any, str, int], Any]
-) -> list[Any]:
+def _to_list(value: Any, column: RawColumn, place: int) -> list[Any]:
     if value is None and column.width is None:
         return []  # What is missing has no values.
     if not isinstance(value, list):
@@ -208,7 +204,7 @@ def _to_row(
             f"{column.request!r} of row {place} has {counted(len(value), 'value')}, expected"
             f" {column.width}."
         )
-    return [to_value(item, column.request, place) for item in value]
+    return value
 
 
 def _only(value: Any) -> Any:
@@ -216,66 +212,50 @@ def _only(value: Any) -> Any:
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
-def _to_number(column: RawColumn) -> Callable[[Any, str, int], Any]:
-    missing, is_whole = MISSING.get(column.dtype), column.is_whole
-    largest = _LARGEST_FLOAT32 if column.dtype == "float32" else math.inf
-
-    def to_number(value: Any, name: str, place: int) -> Any:
-        kind = type(value)
-        if kind is float:
-            if math.isinf(value):
-                raise RequestError(
-                    f"{name!r} of row {place} is infinite, expected a finite number."
-                )
-            if is_whole and value == value and not (value.is_integer() and abs(value) < _LARGEST):
-                raise RequestError(f"{name!r} of row {place} is {value}, expected a whole number.")
-            if abs(value) > largest:
-                raise RequestError(
-                    f"{name!r} of row {place} is {value}, which is infinite as {column.dtype}."
-                )
-            if missing is not None or value == value:
-                return value
-        if kind is int and abs(value) < _LARGEST:
+def _to_number(value: Any, column: RawColumn, place: int) -> Any:
+    missing, kind = MISSING.get(column.dtype), type(value)
+    where = f"{column.request!r} of row {place}"
+    if kind is float:
+        if math.isinf(value):
+            raise RequestError(f"{where} is infinite, expected a finite number.")
+        is_whole = value != value or (value.is_integer() and abs(value) < _LARGEST)
+        if column.is_whole and not is_whole:
+            raise RequestError(f"{where} is {value}, expected a whole number.")
+        if column.dtype == "float32" and abs(value) > _LARGEST_FLOAT32:
+            raise RequestError(f"{where} is {value}, which is infinite as {column.dtype}.")
+        if missing is not None or value == value:
             return value
-        if value is None and missing is not None:
-            return missing
+    if kind is int and abs(value) < _LARGEST:
+        return value
+    if value is None and missing is not None:
+        return missing
+    raise RequestError(
+        f"{where} is {type_of(value)}, expected a number"
+        f"{', such as 1 or 0' if kind is bool else ''}"
+        f"{', or null where it is missing' if missing is not None else ''}."
+    )
+
+
+def _to_text(value: Any, column: RawColumn, place: int) -> bytes:
+    """A value of a column of text, which may be a number where the texts are."""
+    reader, where = column.text_reader, f"{column.request!r} of row {place}"
+    if isinstance(value, str):
+        try:
+            return value.encode()
+        except UnicodeEncodeError:
+            raise RequestError(f"{where} holds half a surrogate pair.") from None
+    if value is None:
+        return b""
+    if isinstance(value, dict) and value.keys() == {"b64"}:
+        return decode_base64(value["b64"], where)
+    if reader is None or not isinstance(value, int | float):
         raise RequestError(
-            f"{name!r} of row {place} is {type_of(value)}, expected a number"
-            f"{', such as 1 or 0' if kind is bool else ''}"
-            f"{', or null where it is missing' if missing is not None else ''}."
+            f'{where} is {type_of(value)}, expected text, or bytes as {{"b64": "..."}}.'
         )
-
-    return to_number
-
-
-def _to_text(column: RawColumn) -> Callable[[Any, str, int], bytes]:
-    """What reads a value of a column of text, which may be a number where the texts are."""
-    reader = column.text_reader
-
-    def to_text(value: Any, name: str, place: int) -> bytes:
-        if isinstance(value, str):
-            try:
-                return value.encode()
-            except UnicodeEncodeError:
-                said = f"{name!r} of row {place} holds half a surrogate pair."
-                raise RequestError(said) from None
-        if value is None:
-            return b""
-        if isinstance(value, dict) and value.keys() == {"b64"}:
-            return decode_base64(value["b64"], f"{name!r} of row {place}")
-        if reader is None or not isinstance(value, int | float):
-            raise RequestError(
-                f"{name!r} of row {place} is {type_of(value)}, expected text, or bytes as"
-                ' {"b64": "..."}.'
-            )
-        written = reader.write(value)
-        if written is None:
-            raise RequestError(
-                f"{name!r} of row {place} is {type_of(value)}, expected {reader.right}."
-            )
-        return written
-
-    return to_text
+    written = reader.write(value)
+    if written is None:
+        raise RequestError(f"{where} is {type_of(value)}, expected {reader.right}.")
+    return written
 
 
 def decode_base64(text: Any, where: str) -> bytes:
@@ -301,6 +281,30 @@ Rows = list[Any]
 """Rows of JSON, each of which should be an object with a key per column."""
 Columns = dict[str, list[Any]]
 """Values of JSON by the names of requests, one a row, of which the types are not looked at yet."""
+RequestInputs = Rows | Columns | Arrays
+"""What one request asks: rows or columns of JSON, or tensors."""
+
+
+def row_count(asked: RequestInputs) -> int:
+    """Rows of a request."""
+    first: Any = asked if isinstance(asked, list) else next(iter(asked.values()))
+    return len(first)
+
+
+def as_tensors(asked: RequestInputs, interface: ModelInterface) -> Arrays:
+    """The tensors of a request.
+
+    Raises:
+      RequestError: it is not what the model takes.
+    """
+    if isinstance(asked, list):
+        return rows_to_arrays(asked, interface)
+    return cast(Arrays, asked) if are_tensors(asked) else to_arrays(cast(Columns, asked), interface)
+
+
+def are_tensors(asked: RequestInputs) -> bool:
+    """Whether a request has brought tensors rather than JSON."""
+    return not isinstance(asked, list) and isinstance(next(iter(asked.values())), np.ndarray)
 
 
 def from_rows(rows: Rows, interface: ModelInterface) -> Columns:
@@ -355,45 +359,16 @@ def rows_to_arrays(rows: Rows, interface: ModelInterface) -> Arrays:
     Raises:
       RequestError: names the row and the column that the model cannot take.
     """
-    found = _from_like_rows(rows, interface)
-    return to_arrays(from_rows(rows, interface), interface) if found is None else found
-
-
-def _from_like_rows(rows: Rows, interface: ModelInterface) -> Arrays | None:
-    """The same without a list for each column of numbers; None where rows are not all as usual."""
-    columns = interface.by_request
-    groups = groups_of_numbers(columns.values())
-    names = [[column.request for column in group] for group in groups]
-    try:
-        if set(map(len, rows)) != {len(columns)}:
-            return None
-        flat = [_values_of(of, rows) for of in names]
-        others = {n: [row[n] for row in rows] for n in set(columns).difference(*names)}
-    except (KeyError, TypeError):
-        return None
-    found: Arrays = {}
-    for group, values in zip(groups, flat, strict=True):
-        arrays = numbers_at_once(values, group, are_rows=True)
-        if arrays is None:
-            return None
-        found |= arrays
-    return {n: found[n] if n in found else to_array(others[n], c) for n, c in columns.items()}
-
-
-def _values_of(names: Sequence[str], rows: Rows) -> list[Any]:
-    """The values of some columns, row by row."""
-    if len(names) == 1:
-        return [row[names[0]] for row in rows]
-    return list(chain.from_iterable(map(itemgetter(*names), rows)))
+    return to_arrays(from_rows(rows, interface), interface)
 
 
 def to_arrays(columns: Columns, interface: ModelInterface) -> Arrays:
     """The same for a list of values per column."""
-    known = interface.by_request
-    found: Arrays = {}
-    for group in groups_of_numbers(known.values()):
-        flat = list(chain.from_iterable(columns[column.request] for column in group))
-        found |= numbers_at_once(flat, group, are_rows=False) or {}
+    known, found = interface.by_request, Arrays()
+    alone = [c for c in known.values() if c.width == 1 and c.dtype != "string"]
+    for may_miss in (True, False):
+        if group := [column for column in alone if (column.dtype in MISSING) == may_miss]:
+            found |= _numbers_at_once(columns, group)
     return {
         name: found[name] if name in found else to_array(columns[name], column)
         for name, column in known.items()

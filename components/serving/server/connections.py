@@ -1,9 +1,10 @@
-"""One client's connection: uvicorn's, with a shorter way for most requests for predictions."""
+"""Connections of clients: uvicorn's, by which most requests for predictions go without ASGI."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import hmac
 import logging
 import math
 import time
@@ -16,15 +17,23 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from components.compat.uvicorn import HttpConnection
-from components.serving.server.bodies import MOST_DIGITS
-from components.serving.server.connections.quick import Quick
 from components.serving.server.metrics import CLIENT_GONE
-from components.serving.server.middleware import OPEN
-from components.serving.server.reading import PredictionPath, PredictionRequest
+from components.serving.server.options import ServeOptions
+from components.serving.server.predictions import Predictions
+from components.serving.server.reading import (
+    MOST_DIGITS,
+    PredictionPath,
+    PredictionRequest,
+    read_length,
+    read_plain_url,
+)
 from components.serving.server.replies import HEADER, Reply, RequestError, choose_id, refusal
 
 logger = logging.getLogger(__name__)
 
+OPEN = ("/healthz", "/v2/health/live", "/v2/health/ready")
+"""What asks whether a server lives has no key."""
+_BEARER = b"bearer "
 MOST_HEAD_BYTES = 1 << 16
 """Of the head of a request, or of what follows a body in chunks. The parser keeps them without end,
 and takes a time that grows with their square."""
@@ -98,10 +107,17 @@ class ClientConnection(HttpConnection):
     flow: _Flow
 
     def __init__(
-        self, quick: Quick, others: OpenConnections, *arguments: Any, **named: Any
+        self,
+        predictions: Predictions,
+        options: ServeOptions,
+        others: OpenConnections,
+        *arguments: Any,
+        **named: Any,
     ) -> None:
         super().__init__(*arguments, **named)
-        self._quick, self._others = quick, others
+        self._predictions, self._options, self._others = predictions, options, others
+        self._seconds = options.body_seconds
+        """In which the head of a request has to come, and some of an answer has to be read."""
         self._is_spare = False
         """It is one too many, and for questions about health alone."""
         self._running: Any = None
@@ -142,8 +158,8 @@ class ClientConnection(HttpConnection):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begins."""
-        gathering = _Gathering(transport, self.loop, self._quick.client_seconds)
-        super().connection_made(cast(asyncio.Transport, gathering))
+        ending = _Ending(transport, self.loop, self._seconds)
+        super().connection_made(cast(asyncio.Transport, ending))
         self.flow = _Flow(self.transport)
         self._find_room()
         self._wait_for_client()
@@ -177,8 +193,8 @@ class ClientConnection(HttpConnection):
                 self._task.cancel()
             else:
                 seconds = time.perf_counter() - running.began
-                self._quick.metrics.observe(running.route, CLIENT_GONE, seconds)
-                self._quick.drop(running)
+                self._predictions.metrics.observe(running.route, CLIENT_GONE, seconds)
+                self._predictions.drop(running)
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Answers what has come whole, if the client seems to wait for that.
@@ -202,7 +218,7 @@ class ClientConnection(HttpConnection):
     def _wait_for_client(self) -> None:
         """Gives a client its time for a head, or for the rest of a body that nobody reads."""
         if self._client_timer is None:
-            seconds = _SPARE_SECONDS if self._is_spare else self._quick.client_seconds
+            seconds = _SPARE_SECONDS if self._is_spare else self._seconds
             self._client_timer = self.loop.call_later(seconds, self._give_up)
 
     def _stop_waiting(self) -> None:
@@ -217,7 +233,7 @@ class ClientConnection(HttpConnection):
         elif self._is_silent or self._gets_body:
             self.transport.close()  # A pool of clients would take words for its next answer.
         else:
-            said = f"the head did not come within {self._quick.client_seconds:g} seconds."
+            said = f"the head did not come within {self._seconds:g} seconds."
             self._refuse(RequestError(said, 408))
 
     def _refuse(self, error: RequestError) -> None:
@@ -266,7 +282,7 @@ class ClientConnection(HttpConnection):
 
     def _say(self, reply: Reply) -> None:
         """Answers what is no request that has a cycle."""
-        self._quick.metrics.observe("other", reply.status, 0.0)
+        self._predictions.metrics.observe("other", reply.status, 0.0)
         self._write(reply, choose_id(b""), keep_alive=False)
 
     def pause_writing(self) -> None:
@@ -283,7 +299,7 @@ class ClientConnection(HttpConnection):
         if size >= before:
             self.transport.abort()
             return
-        seconds = self._quick.client_seconds
+        seconds = self._seconds
         self._sending_timer = self.loop.call_later(seconds, self._watch_sending, size)
 
     def resume_writing(self) -> None:
@@ -340,7 +356,7 @@ class ClientConnection(HttpConnection):
         if self.timeout_keep_alive_task is not None:
             return self.timeout_keep_alive_task.when() - self.timeout_keep_alive
         if self._is_silent and self._client_timer is not None and not self._is_spare:
-            return self._client_timer.when() - self._quick.client_seconds
+            return self._client_timer.when() - self._seconds
         return math.inf
 
     def timeout_keep_alive_handler(self) -> None:
@@ -429,9 +445,7 @@ class ClientConnection(HttpConnection):
             return
         self._stop_waiting()
         self._named = dict(self.headers)
-        if self._is_plain():
-            self._path = self._quick.takes(self.url, self._named)
-            self._parts = []
+        self._path, self._parts = self._find_plain_path(), []
         if self._path is not None:
             return
         version = self.parser.get_http_version()
@@ -444,17 +458,29 @@ class ClientConnection(HttpConnection):
         if self._is_spare:
             self.cycle.keep_alive = False
 
-    def _is_plain(self) -> bool:
-        """Whether the shorter way may be open to it, and `_check_head` has nothing to say."""
-        return (
-            self.parser.get_method() == b"POST"
-            and not self._is_answering()
-            and not self.flow.write_paused
-            and not self._is_spare
-            and len(self._named) == len(self.headers)
-            and b"host" in self._named
-            and self.parser.get_http_version() == "1.1"
-        )
+    def _find_plain_path(self) -> PredictionPath | None:
+        """What is asked for by a request that the shorter way is open to; else None.
+
+        `_check_head` has nothing to say of it, and nothing is wrong with it outside its body.
+        """
+        headers = self._named
+        if (
+            self.parser.get_method() != b"POST"
+            or self._is_answering()
+            or self.flow.write_paused
+            or self._is_spare
+            or len(headers) != len(self.headers)
+            or b"host" not in headers
+            or self.parser.get_http_version() != "1.1"
+            or b"content-encoding" in headers
+            or b"expect" in headers
+            or not has_key(headers, self._options.key)
+        ):
+            return None
+        length = read_length(headers.get(b"content-length", b""))
+        if length is None or length > self._options.max_bytes:
+            return None
+        return read_plain_url(self.url)
 
     def _hand_on(self) -> None:
         """Has uvicorn begin the request, and go on to its body."""
@@ -500,13 +526,15 @@ class ClientConnection(HttpConnection):
         self.cycle = cast(Any, asked)
         self._running, self._task = asked, None
         body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-        self._quick.answer(PredictionRequest(path, self._named, body, asked.name), asked)
+        self._predictions.answer(PredictionRequest(path, self._named, body, asked.name), asked)
 
     def send(self, asked: _Prediction, reply: Reply) -> None:
         """Answers a request that went the shorter way."""
         if len(reply.body) > _LARGE_BYTES:
             reply = self._take_room(reply)
-        self._quick.metrics.observe(asked.route, reply.status, time.perf_counter() - asked.began)
+        self._predictions.metrics.observe(
+            asked.route, reply.status, time.perf_counter() - asked.began
+        )
         self._write(reply, asked.name, asked.keep_alive)
         if not asked.keep_alive:
             self.transport.close()
@@ -515,7 +543,7 @@ class ClientConnection(HttpConnection):
     def _take_room(self, reply: Reply) -> Reply:
         """Has a large answer take room until the client has read most of it, if there is room."""
         try:
-            self._quick.room.take(len(reply.body), _LARGE_BYTES)
+            self._predictions.room.take(len(reply.body), _LARGE_BYTES)
         except RequestError as error:
             return refusal(error)
         self._unsent_bytes = len(reply.body)
@@ -524,7 +552,7 @@ class ClientConnection(HttpConnection):
 
     def _give_back_room(self) -> None:
         if not self.flow.write_paused or self.transport.is_closing():
-            self._quick.room.give_back(self._unsent_bytes)
+            self._predictions.room.give_back(self._unsent_bytes)
             self._unsent_bytes = 0
 
     def _write(self, reply: Reply, name: bytes, keep_alive: bool) -> None:
@@ -542,7 +570,7 @@ class ClientConnection(HttpConnection):
                 reply.body,
             )
         )
-        cast(_Gathering, self.transport).write_now(b"".join(lines))
+        self.transport.write(b"".join(lines))
 
 
 def _check_head(
@@ -593,7 +621,7 @@ class _Prediction:
         self.route = path.verb or "infer"
         self.began = time.perf_counter()
         self.keep_alive = connection.parser.should_keep_alive()
-        self.message_event = _NOTHING
+        self.message_event = _NO_BODY
         self.disconnected = self.response_complete = False
 
     def done(self) -> bool:
@@ -606,14 +634,8 @@ class _Prediction:
         self._connection.send(self, reply)
 
 
-class _NoEvent:
-    """Nothing waits for a body that is there."""
-
-    def set(self) -> None:
-        """Does nothing."""
-
-
-_NOTHING = _NoEvent()
+_NO_BODY = asyncio.Event()
+"""Nothing waits for a body that is there."""
 
 
 class _Flow(FlowControl):
@@ -627,12 +649,10 @@ class _Flow(FlowControl):
             super().resume_reading()
 
 
-class _Gathering:
-    """A transport that sends what was written to it when the running step of the loop is over.
+class _Ending:
+    """A transport whose end waits until the client has read what was sent to it, and no longer.
 
-    uvicorn writes the head of an answer and its body one after the other. Sending takes a fifth of
-    the time of a small request, and Python's lock changes hands each time. What is written when the
-    client has gone is dropped.
+    What is written when the client has gone is dropped.
     """
 
     def __init__(
@@ -644,31 +664,17 @@ class _Gathering:
         seconds: for which a client may read nothing of what is sent at the end.
         """
         self._transport, self._loop, self._seconds = transport, loop, seconds
-        self._written: list[bytes] = []
         self.is_closing = transport.is_closing
 
     def write(self, data: bytes) -> None:
-        """Takes what is to be sent."""
-        if not self._written:
-            self._loop.call_soon(self._send)
-        self._written.append(data)
-
-    def write_now(self, data: bytes) -> None:
-        """Sends what is whole already, behind what was written before."""
-        self._send()
+        """Sends, or drops."""
         if not self.is_closing():
             self._transport.write(data)
-
-    def write_eof(self) -> None:
-        """Says that nothing more is sent."""
-        self._send()
-        self._transport.write_eof()
 
     def close(self) -> None:
         """Ends the connection when all is sent."""
         if self.is_closing():
             return
-        self._send()
         self._transport.close()
         is_secure = self._transport.get_extra_info("sslcontext") is not None
         if is_secure or self._transport.get_write_buffer_size():
@@ -682,11 +688,17 @@ class _Gathering:
         else:
             self._transport.abort()
 
-    def _send(self) -> None:
-        if self._written:
-            data, self._written = b"".join(self._written), []
-            if not self.is_closing():
-                self._transport.write(data)
-
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
+
+
+def has_key(headers: Mapping[bytes, bytes], key: str) -> bool:
+    """Whether a request gives the key, or needs none."""
+    if not key:
+        return True
+    given = headers.get(b"authorization", b"")
+    if given[: len(_BEARER)].lower() == _BEARER:
+        given = given[len(_BEARER) :].strip()
+    else:
+        given = headers.get(b"x-api-key", b"")
+    return hmac.compare_digest(given, key.encode())

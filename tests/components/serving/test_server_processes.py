@@ -1,4 +1,4 @@
-"""`serve --workers`: several processes behind one socket, of which one dies."""
+"""The processes of a server: several behind one socket, one that dies, and stops at any moment."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow.parquet as pq
 import pytest
 import requests
-from running_server import running
 from served_trips import ROOT, Pushed
-from server_process import free_port, wait_for, without_key
+from servers import free_port, wait_for, without_key
 
-from components.serving.server import app, workers
-from components.serving.server.metrics import Metrics
+from components.serving.server import workers
 from components.serving.server.options import ServeOptions
-from components.serving.server.processes.supervisor import _Supervisor
+from components.serving.server.processes import Supervisor
+from pipeline.cli.early_signals import runs_until_stopped
 
 BODY = {"instances": [{"fare": 1, "price__EUR_": 1, "area": 8, "company": "", "tags": []}]}
 COMMAND = [sys.executable, str(ROOT / "local_runner.py"), "serve", "--workers", "2", "--port"]
@@ -150,29 +150,6 @@ def test_worker_that_tells_nothing_for_long_does_not_count(monkeypatch: pytest.M
     assert together.is_up(0)  # It has answered since it was started.
 
 
-def test_worker_goes_on_to_tell_whatever_fails(
-    pushed: Pushed, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls = []
-
-    def fail_twice(metrics: Metrics) -> None:
-        calls.append(metrics)
-        if len(calls) < 3:
-            raise OSError("the disk of the metrics is full")
-
-    monkeypatch.setattr(Metrics, "refresh", fail_twice)
-    monkeypatch.setattr(app, "_TELL_SECONDS", 0.01)
-    place = workers.WorkerPlace(workers.Workers(1), 0)
-    with running(ServeOptions("trips", pushed.serving), place=place) as server:
-        until = time.monotonic() + 30
-        while len(calls) < 10:
-            assert time.monotonic() < until
-            time.sleep(0.01)
-        assert requests.get(f"{server}/v2/health/ready", timeout=30).ok
-    logged = [line for line in caplog.messages if "is tried again" in line]
-    assert logged == ["to tell the other workers of this one failed, and is tried again"]
-
-
 def test_worker_that_cannot_be_started_again_does_not_end_the_others(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,11 +158,106 @@ def test_worker_that_cannot_be_started_again_does_not_end_the_others(
 
     monkeypatch.setattr(SpawnProcess, "start", refuse)
     with socket.socket() as bound:
-        supervisor = _Supervisor(ServeOptions("trips", tmp_path, workers=2), bound, str(tmp_path))
+        supervisor = Supervisor(ServeOptions("trips", tmp_path, workers=2), bound, str(tmp_path))
         with pytest.raises(OSError, match="Cannot allocate"):
-            supervisor._start_due()
+            supervisor.start_due()
         supervisor._have_answered = True
         supervisor._due = {1: 0.0}
-        supervisor._start_due()
+        supervisor.start_due()
     assert supervisor._due[1] > time.monotonic()
     assert "worker 1 cannot be started yet: [Errno 12] Cannot allocate memory" in caplog.messages
+
+
+RUNNER = [sys.executable, str(ROOT / "local_runner.py")]
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*RUNNER, *arguments],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=without_key() | {"PYTHONPATH": str(ROOT)},
+        start_new_session=True,
+    )
+
+
+def wait_until_caught(process: subprocess.Popen[str]) -> None:
+    """Waits for the first line of the command: before it, the signal ends Python itself."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        (mask,) = (
+            line.split()[1]
+            for line in Path(f"/proc/{process.pid}/status").read_text().splitlines()
+            if line.startswith("SigCgt")
+        )
+        if int(mask, 16) >> (signal.SIGTERM - 1) & 1:
+            return
+        time.sleep(0.005)
+    raise AssertionError("it catches no SIGTERM")
+
+
+def of_session(session: int) -> list[psutil.Process]:
+    """Processes of a command, which has a session of its own."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if os.getsid(process.pid) == session and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except (ProcessLookupError, psutil.NoSuchProcess):
+            continue
+    return found
+
+
+def test_a_stop_at_any_moment_of_the_start_ends_a_server_well(
+    pushed: Pushed, tmp_path: Path
+) -> None:
+    model, taxi = str(pushed.serving), str(ROOT / "configs" / "taxi_daily.yaml")
+    serve = ["serve", "--model", model, "--port"]
+    schedule = ["schedule", "--config", taxi, "--output", str(tmp_path)]
+    # At once, among imports, while TensorFlow is imported or the model is loaded, with workers.
+    moments = [
+        (0.0, signal.SIGTERM, [*serve, str(free_port())]),
+        (0.4, signal.SIGINT, [*serve, str(free_port())]),
+        (2.0, signal.SIGTERM, [*serve, str(free_port())]),
+        (2.5, signal.SIGTERM, [*serve, str(free_port()), "--workers", "2"]),
+        (0.3, signal.SIGTERM, schedule),
+    ]
+    started = [start(*arguments) for _, _, arguments in moments]
+    try:
+        for process in started:
+            wait_until_caught(process)
+        began = time.monotonic()
+        order = sorted(zip(moments, started, strict=True), key=lambda pair: pair[0][0])
+        for (after, number, _), process in order:
+            time.sleep(max(0.0, began + after - time.monotonic()))
+            os.killpg(process.pid, number)
+        for (after, number, _), process in order:
+            _, said = process.communicate(timeout=60)
+            assert process.returncode == 0, (after, number, said)
+            assert "Traceback" not in said, (after, number, said)
+            # multiprocessing's tracker of resources ends once it sees that all others have.
+            until = time.monotonic() + 10
+            while left := of_session(process.pid):
+                assert time.monotonic() < until, [one.cmdline() for one in left]
+                time.sleep(0.02)
+    finally:
+        for process in started:
+            process.kill()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_server"),
+    [
+        ("serve --port 80", True),
+        ("--config serve --set name=x --output=o serve", True),
+        ("--verbose schedule --config x.yaml", True),
+        ("schedule --once --config x.yaml", False),
+        ("schedule --config x.yaml --check", False),
+        ("run --output serve", False),
+        ("--config serve", False),
+        ("", False),
+    ],
+)
+def test_which_command_is_a_server(arguments: str, is_server: bool) -> None:
+    assert runs_until_stopped(arguments.split()) == is_server

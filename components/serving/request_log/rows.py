@@ -1,0 +1,189 @@
+"""Requests that were answered as rows: the columns of training data, and the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from components.example_gen.columns.served import (
+    ANSWER,
+    MODEL_VERSION,
+    REQUEST_ID,
+    REQUEST_TIME,
+    mark_own,
+)
+from components.serving.batch.writing import text_column, to_columns
+from components.serving.model import Servable
+from components.serving.requests import EXAMPLES, EXAMPLES_INPUT, MISSING, Arrays
+from trainer_module.export.interface import RawColumn
+
+_OF_PYTHON = 200
+"""Bytes of an object, about."""
+_OF_TEXT = 33
+"""Bytes that Python adds to those of a text."""
+
+
+class LoggedRequest(NamedTuple):
+    """A request, or some of its rows."""
+
+    name: str
+    """Its id."""
+    rows: int
+    start: int | None = None
+    """The place of the first row; None where it is all of them."""
+
+
+@dataclass(frozen=True)
+class Answered:
+    """Requests that were asked together, and what they were answered."""
+
+    requests: Sequence[LoggedRequest]
+    time: float
+    """In seconds since 1970."""
+    model: Servable
+    signature: str
+    columns: Arrays
+    """What was asked: by the names of the signature, [rows, ...] each."""
+    answers: Arrays
+
+    @cached_property
+    def rows(self) -> int:
+        """Of all requests."""
+        return sum(one.rows for one in self.requests)
+
+    @cached_property
+    def size(self) -> int:
+        """Bytes that they take while they wait."""
+        values = (*self.columns.values(), *self.answers.values())
+        return _OF_PYTHON * (len(self.requests) + len(values)) + sum(map(_size, values))
+
+    def is_like(self, other: Answered) -> bool:
+        """Whether both are rows of one version and one signature."""
+        return self.model is other.model and self.signature == other.signature
+
+    def only(self, is_wanted: Callable[[str], bool]) -> Answered:
+        """Those requests alone whose id is wanted."""
+        wanted = [is_wanted(one.name) for one in self.requests]
+        if all(wanted):
+            return self
+        chosen = np.repeat(wanted, [one.rows for one in self.requests])
+        return replace(
+            self,
+            requests=[one for one, is_one in zip(self.requests, wanted, strict=True) if is_one],
+            columns={name: values[chosen] for name, values in self.columns.items()},
+            answers={name: values[chosen] for name, values in self.answers.items()},
+        )
+
+
+def _size(values: np.ndarray) -> int:
+    if values.dtype != object:
+        return values.nbytes
+    return values.nbytes + values.size * _OF_TEXT + sum(map(len, values.ravel().tolist()))
+
+
+def to_rows(together: Sequence[Answered], dropped: Collection[str]) -> pa.RecordBatch:
+    """Requests as rows, in their order.
+
+    Missing values are null, and whole numbers are whole also where the model takes them as floats.
+
+    Args:
+      together: like each other; at least one row.
+      dropped: columns that are left out.
+    """
+    first, parts = together[0], [one.columns for one in together]
+    wanted = [c for c in first.model.interface.columns if c.name not in dropped]
+    if first.signature == EXAMPLES:
+        examples = np.concatenate([part[EXAMPLES_INPUT] for part in parts])
+        columns = _from_examples(examples, wanted)
+    else:
+        columns = {c.name: _column([part[c.request] for part in parts], c) for c in wanted}
+    own = _own_columns(together)
+    table = pa.RecordBatch.from_pydict(columns | own)
+    return table.replace_schema_metadata(mark_own(own))
+
+
+def _own_columns(together: Sequence[Answered]) -> dict[str, pa.Array]:
+    """What is known of the rows besides their data."""
+    ids = [name for one in together for request in one.requests for name in _ids(request)]
+    times = np.repeat([round(one.time * 1000) for one in together], [one.rows for one in together])
+    version = together[0].model.folder.name
+    answers = {
+        name: np.concatenate([one.answers[name] for one in together])
+        for name in together[0].answers
+    }
+    return {
+        REQUEST_ID: pa.array(ids, pa.string()),
+        REQUEST_TIME: pa.array(times, pa.timestamp("ms", "UTC")),
+        MODEL_VERSION: pa.array([version] * len(ids), pa.string()),
+        **{f"{ANSWER}{name}": values for name, values in to_columns(answers).items()},
+    }
+
+
+def _ids(request: LoggedRequest) -> list[str]:
+    if request.rows == 1 and request.start is None:
+        return [request.name]
+    start = request.start or 0
+    return [f"{request.name}/{place}" for place in range(start, start + request.rows)]
+
+
+def _column(parts: Sequence[np.ndarray], wanted: RawColumn) -> pa.Array:
+    """A column of [rows] each, or of lists where parts are [rows, values], of several widths."""
+    if wanted.width == 1:
+        return _values(np.concatenate(parts), wanted)
+    alike = (list(some) for _, some in groupby(parts, key=lambda part: part.shape[1]))
+    return pa.concat_arrays([_lists(np.concatenate(some), wanted) for some in alike])
+
+
+def _lists(part: np.ndarray, wanted: RawColumn) -> pa.Array:
+    """Lists as they were before they were filled up to the longest."""
+    known = np.ones(part.shape, bool)
+    if wanted.width is None and wanted.dtype in MISSING:
+        is_known = part != b"" if part.dtype == object else ~np.isnan(part)
+        # Up to the last value that is there: a gap in a list stays.
+        known = np.cumsum(is_known[:, ::-1], axis=1)[:, ::-1] > 0
+    ends = np.concatenate([[0], np.cumsum(known.sum(axis=1))])
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), _values(part[known], wanted))
+
+
+def _values(values: np.ndarray, wanted: RawColumn) -> pa.Array:
+    if wanted.dtype == "string":
+        found = pa.array(values.tolist(), pa.binary())
+        found = pc.if_else(pc.equal(pc.binary_length(found), 0), None, found)
+        return found if wanted.picture == "bytes" else text_column(found)
+    if not np.issubdtype(values.dtype, np.floating):
+        return pa.array(values)
+    missing = np.isnan(values)
+    if wanted.is_whole:
+        return pa.array(np.where(missing, 0, values).astype(np.int64), mask=missing)
+    return pa.array(values, mask=missing)
+
+
+def _from_examples(examples: np.ndarray, wanted: Sequence[RawColumn]) -> dict[str, pa.Array]:
+    """The columns of serialised tf.Examples, which the model has taken already."""
+    import tensorflow as tf
+
+    spec = {c.name: tf.io.RaggedFeature(_dtype_of(c)) for c in wanted}
+    parsed = tf.io.parse_example(tf.constant(examples, tf.string), spec)
+    return {c.name: _ragged(parsed[c.name], c) for c in wanted}
+
+
+def _dtype_of(column: RawColumn) -> str:
+    if column.dtype == "string":
+        return "string"
+    return "int64" if column.is_whole else "float32"
+
+
+def _ragged(lists: Any, wanted: RawColumn) -> pa.Array:
+    values, ends = lists.values.numpy(), lists.row_splits.numpy()
+    column = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), _values(values, wanted))
+    if wanted.width != 1:
+        return column
+    starts = pa.array(ends[:-1], mask=ends[:-1] == ends[1:])
+    return column.values.take(starts)

@@ -1,1 +1,0 @@
-"""Connections of clients, of which requests for predictions are answered without ASGI."""

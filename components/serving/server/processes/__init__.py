@@ -1,1 +1,0 @@
-"""The process of a server, or several behind one socket."""
