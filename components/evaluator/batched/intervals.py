@@ -7,17 +7,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import tensorflow_model_analysis as tfma
 from scipy import stats
 from tensorflow_model_analysis.metrics import metric_types
 from tensorflow_model_analysis.slicer import slicer_lib
 
-from components.evaluator.batched.measuring import Metrics
-from components.evaluator.batched.resampling.formulas import Values
-from components.evaluator.batched.resampling.groups import GROUPS, draws
-from components.evaluator.batched.resampling.resampler import Resampler
-from components.evaluator.batched.resampling.tally import Tally, computations_of
+from components.evaluator.batched.computations import Metrics, computations_of
+from components.evaluator.batched.groups import GROUPS, draws
 from components.evaluator.batched.slices import SliceKey
+from components.evaluator.batched.statistics import Values
+from components.evaluator.batched.tally import Tally
 from components.evaluator.eval_config import metric_classes
 from components.evaluator.noise import Interval, MetricNoise, Noise
 from components.evaluator.slices import slice_name
@@ -31,14 +29,11 @@ SHARES = frozenset(
     {"BinaryAccuracy", "SparseCategoricalAccuracy", "SparseTopKCategoricalAccuracy", "Coverage"}
 )
 """Means of yes and no."""
-
-
 MOST_WITH_INTERVALS = 20
 """Slices without thresholds, those of the most examples, of which intervals are found as well."""
 
 
 def find_noise(
-    config: tfma.EvalConfig,
     tally: Tally,
     sliced: Mapping[int, Metrics],
     settings: VerdictSettings,
@@ -47,20 +42,19 @@ def find_noise(
     """What is known of the chance in an evaluation.
 
     Args:
-      config: TFMA's.
       tally: with all rows.
       sliced: the metrics of the slices that are reported, by number, with the most examples first.
       settings: the confidence of the intervals, and which rows depend on one another.
       held: whether a slice has thresholds.
     """
-    intervals, found, others = Intervals(config, tally, settings), {}, 0
+    found, others = {}, 0
     for number, metrics in sliced.items():
-        key = tally.measurement.slicer.keys[number]
+        key = tally.slicer.keys[number]
         is_held = not key or held(key)
         others += not is_held
         with_intervals = is_held or others <= MOST_WITH_INTERVALS
-        found[name_of(key)] = intervals.of_slice(number, metrics, with_intervals)
-    without = sorted(set(metric_classes(config)) - intervals.metrics)
+        found[name_of(key)] = _SliceNoise(tally, number, metrics, settings, with_intervals).find()
+    without = sorted(set(metric_classes(tally.config)) - computations_of(tally.config).resampled)
     return Noise(
         confidence=settings.confidence,
         without=without if settings.confidence is not None else [],
@@ -71,103 +65,92 @@ def find_noise(
     )
 
 
-class Intervals:
-    """Finds the intervals of the slices of one evaluation."""
+class _SliceNoise:
+    """Finds the intervals of one slice."""
 
-    def __init__(self, config: tfma.EvalConfig, tally: Tally, settings: VerdictSettings) -> None:
-        """Asks which metrics there are.
+    def __init__(
+        self,
+        tally: Tally,
+        number: int,
+        metrics: Metrics,
+        settings: VerdictSettings,
+        with_intervals: bool,
+    ) -> None:
+        """Resamples the slice.
 
         Args:
-          config: TFMA's.
           tally: with all rows.
-          settings: the confidence of the intervals, and which rows depend on one another.
-        """
-        computations = computations_of(config)
-        self._resampler = Resampler.of(config, computations)
-        self._classes = metric_classes(config)
-        self._tally = tally
-        self._confidence = settings.confidence
-        self._others = settings.others
-        self._are_dependent = bool(settings.dependence.column)
-        self._baseline = computations.baseline
-
-    @property
-    def metrics(self) -> frozenset[str]:
-        """Those that there may be intervals of."""
-        return self._resampler.metrics
-
-    def of_slice(
-        self, number: int, metrics: Metrics, with_intervals: bool
-    ) -> dict[str, MetricNoise]:
-        """What is known of each metric of a slice besides its value.
-
-        Args:
           number: of the slice.
           metrics: what TFMA made of it.
-          with_intervals: whether there is enough time for that.
+          settings: the confidence of the intervals, and which rows depend on one another.
+          with_intervals: whether there is enough time for them.
         """
-        grouped, resampler = self._tally.grouped, self._resampler
-        groups = grouped.parts_of(number)[1]
-        units = len(groups) if self._are_dependent else None
-        exact = resampler.values(grouped, number, np.ones((1, GROUPS)))
-        drawn: Mapping[tuple[str, str], Values] = {}
-        if with_intervals and self._confidence is not None:
+        self._metrics = metrics
+        self._settings = settings
+        self._classes = metric_classes(tally.config)
+        self._baseline = computations_of(tally.config).baseline
+        groups = tally.groups_of(number)
+        # Of examples that depend on one another; None where none do.
+        self._units = len(groups) if settings.dependence.column else None
+        counts = (float(v) for key, v in metrics.items() if key.name == "example_count")
+        self._examples = max(counts, default=0.0)
+        exact = tally.resampled(number, np.ones((1, GROUPS)))
+        self._exact = {key: float(values[0]) for key, values in exact.items()}
+        self._drawn: Mapping[tuple[str, str], Values] = {}
+        if with_intervals and settings.confidence is not None:
             times = draws()
-            if units is not None:  # Of few units, many resamples have drawn none.
+            if self._units is not None:  # Of few units, many resamples have drawn none.
                 times = times[times[:, groups].any(axis=1)]
-            drawn = resampler.values(grouped, number, times)
+            self._drawn = tally.resampled(number, times)
+
+    def find(self) -> dict[str, MetricNoise]:
+        """What is known of each metric besides its value."""
         found: dict[str, MetricNoise] = {}
-        counts = [float(v) for key, v in metrics.items() if key.name == "example_count"]
-        for key, value in metrics.items():
+        for key, value in self._metrics.items():
             if key.name not in self._classes or key.is_diff or key.model_name == self._baseline:
                 continue
-            own = exact.get((key.model_name, key.name))
-            defined = _is_finite(value) and (own is None or _is_finite(own[0]))
-            noise = MetricNoise(defined=defined)
-            if defined and own is not None and drawn:
-                moved = drawn[key.model_name, key.name] + (float(value) - own[0])
-                examples = max(counts, default=0.0)
-                noise = self._noise(key, moved, metrics, drawn, exact, examples, units)
-            found[key.name] = noise
+            own = self._exact.get((key.model_name, key.name))
+            defined = _is_finite(value) and (own is None or math.isfinite(own))
+            found[key.name] = MetricNoise(defined=defined)
+            if defined and own is not None and self._drawn:
+                found[key.name] = self._of_metric(key, value)
         return found
 
-    def _noise(
-        self,
-        key: metric_types.MetricKey,
-        values: Values,
-        metrics: Metrics,
-        drawn: Mapping[tuple[str, str], Values],
-        exact: Mapping[tuple[str, str], Values],
-        examples: float,
-        units: int | None,
-    ) -> MetricNoise:
-        interval = self._interval(values, units)
+    def _moved(self, key: metric_types.MetricKey, value: Any) -> Values:
+        """The metric of the resamples, around what TFMA made of all."""
+        place = (key.model_name, key.name)
+        return self._drawn[place] + (float(value) - self._exact[place])
+
+    def _of_metric(self, key: metric_types.MetricKey, value: Any) -> MetricNoise:
+        values = self._moved(key, value)
+        interval = self._interval(values)
         if interval is not None and interval.low == interval.high:
-            independent = examples if units is None else units
-            interval = self._of_constant(key.name, interval.low, independent)
-        if examples < LEAST_EXAMPLES:
+            interval = self._of_constant(key.name, interval.low)
+        is_small = self._examples < LEAST_EXAMPLES
+        if is_small:
             interval = None
-        theirs = (self._baseline, key.name) if self._baseline else None
-        if theirs is None or theirs not in drawn:
+        if not self._baseline or (self._baseline, key.name) not in self._drawn:
             return MetricNoise(interval=interval)
-        in_service = metrics[key.make_baseline_key(self._baseline)]
-        moved = drawn[theirs] + (float(in_service) - exact[theirs][0])
-        differences = values - moved
-        difference = self._interval(differences, units)
-        shared = None
-        if key.name in self._others:
-            shared = self._interval(differences, units, len(self._others))
-        is_unmeasurable = difference is None and (
-            examples < LEAST_EXAMPLES or not _is_mostly_defined(differences)
-        )
+        theirs = key.make_baseline_key(self._baseline)
+        differences = values - self._moved(theirs, self._metrics[theirs])
+        difference, shared = self._interval(differences), None
+        if key.name in self._settings.others:
+            shared = self._interval(differences, len(self._settings.others))
         return MetricNoise(
             interval=interval,
             difference=difference,
             shared=shared,
-            is_unmeasurable=is_unmeasurable,
+            is_unmeasurable=difference is None
+            and (is_small or not _is_mostly_defined(differences)),
         )
 
-    def _interval(self, values: Values, units: int | None, sharing: int = 1) -> Interval | None:
+    @property
+    def _beyond(self) -> float:
+        """The probability beyond each end."""
+        assert self._settings.confidence is not None  # noqa: S101 - else nothing is drawn
+        return (1 - self._settings.confidence) / 2
+
+    def _interval(self, values: Values, sharing: int = 1) -> Interval | None:
         """Between percentiles; None where too many resamples have no number, or of one unit.
 
         Of few units the percentiles are as far out as quantiles of Student's t would be, as a
@@ -175,30 +158,28 @@ class Intervals:
 
         Args:
           values: of the resamples.
-          units: of examples that depend on one another; None where none do.
           sharing: intervals of which the confidence holds together (Bonferroni).
         """
         if not _is_mostly_defined(values):
             return None
-        numbers = values[np.isfinite(values)]
-        assert self._confidence is not None  # noqa: S101 - else nothing is drawn
-        beyond = (1 - self._confidence) / 2 / sharing
+        beyond, units = self._beyond / sharing, self._units
         if units is not None:
             if units < 2:
                 return None
             quantile = stats.t.isf(beyond, units - 1) * math.sqrt(units / (units - 1))
             beyond = float(stats.norm.sf(quantile))
-        low, high = np.quantile(numbers, [beyond, 1 - beyond])
+        low, high = np.quantile(values[np.isfinite(values)], [beyond, 1 - beyond])
         return Interval(low=float(low), high=float(high))
 
-    def _of_constant(self, name: str, value: float, examples: float) -> Interval:
+    def _of_constant(self, name: str, value: float) -> Interval:
         """Where all examples are right, or wrong: how many of others may have been missed.
 
         By the probability of seeing none of them, (1 - share) ** examples.
         """
-        if self._classes[name] not in SHARES or not examples or self._confidence is None:
+        examples = self._examples if self._units is None else self._units
+        if self._classes[name] not in SHARES or not examples:
             return Interval(low=value, high=value)
-        missed = 1 - ((1 - self._confidence) / 2) ** (1 / examples)
+        missed = 1 - self._beyond ** (1 / examples)
         return Interval(low=max(value - missed, 0.0), high=min(value + missed, 1.0))
 
 
