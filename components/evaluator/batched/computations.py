@@ -70,6 +70,8 @@ class Computations:
 
     base: list[Source]
     derived: list[metric_types.DerivedMetricComputation]
+    classes: Mapping[str, str]
+    """The class of each metric that people asked for, by its name."""
     baseline: str | None
     """What the model in service is called, if there is one."""
 
@@ -91,7 +93,7 @@ class Computations:
                 return None
             base.append(source)
         spec = model_util.get_baseline_model_spec(config)
-        return cls(base, derived, spec.name if spec else None)
+        return cls(base, derived, classes, spec.name if spec else None)
 
     @property
     def have_plots(self) -> bool:

@@ -11,12 +11,11 @@ from scipy import stats
 from tensorflow_model_analysis.metrics import metric_types
 from tensorflow_model_analysis.slicer import slicer_lib
 
-from components.evaluator.batched.computations import Metrics, computations_of
+from components.evaluator.batched.computations import Metrics
 from components.evaluator.batched.groups import GROUPS, draws
 from components.evaluator.batched.slices import SliceKey
 from components.evaluator.batched.statistics import Values
 from components.evaluator.batched.tally import Tally
-from components.evaluator.eval_config import metric_classes
 from components.evaluator.noise import Interval, MetricNoise, Noise
 from components.evaluator.slices import slice_name
 from components.evaluator.verdict_settings import VerdictSettings
@@ -54,7 +53,8 @@ def find_noise(
         others += not is_held
         with_intervals = is_held or others <= MOST_WITH_INTERVALS
         found[name_of(key)] = _SliceNoise(tally, number, metrics, settings, with_intervals).find()
-    without = sorted(set(metric_classes(tally.config)) - computations_of(tally.config).resampled)
+    computations = tally.computations
+    without = sorted(computations.classes.keys() - computations.resampled)
     return Noise(
         confidence=settings.confidence,
         without=without if settings.confidence is not None else [],
@@ -87,8 +87,8 @@ class _SliceNoise:
         """
         self._metrics = metrics
         self._settings = settings
-        self._classes = metric_classes(tally.config)
-        self._baseline = computations_of(tally.config).baseline
+        self._classes = tally.computations.classes
+        self._baseline = tally.computations.baseline
         groups = tally.groups_of(number)
         # Of examples that depend on one another; None where none do.
         self._units = len(groups) if settings.dependence.column else None

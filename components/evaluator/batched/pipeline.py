@@ -23,7 +23,6 @@ from components.evaluator.batched.rows import NotByBatches
 from components.evaluator.batched.slices import Kind, SliceKey, slice_columns
 from components.evaluator.batched.tally import Tally
 from components.evaluator.batched.verdict import bounds_of, validate
-from components.evaluator.eval_config import metric_classes
 from components.evaluator.noise import Noise, write_noise
 from components.evaluator.verdict_settings import NO_CHANCE, VerdictSettings
 from components.row_counts import check_total
@@ -127,7 +126,7 @@ def _judge(
     }
 
     def has_thresholds(key: SliceKey) -> bool:
-        return any(bounds_of(name, key, config) for name in metric_classes(config))
+        return any(bounds_of(name, key, config) for name in tally.computations.classes)
 
     yield _Judged(slices, find_noise(tally, sliced, settings, has_thresholds))
 

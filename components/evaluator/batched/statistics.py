@@ -31,6 +31,8 @@ Values = np.ndarray
 """[resamples] a metric of each; NaN wherever it is undefined, such as the AUC of one class, which
 TFMA says is 0."""
 
+THRESHOLDS = 10_000
+"""Of TFMA's areas under curves, and of those that we add."""
 MOST_CELLS = 250
 """Into so many of about equal weight are the cells of a curve joined: its area then moves by less
 than 0.002, alike in every resample."""

@@ -68,8 +68,8 @@ class Tally:
         self.config = config
         self.slicer = Slicer(columns)
         self._parts = Parts()
-        self._computations = computations_of(config)
-        self._statistics = self._computations.start()
+        self.computations = computations_of(config)
+        self._statistics = self.computations.start()
         self._grouper = grouper
         self._rows = np.zeros(0)
         self._waiting: list[tuple[Mapping[str, ModelRows], Members, np.ndarray]] = []
@@ -78,19 +78,19 @@ class Tally:
     def __getstate__(self) -> dict[str, Any]:
         self._add_waiting()
         sums = [statistic.sums for statistic in self._statistics]
-        left_out = {"_computations": None, "_grouper": None}
+        left_out = {"computations": None, "_grouper": None}
         return {**vars(self), **left_out, "_statistics": sums}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._computations = computations_of(self.config)
-        self._statistics = self._computations.start()
+        self.computations = computations_of(self.config)
+        self._statistics = self.computations.start()
         for statistic, sums in zip(self._statistics, state["_statistics"], strict=True):
             statistic.sums = sums
 
     @property
     def _sources(self) -> Iterator[tuple[Source, Statistic]]:
-        return zip(self._computations.base, self._statistics, strict=True)
+        return zip(self.computations.base, self._statistics, strict=True)
 
     @property
     def rows(self) -> int:
@@ -173,7 +173,7 @@ class Tally:
         for number in range(len(keys)) if numbers is None else numbers:
             parts, itself = self._parts.of(number)[0], np.array([number])
             gathered = [(one, parts if s.resampled else itself) for s, one in self._sources]
-            yield keys[number], self._computations.results(gathered)
+            yield keys[number], self.computations.results(gathered)
 
     def groups_of(self, number: int) -> np.ndarray:
         """The groups that rows of a slice are in, [groups]."""

@@ -16,6 +16,7 @@ from tensorflow_model_analysis.metrics import (
 from components.compat import tfma
 from components.evaluator.batched.rows import ModelRows, NotByBatches
 from components.evaluator.batched.statistics import (
+    THRESHOLDS,
     CellStatistic,
     MeanStatistic,
     SumStatistic,
@@ -26,7 +27,6 @@ from components.evaluator.batched.statistics import (
     table,
     weighed,
 )
-from components.evaluator.own_metrics.classes import THRESHOLDS
 
 
 @statistic_for(tfma.EXAMPLE_COUNT)

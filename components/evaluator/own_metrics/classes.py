@@ -20,10 +20,8 @@ from tensorflow_model_analysis.metrics import (
 )
 from tensorflow_model_analysis.proto import config_pb2
 
+from components.evaluator.batched.statistics import THRESHOLDS
 from components.evaluator.own_metrics.own import Computations, OwnMetric, options_of, with_derived
-
-THRESHOLDS = 10_000
-"""As many as TFMA's areas under curves have."""
 
 
 class AveragePrecision(OwnMetric):
