@@ -1,7 +1,8 @@
-"""Evaluator's executor: where the config sets no threshold, the constant prediction is one."""
+"""Evaluator's executor: what a model is compared with, and whether it is good enough."""
 
 from __future__ import annotations
 
+import functools
 import json
 import posixpath
 import sys
@@ -14,25 +15,33 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import tensorflow_model_analysis as tfma
 from google.protobuf import json_format
+from tfx.components.evaluator import executor as stock
 from tfx.dsl.io import fileio
 from tfx.types import Artifact, artifact_utils
 from tfx.types import standard_component_specs as specs
-from tfx.utils import proto_utils
+from tfx.utils import json_utils, path_utils, proto_utils
 
-from components.evaluator.baseline import BaselineTolerantExecutor, without_baseline
-from components.evaluator.batched.executor import VERDICT_KEY, evaluated_splits
+from components.compat.tfx import make_beam_pipeline
+from components.evaluator.batched.pipeline import evaluate_if_possible
+from components.evaluator.batched.reading import OF_FEATURE, UNREADABLE
 from components.evaluator.constant_prediction import ConstantPrediction, predict_constant
 from components.evaluator.dependence import Dependence, block_ends
 from components.evaluator.eval_config import metric_name
+from components.evaluator.gate import mark_blessing
 from components.evaluator.inputs import BASELINE_EXAMPLES_KEY, LEARNT_EXAMPLES_KEY
 from components.evaluator.seen import find_seen
 from components.evaluator.verdict_settings import VerdictSettings
 from components.examples_reader import read_columns
 from components.schema_reader import read_schema_artifact
+from components.split_files import split_files
 from trainer_module.errors import DataError
 from trainer_module.runtime import report_notice
 from trainer_module.settings import Task
 
+Inputs = dict[str, list[Artifact]]
+
+VERDICT_KEY = "verdict"
+"""The execution property that says what the verdict makes of chance; JSON."""
 CONSTANT_KEY = "constant"
 """The execution property that names the metric, its label and task, and says whether it decides;
 JSON."""
@@ -42,19 +51,25 @@ CONSTANT_FILE = "constant_prediction.json"
 """Beside TFMA's files, where the constant prediction was looked at."""
 
 
-class Executor(BaselineTolerantExecutor):
-    """Measures as TFX does, and blesses no model that a constant prediction is as good as."""
+class Executor(stock.Executor):
+    """Measures as TFX does, by batches, and asks more of a model before it is blessed.
+
+    It has to be better than a constant prediction, where the config sets no threshold. A model in
+    service that has learnt from the rows of the evaluation is not compared with; nor is one that
+    cannot read them, as a column has changed its type since, or has a gap that its schema had no
+    place for: every evaluation would fail from then on.
+    """
 
     def Do(  # noqa: N802 - TFX's name
-        self,
-        input_dict: dict[str, list[Artifact]],
-        output_dict: dict[str, list[Artifact]],
-        exec_properties: dict[str, Any],
+        self, input_dict: Inputs, output_dict: Inputs, exec_properties: dict[str, Any]
     ) -> None:
         """Evaluates, and gives or withholds the blessing, as stock's `Do` does.
 
-        Besides stock's inputs it takes `baseline_examples` and `learnt_examples`: a model in
-        service that has learnt from the rows of the evaluation is not compared with.
+        Besides stock's inputs it takes `baseline_examples` and `learnt_examples`.
+
+        Raises:
+          DataError: a slice cannot be named, or a row has no label or weight.
+          Exception: what is raised without the model in service as well.
         """
         input_dict, exec_properties = _without_seen(input_dict, exec_properties)
         named = json.loads(exec_properties.get(CONSTANT_KEY) or "{}")
@@ -81,7 +96,85 @@ class Executor(BaselineTolerantExecutor):
                 fileio.makedirs(folder)
                 with fileio.open(posixpath.join(folder, CONSTANT_FILE), "w") as opened:
                     opened.write(json.dumps(constant.to_json()))
-        super().Do(input_dict, output_dict, exec_properties)
+        try:
+            self._evaluate(input_dict, output_dict, exec_properties)
+        except Exception as error:  # Beam and TFMA raise what they like.
+            if UNREADABLE not in str(error) or not input_dict.get(specs.BASELINE_MODEL_KEY):
+                raise
+            found = OF_FEATURE.search(str(error))
+            report_notice(
+                "the model in service cannot read this data, whose columns have changed since"
+                f"{f' ({found[0]})' if found else ''}: the new one was not compared with it, and "
+                "only evaluate.thresholds hold it. Once it is pushed, the next ones are compared"
+            )
+            alone, told = _without_baseline(input_dict, exec_properties, "cannot read this data")
+            self._evaluate(alone, output_dict, told)
+
+    def _evaluate(
+        self, input_dict: Inputs, output_dict: Inputs, exec_properties: dict[str, Any]
+    ) -> None:
+        """Measures by batches, or as stock's does what cannot be."""
+        config = _read_config(input_dict, exec_properties)
+        evaluation = artifact_utils.get_single_uri(output_dict[specs.EVALUATION_KEY])
+        examples = input_dict[specs.EXAMPLES_KEY]
+        is_done = evaluate_if_possible(
+            functools.partial(make_beam_pipeline, self),
+            [
+                f
+                for split in evaluated_splits(exec_properties)
+                for f in split_files(examples, split)
+            ],
+            config,
+            read_schema_artifact(artifact_utils.get_single_uri(input_dict[specs.SCHEMA_KEY])),
+            _models(config, input_dict),
+            evaluation,
+            VerdictSettings.from_json(exec_properties.get(VERDICT_KEY) or ""),
+        )
+        if is_done:
+            _bless(input_dict, output_dict, exec_properties, evaluation)
+        else:
+            super().Do(input_dict, output_dict, exec_properties)
+
+
+def evaluated_splits(exec_properties: dict[str, Any]) -> list[str]:
+    """The names of the splits that are evaluated, in order."""
+    splits = json_utils.loads(exec_properties.get(specs.EXAMPLE_SPLITS_KEY, "null")) or ["eval"]
+    return sorted(splits)
+
+
+def _read_config(input_dict: Inputs, exec_properties: dict[str, Any]) -> tfma.EvalConfig:
+    """TFMA's config, completed as TFX does."""
+    config = tfma.EvalConfig()
+    proto_utils.json_to_proto(exec_properties[specs.EVAL_CONFIG_KEY], config)
+    has_baseline = bool(input_dict.get(specs.BASELINE_MODEL_KEY))
+    config = tfma.utils.update_eval_config_with_defaults(
+        config, has_baseline=has_baseline, rubber_stamp=True
+    )
+    tfma.utils.verify_eval_config(config)
+    return config
+
+
+def _models(config: tfma.EvalConfig, input_dict: Inputs) -> dict[str, str]:
+    """The folder of each model, by the name that TFMA gives it; of a single one that is empty."""
+    is_alone, models = len(config.model_specs) == 1, {}
+    for one in config.model_specs:
+        key = specs.BASELINE_MODEL_KEY if one.is_baseline else specs.MODEL_KEY
+        artifact = artifact_utils.get_single_instance(input_dict[key])
+        is_old = path_utils.is_old_model_artifact(artifact)
+        models["" if is_alone else one.name] = path_utils.serving_model_path(artifact.uri, is_old)
+    return models
+
+
+def _bless(
+    input_dict: Inputs, output_dict: Inputs, exec_properties: dict[str, Any], evaluation: str
+) -> None:
+    """Says in the blessing's artifact what the validation came to, as TFX does."""
+    blessing = artifact_utils.get_single_instance(output_dict[specs.BLESSING_KEY])
+    if "current_component_id" in exec_properties:
+        component = exec_properties["current_component_id"]
+        blessing.set_string_custom_property("component_id", component)
+    is_good = tfma.load_validation_result(evaluation).validation_ok
+    mark_blessing(input_dict, blessing, is_good)
 
 
 def read_constant_prediction(uri: str) -> ConstantPrediction | None:
@@ -98,8 +191,8 @@ def read_constant_prediction(uri: str) -> ConstantPrediction | None:
 
 
 def _without_seen(
-    input_dict: dict[str, list[Artifact]], exec_properties: dict[str, Any]
-) -> tuple[dict[str, list[Artifact]], dict[str, Any]]:
+    input_dict: Inputs, exec_properties: dict[str, Any]
+) -> tuple[Inputs, dict[str, Any]]:
     """The inputs and properties, without a model in service that has learnt from what is judged."""
     if not input_dict.get(specs.BASELINE_MODEL_KEY):
         return input_dict, exec_properties
@@ -125,10 +218,26 @@ def _without_seen(
         "next ones are compared with it"
     )
     why = f"has learnt from {seen.share:.0%} of the eval split's rows"
-    return without_baseline(input_dict, exec_properties, why)
+    return _without_baseline(input_dict, exec_properties, why)
 
 
-def _are_of_the_same_data(input_dict: dict[str, list[Artifact]]) -> bool:
+def _without_baseline(
+    input_dict: Inputs, exec_properties: dict[str, Any], why: str
+) -> tuple[Inputs, dict[str, Any]]:
+    """The inputs and properties of an evaluation that leaves the model in service out.
+
+    Args:
+      input_dict: with that model.
+      exec_properties: with the verdict's settings.
+      why: what is wrong with it, after `which`.
+    """
+    settings = VerdictSettings.from_json(exec_properties.get(VERDICT_KEY) or "")
+    told = {VERDICT_KEY: replace(settings, not_compared=why).to_json()}
+    alone = {key: a for key, a in input_dict.items() if key != specs.BASELINE_MODEL_KEY}
+    return alone, {**exec_properties, **told}
+
+
+def _are_of_the_same_data(input_dict: Inputs) -> bool:
     """Whether the model in service has learnt from what the new one has; False if nobody knows."""
     theirs, ours = (
         {artifact.id for artifact in input_dict.get(key) or []}
@@ -186,7 +295,7 @@ class _Rows:
 
 
 def _read_rows(
-    input_dict: dict[str, list[Artifact]],
+    input_dict: Inputs,
     splits: Sequence[str],
     label: str,
     dependence: Dependence,

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
 from tfx.components.evaluator import constants
 from tfx.dsl.components.base import base_component, base_executor, executor_spec
 from tfx.dsl.io import fileio
@@ -252,15 +253,7 @@ def read_report(uri: str) -> GateReport | None:
     if not fileio.exists(path):
         return None
     with fileio.open(path, "r") as opened:
-        content = json.loads(opened.read())
-    metrics = tuple(_read_metric(metric) for metric in content.pop("metrics"))
-    notes = tuple(content.pop("notes", ()))
-    return GateReport(**content, metrics=metrics, notes=notes)
-
-
-def _read_metric(content: dict[str, Any]) -> GateMetric:
-    ends = [tuple(content.pop(key, None) or ()) or None for key in ("interval", "difference")]
-    return replace(GateMetric(**content), interval=ends[0], difference=ends[1])
+        return TypeAdapter(GateReport).validate_json(opened.read())
 
 
 class GateExecutor(base_executor.BaseExecutor):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+
+from pydantic import TypeAdapter
 
 from components.evaluator.dependence import INDEPENDENT, Dependence
 
@@ -35,24 +35,14 @@ class VerdictSettings:
 
     def to_json(self) -> str:
         """As `from_json` takes it."""
-        return json.dumps(asdict(self))
+        return _AS_JSON.dump_json(self).decode()
 
     @classmethod
     def from_json(cls, text: str) -> VerdictSettings:
         """From an execution property; empty: as before there was one."""
-        given: dict[str, Any] = json.loads(text or "{}")
-        dependence = given.get("dependence", {})
-        return cls(
-            given.get("confidence"),
-            tuple(given.get("lower", ())),
-            tuple(given.get("upper", ())),
-            Dependence(**{**dependence, "ends": tuple(dependence.get("ends", ()))}),
-            given.get("others", {}),
-            given.get("deciding", ""),
-            given.get("keeps_ties"),
-            given.get("not_compared", ""),
-        )
+        return _AS_JSON.validate_json(text or "{}")
 
 
+_AS_JSON = TypeAdapter(VerdictSettings)
 NO_CHANCE = VerdictSettings()
 """Values are taken as they are."""

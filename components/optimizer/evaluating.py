@@ -19,10 +19,7 @@ from tfx.types import artifact_utils
 from tfx.utils import io_utils
 from tfx_bsl.tfxio import tensor_adapter
 
-from components.evaluator.batched.executor import make_question
-from components.evaluator.batched.measuring import Computations
 from components.evaluator.batched.pipeline import evaluate_if_possible
-from components.evaluator.batched.slices import slice_columns
 from components.evaluator.slices import CANDIDATE, metrics_by_slice
 from components.evaluator.variants import answer_by_variant
 from components.optimizer.gating import Evaluated
@@ -107,20 +104,18 @@ def _run(evaluation: Evaluation, variants: Mapping[str, Path]) -> dict[str, Eval
 def _measure(evaluation: Evaluation, variants: Mapping[str, Path], output: str) -> None:
     """Writes what is found to a folder, as TFMA does: by batches, where Evaluator does so."""
     config = config_of(evaluation.eval_config, list(variants))
-    columns = slice_columns(config)
-    if columns is not None and Computations.of(config) is not None:
-        names = {name: name if len(variants) > 1 else "" for name in variants}
-        question = make_question(
-            config,
-            columns,
-            evaluation.schema,
-            {names[name]: evaluation.saved_model for name in variants},
-            {names[name]: str(folder) for name, folder in variants.items()},
-        )
-        files = split_files(evaluation.examples, evaluation.split)
-        if evaluate_if_possible(evaluation.make_pipeline, files, config, question, columns, output):
-            return
-    _measure_by_tfma(evaluation, variants, config, output)
+    names = {name: name if len(variants) > 1 else "" for name in variants}
+    is_done = evaluate_if_possible(
+        evaluation.make_pipeline,
+        split_files(evaluation.examples, evaluation.split),
+        config,
+        evaluation.schema,
+        {names[name]: evaluation.saved_model for name in variants},
+        output,
+        variants={names[name]: str(folder) for name, folder in variants.items()},
+    )
+    if not is_done:
+        _measure_by_tfma(evaluation, variants, config, output)
 
 
 def _measure_by_tfma(

@@ -3,42 +3,32 @@
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import apache_beam as beam
 import tensorflow_model_analysis as tfma
+from tensorflow_metadata.proto.v0 import schema_pb2
 
-from components.evaluator.batched.crowds import (
-    Counts,
-    Crowded,
-    Kind,
-    Largest,
-    add_up,
-    find_largest,
+from components.evaluator.batched.computations import (
+    Computations,
+    Metrics,
+    computations_of,
+    is_plot,
 )
-from components.evaluator.batched.measuring import Metrics, is_plot
-from components.evaluator.batched.reading import Asker, Question, read_raw_columns
-from components.evaluator.batched.resampling.groups import Grouper
-from components.evaluator.batched.resampling.intervals import find_noise
-from components.evaluator.batched.resampling.tally import Tally, TallyFound, computations_of
-from components.evaluator.batched.resampling.verdict import bounds_of, validate
+from components.evaluator.batched.groups import Grouper
+from components.evaluator.batched.intervals import find_noise
+from components.evaluator.batched.reading import Asker, Question
 from components.evaluator.batched.rows import NotByBatches
-from components.evaluator.batched.slices import SliceKey, Slicer
-from components.evaluator.eval_config import metric_classes
+from components.evaluator.batched.slices import Kind, SliceKey, slice_columns
+from components.evaluator.batched.tally import Tally
+from components.evaluator.batched.verdict import bounds_of, validate
 from components.evaluator.noise import Noise, write_noise
 from components.evaluator.verdict_settings import NO_CHANCE, VerdictSettings
 from components.row_counts import check_total
 from components.spreading import SpreadFiles
 
 logger = logging.getLogger(__name__)
-
-NumberedFile: TypeAlias = tuple[int, str]
-"""A file of examples with its number among those of the evaluation."""
-Found: TypeAlias = TallyFound | Crowded
-"""What rows come to, or that they are in too many slices."""
 
 
 @dataclass(frozen=True)
@@ -55,64 +45,26 @@ class EvaluationPlan:
     """What the verdict makes of chance."""
 
 
-class _Measure(beam.DoFn):
-    """From a file of examples, with its number, to what its rows come to."""
+class MeasureFile(beam.DoFn):
+    """From a file of examples, with its number among all, to what its rows come to."""
 
     def __init__(self, plan: EvaluationPlan) -> None:
         self._plan = plan
-
-    def _measure(
-        self, file: NumberedFile, asker: Asker, largest: Mapping[Kind, Largest] | None = None
-    ) -> Found:
-        """Reads one file; not to its end where there are too many slices."""
-        plan, (number, name) = self._plan, file
-        grouper = None
-        if plan.settings.confidence is not None:
-            grouper = Grouper(number, plan.settings.dependence)
-        tally = Tally.start(plan.config, plan.columns, grouper, largest)
-        for answers in asker.read(name):
-            tally.add(answers)
-            if tally.is_crowded:
-                break
-        return tally.found()
-
-
-class MeasureFile(_Measure):
-    """With all slices, unless there are too many."""
 
     def setup(self) -> None:
         """Loads the models, once in a process."""
         self._asker = Asker(self._plan.question)
 
-    def process(self, file: NumberedFile) -> Iterator[Found]:
+    def process(self, file: tuple[int, str]) -> Iterator[Tally]:
         """Measures the rows of one file."""
-        yield self._measure(file, self._asker)
-
-
-class MeasureLargest(_Measure):
-    """With the largest slices alone of kinds of too many, where there are such."""
-
-    def setup(self) -> None:
-        """Loads no model before it is needed."""
-        self._asker: Asker | None = None
-
-    def process(self, file: NumberedFile, largest: dict[Kind, Largest]) -> Iterator[Found]:
-        """Measures the rows of one file, if that is still to be done."""
-        if largest:
-            self._asker = self._asker or Asker(self._plan.question)
-            yield self._measure(file, self._asker, largest)
-
-
-def _count_slices(
-    file: NumberedFile, total: Found | None, plan: EvaluationPlan
-) -> Iterator[dict[Kind, Counts]]:
-    """How many rows of a file are in each slice, where there are too many to measure all."""
-    if isinstance(total, Crowded):
-        slicer, counts = Slicer(plan.columns), defaultdict[Kind, Counts](Counts)
-        for batch in read_raw_columns(plan.question, file[1]):
-            for kind, (hashes, rows) in slicer.count(batch).items():
-                counts[kind].add(hashes, rows)
-        yield dict(counts)
+        plan, (number, name) = self._plan, file
+        grouper = None
+        if plan.settings.confidence is not None:
+            grouper = Grouper(number, plan.settings.dependence)
+        tally = Tally(plan.config, plan.columns, grouper)
+        for answers in self._asker.read(name):
+            tally.add(answers)
+        yield tally
 
 
 class AddUp(beam.CombineFn):
@@ -122,46 +74,34 @@ class AddUp(beam.CombineFn):
     is added a few times, however many files there are.
     """
 
-    def __init__(self, config: tfma.EvalConfig) -> None:
-        super().__init__()
-        self._config = config
-
-    def create_accumulator(self) -> list[Found]:
-        """None so far."""
+    def create_accumulator(self) -> list[Tally]:
+        """Totals of no files."""
         return []
 
-    def add_input(self, totals: list[Found], found: Found) -> list[Found]:
-        """Adds one file."""
+    def add_input(self, totals: list[Tally], found: Tally) -> list[Tally]:
+        """Adds what one file comes to."""
         rest = list(totals)
-        while rest and _rows(rest[-1]) <= 2 * _rows(found):
-            found = self._add(rest.pop(), found)
+        while rest and rest[-1].rows <= 2 * found.rows:
+            earlier = rest.pop()
+            earlier.merge(found)
+            found = earlier
         return [*rest, found]
 
-    def merge_accumulators(self, several: Iterable[list[Found]]) -> list[Found]:
+    def merge_accumulators(self, several: Iterable[list[Tally]]) -> list[Tally]:
         """Adds what several processes have added up."""
         merged = self.create_accumulator()
         for total in (total for totals in several for total in totals):
             merged = self.add_input(merged, total)
         return merged
 
-    def extract_output(self, totals: list[Found]) -> Found | None:
+    def extract_output(self, totals: list[Tally]) -> Tally | None:
         """All of them together; None of no file."""
-        total: Found | None = None
+        total: Tally | None = None
         for earlier in reversed(totals):
-            total = earlier if total is None else self._add(earlier, total)
+            if total is not None:
+                earlier.merge(total)
+            total = earlier
         return total
-
-    def _add(self, total: Found, found: Found) -> Found:
-        if isinstance(total, Crowded) or isinstance(found, Crowded):
-            return Crowded()
-        tally = Tally.resume(self._config, total)
-        tally.merge(Tally.resume(self._config, found))
-        return tally.found()
-
-
-def _rows(found: Found) -> int:
-    """How many there are; none where they are not added up."""
-    return 0 if isinstance(found, Crowded) else found.found.rows
 
 
 @dataclass(frozen=True)
@@ -173,29 +113,22 @@ class _Judged:
 
 
 def _judge(
-    total: Found | None,
-    again: Found | None,
-    config: tfma.EvalConfig,
-    settings: VerdictSettings,
-    files: Sequence[str],
+    tally: Tally | None, settings: VerdictSettings, files: Sequence[str]
 ) -> Iterator[_Judged]:
-    total = again if isinstance(total, Crowded) else total
-    rows = total.found.rows if isinstance(total, TallyFound) else 0
-    check_total("the evaluation", rows, files)
-    if not isinstance(total, TallyFound) or not rows:
+    check_total("the evaluation", tally.rows if tally else 0, files)
+    if tally is None or not tally.rows:
         return
-    tally, computations = Tally.resume(config, total), computations_of(config)
-    numbers = tally.reported()
-    slices = list(computations.results(tally.measurement, numbers))
+    config, numbers = tally.config, tally.reported()
+    slices = list(tally.results(numbers))
     sliced = {
         number: _metrics(key, found)[1]
         for number, (key, found) in zip(numbers, slices, strict=True)
     }
 
     def has_thresholds(key: SliceKey) -> bool:
-        return any(bounds_of(name, key, config) for name in metric_classes(config))
+        return any(bounds_of(name, key, config) for name in tally.computations.classes)
 
-    yield _Judged(slices, find_noise(config, tally, sliced, settings, has_thresholds))
+    yield _Judged(slices, find_noise(tally, sliced, settings, has_thresholds))
 
 
 def _metrics(slice_key: SliceKey, found: Metrics) -> tuple[SliceKey, Metrics]:
@@ -207,10 +140,7 @@ def _plots(slice_key: SliceKey, found: Metrics) -> tuple[SliceKey, Metrics]:
 
 
 def evaluate(
-    pipeline: beam.Pipeline,
-    files: Sequence[str],
-    plan: EvaluationPlan,
-    output: str,
+    pipeline: beam.Pipeline, files: Sequence[str], plan: EvaluationPlan, output: str
 ) -> None:
     """Adds an evaluation to a Beam pipeline, which leaves what TFMA's own would leave.
 
@@ -222,15 +152,14 @@ def evaluate(
       plan: what is measured.
       output: the folder for TFMA's files.
     """
-    config, question, settings = plan.config, plan.question, plan.settings
-    numbered = pipeline | "Files" >> SpreadFiles(list(enumerate(files)), files, asks_models=True)
-    total = (
-        numbered
+    config, settings = plan.config, plan.settings
+    judged = (
+        pipeline
+        | "Files" >> SpreadFiles(list(enumerate(files)), files, asks_models=True)
         | "Measure" >> beam.ParDo(MeasureFile(plan))
-        | "AddUp" >> beam.CombineGlobally(AddUp(config))
+        | "AddUp" >> beam.CombineGlobally(AddUp())
+        | "Judge" >> beam.FlatMap(_judge, settings, list(files))
     )
-    again = _measure_crowds(numbered, total, plan) if plan.columns else None
-    judged = total | "Judge" >> beam.FlatMap(_judge, again, config, settings, list(files))
     _ = judged | "WriteNoise" >> beam.Map(lambda found: write_noise(found.noise, output))
     validations = judged | "Validate" >> beam.FlatMap(
         lambda found: [
@@ -241,7 +170,7 @@ def evaluate(
     metrics = results | "Metrics" >> beam.MapTuple(_metrics)
     models = [
         tfma.default_eval_shared_model(path, model_name=name, eval_config=config)
-        for name, path in question.models.items()
+        for name, path in plan.question.models.items()
     ]
     writers = tfma.default_writers(output, models, config)
     evaluation = {tfma.METRICS_KEY: metrics, tfma.VALIDATIONS_KEY: validations}
@@ -250,43 +179,38 @@ def evaluate(
     _ = evaluation | "Write" >> tfma.WriteResults(writers)
 
 
-def _measure_crowds(
-    files: beam.PCollection, total: beam.PCollection, plan: EvaluationPlan
-) -> beam.pvalue.AsSingleton:
-    """What the rows come to with the largest slices, where there are too many to measure all."""
-    largest = (
-        files
-        | "CountSlices" >> beam.FlatMap(_count_slices, beam.pvalue.AsSingleton(total), plan)
-        | "AddCounts" >> beam.CombineGlobally(add_up)
-        | "FindLargest" >> beam.Map(find_largest)
-    )
-    return beam.pvalue.AsSingleton(
-        files
-        | "MeasureLargest" >> beam.ParDo(MeasureLargest(plan), beam.pvalue.AsSingleton(largest))
-        | "AddUpLargest" >> beam.CombineGlobally(AddUp(plan.config))
-    )
-
-
 def evaluate_if_possible(
     make_pipeline: Callable[[], beam.Pipeline],
     files: Sequence[str],
     config: tfma.EvalConfig,
-    question: Question,
-    columns: list[tuple[str, ...]],
+    schema: schema_pb2.Schema,
+    models: Mapping[str, str],
     output: str,
     settings: VerdictSettings = NO_CHANCE,
+    variants: Mapping[str, str] | None = None,
 ) -> bool:
-    """Runs an evaluation; whether its values let it, or TFMA has to compute it.
+    """Runs an evaluation; whether its metrics and values let it, or TFMA has to compute it.
 
     Args:
       make_pipeline: makes the Beam pipeline.
       files: as of `evaluate`.
       config: TFMA's.
-      question: what is read, and asked of the models.
-      columns: of each kind of slices the columns that it is by.
+      schema: of the raw columns.
+      models: the folder of each, by the name that TFMA gives it; of a single one that is empty.
       output: the folder for TFMA's files.
       settings: what the verdict makes of chance.
+      variants: the folder of the variant that answers in a model's place, likewise.
+
+    Raises:
+      DataError: a slice cannot be named, or a row has no weight.
+      RuntimeError: a model cannot read the examples.
     """
+    columns = slice_columns(config)
+    if columns is None or Computations.of(config) is None:
+        logger.info("Some of the metrics or slices are TFMA's to compute")
+        return False
+    read = [*(name for names in columns for name in names), settings.dependence.column]
+    question = Question.of(config, schema, read, models, variants or {})
     plan = EvaluationPlan(config, question, columns, settings)
     try:
         with make_pipeline() as pipeline:

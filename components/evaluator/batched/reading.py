@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import tensorflow as tf
+import tensorflow_model_analysis as tfma
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
 from components.evaluator.batched.rows import ModelRows
 from components.evaluator.slices import BASELINE
 from components.evaluator.variants import answer_by_variant
-from components.tfrecords.reading import read_batches, rows_for_columns
+from components.tfrecords.reading import read_batches
 from trainer_module.errors import DataError
 from trainer_module.export.loading import load_exported
 
 UNREADABLE = "Fail to call signature func"
 """What TFMA, too, says of a model that cannot parse an example."""
-
-
 OF_FEATURE = re.compile(r"(Feature|Key): [^\n{]*[^\n{.\s]")
 """What TensorFlow says of a feature that it cannot parse."""
 
@@ -44,6 +43,38 @@ class Question:
     """The raw columns that are read: those of slices, and the weight."""
     variants: Mapping[str, str] = field(default_factory=dict)
     """By the name of a model, the folder of a variant of it that answers in its place."""
+
+    @classmethod
+    def of(
+        cls,
+        config: tfma.EvalConfig,
+        schema: schema_pb2.Schema,
+        columns: Iterable[str],
+        models: Mapping[str, str],
+        variants: Mapping[str, str],
+    ) -> Question:
+        """What models are asked, as TFMA's config says.
+
+        Args:
+          config: TFMA's.
+          schema: of the raw columns.
+          columns: those that are read, besides the weight.
+          models: as above.
+          variants: as above.
+        """
+        spec = config.model_specs[0]
+        wanted = {*columns, spec.example_weight_key} - {""}
+        features = (feature for feature in schema.feature if feature.name in wanted)
+        (label_signature,) = spec.preprocessing_function_names
+        return cls(
+            models=models,
+            signature=spec.signature_name,
+            label_signature=label_signature,
+            label_key=spec.label_key,
+            weight=spec.example_weight_key or None,
+            columns=tuple(schema_pb2.Feature(name=f.name, type=f.type) for f in features),
+            variants=variants,
+        )
 
 
 @dataclass(frozen=True)
@@ -68,7 +99,8 @@ class Asker:
         self._models = {name: loaded[path] for name, path in question.models.items()}
         for name, folder in question.variants.items():
             self._models[name] = answer_by_variant(self._models[name], folder)
-        self._decoder = _decoder(question)
+        schema = schema_pb2.Schema(feature=question.columns)
+        self._decoder = ExamplesToRecordBatchDecoder(schema.SerializeToString())
 
     def read(self, file: str) -> Iterator[Answers]:
         """The batches of a file of gzipped TFRecords.
@@ -121,18 +153,6 @@ class Asker:
         return ModelRows(
             labels.numpy().reshape(rows), predictions, quantiles.astype(np.float64), weights
         )
-
-
-def read_raw_columns(question: Question, file: str) -> Iterator[pa.RecordBatch]:
-    """The raw columns of a file by batches, without asking a model."""
-    decoder = _decoder(question)
-    for records in read_batches(file, rows_for_columns):
-        yield decoder.DecodeBatch(records.tolist())
-
-
-def _decoder(question: Question) -> ExamplesToRecordBatchDecoder:
-    schema = schema_pb2.Schema(feature=question.columns)
-    return ExamplesToRecordBatchDecoder(schema.SerializeToString())
 
 
 def _what_is_missing(error: Exception) -> str:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
-
-from components.compat.tfma import weighs_examples
 
 
 class NotByBatches(Exception):  # noqa: N818 - it is no error: TFMA goes on
@@ -29,6 +27,13 @@ class ModelRows:
     quantiles: Quantiles
     weights: np.ndarray
     """[rows] float64; ones where the data has no weights."""
+
+    @classmethod
+    def joined(cls, batches: Sequence[ModelRows]) -> ModelRows:
+        """Those of several batches, one after the other."""
+        names = [field.name for field in fields(cls)]
+        parts = ([getattr(batch, name) for batch in batches] for name in names)
+        return cls(*map(np.concatenate, parts))
 
     @property
     def numbers(self) -> np.ndarray:
@@ -56,6 +61,11 @@ class Members:
     slices: np.ndarray
     count: int
 
+    @classmethod
+    def of_all(cls, rows: int) -> Members:
+        """Those of so many rows that are all in one slice."""
+        return cls(np.arange(rows), np.zeros(rows, np.int64), 1)
+
     def total(self, values: np.ndarray) -> np.ndarray:
         """Values of rows, [rows] or [rows, columns], added up by slice, in float64."""
         picked = values[self.rows]
@@ -63,21 +73,3 @@ class Members:
             return np.bincount(self.slices, picked, self.count)
         columns = (np.bincount(self.slices, column, self.count) for column in picked.T)
         return np.stack([*columns], axis=1)
-
-
-def padded(state: np.ndarray, slices: int) -> np.ndarray:
-    """A state [slices, ...] with room for more slices, which are 0."""
-    missing = slices - len(state)
-    return state if missing <= 0 else np.pad(state, [(0, missing)] + [(0, 0)] * (state.ndim - 1))
-
-
-def weights_of(combiner: Any, batch: ModelRows) -> np.ndarray:
-    """What each row counts for a combiner of TFMA's: 1, unless it is for weighed examples.
-
-    Raises:
-      NotByBatches: the combiner does not say which of both.
-    """
-    is_weighed = weighs_examples(combiner)
-    if is_weighed is None:
-        raise NotByBatches(f"whether a {type(combiner).__name__} weighs examples is not known")
-    return batch.weights if is_weighed else np.ones(len(batch.weights))

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,14 +12,16 @@ import pyarrow.compute as pc
 import tensorflow_model_analysis as tfma
 
 from components.arrow_types import holds_bytes
-from components.evaluator.batched.crowds import MOST_TRACKED, Kind, Largest
 from components.evaluator.batched.rows import Members
-from components.example_gen.columns.encoded import single_values
-from components.example_gen.splits.hashed import hash_rows
 from trainer_module.errors import DataError
 
 SliceKey = tuple[tuple[str, Any], ...]
 """TFMA's: columns and values in the order of the columns; empty for all rows."""
+Kind = tuple[str, ...]
+"""The columns that slices are by."""
+
+MOST_TRACKED = 20_000
+"""Slices of a kind that are added up, which takes memory by the slice."""
 
 LONGEST_SHOWN = 40
 """Characters of a value in a message."""
@@ -34,27 +34,19 @@ class Slicer:
 
     Attributes:
       columns: of each kind of slices the columns that it is by.
-      largest: of the kinds of too many slices, those that are numbered.
       keys: the key of each slice, by its number; that of all rows is 0.
+      crowded: the kinds of more than `MOST_TRACKED` slices, of which none is measured any more.
       too_long: by column, the rows whose value is too long to name a slice, and the most bytes.
     """
 
-    def __init__(
-        self, columns: Sequence[Kind], largest: Mapping[Kind, Largest] | None = None
-    ) -> None:
-        """There are no slices yet but that of all rows.
-
-        Args:
-          columns: of each kind of slices the columns that it is by.
-          largest: of kinds of too many slices, which are numbered alone.
-        """
+    def __init__(self, columns: Sequence[Kind]) -> None:
+        """There are no slices yet but that of all rows."""
         self.columns = [tuple(sorted(names)) for names in columns if names]
-        self.largest = dict(largest or {})
         self.keys: list[SliceKey] = [()]
+        self.crowded: set[Kind] = set()
         self.too_long: dict[str, tuple[int, int]] = {}
         self._numbers: dict[SliceKey, int] = {(): 0}
         self._tracked: Counter[Kind] = Counter()
-        self._has_left_out = False
 
     def members(self, rows: int, batch: pa.RecordBatch) -> Members:
         """Which rows of a batch are in which slices.
@@ -68,69 +60,65 @@ class Slicer:
         """
         row_parts, slice_parts = [np.arange(rows)], [np.zeros(rows, np.int64)]
         for names in self.columns:
-            found, slices = self._members_by(names, batch)
-            row_parts.append(found)
-            slice_parts.append(slices)
+            if names not in self.crowded:
+                found, slices = self._members_by(names, batch)
+                row_parts.append(found)
+                slice_parts.append(slices)
         joined = np.concatenate(slice_parts)
         return Members(np.concatenate(row_parts), joined, len(self.keys))
 
-    def _members_by(self, names: Kind, batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
-        """Pairs of rows and slices by some columns: a row is in each combination of its values."""
-        found = self._find(names, batch)
-        numbers = np.full(len(found.used), -1, np.int64)
-        wanted = np.arange(len(found.used))
-        if names in self.largest:
-            wanted = np.flatnonzero(self.largest[names].holds(found.hashes))
-        for place in wanted.tolist():
-            numbers[place] = self._numbered(found.key(place))
-        known = numbers[found.where] >= 0
-        return found.rows[known], numbers[found.where][known]
+    def merge(self, other: Slicer) -> np.ndarray:
+        """Takes up the slices of another part of the data.
 
-    def _numbered(self, key: SliceKey) -> int:
-        """The number of a slice; -1 if there are too many."""
+        Returns:
+          [slices of the other], the number of each here; -1 of kinds of too many.
+        """
+        self.crowded |= other.crowded
+        for name, (rows, size) in other.too_long.items():
+            self._leave_out(name, rows, size)
+        return np.array([self._number(key) for key in other.keys])
+
+    def _number(self, key: SliceKey) -> int:
+        """The number of a slice, a new one if it has not come up yet; -1 if there are too many."""
         kind = kind_of(key)
         if key not in self._numbers and self._tracked[kind] >= MOST_TRACKED:
-            self._has_left_out = True
+            self.crowded.add(kind)
+        if kind in self.crowded:
             return -1
-        return self.number(key)
-
-    def number(self, key: SliceKey) -> int:
-        """The number of a slice, a new one if it has not come up yet."""
         if key not in self._numbers:
             self._numbers[key] = len(self.keys)
             self.keys.append(key)
-            self._tracked[kind_of(key)] += 1
+            self._tracked[kind] += 1
         return self._numbers[key]
 
-    @property
-    def is_crowded(self) -> bool:
-        """Whether there are more slices of a kind than are added up."""
-        return self._has_left_out or any(n > MOST_TRACKED for n in self._tracked.values())
+    def _leave_out(self, name: str, rows: int, size: int) -> None:
+        count, largest = self.too_long.get(name, (0, 0))
+        self.too_long[name] = count + rows, max(largest, size)
 
-    def count(self, batch: pa.RecordBatch) -> dict[Kind, tuple[np.ndarray, np.ndarray]]:
-        """The slices of a batch by kind: [slices] their hashes, and [slices] the rows of each.
-
-        Nothing is numbered. A hash is the same wherever the slice comes up.
-        """
-        found = {names: self._find(names, batch) for names in self.columns}
-        return {
-            names: (one.hashes, np.bincount(one.where, minlength=len(one.used)))
-            for names, one in found.items()
-        }
-
-    def _find(self, names: Kind, batch: pa.RecordBatch) -> _Found:
+    def _members_by(self, names: Kind, batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
+        """Pairs of rows and slices by some columns: a row is in each combination of its values."""
         first, *others = names
-        rows, places, values = self._values_by_row(first, batch)
+        rows, places, values = self._short_values(first, batch)
         columns = [values]
         for name in others:
-            more_rows, more_places, values = self._values_by_row(name, batch)
+            more_rows, more_places, values = self._short_values(name, batch)
             left, right = _joined(rows, more_rows)
             rows, places = rows[left], places[left] * len(values) + more_places[right]
             columns.append(values)
         used, where = np.unique(places, return_inverse=True)
-        return _Found(names, columns, rows, used, where)
+        indices = list[list[int]]()
+        for values in reversed(columns):
+            used, index = np.divmod(used, max(len(values), 1))
+            indices.insert(0, index.tolist())
+        numbers = np.zeros(len(used), np.int64)
+        for place, of_slice in enumerate(zip(*indices, strict=True)):
+            parts = zip(names, columns, of_slice, strict=True)
+            key = tuple((name, _as_key(name, values[at].as_py())) for name, values, at in parts)
+            numbers[place] = self._number(key)
+        known = numbers[where] >= 0
+        return rows[known], numbers[where][known]
 
-    def _values_by_row(
+    def _short_values(
         self, name: str, batch: pa.RecordBatch
     ) -> tuple[np.ndarray, np.ndarray, pa.Array]:
         """The distinct values of each row that can name slices, as `_values_by_row` gives them."""
@@ -139,52 +127,9 @@ class Slicer:
             sizes = pc.binary_length(values).to_numpy()
             if (sizes > LONGEST_VALUE).any():
                 is_long = sizes[places] > LONGEST_VALUE
-                count, largest = self.too_long.get(name, (0, 0))
-                self.too_long[name] = count + int(is_long.sum()), max(largest, int(sizes.max()))
+                self._leave_out(name, int(is_long.sum()), int(sizes.max()))
                 rows, places = rows[~is_long], places[~is_long]
         return rows, places, values
-
-
-@dataclass(frozen=True)
-class _Found:
-    """The slices of one kind in a batch."""
-
-    names: Kind
-    columns: list[pa.Array]
-    """By name, the distinct values."""
-    rows: np.ndarray
-    """[pairs] in ascending order."""
-    used: np.ndarray
-    """[slices], of each the places of its values in `columns`, as one number."""
-    where: np.ndarray
-    """[pairs] the slice of each, as a place in `used`."""
-
-    @cached_property
-    def _indices(self) -> list[np.ndarray]:
-        """By name, [slices] the place of each slice's value."""
-        places, found = self.used, list[np.ndarray]()
-        for values in reversed(self.columns):
-            places, index = np.divmod(places, max(len(values), 1))
-            found.insert(0, index)
-        return found
-
-    @property
-    def hashes(self) -> np.ndarray:
-        """[slices] uint64."""
-        total = np.zeros(len(self.used), np.uint64)
-        for name, values, index in zip(self.names, self.columns, self._indices, strict=True):
-            distinct, where = np.unique(index, return_inverse=True)
-            # Without those that are too long to name a slice.
-            lists = single_values(values.take(pa.array(distinct)))
-            total += hash_rows(pa.record_batch([lists], [name]))[where]
-        return total
-
-    def key(self, place: int) -> SliceKey:
-        """That of a slice, by its place in `used`."""
-        return tuple(
-            (name, _as_key(name, values[int(index[place])].as_py()))
-            for name, values, index in zip(self.names, self.columns, self._indices, strict=True)
-        )
 
 
 def kind_of(key: SliceKey) -> Kind:
@@ -192,7 +137,7 @@ def kind_of(key: SliceKey) -> Kind:
     return tuple(name for name, _ in key)
 
 
-def slice_columns(config: tfma.EvalConfig) -> list[tuple[str, ...]] | None:
+def slice_columns(config: tfma.EvalConfig) -> list[Kind] | None:
     """What slices are by; None where TFMA's config asks for more than columns."""
     if config.cross_slicing_specs:
         return None

@@ -8,19 +8,23 @@ Calibration of Modern Neural Networks", arXiv:1706.04599.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from tensorflow_model_analysis.metrics import (
-    calibration_histogram,
-    calibration_plot,
-    metric_types,
-    metric_util,
-)
+from tensorflow_model_analysis.metrics import calibration_histogram, calibration_plot, metric_types
 from tensorflow_model_analysis.proto import config_pb2, metrics_for_slice_pb2
 
-from components.evaluator.own_metrics.combining import KeyedCombiner
+from components.evaluator.batched.rows import ModelRows, NotByBatches
+from components.evaluator.batched.statistics import CellStatistic
+from components.evaluator.own_metrics.own import (
+    AnyKey,
+    Computations,
+    OwnMetric,
+    added_up,
+    options_of,
+    with_derived,
+)
 
 BINS = 10
 """Of equal widths, from 0 to 1."""
@@ -44,82 +48,81 @@ def expected_calibration_error(bins: Bins) -> float:
     return float(np.abs(bins[:, 0] - bins[:, 1]).sum() / weights)
 
 
-class CalibrationError(metric_types.Metric):
+class CalibrationError(OwnMetric):
     """How far the probabilities of the positive class are from its share, by bins of them."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(metric_util.merge_per_key_computations(_binary_error), name=name)
+    def of_key(
+        self, key: metric_types.MetricKey, eval_config: config_pb2.EvalConfig | None
+    ) -> Computations:
+        """From the histogram of TFMA's areas under curves, counted once for all of them."""
+        histogram = calibration_histogram.calibration_histogram(
+            eval_config=eval_config, **options_of(key)
+        )
+        return with_derived(histogram, key, _of_histogram)
 
 
-def _binary_error(
-    name: str,
-    eval_config: config_pb2.EvalConfig | None = None,
-    model_name: str = "",
-    output_name: str = "",
-    example_weighted: bool = False,
-) -> metric_types.MetricComputations:
-    # The histogram is that of TFMA's areas under curves, counted once for all of them.
-    computations = calibration_histogram.calibration_histogram(
-        eval_config=eval_config,
-        model_name=model_name,
-        output_name=output_name,
-        example_weighted=example_weighted,
-    )
-    (histogram,) = computations[-1].keys
-    key = metric_types.MetricKey(
-        name, model_name=model_name, output_name=output_name, example_weighted=example_weighted
-    )
-
-    def result(metrics: Mapping[metric_types.MetricKey, Any]) -> dict[Any, float]:
-        bins, buckets = np.zeros((BINS, 3)), calibration_histogram.DEFAULT_NUM_BUCKETS
-        for one in metrics[histogram]:
-            # Its first and its last bucket hold what is below 0, and from 1 on.
-            place = min(max((one.bucket_id - 1) * BINS // buckets, 0), BINS - 1)
-            bins[place] += one.weighted_labels, one.weighted_predictions, one.weighted_examples
-        return {key: expected_calibration_error(bins)}
-
-    derived = metric_types.DerivedMetricComputation(keys=[key], result=result)
-    return [*computations, derived]
+def _of_histogram(histogram: Any) -> float:
+    bins, buckets = np.zeros((BINS, 3)), calibration_histogram.DEFAULT_NUM_BUCKETS
+    for one in histogram:
+        # Its first and its last bucket hold what is below 0, and from 1 on.
+        place = min(max((one.bucket_id - 1) * BINS // buckets, 0), BINS - 1)
+        bins[place] += one.weighted_labels, one.weighted_predictions, one.weighted_examples
+    return expected_calibration_error(bins)
 
 
-class TopLabelCalibrationError(metric_types.Metric):
+class TopLabelBins(CellStatistic):
+    """Right ones, confidences and examples by the bin of the confidence."""
+
+    width = 3
+    cells = BINS
+
+    def values(self, batch: ModelRows) -> tuple[np.ndarray, np.ndarray]:
+        """The bins of the most probable classes."""
+        if batch.predictions.shape[1] == 1:
+            raise NotByBatches("the most probable class of one output")
+        chosen = batch.predictions.argmax(1)
+        confidence = np.take_along_axis(batch.predictions, chosen[:, np.newaxis], 1)[:, 0]
+        confidence = confidence.astype(np.float64)
+        # What is not a number stays one in the sums, and is in the first bin.
+        places = np.clip(np.nan_to_num(confidence) * BINS, 0, BINS - 1).astype(np.int64)
+        is_right = (chosen == batch.labels).astype(np.float64)
+        values = np.stack([is_right, confidence, np.ones(len(chosen))], axis=1)
+        return places, values * self.weights(batch)[:, np.newaxis]
+
+    def output(self, parts: np.ndarray) -> dict[Any, Bins]:
+        """The bins, with those that are empty."""
+        bins = np.zeros((BINS, 3))
+        places, sums = self.together(parts)
+        bins[places] = sums
+        return {self.combiner.key: bins}
+
+
+class TopLabelCalibrationError(OwnMetric):
     """How far the confidences in the most probable class are from how often it is right."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(metric_util.merge_per_key_computations(_top_label_error), name=name)
+    def of_key(self, key: AnyKey, eval_config: config_pb2.EvalConfig | None) -> Computations:
+        """From the bins of confidences."""
+        return _of_top_labels(key, eval_config, expected_calibration_error)
 
 
-def _top_label_error(
-    name: str,
-    eval_config: config_pb2.EvalConfig | None = None,
-    model_name: str = "",
-    output_name: str = "",
-    example_weighted: bool = False,
-) -> metric_types.MetricComputations:
-    key = metric_types.MetricKey(
-        name, model_name=model_name, output_name=output_name, example_weighted=example_weighted
-    )
-    return _of_top_labels(key, eval_config, expected_calibration_error)
-
-
-class TopLabelCalibrationPlot(metric_types.Metric):
+class TopLabelCalibrationPlot(OwnMetric):
     """The bins of the calibration error, as TFMA keeps those of two classes for its views."""
 
+    kind_of_key = metric_types.PlotKey
+
     def __init__(self, name: str = calibration_plot.CALIBRATION_PLOT_NAME) -> None:
-        super().__init__(metric_util.merge_per_key_computations(_top_label_plot), name=name)
+        super().__init__(name)
+
+    def of_key(self, key: AnyKey, eval_config: config_pb2.EvalConfig | None) -> Computations:
+        """From the bins, in TFMA's form."""
+        return _of_top_labels(key, eval_config, _buckets)
 
 
-def _top_label_plot(
-    name: str,
-    eval_config: config_pb2.EvalConfig | None = None,
-    model_name: str = "",
-    output_name: str = "",
-    example_weighted: bool = False,
-) -> metric_types.MetricComputations:
-    key = metric_types.PlotKey(
-        name, model_name=model_name, output_name=output_name, example_weighted=example_weighted
-    )
-    return _of_top_labels(key, eval_config, _buckets)
+def _of_top_labels(
+    key: AnyKey, eval_config: config_pb2.EvalConfig | None, of_bins: Callable[[Bins], Any]
+) -> Computations:
+    bins = metric_types.MetricKey(f"_top_label_bins:{BINS}", **options_of(key))
+    return with_derived(added_up(bins, eval_config, TopLabelBins), key, of_bins)
 
 
 def _buckets(bins: Bins) -> metrics_for_slice_pb2.CalibrationHistogramBuckets:
@@ -133,63 +136,3 @@ def _buckets(bins: Bins) -> metrics_for_slice_pb2.CalibrationHistogramBuckets:
             num_weighted_examples={"value": weight},
         )
     return buckets
-
-
-def _of_top_labels(
-    key: metric_types.MetricKey | metric_types.PlotKey,
-    eval_config: config_pb2.EvalConfig | None,
-    of_bins: Callable[[Bins], Any],
-) -> metric_types.MetricComputations:
-    """What follows from the bins of the key's model and output."""
-    bins = metric_types.MetricKey(
-        f"_top_label_bins:{BINS}",
-        model_name=key.model_name,
-        output_name=key.output_name,
-        example_weighted=key.example_weighted,
-    )
-
-    def result(metrics: Mapping[metric_types.MetricKey, Any]) -> dict[Any, Any]:
-        return {key: of_bins(metrics[bins])}
-
-    combiner = TopLabelCombiner(bins, eval_config)
-    return [
-        metric_types.MetricComputation(keys=[bins], preprocessors=None, combiner=combiner),
-        metric_types.DerivedMetricComputation(keys=[key], result=result),
-    ]
-
-
-def top_labels(truth: np.ndarray, predicted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What rows add to the bins.
-
-    Args:
-      truth: classes, [rows].
-      predicted: their probabilities, [rows, classes].
-
-    Returns:
-      [rows] int64 the bin of each, and [rows, 3] float64 what it adds to that by a weight of 1.
-    """
-    chosen = predicted.argmax(1)
-    confidence = np.take_along_axis(predicted, chosen[:, np.newaxis], 1)[:, 0].astype(np.float64)
-    # What is not a number stays one in the sums, and is in the first bin.
-    places = np.clip(np.nan_to_num(confidence) * BINS, 0, BINS - 1).astype(np.int64)
-    is_right = (chosen == truth).astype(np.float64)
-    return places, np.stack([is_right, confidence, np.ones(len(truth))], axis=1)
-
-
-class TopLabelCombiner(KeyedCombiner):
-    """Adds up the bins, example by example."""
-
-    def create_accumulator(self) -> Bins:
-        """Of no examples."""
-        return np.zeros((BINS, 3))
-
-    def add_input(self, accumulator: Bins, element: metric_types.StandardMetricInputs) -> Bins:
-        """Adds an example."""
-        for label, predicted, weight in self.rows(element, flatten=False):
-            (place,), (added,) = top_labels(label.reshape(1), predicted.reshape(1, -1))
-            accumulator[place] += added * float(weight.item())
-        return accumulator
-
-    def merge_accumulators(self, accumulators: Iterable[Bins]) -> Bins:
-        """Their sum."""
-        return np.sum([*accumulators], axis=0)

@@ -1,7 +1,7 @@
-"""Metrics that TFMA has not got, or not in this sense: the same as scikit-learn's of their names.
+"""Metrics of classes: averages over them, and the average precision.
 
-TFMA finds them by module and class name, and makes them of their name alone. Its own macro averages
-need the number of classes in the Evaluator's config, which is written before the data is read.
+TFMA's own macro averages need the number of classes in the Evaluator's config, which is written
+before the data is read.
 """
 
 from __future__ import annotations
@@ -9,60 +9,45 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-import apache_beam as beam
 import numpy as np
 from tensorflow_model_analysis.metrics import (
     binary_confusion_matrices,
     metric_types,
-    metric_util,
     multi_class_confusion_matrix_metrics,
 )
 from tensorflow_model_analysis.proto import config_pb2
 
-THRESHOLDS = 10_000
-"""As many as TFMA's areas under curves have."""
+from components.evaluator.batched.statistics import THRESHOLDS
+from components.evaluator.own_metrics.own import Computations, OwnMetric, options_of, with_derived
 
 
-class AveragePrecision(metric_types.Metric):
+class AveragePrecision(OwnMetric):
     """The precisions at all thresholds, each weighted by the recall that it adds."""
 
     def __init__(self, name: str = "average_precision", num_thresholds: int = THRESHOLDS) -> None:
-        computations = metric_util.merge_per_key_computations(_average_precision)
-        super().__init__(computations, name=name, num_thresholds=num_thresholds)
+        super().__init__(name)
+        self._thresholds = num_thresholds
+
+    def of_key(
+        self, key: metric_types.MetricKey, eval_config: config_pb2.EvalConfig | None
+    ) -> Computations:
+        """From TFMA's matrices at these thresholds."""
+        matrices = binary_confusion_matrices.binary_confusion_matrices(
+            num_thresholds=self._thresholds, eval_config=eval_config, **options_of(key)
+        )
+        return with_derived(matrices, key, _average_precision)
 
 
-def _average_precision(
-    name: str,
-    num_thresholds: int,
-    eval_config: config_pb2.EvalConfig | None = None,
-    model_name: str = "",
-    output_name: str = "",
-    example_weighted: bool = False,
-) -> metric_types.MetricComputations:
-    parts: dict[str, Any] = {
-        "model_name": model_name,
-        "output_name": output_name,
-        "example_weighted": example_weighted,
-    }
-    computations = binary_confusion_matrices.binary_confusion_matrices(
-        num_thresholds=num_thresholds, eval_config=eval_config, **parts
-    )
-    matrices, key = computations[-1].keys[-1], metric_types.MetricKey(name, **parts)
-
-    def result(metrics: Mapping[metric_types.MetricKey, Any]) -> dict[Any, float]:
-        found, false = np.array(metrics[matrices].tp), np.array(metrics[matrices].fp)
-        if not found[0]:
-            return {key: math.nan}
-        precision = found / np.maximum(found + false, np.finfo(float).tiny)
-        added = found - np.append(found[1:], 0)
-        return {key: float(np.sum(precision * added) / found[0])}
-
-    derived = metric_types.DerivedMetricComputation(keys=[key], result=result)
-    return [*computations, derived]
+def _average_precision(matrices: Any) -> float:
+    found, false = np.array(matrices.tp), np.array(matrices.fp)
+    if not found[0]:
+        return math.nan
+    precision = found / np.maximum(found + false, np.finfo(float).tiny)
+    added = found - np.append(found[1:], 0)
+    return float(np.sum(precision * added) / found[0])
 
 
 class ClassCounts(NamedTuple):
@@ -73,46 +58,25 @@ class ClassCounts(NamedTuple):
     missed: float
 
 
-class MacroMetric(metric_types.Metric):
+class MacroMetric(OwnMetric):
     """The mean over the classes that occur, of a class by the most probable one."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(metric_util.merge_per_key_computations(self._make_computations), name=name)
 
     @abstractmethod
     def of_class(self, counts: ClassCounts) -> float:
         """The metric of one class; NaN leaves it out."""
 
-    def _make_computations(
-        self,
-        name: str,
-        eval_config: config_pb2.EvalConfig | None = None,
-        model_name: str = "",
-        output_name: str = "",
-        example_weighted: bool = False,
-    ) -> metric_types.MetricComputations:
-        computations = multi_class_confusion_matrix_metrics.multi_class_confusion_matrices(
-            thresholds=[0.0],
-            eval_config=eval_config,
-            model_name=model_name,
-            output_name=output_name,
-            example_weighted=example_weighted,
+    def of_key(
+        self, key: metric_types.MetricKey, eval_config: config_pb2.EvalConfig | None
+    ) -> Computations:
+        """From TFMA's matrix of pairs of classes."""
+        matrices = multi_class_confusion_matrix_metrics.multi_class_confusion_matrices(
+            thresholds=[0.0], eval_config=eval_config, **options_of(key)
         )
-        (matrices,) = computations[-1].keys
-        key = metric_types.MetricKey(
-            name,
-            model_name=model_name,
-            output_name=output_name,
-            example_weighted=example_weighted,
-        )
+        return with_derived(matrices, key, self._mean)
 
-        def result(metrics: Mapping[metric_types.MetricKey, Any]) -> dict[Any, float]:
-            (matrix,) = metrics[matrices].values()
-            values = [self.of_class(counts) for counts in _count_classes(matrix)]
-            return {key: float(np.nanmean(values))}
-
-        derived = metric_types.DerivedMetricComputation(keys=[key], result=result)
-        return [*computations, derived]
+    def _mean(self, matrices: Mapping[float, Mapping[Any, float]]) -> float:
+        (matrix,) = matrices.values()
+        return float(np.nanmean([self.of_class(counts) for counts in _count_classes(matrix)]))
 
 
 def _count_classes(matrix: Mapping[Any, float]) -> Iterable[ClassCounts]:
@@ -163,121 +127,3 @@ class MulticlassBalancedAccuracy(MacroMetric):
         """NaN for a class that is only ever predicted."""
         there = counts.found + counts.missed
         return counts.found / there if there else math.nan
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Labels by their mean and squared distances from it, which adding up squares would lose.
-
-    Each is [slices] float64.
-    """
-
-    weight: Any
-    mean: Any
-    squares: Any
-    errors: Any
-
-    @classmethod
-    def empty(cls, slices: int) -> Spread:
-        """Of no examples."""
-        return cls(*(np.zeros(slices) for _ in range(4)))
-
-    def add(self, other: Spread) -> Spread:
-        """Both together, by Chan, Golub and LeVeque's formula (1979)."""
-        weight = self.weight + other.weight
-        share = np.divide(other.weight, weight, out=np.zeros_like(weight), where=weight != 0)
-        distance = other.mean - self.mean
-        return Spread(
-            weight,
-            self.mean + distance * share,
-            self.squares + other.squares + distance**2 * self.weight * share,
-            self.errors + other.errors,
-        )
-
-    def padded(self, slices: int) -> Spread:
-        """The same with room for more slices."""
-        more = max(slices - len(self.weight), 0)
-        return Spread(*(np.pad(part, (0, more)) for part in self.parts))
-
-    def at(self, places: np.ndarray, slices: int) -> Spread:
-        """The slices at other places, [slices of this one], among so many."""
-        moved = Spread.empty(slices)
-        for part, into in zip(self.padded(len(places)).parts, moved.parts, strict=True):
-            into[places] = part
-        return moved
-
-    def at_one(self, number: int) -> Spread:
-        """One slice, [1]."""
-        return Spread(*(part[number : number + 1] for part in self.parts))
-
-    @property
-    def parts(self) -> tuple[Any, ...]:
-        """In the order of the fields."""
-        return self.weight, self.mean, self.squares, self.errors
-
-
-class CoefficientOfDetermination(metric_types.Metric):
-    """R²: 1 less the squared errors over those of the labels' mean; below 0 if that is better."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(metric_util.merge_per_key_computations(_determination), name=name)
-
-
-def _determination(
-    name: str,
-    eval_config: config_pb2.EvalConfig | None = None,
-    model_name: str = "",
-    output_name: str = "",
-    example_weighted: bool = False,
-) -> metric_types.MetricComputations:
-    key = metric_types.MetricKey(
-        name,
-        model_name=model_name,
-        output_name=output_name,
-        example_weighted=example_weighted,
-    )
-
-    def read(element: metric_types.StandardMetricInputs) -> Iterable[tuple[Any, Any, Any]]:
-        found: Iterable[tuple[Any, Any, Any]] = metric_util.to_label_prediction_example_weight(
-            element,
-            eval_config=eval_config,
-            model_name=model_name,
-            output_name=output_name,
-            example_weighted=example_weighted,
-        )
-        return found
-
-    combiner = _DeterminationCombiner(key, read)
-    return [metric_types.MetricComputation(keys=[key], preprocessors=None, combiner=combiner)]
-
-
-class _DeterminationCombiner(beam.CombineFn):
-    def __init__(
-        self,
-        key: metric_types.MetricKey,
-        read: Callable[[metric_types.StandardMetricInputs], Iterable[tuple[Any, Any, Any]]],
-    ) -> None:
-        super().__init__()
-        self._key = key
-        self._read = read
-
-    def create_accumulator(self) -> Spread:
-        return Spread.empty(1)
-
-    def add_input(self, accumulator: Spread, element: metric_types.StandardMetricInputs) -> Spread:
-        for label, prediction, example_weight in self._read(element):
-            truth, weight = float(label.item()), float(example_weight.item())
-            errors = weight * (truth - float(prediction.item())) ** 2
-            row = (np.array([number]) for number in (weight, truth, 0.0, errors))
-            accumulator = accumulator.add(Spread(*row))
-        return accumulator
-
-    def merge_accumulators(self, accumulators: Iterable[Spread]) -> Spread:
-        total = Spread.empty(1)
-        for accumulator in accumulators:
-            total = total.add(accumulator)
-        return total
-
-    def extract_output(self, accumulator: Spread) -> dict[metric_types.MetricKey, float]:
-        errors, squares = float(accumulator.errors[0]), float(accumulator.squares[0])
-        return {self._key: 1 - errors / squares if squares else math.nan}

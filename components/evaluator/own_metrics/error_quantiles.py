@@ -9,14 +9,21 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-from tensorflow_model_analysis.metrics import metric_types, metric_util
+from tensorflow_model_analysis.metrics import metric_types
 from tensorflow_model_analysis.proto import config_pb2
 
-from components.evaluator.own_metrics.combining import KeyedCombiner
+from components.evaluator.batched.rows import ModelRows
+from components.evaluator.batched.statistics import CellStatistic
+from components.evaluator.own_metrics.own import (
+    Computations,
+    OwnMetric,
+    added_up,
+    options_of,
+    with_derived,
+)
 
 ACCURACY = 1e-3
 """By what share of itself a quantile may be off."""
@@ -47,76 +54,54 @@ def value_of(cell: int) -> float:
     return (1 - ACCURACY) * math.exp(min((cell + _SMALLEST) * _GROWTH, 709.0))
 
 
-def quantile(counts: Mapping[int, float], level: float) -> float:
+def quantile(cells: np.ndarray, weights: np.ndarray, level: float) -> float:
     """The smallest error that at least such a share of the weight does not exceed.
 
     Args:
-      counts: weights by cell.
+      cells: [cells] in ascending order.
+      weights: [cells], above 0.
       level: the share, from 0 to 1.
 
     Returns:
       NaN of no weight.
     """
-    ordered = sorted(cell for cell, weight in counts.items() if weight)
-    if not ordered:
+    if not len(cells):
         return math.nan
-    reached = np.cumsum([counts[cell] for cell in ordered])
+    reached = weights.cumsum()
     place = int(np.searchsorted(reached, level * reached[-1] * (1 - _ROUNDING)))
-    return value_of(ordered[place])
+    return value_of(int(cells[place]))
 
 
-class AbsoluteErrorQuantile(metric_types.Metric):
+class ErrorCells(CellStatistic):
+    """Errors by the cells of their sketch."""
+
+    width = 1
+    cells = CELLS
+
+    def values(self, batch: ModelRows) -> tuple[np.ndarray, np.ndarray]:
+        """The cells of errors that are numbers and have a weight."""
+        errors = np.abs(batch.labels.astype(np.float64) - batch.numbers.astype(np.float64))
+        known, weights = ~np.isnan(errors), self.weights(batch)
+        cells = cells_of(np.where(known, errors, 0.0))
+        return np.where(known & (weights != 0), cells, -1), weights[:, np.newaxis]
+
+    def output(self, parts: np.ndarray) -> dict[Any, Any]:
+        """Cells and their weights."""
+        cells, sums = self.together(parts)
+        return {self.combiner.key: (cells, sums[:, 0])}
+
+
+class AbsoluteErrorQuantile(OwnMetric):
     """A quantile of the distances of predictions from labels; a NaN counts for nothing."""
 
     def __init__(self, name: str, level: float) -> None:
-        computations = metric_util.merge_per_key_computations(_error_quantile)
-        super().__init__(computations, name=name, level=level)
+        super().__init__(name)
+        self._level = level
 
-
-def _error_quantile(
-    name: str,
-    level: float,
-    eval_config: config_pb2.EvalConfig | None = None,
-    model_name: str = "",
-    output_name: str = "",
-    example_weighted: bool = False,
-) -> metric_types.MetricComputations:
-    parts = {"model_name": model_name, "output_name": output_name}
-    counts = metric_types.MetricKey("_errors", **parts, example_weighted=example_weighted)
-    key = metric_types.MetricKey(name, **parts, example_weighted=example_weighted)
-
-    def result(metrics: Mapping[metric_types.MetricKey, Any]) -> dict[Any, float]:
-        return {key: quantile(metrics[counts], level)}
-
-    combiner = ErrorCombiner(counts, eval_config)
-    return [
-        metric_types.MetricComputation(keys=[counts], preprocessors=None, combiner=combiner),
-        metric_types.DerivedMetricComputation(keys=[key], result=result),
-    ]
-
-
-class ErrorCombiner(KeyedCombiner):
-    """Counts errors by their cells, example by example."""
-
-    def create_accumulator(self) -> dict[int, float]:
-        """Of no examples."""
-        return {}
-
-    def add_input(
-        self, accumulator: dict[int, float], element: metric_types.StandardMetricInputs
-    ) -> dict[int, float]:
-        """Adds an example."""
-        for label, predicted, weight in self.rows(element):
-            error = abs(float(label.item()) - float(predicted.item()))
-            if not math.isnan(error):
-                (cell,) = cells_of(np.array([error])).tolist()
-                accumulator[cell] = accumulator.get(cell, 0.0) + float(weight.item())
-        return accumulator
-
-    def merge_accumulators(self, accumulators: Iterable[dict[int, float]]) -> dict[int, float]:
-        """Their sum."""
-        total: dict[int, float] = {}
-        for accumulator in accumulators:
-            for cell, weight in accumulator.items():
-                total[cell] = total.get(cell, 0.0) + weight
-        return total
+    def of_key(
+        self, key: metric_types.MetricKey, eval_config: config_pb2.EvalConfig | None
+    ) -> Computations:
+        """From the counts, which all quantiles share."""
+        counts = metric_types.MetricKey("_errors", **options_of(key))
+        computations = added_up(counts, eval_config, ErrorCells)
+        return with_derived(computations, key, lambda found: quantile(*found, self._level))

@@ -1,137 +1,73 @@
-"""Metrics of numbers and ranks that TFMA has not got: means of what each example comes to."""
+"""Metrics of numbers and ranks: means of what each example comes to, and R²."""
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
+from typing import Any
 
-import apache_beam as beam
 import numpy as np
-from tensorflow_model_analysis.metrics import metric_types, metric_util
+from tensorflow_model_analysis.metrics import metric_types
 from tensorflow_model_analysis.proto import config_pb2
 
+from components.evaluator.batched.rows import Members, ModelRows
+from components.evaluator.batched.statistics import (
+    MeanStatistic,
+    SumStatistic,
+    Values,
+    padded,
+    ratio,
+    weighed,
+)
+from components.evaluator.own_metrics.own import Computations, OwnMetric, added_up
 
-class MeanMetric(metric_types.Metric):
+
+class RowMeans(MeanStatistic):
+    """The mean of what a metric of ours says of each row."""
+
+    def values(self, batch: ModelRows) -> np.ndarray:
+        """What the metric says."""
+        return weighed(self.combiner.metric.of_rows(batch), self.weights(batch))
+
+    def output(self, parts: np.ndarray) -> dict[Any, float]:
+        """NaN of no weight."""
+        return {self.combiner.key: self.exact(parts)[0]}
+
+
+class MeanMetric(OwnMetric):
     """A weighted mean over the examples."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(metric_util.merge_per_key_computations(self._make_computations), name=name)
-
     @abstractmethod
-    def of_rows(
-        self, truth: np.ndarray, predicted: np.ndarray, quantiles: np.ndarray
-    ) -> np.ndarray:
-        """What each example comes to, [rows].
+    def of_rows(self, rows: ModelRows) -> np.ndarray:
+        """What each example comes to, [rows]; of classes the outputs are their probabilities."""
 
-        Args:
-          truth: the labels, [rows] float64.
-          predicted: what the model says, [rows, 1], or of classes their probabilities.
-          quantiles: [rows, levels], ascending; no levels where the model predicts none.
-        """
-
-    def _make_computations(
-        self,
-        name: str,
-        eval_config: config_pb2.EvalConfig | None = None,
-        model_name: str = "",
-        output_name: str = "",
-        example_weighted: bool = False,
-    ) -> metric_types.MetricComputations:
-        key = metric_types.MetricKey(
-            name,
-            model_name=model_name,
-            output_name=output_name,
-            example_weighted=example_weighted,
-        )
-
-        def add(element: metric_types.StandardMetricInputs) -> Iterable[tuple[float, float]]:
-            quantiles = _quantiles(element, model_name)
-            for label, predicted, weight in metric_util.to_label_prediction_example_weight(
-                element,
-                eval_config=eval_config,
-                model_name=model_name,
-                output_name=output_name,
-                example_weighted=example_weighted,
-                flatten=False,
-            ):
-                truth = np.array([float(label.item())])
-                (value,) = self.of_rows(truth, predicted.reshape(1, -1), quantiles[np.newaxis])
-                yield float(weight.item()), float(weight.item()) * value
-
-        combiner = _MeanCombiner(key, add, self)
-        return [metric_types.MetricComputation(keys=[key], preprocessors=None, combiner=combiner)]
-
-
-def _quantiles(element: metric_types.StandardMetricInputs, model_name: str) -> np.ndarray:
-    """What the signature of evaluation gives beside its predictions; of models that have some."""
-    output = element.prediction
-    if model_name:
-        output = output[model_name]
-    if not isinstance(output, Mapping) or "quantiles" not in output:
-        return np.zeros(0)
-    return np.asarray(output["quantiles"], np.float64).ravel()
-
-
-class _MeanCombiner(beam.CombineFn):
-    """Weights and weighted values, added up."""
-
-    def __init__(
-        self,
-        key: metric_types.MetricKey,
-        read: Callable[[metric_types.StandardMetricInputs], Iterable[tuple[float, float]]],
-        metric: MeanMetric,
-    ) -> None:
-        super().__init__()
-        self._key = key
-        self._read = read
-        self.metric = metric
-
-    def create_accumulator(self) -> tuple[float, float]:
-        return 0.0, 0.0
-
-    def add_input(
-        self, accumulator: tuple[float, float], element: metric_types.StandardMetricInputs
-    ) -> tuple[float, float]:
-        return self.merge_accumulators([accumulator, *self._read(element)])
-
-    def merge_accumulators(
-        self, accumulators: Iterable[tuple[float, float]]
-    ) -> tuple[float, float]:
-        weights, totals = zip(*accumulators, strict=True)
-        return math.fsum(weights), math.fsum(totals)
-
-    def extract_output(
-        self, accumulator: tuple[float, float]
-    ) -> dict[metric_types.MetricKey, float]:
-        weight, total = accumulator
-        return {self._key: total / weight if weight else math.nan}
+    def of_key(
+        self, key: metric_types.MetricKey, eval_config: config_pb2.EvalConfig | None
+    ) -> Computations:
+        """From the sums of values and weights."""
+        return added_up(key, eval_config, RowMeans, self)
 
 
 class Coverage(MeanMetric):
     """The share of the labels between the first and the last quantile."""
 
-    def of_rows(
-        self, truth: np.ndarray, predicted: np.ndarray, quantiles: np.ndarray
-    ) -> np.ndarray:
+    def of_rows(self, rows: ModelRows) -> np.ndarray:
         """NaN of a model without quantiles."""
-        del predicted
-        if not quantiles.shape[1]:
-            return np.full(len(truth), np.nan)
-        return ((quantiles[:, 0] <= truth) & (truth <= quantiles[:, -1])).astype(np.float64)
+        if not rows.quantiles.shape[1]:
+            return np.full(len(rows.labels), np.nan)
+        truth = rows.labels.astype(np.float64)
+        is_within = (rows.quantiles[:, 0] <= truth) & (truth <= rows.quantiles[:, -1])
+        return is_within.astype(np.float64)
 
 
 class IntervalWidth(MeanMetric):
     """How far the first and the last quantile are apart."""
 
-    def of_rows(
-        self, truth: np.ndarray, predicted: np.ndarray, quantiles: np.ndarray
-    ) -> np.ndarray:
+    def of_rows(self, rows: ModelRows) -> np.ndarray:
         """NaN of a model without quantiles."""
-        del predicted
-        if not quantiles.shape[1]:
-            return np.full(len(truth), np.nan)
-        return quantiles[:, -1] - quantiles[:, 0]
+        if not rows.quantiles.shape[1]:
+            return np.full(len(rows.labels), np.nan)
+        return rows.quantiles[:, -1] - rows.quantiles[:, 0]
 
 
 class PinballLoss(MeanMetric):
@@ -141,26 +77,21 @@ class PinballLoss(MeanMetric):
         super().__init__(name)
         self._levels = np.array(levels)
 
-    def of_rows(
-        self, truth: np.ndarray, predicted: np.ndarray, quantiles: np.ndarray
-    ) -> np.ndarray:
+    def of_rows(self, rows: ModelRows) -> np.ndarray:
         """NaN of a model with another number of quantiles."""
-        del predicted
-        if quantiles.shape[1] != len(self._levels):
-            return np.full(len(truth), np.nan)
-        error = truth[:, np.newaxis] - quantiles
+        if rows.quantiles.shape[1] != len(self._levels):
+            return np.full(len(rows.labels), np.nan)
+        error = rows.labels.astype(np.float64)[:, np.newaxis] - rows.quantiles
         return np.maximum(self._levels * error, (self._levels - 1) * error).mean(1)
 
 
 class SymmetricPercentageError(MeanMetric):
     """The error in percent of the mean of label and prediction: from 0 to 200."""
 
-    def of_rows(
-        self, truth: np.ndarray, predicted: np.ndarray, quantiles: np.ndarray
-    ) -> np.ndarray:
+    def of_rows(self, rows: ModelRows) -> np.ndarray:
         """0 where both are 0."""
-        del quantiles
-        said = predicted.astype(np.float64)[:, 0]
+        truth = rows.labels.astype(np.float64)
+        said = rows.predictions.astype(np.float64)[:, 0]
         size = np.abs(truth) + np.abs(said)
         return 200 * np.divide(np.abs(truth - said), size, out=np.zeros(len(size)), where=size != 0)
 
@@ -168,12 +99,10 @@ class SymmetricPercentageError(MeanMetric):
 class PoissonDeviance(MeanMetric):
     """Twice what a count's likelihood lacks of that of a perfect prediction."""
 
-    def of_rows(
-        self, truth: np.ndarray, predicted: np.ndarray, quantiles: np.ndarray
-    ) -> np.ndarray:
+    def of_rows(self, rows: ModelRows) -> np.ndarray:
         """0 where it is right; infinite where it is, or where it is 0 and the count is not."""
-        del quantiles
-        mean = predicted.astype(np.float64)[:, 0]
+        truth = rows.labels.astype(np.float64)
+        mean = rows.predictions.astype(np.float64)[:, 0]
         usual = (mean > 0) & ~np.isinf(mean)
         safe = np.where(usual, mean, 1.0)
         surprise = truth * np.log(np.where(truth > 0, truth, 1.0) / safe)
@@ -185,9 +114,73 @@ class PoissonDeviance(MeanMetric):
 class RankError(MeanMetric):
     """By how many ranks the most probable of some classes in order is off."""
 
-    def of_rows(
-        self, truth: np.ndarray, predicted: np.ndarray, quantiles: np.ndarray
-    ) -> np.ndarray:
+    def of_rows(self, rows: ModelRows) -> np.ndarray:
         """0 where it is right."""
-        del quantiles
-        return np.abs(truth - predicted.argmax(1))
+        return np.abs(rows.labels.astype(np.float64) - rows.predictions.argmax(1))
+
+
+class Determination(SumStatistic):
+    """The spread of the labels, and the squared errors.
+
+    By part the weight, the mean of the labels, their squared distances from it, which adding up
+    squares would lose of large labels, and the squared errors.
+    """
+
+    width = 4
+    is_metric = True
+
+    def values(self, batch: ModelRows) -> np.ndarray:
+        """Of each row by itself."""
+        truth, weights = batch.labels.astype(np.float64), self.weights(batch)
+        errors = weights * (truth - batch.numbers.astype(np.float64)) ** 2
+        return np.stack([weights, truth, np.zeros(len(truth)), errors], axis=1)
+
+    def add(self, batch: ModelRows, members: Members) -> None:
+        """Adds the spread of the batch, by part."""
+        weights, truth, _, errors = self.values(batch).T
+        weight, total = members.total(weights), members.total(weights * truth)
+        mean = np.divide(total, weight, out=np.zeros(len(weight)), where=weight != 0)
+        squares = weights[members.rows] * (truth[members.rows] - mean[members.slices]) ** 2
+        squares = np.bincount(members.slices, squares, members.count)
+        found = np.stack([weight, mean, squares, members.total(errors)], axis=1)
+        self.totals = _both(padded(self.totals, members.count), found)
+
+    def merge(self, other: Determination, places: np.ndarray, count: int) -> None:
+        """Adds the spreads of the other one."""
+        self.totals = padded(self.totals, count).copy()
+        kept = places >= 0
+        also = padded(other.totals, len(places))[kept]
+        self.totals[places[kept]] = _both(self.totals[places[kept]], also)
+
+    def resampled(self, parts: np.ndarray, counts: np.ndarray) -> list[Values]:
+        """R² of each resample."""
+        weight, mean, squares, errors = self.totals[parts].T
+        # From a mean of all, so that the squares of large labels lose no digits.
+        all_rows = weight.sum()
+        distance = mean - ((weight * mean).sum() / all_rows if all_rows else 0.0)
+        moved = np.nan_to_num(ratio((counts @ (weight * distance)) ** 2, counts @ weight))
+        spread = counts @ (squares + weight * distance**2) - moved
+        return [1 - ratio(counts @ errors, spread)]
+
+    def output(self, parts: np.ndarray) -> dict[Any, float]:
+        """NaN where all labels are the same."""
+        return {self.combiner.key: self.exact(parts)[0]}
+
+
+def _both(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """The spreads of two parts of the data, by Chan, Golub and LeVeque's formula (1979)."""
+    weight = one[:, 0] + other[:, 0]
+    share = np.divide(other[:, 0], weight, out=np.zeros_like(weight), where=weight != 0)
+    distance = other[:, 1] - one[:, 1]
+    squares = one[:, 2] + other[:, 2] + distance**2 * one[:, 0] * share
+    return np.stack([weight, one[:, 1] + distance * share, squares, one[:, 3] + other[:, 3]], 1)
+
+
+class CoefficientOfDetermination(OwnMetric):
+    """R²: 1 less the squared errors over those of the labels' mean; below 0 if that is better."""
+
+    def of_key(
+        self, key: metric_types.MetricKey, eval_config: config_pb2.EvalConfig | None
+    ) -> Computations:
+        """From the spread of the labels."""
+        return added_up(key, eval_config, Determination)

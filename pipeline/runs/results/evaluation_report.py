@@ -68,6 +68,7 @@ def read_evaluation(uri: str, criteria: Criteria, blessed: bool) -> EvaluationRe
             for where in sorted(failed)
             if name in failed[where]
         ]
+        failures += _unmeasured_slices(uri, noise)
         reason = "; ".join(failures) or "TFMA could not validate the metrics; see the log"
     slices = {name: models.get(CANDIDATE, {}) for name, models in by_slice.items() if name}
     notes = [*noise.notes, *_notes(criteria, noise, has_baseline)]
@@ -138,6 +139,14 @@ def _failed_metrics(uri: str) -> dict[str, set[str]]:
         }
         for of_slice in result.metric_validations_per_slice
     }
+
+
+def _unmeasured_slices(uri: str, noise: Noise) -> list[str]:
+    """Which slices have thresholds and no metrics, as the data has none of them or too many."""
+    missing = tfma.load_validation_result(uri).missing_slices
+    kinds = ", ".join(sorted(" and ".join(spec.feature_keys) for spec in missing))
+    why = f" ({'; '.join(noise.notes)})" if noise.notes else ""
+    return [f"thresholds hold slices by {kinds}, of which none was measured{why}"] * bool(kinds)
 
 
 def _kept(

@@ -12,7 +12,7 @@ from google.protobuf import json_format
 from tensorflow_model_analysis.proto.metrics_for_slice_pb2 import PlotsForSlice
 from tensorflow_model_analysis.writers import metrics_plots_and_validations_writer as plots_writer
 
-from components.evaluator.batched.measuring import is_plot
+from components.evaluator.batched.computations import is_plot
 
 OF_QUANTILES = ("coverage", "interval_width", "pinball_loss")
 """What needs quantiles beside predictions is compared with its formula elsewhere."""

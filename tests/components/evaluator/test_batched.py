@@ -20,9 +20,12 @@ from as_tfma import check_metrics, check_plots
 
 from components.beam_workers.options import IN_PROCESS_ARGS
 from components.compat import tfma as tfma_insides
-from components.evaluator.batched import twins
-from components.evaluator.batched.measuring import Computations, Found, Measurement, is_plot
-from components.evaluator.batched.rows import ModelRows, NotByBatches, weights_of
+from components.evaluator.batched import statistics, tfma_statistics
+from components.evaluator.batched.computations import is_plot
+from components.evaluator.batched.groups import Grouper
+from components.evaluator.batched.reading import Answers
+from components.evaluator.batched.rows import ModelRows, NotByBatches
+from components.evaluator.batched.tally import Tally
 from pipeline.config.settings import PipelineConfig
 from pipeline.graph.evaluation import make_eval_config
 from trainer_module.settings.tasks import SUPERVISED_TASKS, supervised_class
@@ -117,23 +120,21 @@ def by_tfma(config: tfma.EvalConfig, rows: ModelRows, columns: pa.RecordBatch, t
     return tfma.load_eval_result(str(to))
 
 
-def _sent(found: Found) -> Found:
-    sent: Found = pickle.loads(pickle.dumps(found))  # noqa: S301
-    return sent
+def at(rows: ModelRows, places: Any) -> ModelRows:
+    """Some of the rows."""
+    return ModelRows(
+        rows.labels[places], rows.predictions[places], rows.quantiles[places], rows.weights[places]
+    )
 
 
-def measure(computations: Computations, rows: ModelRows, columns: pa.RecordBatch) -> Measurement:
+def measure(config: tfma.EvalConfig, rows: ModelRows, columns: pa.RecordBatch) -> Tally:
     """In batches of another size each time."""
-    measurement, first = computations.start([tuple(names) for names in SLICES]), 0
+    tally, first = Tally(config, [tuple(names) for names in SLICES], Grouper(0)), 0
     for size in (1, 99, 200):
         part = slice(first, first + size)
-        batch = ModelRows(
-            rows.labels[part], rows.predictions[part], rows.quantiles[part], rows.weights[part]
-        )
-        members = measurement.slicer.members(size, columns.slice(first, size))
-        measurement.add({"": batch}, members)
+        tally.add(Answers({"": at(rows, part)}, columns.slice(first, size)))
         first += size
-    return measurement
+    return tally
 
 
 @pytest.mark.parametrize(
@@ -146,9 +147,7 @@ def test_each_metric_of_each_slice_is_as_tfma_has_it(
     rows, columns, config = make_rows(task), raw_columns(), make_config(task, is_weighted)
     # What needs quantiles beside predictions is compared with its formula elsewhere.
     expected = by_tfma(config, rows, columns, tmp_path)
-    computations = Computations.of(config)
-    assert computations is not None
-    found = dict(computations.results(measure(computations, rows, columns)))
+    found = dict(measure(config, rows, columns).results())
     assert len(found) > 10
     check_metrics(found, expected)
     check_plots(found, tmp_path)
@@ -158,25 +157,16 @@ def test_each_metric_of_each_slice_is_as_tfma_has_it(
 def test_two_measurements_add_up(task: str) -> None:
     """As those of several files do, whose slices come up in another order."""
     rows, columns, config = make_rows(task), raw_columns(), make_config(task, is_weighted=True)
-    computations = Computations.of(config)
-    assert computations is not None
-    whole = dict(computations.results(measure(computations, rows, columns)))
+    whole = dict(measure(config, rows, columns).results())
     reverse = np.arange(ROWS)[::-1]
     parts = []
-    for places in (reverse[:100], reverse[100:]):
-        one = computations.start([tuple(names) for names in SLICES])
-        batch = ModelRows(
-            rows.labels[places],
-            rows.predictions[places],
-            rows.quantiles[places],
-            rows.weights[places],
-        )
-        one.add({"": batch}, one.slicer.members(len(places), columns.take(pa.array(places))))
-        parts.append(one)
-    # As they are sent from one process to another.
-    parts = [computations.resume(_sent(one.found())) for one in parts]
+    for file, places in enumerate((reverse[:100], reverse[100:])):
+        one = Tally(config, [tuple(names) for names in SLICES], Grouper(file))
+        one.add(Answers({"": at(rows, places)}, columns.take(pa.array(places))))
+        # As it is sent from one process to another.
+        parts.append(pickle.loads(pickle.dumps(one)))  # noqa: S301
     parts[0].merge(parts[1])
-    found = dict(computations.results(parts[0]))
+    found = dict(parts[0].results())
     assert set(found) == set(whole)
     for key, metrics in whole.items():
         for name, value in metrics.items():
@@ -187,32 +177,32 @@ def test_two_measurements_add_up(task: str) -> None:
 
 
 PATCHED = [
-    (twin, module, path)
-    for twin in dict.fromkeys(twins.TWINS.values())
-    for module, prints in twin.known.items()
+    (kind, module, path)
+    for kind in dict.fromkeys(statistics.STATISTICS.values())
+    for module, prints in kind.known.items()
     for path in prints
 ]
 
 
 @pytest.mark.parametrize(
-    ("twin", "module", "path"), PATCHED, ids=[f"{t.__name__}-{path}" for t, _, path in PATCHED]
+    ("kind", "module", "path"), PATCHED, ids=[f"{t.__name__}-{path}" for t, _, path in PATCHED]
 )
 def test_what_tfma_computes_otherwise_is_left_to_it(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-    twin: type[twins.Twin],
+    kind: type[statistics.Statistic],
     module: str,
     path: str,
 ) -> None:
-    name = next(name for name, found in twins.TWINS.items() if found is twin)
+    name = next(name for name, found in statistics.STATISTICS.items() if found is kind)
     of_module, _, of_class = name.partition(":")
     combiner = getattr(import_module(of_module), of_class)
-    monkeypatch.setattr(twin, "suits", lambda _: True)
-    monkeypatch.setattr(twin, "__init__", lambda *_: None)
+    monkeypatch.setattr(kind, "suits", lambda _: True)
+    monkeypatch.setattr(kind, "__init__", lambda *_: None)
     plain = object.__new__(combiner)
-    twins._is_known.cache_clear()
-    assert isinstance(twins.find_twin(plain), twin)
-    twins._is_known.cache_clear()
+    statistics._is_known.cache_clear()
+    assert isinstance(statistics.find_statistic(plain), kind)
+    statistics._is_known.cache_clear()
     owner = import_module(module)
     stock = getattr(owner, path)
     if isinstance(stock, type):
@@ -221,16 +211,14 @@ def test_what_tfma_computes_otherwise_is_left_to_it(
     else:
         monkeypatch.setattr(owner, path, lambda *given, **named: stock(*given, **named))
     with caplog.at_level(logging.WARNING):
-        assert twins.find_twin(plain) is twins.find_twin(plain) is None
-    twins._is_known.cache_clear()
+        assert statistics.find_statistic(plain) is statistics.find_statistic(plain) is None
+    statistics._is_known.cache_clear()
     (line,) = caplog.messages
     assert f"{module}:{path}" in line
 
 
-def test_every_twin_of_tfmas_says_what_it_knows() -> None:
-    for combiner, twin in twins.TWINS.items():
-        is_ours = combiner.startswith("components.")
-        assert bool(twin.known) is not is_ours, twin
+def test_every_statistic_of_tfmas_says_what_it_knows() -> None:
+    assert all(kind.known for kind in statistics.STATISTICS.values())
 
 
 def test_options_and_weights_that_cannot_be_told_are_not_taken_for_none() -> None:
@@ -238,7 +226,12 @@ def test_options_and_weights_that_cannot_be_told_are_not_taken_for_none() -> Non
     key = SimpleNamespace(sub_key=None, output_name="", example_weighted=True)
     assert tfma_insides.is_plain(SimpleNamespace(_key=key, _aggregation_type=None))
     assert not tfma_insides.is_plain(SimpleNamespace(_renamed_key=key))
-    assert weights_of(SimpleNamespace(_key=key), rows).tolist() == [2, 3]
-    assert weights_of(SimpleNamespace(_key=key, _example_weighted=False), rows).tolist() == [1, 1]
+
+    def weights_of(**held: Any) -> list[float]:
+        weights = tfma_statistics.ExampleCount(SimpleNamespace(**held)).weights(rows)
+        return list(weights.tolist())
+
+    assert weights_of(_key=key) == [2, 3]
+    assert weights_of(_key=key, _example_weighted=False) == [1, 1]
     with pytest.raises(NotByBatches, match="whether a SimpleNamespace weighs examples"):
-        weights_of(SimpleNamespace(_renamed_key=key, _weighted=True), rows)
+        weights_of(_renamed_key=key, _weighted=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -12,11 +13,11 @@ import pytest
 from test_batched import make_config, make_rows
 from test_resampling import as_answers
 
-from components.evaluator.batched.measuring import is_plot
+from components.evaluator.batched import slices, tally
+from components.evaluator.batched.computations import is_plot
+from components.evaluator.batched.groups import Grouper
 from components.evaluator.batched.pipeline import AddUp
-from components.evaluator.batched.resampling import tally
-from components.evaluator.batched.resampling.groups import Grouper
-from components.evaluator.batched.resampling.tally import Tally, TallyFound, computations_of
+from components.evaluator.batched.tally import Tally
 
 CONFIG = make_config("binary", is_weighted=True, slices=[["zone"]])
 ROWS = make_rows("binary")
@@ -28,28 +29,29 @@ def zone_column(zones: np.ndarray) -> pa.RecordBatch:
 
 def tallied(file: int, batches: int) -> Tally:
     """Batches of 50 rows, of which most are the first of their slice."""
-    random, adding = np.random.default_rng(file), Tally.start(CONFIG, [("zone",)], Grouper(file))
+    random, adding = np.random.default_rng(file), Tally(CONFIG, [("zone",)], Grouper(file))
     for _ in range(batches):
         zones = zone_column(random.integers(0, 9000, 300))
         adding.add(as_answers(ROWS, zones, np.arange(50)))
     return adding
 
 
-def add_up(files: Iterable[int]) -> TallyFound:
-    adding = AddUp(CONFIG)
+def add_up(tallies: Iterable[Tally]) -> Tally:
+    """As they are sent from one process to another."""
+    adding = AddUp()
     totals = adding.create_accumulator()
-    for file in files:
-        totals = adding.add_input(totals, tallied(file, 1).found())
+    for one in tallies:
+        totals = adding.add_input(totals, pickle.loads(pickle.dumps(one)))  # noqa: S301
     found = adding.extract_output(adding.merge_accumulators([totals]))
-    assert isinstance(found, TallyFound)
+    assert found is not None
     return found
 
 
 @pytest.mark.parametrize(
     "work",
     [
-        lambda number: tallied(0, number).found(),
-        lambda number: add_up(range(number)),
+        lambda number: pickle.dumps(tallied(0, number)),
+        lambda number: add_up(tallied(file, 1) for file in range(number)),
     ],
     ids=["batches", "files"],
 )
@@ -79,7 +81,7 @@ def test_metrics_are_the_same_however_rows_are_added_up(monkeypatch: pytest.Monk
     zones = zone_column(np.random.default_rng(1).integers(0, 40, 300))
 
     def tally_of(sizes: list[int], file: int = 0, first: int = 0) -> Tally:
-        adding = Tally.start(CONFIG, [("zone",)], Grouper(file))
+        adding = Tally(CONFIG, [("zone",)], Grouper(file))
         for size in sizes:
             adding.add(as_answers(ROWS, zones, np.arange(first, first + size)))
             first += size
@@ -90,18 +92,12 @@ def test_metrics_are_the_same_however_rows_are_added_up(monkeypatch: pytest.Monk
     assert_alike(metrics_of(tally_of([1, 99, 7, 193])), whole)
     monkeypatch.setattr(tally, "MOST_WAITING", 1)
     assert_alike(metrics_of(tally_of([20] * 15)), whole)
-    adding = AddUp(CONFIG)
-    totals = [
-        adding.add_input(adding.create_accumulator(), tally_of([20] * 5, file, 100 * file).found())
-        for file in range(3)
-    ]
-    found = adding.extract_output(adding.merge_accumulators(totals))
-    assert isinstance(found, TallyFound)
-    assert_alike(metrics_of(Tally.resume(CONFIG, found)), whole)
+    found = add_up(tally_of([20] * 5, file, 100 * file) for file in range(3))
+    assert_alike(metrics_of(found), whole)
 
 
 def metrics_of(found: Tally) -> dict[Any, dict[Any, float]]:
-    results = computations_of(CONFIG).results(found.measurement, found.reported())
+    results = found.results(found.reported())
     return {
         key: {name: float(value) for name, value in metrics.items() if not is_plot(name)}
         for key, metrics in results
@@ -112,3 +108,33 @@ def assert_alike(found: dict[Any, dict[Any, float]], expected: dict[Any, dict[An
     assert set(found) == set(expected)
     within = partial(pytest.approx, rel=1e-12, nan_ok=True)
     assert all(found[key] == within(metrics) for key, metrics in expected.items())
+
+
+def test_of_too_many_slices_none_is_measured_nor_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one file, or in several together; those of another kind are as they were."""
+    for module in (slices, tally):
+        monkeypatch.setattr(module, "MOST_TRACKED", 20)
+    plans = pa.array([[b"gold"]] * 300, pa.large_list(pa.binary()))
+
+    def tally_of(file: int, zones: np.ndarray) -> Tally:
+        adding = Tally(CONFIG, [("zone",), ("plan",), ("plan", "zone")], Grouper(file))
+        columns = zone_column(zones).append_column("plan", plans)
+        for first in range(0, 300, 50):
+            adding.add(as_answers(ROWS, columns, np.arange(first, first + 50)))
+        return adding
+
+    few, other, many = np.arange(300) % 15, np.arange(300) % 15 + 10, np.arange(300)
+    crowded = {("zone",), ("plan", "zone")}
+    for files in ([few, other], [few, many, few], [many]):
+        found = add_up(tally_of(number, zones) for number, zones in enumerate(files))
+        assert found.slicer.crowded == crowded
+        assert len(found.slicer.keys) <= 2 + 2 * 20
+        assert set(metrics_of(found)) == {(), (("plan", "gold"),)}
+        rows = 300 * len(files)
+        assert all(m["example_count"] == rows for m in counts_of(found))
+        assert len([note for note in found.notes() if "more than 20 slices by" in note]) == 2
+    assert len(metrics_of(add_up([tally_of(0, few), tally_of(1, few)]))) == 2 + 2 * 15
+
+
+def counts_of(found: Tally) -> list[dict[str, float]]:
+    return [{key.name: value for key, value in one.items()} for one in metrics_of(found).values()]

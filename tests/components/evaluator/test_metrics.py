@@ -16,6 +16,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from sklearn import metrics as sk
 
 from components.beam_workers.options import IN_PROCESS_ARGS
+from components.evaluator.batched.rows import ModelRows
 from components.evaluator.own_metrics.error_quantiles import ACCURACY
 from components.evaluator.own_metrics.numbers import PoissonDeviance
 from pipeline.config.settings import PipelineConfig
@@ -251,7 +252,8 @@ TOLERANCES = {"auc_precision_recall": 5e-3} | {
 def test_a_deviance_is_infinite_where_the_mean_is() -> None:
     deviance, none = PoissonDeviance("poisson_deviance"), np.zeros((1, 0))
     for truth in (0.0, 3.0):
-        assert deviance.of_rows(np.array([truth]), np.array([[np.inf]]), none) == np.inf
+        rows = ModelRows(np.array([truth]), np.array([[np.inf]]), none, np.ones(1))
+        assert deviance.of_rows(rows) == np.inf
 
 
 @pytest.mark.parametrize("task", SUPERVISED_TASKS)

@@ -11,8 +11,9 @@ import pytest
 from as_tfma import check_metrics, check_plots
 from test_batched import ROWS, by_tfma, make_config, make_rows
 
-from components.evaluator.batched.measuring import Computations
+from components.evaluator.batched.reading import Answers
 from components.evaluator.batched.rows import ModelRows, NotByBatches
+from components.evaluator.batched.tally import Tally
 from trainer_module.settings.tasks import SUPERVISED_TASKS
 
 KINDS = ("usual", "one label", "no label", "no number", "one row", "no weight")
@@ -40,11 +41,9 @@ def make_odd_rows(task: str) -> tuple[ModelRows, pa.RecordBatch]:
 def test_odd_rows_come_to_what_tfma_makes_of_them(task: str, tmp_path: Path) -> None:
     (rows, columns), config = make_odd_rows(task), make_config(task, True, slices=[["kind"]])
     expected = by_tfma(config, rows, columns, tmp_path)
-    computations = Computations.of(config)
-    assert computations is not None
-    measurement = computations.start([("kind",)])
-    measurement.add({"": rows}, measurement.slicer.members(ROWS, columns))
-    found = dict(computations.results(measurement))
+    tally = Tally(config, [("kind",)])
+    tally.add(Answers({"": rows}, columns))
+    found = dict(tally.results())
     assert len(found) == 1 + len(KINDS)
     check_metrics(found, expected)
     check_plots(found, tmp_path)
@@ -52,11 +51,8 @@ def test_odd_rows_come_to_what_tfma_makes_of_them(task: str, tmp_path: Path) -> 
 
 def test_labels_that_are_no_classes_are_left_to_tfma() -> None:
     rows, columns = make_odd_rows("binary")
-    computations = Computations.of(make_config("binary", True, slices=[["kind"]]))
-    assert computations is not None
-    measurement = computations.start([("kind",)])
+    tally = Tally(make_config("binary", True, slices=[["kind"]]), [("kind",)])
     labels = np.where(np.arange(ROWS) == 5, -1, rows.labels)
+    tally.add(Answers({"": replace(rows, labels=labels)}, columns))
     with pytest.raises(NotByBatches):
-        measurement.add(
-            {"": replace(rows, labels=labels)}, measurement.slicer.members(ROWS, columns)
-        )
+        dict(tally.results())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 from typing import Any
 
@@ -10,16 +11,15 @@ import pyarrow as pa
 import pytest
 import tensorflow_model_analysis as tfma
 from sklearn import metrics as sk
-from test_batched import SLICES, make_config, make_rows, raw_columns
+from test_batched import SLICES, at, make_config, make_rows, raw_columns
 
-from components.evaluator.batched.measuring import is_plot
+from components.evaluator.batched.computations import is_plot
+from components.evaluator.batched.groups import GROUPS, Grouper
+from components.evaluator.batched.intervals import find_noise
 from components.evaluator.batched.reading import Answers
-from components.evaluator.batched.resampling.groups import GROUPS, Grouper
-from components.evaluator.batched.resampling.intervals import find_noise
-from components.evaluator.batched.resampling.resampler import Resampler
-from components.evaluator.batched.resampling.tally import Tally, TallyFound, computations_of
-from components.evaluator.batched.resampling.verdict import validate
 from components.evaluator.batched.rows import ModelRows
+from components.evaluator.batched.tally import Tally
+from components.evaluator.batched.verdict import validate
 from components.evaluator.dependence import Dependence, block_ends
 from components.evaluator.noise import MetricNoise, Noise
 from components.evaluator.verdict_settings import VerdictSettings
@@ -41,29 +41,23 @@ NOTHING = pa.RecordBatch.from_pydict({})
 
 def as_answers(rows: ModelRows, columns: pa.RecordBatch, places: np.ndarray) -> Answers:
     """Some of the rows."""
-    batch = ModelRows(
-        rows.labels[places], rows.predictions[places], rows.quantiles[places], rows.weights[places]
-    )
-    return Answers({"": batch}, columns.take(pa.array(places)))
+    return Answers({"": at(rows, places)}, columns.take(pa.array(places)))
 
 
-def tally_of(task: str, *batches: np.ndarray, file: int = 0) -> tuple[tfma.EvalConfig, Tally]:
+def tally_of(task: str, *batches: np.ndarray, file: int = 0) -> Tally:
     config = make_config(task, is_weighted=True)
-    tally = Tally.start(config, [tuple(names) for names in SLICES], Grouper(file))
+    tally = Tally(config, [tuple(names) for names in SLICES], Grouper(file))
     for places in batches:
         tally.add(as_answers(make_rows(task), raw_columns(), places))
-    return config, tally
+    return tally
 
 
 @pytest.mark.parametrize("task", SUPERVISED_TASKS)
 def test_a_resample_of_each_example_once_has_tfmas_metrics(task: str) -> None:
-    config, tally = tally_of(task, np.arange(120), np.arange(120, 300))
-    computations = computations_of(config)
-    resampler, once = Resampler.of(config, computations), np.ones((1, GROUPS))
-    compared = set()
-    for number, (key, metrics) in enumerate(computations.results(tally.measurement)):
-        weight = tally.measurement.twins[0].totals[number].sum()  # type: ignore[attr-defined]
-        found = resampler.values(tally.grouped, number, once)
+    tally, compared = tally_of(task, np.arange(120), np.arange(120, 300)), set()
+    for number, (key, metrics) in enumerate(tally.results()):
+        weight = max(float(v) for k, v in metrics.items() if k.name == "example_count")
+        found = tally.resampled(number, np.ones((1, GROUPS)))
         for metric_key, value in metrics.items():
             if metric_key.name in WITHOUT_FORMULA or is_plot(metric_key):
                 continue
@@ -79,48 +73,39 @@ def test_resamples_are_those_of_repeated_examples() -> None:
     """Every formula, of draws that are not all the same, against TFMA on rows drawn as often."""
     draw = np.random.default_rng(5).poisson(1.0, GROUPS).astype(np.float64)
     for task in ("binary", "multiclass", "regression"):
-        config, tally = tally_of(task, np.arange(300))
+        tally = tally_of(task, np.arange(300))
         answers = as_answers(make_rows(task), raw_columns(), np.arange(300))
         rows = answers.models[""]
         counts = draw[Grouper(0).groups(answers.rows, answers.columns)]
         drawn = ModelRows(rows.labels, rows.predictions, rows.quantiles, rows.weights * counts)
-        again = Tally.start(config, [], None)
+        again = Tally(tally.config, [])
         again.add(Answers({"": drawn}, answers.columns))
-        computations = computations_of(config)
-        ((_, metrics),) = computations.results(again.measurement)
-        resampler = Resampler.of(config, computations)
-        found = resampler.values(tally.grouped, 0, draw[np.newaxis])
+        ((_, metrics),) = again.results()
+        found = tally.resampled(0, draw[np.newaxis])
         for key, value in metrics.items():
             if key.name not in WITHOUT_FORMULA and not is_plot(key):
                 (ours,) = found["", key.name]
                 assert ours == pytest.approx(float(value), rel=1e-5), key.name
 
 
-def noise_of(config: tfma.EvalConfig, tally: Tally) -> Noise:
+def noise_of(tally: Tally) -> Noise:
     numbers = tally.reported()
-    slices = computations_of(config).results(tally.measurement, numbers)
+    slices = tally.results(numbers)
     metrics = {number: found for number, (_, found) in zip(numbers, slices, strict=True)}
-    return find_noise(config, tally, metrics, VerdictSettings(CONFIDENCE), lambda key: True)
+    return find_noise(tally, metrics, VerdictSettings(CONFIDENCE), lambda key: True)
 
 
 def test_intervals_depend_neither_on_batches_nor_on_the_order_of_files() -> None:
-    config, whole = tally_of("binary", np.arange(200))
-    _, other = tally_of("binary", np.arange(200, 300), file=1)
-    whole.merge(other)
-    _, first = tally_of("binary", np.arange(50), np.arange(50, 70), np.arange(70, 200))
-    _, second = tally_of("binary", np.arange(200, 290), np.arange(290, 300), file=1)
+    whole = tally_of("binary", np.arange(200))
+    whole.merge(tally_of("binary", np.arange(200, 300), file=1))
+    first = tally_of("binary", np.arange(50), np.arange(50, 70), np.arange(70, 200))
     # As they are sent from one process to another.
-    merged = resumed(config, second)
-    merged.merge(resumed(config, first))
-    expected = noise_of(config, whole)
+    second = tally_of("binary", np.arange(200, 290), np.arange(290, 300), file=1)
+    merged: Tally = pickle.loads(pickle.dumps(second))  # noqa: S301
+    merged.merge(first)
+    expected = noise_of(whole)
     assert expected.slices[""]["auc"].interval is not None
-    assert_equal(noise_of(config, merged), expected)
-
-
-def resumed(config: tfma.EvalConfig, tally: Tally) -> Tally:
-    found = tally.found()
-    assert isinstance(found, TallyFound)
-    return Tally.resume(config, found)
+    assert_equal(noise_of(merged), expected)
 
 
 def assert_equal(found: Noise, expected: Noise) -> None:
@@ -194,12 +179,12 @@ def judge(
         ends = block_ends(settings.dependence.keys(columns))
         settings = replace(settings, dependence=replace(settings.dependence, ends=ends))
     grouper = None if settings.confidence is None else Grouper(0, settings.dependence)
-    tally = Tally.start(eval_config, [], grouper)
+    tally = Tally(eval_config, [], grouper)
     models = {"candidate": said(right), "baseline": said(right_in_service)}
     columns = columns or pa.RecordBatch.from_pydict({"x": pa.array(ones)})
     tally.add(Answers(models, columns))
-    ((key, metrics),) = computations_of(eval_config).results(tally.measurement, [0])
-    noise = find_noise(eval_config, tally, {0: metrics}, settings, bool)
+    ((key, metrics),) = tally.results([0])
+    noise = find_noise(tally, {0: metrics}, settings, bool)
     validation = validate((key, metrics), eval_config, noise, settings)
     return validation.validation_ok, noise.of("accuracy")
 
@@ -266,14 +251,14 @@ def test_a_confident_bound_is_kept_by_the_end_of_the_interval(
 
 def test_what_scikit_learn_says_of_resampled_rankings_is_in_the_interval() -> None:
     """The percentiles of an AUC, resampled example by example."""
-    config, tally = tally_of("binary", np.arange(300))
+    tally = tally_of("binary", np.arange(300))
     rows, random = make_rows("binary"), np.random.default_rng(3)
     values = []
     for _ in range(300):
         counts = random.poisson(1.0, 300) * rows.weights
         values.append(sk.roc_auc_score(rows.labels, rows.predictions[:, 0], sample_weight=counts))
     low, high = np.quantile(values, [0.025, 0.975])
-    found = noise_of(config, tally).of("auc").interval
+    found = noise_of(tally).of("auc").interval
     assert found is not None
     assert found.ends == pytest.approx((low, high), abs=0.02)
 
@@ -328,12 +313,12 @@ def judge_slices(
     if keeps_ties is not None:
         settings = replace(settings, keeps_ties=keeps_ties)
     kinds = [tuple(names) for names in pipeline.evaluate.slices]
-    tally = Tally.start(eval_config, kinds, Grouper(0, settings.dependence))
+    tally = Tally(eval_config, kinds, Grouper(0, settings.dependence))
     tally.add(Answers(models, columns))
     numbers = tally.reported()
-    slices = list(computations_of(eval_config).results(tally.measurement, numbers))
+    slices = list(tally.results(numbers))
     metrics = {number: found for number, (_, found) in zip(numbers, slices, strict=True)}
-    noise = find_noise(eval_config, tally, metrics, settings, lambda key: True)
+    noise = find_noise(tally, metrics, settings, lambda key: True)
     verdicts = {
         dict(key).get("x"): validate((key, found), eval_config, noise, settings).validation_ok
         for key, found in slices

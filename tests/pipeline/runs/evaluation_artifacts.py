@@ -15,8 +15,7 @@ from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
 from tfx.types import Artifact, artifact_utils, standard_artifacts
 
 from components.beam_workers.options import IN_PROCESS_ARGS
-from components.evaluator.batched.executor import VERDICT_KEY
-from components.evaluator.executor import CONSTANT_KEY, Executor
+from components.evaluator.executor import CONSTANT_KEY, VERDICT_KEY, Executor
 from pipeline.config.settings import PipelineConfig
 from pipeline.graph.evaluation import (
     constant_metric,

@@ -15,7 +15,7 @@ import tensorflow as tf
 from evaluation_artifacts import Measured, config_of, measure, write_model
 from tfx.types import Artifact, artifact_utils, standard_artifacts
 
-from components.evaluator.batched.crowds import MOST_SLICES
+from components.evaluator.batched.tally import MOST_SLICES
 from components.evaluator.noise import read_noise
 from components.user_errors import find_user_error
 from pipeline.runs.results.evaluation_report import read_evaluation
@@ -140,31 +140,29 @@ def test_of_very_many_slices_the_largest_are_measured(tmp_path: Path) -> None:
     ]
 
 
-def test_of_too_many_slices_the_largest_are_found_wherever_they_come_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_held", [False, True])
+def test_of_too_many_slices_none_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_held: bool
 ) -> None:
-    """More than are added up come before the largest, which are one column's and a cross's."""
-    for module in ("crowds", "slices"):
-        monkeypatch.setattr(f"components.evaluator.batched.{module}.MOST_TRACKED", 100)
-    for module in ("crowds", "resampling.tally"):
-        monkeypatch.setattr(f"components.evaluator.batched.{module}.MOST_SLICES", 2)
-    rows = [row(number, plan=f"p{number}", zone=number) for number in range(400)]
-    rows += [row(n, plan="late", zone=n // 30) | {"good": 0.8 - n / 100} for n in range(60)]
+    """A threshold on slices that nobody has measured is not kept."""
+    monkeypatch.setattr("components.evaluator.batched.slices.MOST_TRACKED", 100)
+    monkeypatch.setattr("components.evaluator.batched.tally.MOST_TRACKED", 100)
+    rows = [row(number, plan=f"p{number}", zone=number % 4) for number in range(400)]
     examples, good = write_rows(tmp_path, rows), write_model(tmp_path, "good")
-    config = config_of({"metrics": ["accuracy", "auc"], "slices": ["plan", ["plan", "zone"]]})
+    thresholds = {"auc": {"min": 0.6, "slices": is_held}}
+    config = config_of({"metrics": ["auc"], "slices": ["plan", "zone"], "thresholds": thresholds})
     report = report_of(measure(tmp_path / "measured", config, examples, good))
-    largest = report.slices["plan=late"]
-    assert largest["example_count"] == 60
-    assert largest["accuracy"] == 0.5
-    assert len(report.slices) == 4
-    crosses = [name for name in report.slices if "zone" in name]
-    assert crosses == ["plan=late, zone=0", "plan=late, zone=1"]
-    assert {report.slices[name]["example_count"] for name in crosses} == {30}
-    told = [note for note in report.notes if "Slice by a column of fewer values" in note]
-    assert told[0].startswith(
-        "evaluate.slices: there are 401 slices by plan; the 2 of the most examples are measured"
+    note = (
+        "evaluate.slices: there are more than 100 slices by plan, so that none of them is "
+        "measured. Slice by a column of fewer values"
     )
-    assert told[1].startswith("evaluate.slices: there are 402 slices by plan and zone; the 2 of")
+    assert note in report.notes
+    assert report.blessed is not is_held
+    if is_held:
+        assert report.reason == (
+            f"thresholds hold slices by plan, of which none was measured ({note})"
+        )
+    assert set(report.slices) == {f"zone={number}" for number in range(4)}
 
 
 def test_the_same_rows_have_the_same_intervals_however_they_are_serialized(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import numpy as np
 
 from trainer_module.errors import DataError
 from trainer_module.settings.tasks import (
-    CLASS_METRICS,
     ERROR_METRICS,
     NUMBER_METRICS,
     BaseTask,
@@ -33,7 +32,7 @@ ERRORS = {
     "mse": Metric("MeanSquaredError", higher_is_better=False, has_unit=True),
     "mae": Metric("MeanAbsoluteError", higher_is_better=False, has_unit=True),
     "rmse": Metric("RootMeanSquaredError", higher_is_better=False, has_unit=True),
-    "r2": Metric("CoefficientOfDetermination", module=CLASS_METRICS),
+    "r2": Metric("CoefficientOfDetermination", module=NUMBER_METRICS),
     "smape": Metric("SymmetricPercentageError", False, NUMBER_METRICS, has_unit=True),
     "median_absolute_error": _error_quantile(0.5),
     "p90_absolute_error": _error_quantile(0.9),

@@ -11,8 +11,8 @@ from tensorflow_model_analysis.metrics import metric_types
 from tensorflow_model_analysis.proto import config_pb2, validation_result_pb2
 from tensorflow_model_analysis.slicer import slicer_lib
 
-from components.evaluator.batched.measuring import Metrics
-from components.evaluator.batched.resampling.intervals import name_of
+from components.evaluator.batched.computations import Metrics
+from components.evaluator.batched.intervals import name_of
 from components.evaluator.batched.slices import SliceKey
 from components.evaluator.eval_config import metric_name
 from components.evaluator.noise import MetricNoise, Noise
@@ -26,7 +26,7 @@ MORE_IS_BETTER = config_pb2.MetricDirection.HIGHER_IS_BETTER
 def validate(
     sliced: tuple[SliceKey, Metrics],
     config: config_pb2.EvalConfig,
-    noise: Noise | None,
+    noise: Noise,
     settings: VerdictSettings,
 ) -> validation_result_pb2.ValidationResult:
     """What TFMA says against a slice, less what may be chance, and what the intervals say.
@@ -41,12 +41,11 @@ def validate(
     Args:
       sliced: the key of the slice, and its metrics.
       config: TFMA's.
-      noise: what is known of chance; None if there are no rows.
+      noise: what is known of chance.
       settings: what the config says of it.
     """
     key, metrics = sliced
     result = metrics_validator.validate_metrics(sliced, config)
-    noise = noise or Noise()
     known = noise.slices.get(name_of(key), {})
     failures = [
         failure

@@ -1,0 +1,226 @@
+"""What the rows of an evaluation come to, slice by slice and group by group."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow_model_analysis as tfma
+
+from components.evaluator.batched.computations import Metrics, Source, computations_of
+from components.evaluator.batched.groups import GROUPS, Grouper
+from components.evaluator.batched.reading import Answers
+from components.evaluator.batched.rows import Members, ModelRows
+from components.evaluator.batched.slices import MOST_TRACKED, Kind, SliceKey, Slicer, kind_of
+from components.evaluator.batched.statistics import Statistic, Values, padded
+from trainer_module.errors import counted
+
+MOST_SLICES = 1000
+"""Slices of a kind that are reported: those of the most examples."""
+MOST_WAITING = 1 << 20
+"""Numbers that models have said of the rows that wait to be added up together: 4 MB."""
+
+
+class Parts:
+    """Numbers the parts that rows are added up by: of a slice, the rows that are in one group."""
+
+    def __init__(self) -> None:
+        """No rows have come up yet."""
+        self.keys = self._order = np.zeros(0, np.int64)
+        """[parts] slice times GROUPS plus group, of each part that has rows."""
+
+    def number(self, keys: np.ndarray) -> np.ndarray:
+        """The number of each part, a new one of those that have not come up yet."""
+        used, where = np.unique(keys, return_inverse=True)
+        new = np.setdiff1d(used, self.keys, assume_unique=True)
+        self.keys = np.concatenate([self.keys, new])
+        self._order = np.argsort(self.keys)
+        return self._order[np.searchsorted(self.keys, used, sorter=self._order)][where]
+
+    def of(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """The parts of a slice: [parts] their numbers, and [parts] their groups."""
+        bounds = np.array([number, number + 1]) * GROUPS
+        first, end = np.searchsorted(self.keys, bounds, sorter=self._order)
+        mine = self._order[first:end]
+        return mine, self.keys[mine] % GROUPS
+
+
+class Tally:
+    """Adds up answers; two of the same evaluation add up as well.
+
+    Statistics that metrics are resampled from are added up by parts, the others by slices. What is
+    sent to another process leaves out TFMA's objects, which not all can be.
+    """
+
+    def __init__(
+        self, config: tfma.EvalConfig, columns: list[Kind], grouper: Grouper | None = None
+    ) -> None:
+        """That of a file, without rows.
+
+        Args:
+          config: TFMA's.
+          columns: of each kind of slices the columns that it is by.
+          grouper: deals the file's rows to groups; without one all are in the same, and nothing is
+            known of chance.
+        """
+        self.config = config
+        self.slicer = Slicer(columns)
+        self._parts = Parts()
+        self.computations = computations_of(config)
+        self._statistics = self.computations.start()
+        self._grouper = grouper
+        self._rows = np.zeros(0)
+        self._waiting: list[tuple[Mapping[str, ModelRows], Members, np.ndarray]] = []
+        self._waits = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._add_waiting()
+        sums = [statistic.sums for statistic in self._statistics]
+        left_out = {"computations": None, "_grouper": None}
+        return {**vars(self), **left_out, "_statistics": sums}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.computations = computations_of(self.config)
+        self._statistics = self.computations.start()
+        for statistic, sums in zip(self._statistics, state["_statistics"], strict=True):
+            statistic.sums = sums
+
+    @property
+    def _sources(self) -> Iterator[tuple[Source, Statistic]]:
+        return zip(self.computations.base, self._statistics, strict=True)
+
+    @property
+    def rows(self) -> int:
+        """How many have been added."""
+        return int(self._rows[:1].sum())
+
+    def add(self, answers: Answers) -> None:
+        """Adds the next batch of the file."""
+        members = self.slicer.members(answers.rows, answers.columns)
+        self._rows = padded(self._rows, members.count)
+        self._rows += np.bincount(members.slices, minlength=members.count)
+        groups = np.zeros(answers.rows, np.int64)
+        if self._grouper is not None:
+            groups = self._grouper.groups(answers.rows, answers.columns)
+        # Statistics take as long for a small batch as for a large one, once they have many cells.
+        self._waiting.append((answers.models, members, groups))
+        self._waits += sum(
+            rows.predictions.size + len(members.rows) for rows in answers.models.values()
+        )
+        if self._waits > MOST_WAITING:
+            self._add_waiting()
+
+    def _add_waiting(self) -> None:
+        waiting, self._waiting, self._waits = self._waiting, [], 0
+        if not waiting:
+            return
+        models, members, groups = zip(*waiting, strict=True)
+        firsts = np.cumsum([0, *map(len, groups)])
+        rows = [one.rows + first for one, first in zip(members, firsts, strict=False)]
+        by_slice = Members(
+            np.concatenate(rows),
+            np.concatenate([one.slices for one in members]),
+            members[-1].count,
+        )
+        keys = by_slice.slices * GROUPS + np.concatenate(groups)[by_slice.rows]
+        numbers = self._parts.number(keys)
+        by_part = Members(by_slice.rows, numbers, len(self._parts.keys))
+        joined = {name: ModelRows.joined([one[name] for one in models]) for name in models[0]}
+        for source, statistic in self._sources:
+            is_resampled = bool(source.resampled)
+            statistic.add(joined[source.model], by_part if is_resampled else by_slice)
+
+    def merge(self, other: Tally) -> None:
+        """Adds what another process, or another file, has come to."""
+        self._add_waiting()
+        other._add_waiting()
+        places = self.slicer.merge(other.slicer)
+        slices, groups = np.divmod(other._parts.keys, GROUPS)
+        kept = places[slices] >= 0
+        parts = np.full(len(slices), -1)
+        parts[kept] = self._parts.number(places[slices[kept]] * GROUPS + groups[kept])
+        for (source, ours), theirs in zip(self._sources, other._statistics, strict=True):
+            if source.resampled:
+                ours.merge(theirs, parts, len(self._parts.keys))
+            else:
+                ours.merge(theirs, places, len(self.slicer.keys))
+        self._rows = padded(self._rows, len(self.slicer.keys)).copy()
+        self._rows[places[places >= 0]] += padded(other._rows, len(places))[places >= 0]
+
+    def reported(self) -> list[int]:
+        """The numbers of the slices that are reported: of each kind the largest, largest first."""
+        kinds: dict[Kind, list[int]] = defaultdict(list)
+        for number, key in enumerate(self.slicer.keys):
+            if kind_of(key) not in self.slicer.crowded:
+                kinds[kind_of(key)].append(number)
+        chosen = [sorted(numbers, key=self._rank)[:MOST_SLICES] for numbers in kinds.values()]
+        return sorted((number for numbers in chosen for number in numbers), key=self._rank)
+
+    def _rank(self, number: int) -> tuple[float, str]:
+        return -float(self._rows[number]), str(self.slicer.keys[number])
+
+    def results(self, numbers: Iterable[int] | None = None) -> Iterator[tuple[SliceKey, Metrics]]:
+        """The metrics and plots of each slice, with the differences to the model in service.
+
+        Args:
+          numbers: of the slices; default: of all.
+        """
+        self._add_waiting()
+        keys = self.slicer.keys
+        for number in range(len(keys)) if numbers is None else numbers:
+            parts, itself = self._parts.of(number)[0], np.array([number])
+            gathered = [(one, parts if s.resampled else itself) for s, one in self._sources]
+            yield keys[number], self.computations.results(gathered)
+
+    def groups_of(self, number: int) -> np.ndarray:
+        """The groups that rows of a slice are in, [groups]."""
+        self._add_waiting()
+        return self._parts.of(number)[1]
+
+    def resampled(self, number: int, counts: np.ndarray) -> dict[tuple[str, str], Values]:
+        """The metrics of a slice by model and name, [resamples] each, of those with formulas.
+
+        Args:
+          number: of the slice.
+          counts: [resamples, GROUPS], how often each group is drawn.
+        """
+        self._add_waiting()
+        parts, groups = self._parts.of(number)
+        # Group by group in memory, as `draws` are.
+        drawn = counts.T[groups].T
+        found: dict[tuple[str, str], Values] = {}
+        for source, statistic in self._sources:
+            if source.resampled:
+                values = statistic.resampled(parts, drawn)
+                for name, place in source.resampled.items():
+                    found[source.model, name] = values[place]
+        return found
+
+    def notes(self) -> list[str]:
+        """What was left out of slices, in sentences."""
+        notes = [
+            f"evaluate.slices: {counted(rows, 'row')} left out of the slices by {name}: the value "
+            f"is too long to name one, up to {size:,} bytes"
+            for name, (rows, size) in sorted(self.slicer.too_long.items())
+        ]
+        reported = set(self.reported())
+        for kind in sorted(set(self.slicer.columns)):
+            by, advice = " and ".join(kind), "Slice by a column of fewer values"
+            if kind in self.slicer.crowded:
+                notes.append(
+                    f"evaluate.slices: there are more than {MOST_TRACKED:,} slices by {by}, so "
+                    f"that none of them is measured. {advice}"
+                )
+                continue
+            there = [n for n, key in enumerate(self.slicer.keys) if kind_of(key) == kind]
+            kept = [number for number in there if number in reported]
+            if len(kept) < len(there):
+                notes.append(
+                    f"evaluate.slices: there are {len(there):,} slices by {by}; the {len(kept):,} "
+                    f"of the most examples are measured, with {int(self._rows[kept].sum()):,} of "
+                    f"{self.rows:,} rows. {advice}"
+                )
+        return notes
