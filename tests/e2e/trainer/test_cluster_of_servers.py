@@ -14,7 +14,7 @@ from pathlib import Path
 import nbformat
 import psutil
 import pytest
-from conftest import ROOT, Project, plain
+from e2e.conftest import ROOT, Project, plain
 
 from tools.capture_notebook import execute
 

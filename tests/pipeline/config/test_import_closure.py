@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from warm.processes import LIBRARIES
 
 from pipeline.config.fingerprint import import_closure
 from pipeline.own_modules import PACKAGES, ROOT
@@ -29,10 +30,13 @@ EXECUTORS = {
 }
 _IMPORTS = """
 import importlib, json, os, sys
-for name in json.loads(sys.argv[1]):
+executors, libraries = map(json.loads, sys.argv[1:3])
+for name in libraries:
+    importlib.import_module(name)
+for name in executors:
     if os.fork() == 0:
         importlib.import_module(name)
-        print(json.dumps([name, [m for m in sys.modules if m.split(".")[0] in sys.argv[2:]]]))
+        print(json.dumps([name, [m for m in sys.modules if m.split(".")[0] in sys.argv[3:]]]))
         sys.stdout.flush()
         os._exit(0)
     os.wait()
@@ -88,8 +92,9 @@ def test_a_root_has_to_be_there(tree: Path) -> None:
 
 @pytest.mark.e2e
 def test_executors_import_nothing_else() -> None:
+    given = json.dumps(sorted(EXECUTORS)), json.dumps(LIBRARIES), *PACKAGES
     done = subprocess.run(
-        [sys.executable, "-c", _IMPORTS, json.dumps(sorted(EXECUTORS)), *PACKAGES],
+        [sys.executable, "-c", _IMPORTS, *given],
         cwd=ROOT,
         capture_output=True,
         text=True,
