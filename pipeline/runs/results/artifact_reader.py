@@ -20,8 +20,7 @@ from components.evaluator.gate import GateReport
 from components.evaluator.gate import read_report as read_report_of_gate
 from components.evaluator.noise import Interval
 from components.example_gen.notes import read_notes
-from components.example_validator.column_review import Review
-from components.example_validator.review import read_review
+from components.example_validator.review import Review, read_review
 from components.infra_validator.executor import BLESSED_PROPERTY, read_certificate
 from components.optimizer.report import OptimizerReport
 from components.optimizer.report_files import read_report
