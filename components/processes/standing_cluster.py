@@ -153,12 +153,12 @@ def start_cluster(
         _check_none_runs(folder, say)
         say(f"starting {', '.join(place.name for place in places)}")
         addresses = LocalLauncher().allocate([Place("chief", 0), *places])
-        started: dict[Place, psutil.Popen] = {}
+        started: dict[Place, subprocess.Popen[bytes]] = {}
         try:
             for place in places:
                 started[place] = _start(place, addresses, folder, model)
             servers = [
-                Server(type=place.type, index=place.index, pid=p.pid, created=p.create_time())
+                Server(type=place.type, index=place.index, pid=p.pid, created=_created(p.pid))
                 for place, p in started.items()
             ]
             place_of_chief = TFConfig(addresses, "chief", 0).to_json()
@@ -260,7 +260,9 @@ def _end(running: Mapping[str, psutil.Process]) -> list[str]:
     return [names[process.pid] for process in killed]
 
 
-def _start(place: Place, addresses: Cluster, folder: Path, model: str | None) -> psutil.Popen:
+def _start(
+    place: Place, addresses: Cluster, folder: Path, model: str | None
+) -> subprocess.Popen[bytes]:
     """Starts a server, which neither Ctrl-C nor the end of the terminal reaches."""
     tf_config = json.dumps(TFConfig(addresses, place.type, place.index).to_json())
     workers = len(addresses["worker"])
@@ -268,7 +270,7 @@ def _start(place: Place, addresses: Cluster, folder: Path, model: str | None) ->
     # Even where all else is asked to use one: a server with one would wait for ever.
     threads |= worker_environment(workers) | {INTEROP_THREADS: threads[INTEROP_THREADS]}
     with _log(folder, place).open("wb") as output:
-        return psutil.Popen(
+        return subprocess.Popen(
             # -P: the folder that it starts in hides no module that this process finds.
             [sys.executable, "-P", "-m", MODULE, tf_config, *([model] if model else [])],
             stdin=subprocess.DEVNULL,
@@ -279,12 +281,16 @@ def _start(place: Place, addresses: Cluster, folder: Path, model: str | None) ->
         )
 
 
+def _created(pid: int) -> float:
+    return psutil.Process(pid).create_time()
+
+
 def _log(folder: Path, place: Place) -> Path:
     return folder / f"{place.name.replace(' ', '-')}.log"
 
 
 def _await_ready(
-    started: Mapping[Place, psutil.Popen],
+    started: Mapping[Place, subprocess.Popen[bytes]],
     addresses: Cluster,
     folder: Path,
     limit: float,
