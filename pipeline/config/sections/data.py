@@ -177,8 +177,12 @@ def data_is_in_files(data: DataSettings, target: LearningTask) -> Iterator[Issue
             "data.format",
             f"found {data.format!r}, which holds no labels; task {target.kind} learns from {able}",
         )
+
+
+def episodes_are_of_an_environment(data: DataSettings) -> Iterator[Issue]:
+    """Files hold what somebody else has done."""
     for key in ("episodes", "policy"):
-        if getattr(data, key) is not None:
+        if data.format != "environment" and getattr(data, key) is not None:
             yield Issue(f"data.{key}", "it is for data of an environment; leave it out")
 
 
@@ -397,6 +401,7 @@ def schema_exists(schema_file: str | None) -> Iterator[Issue]:
 
 DATA_RULES = (
     data_is_in_files,
+    episodes_are_of_an_environment,
     path_exists,
     builtin_data_is_known,
     csv_is_the_format,
