@@ -33,7 +33,7 @@ from pipeline.kubeflow.compiled import (
 )
 from pipeline.kubeflow.steps.progress import record_of
 from pipeline.records.summary import RunSummary, State
-from pipeline.runs.console.run_console import RunConsole
+from pipeline.runs.console import RunConsole
 from trainer_module.errors import InternalError
 
 _STATES = {

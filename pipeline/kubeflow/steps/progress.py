@@ -6,7 +6,7 @@ import logging
 import time
 
 from pipeline.kubeflow.compiled import PROGRESS_MARK, StepProgress
-from pipeline.runs.console.run_console import RunConsole
+from pipeline.runs.console import RunConsole
 
 REPORT_SECONDS = 2
 """The least time between two lines of progress."""

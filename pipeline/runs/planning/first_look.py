@@ -12,9 +12,9 @@ from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import ErrorSummary, RunSummary, State, Status
 from pipeline.run_context import RunContext, RunRequest
-from pipeline.runs.console.run_console import RunConsole, shown
+from pipeline.runs.console import RunConsole, shown
+from pipeline.runs.observer import RunObserver
 from pipeline.runs.results.run_results import PushedVersion
-from pipeline.runs.watching.observer import RunObserver
 from trainer_module.errors import DataError
 
 

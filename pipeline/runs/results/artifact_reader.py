@@ -195,7 +195,7 @@ class ArtifactReader:
         has_label = family_of(self._criteria.task).has_label
         if ComponentId.EVALUATOR not in self._executions or not has_label:
             return ""
-        from pipeline.runs.results.confusion import describe_mistakes
+        from pipeline.runs.results.evaluation_report import describe_mistakes
 
         for evaluation in self.outputs(ComponentId.EVALUATOR, "evaluation"):
             return describe_mistakes(evaluation.uri, self.model_uri())

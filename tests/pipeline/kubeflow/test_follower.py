@@ -21,7 +21,7 @@ from pipeline.kubeflow.api.step_logs import TAIL_BYTES
 from pipeline.kubeflow.api.submission import ensure_version, start_run
 from pipeline.kubeflow.cluster_layout import settings_of
 from pipeline.records.summary import State
-from pipeline.runs.console.run_console import RunConsole
+from pipeline.runs.console import RunConsole
 from trainer_module.errors import ConfigError, InternalError
 
 QUICK = Polling(interval=0.01, retry_seconds=2)
