@@ -35,10 +35,10 @@ from components.example_validator.review import (
     REVIEWED_SPLIT,
     Review,
     check_leakage,
+    note_unreadable,
     review_examples,
     write_review,
 )
-from components.example_validator.unreadable import note_unreadable
 from components.example_validator.verdict import raise_for
 from components.examples_reader import read_columns
 from components.named_columns import check_named_columns

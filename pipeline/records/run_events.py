@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -245,13 +246,9 @@ class RunEvents:
         if waiting.version in known:
             return
         found, message = self._found(summary), f"version {waiting.version}: {waiting.reason}"
-        self._record(
-            EventKind.WAITS,
-            message,
-            superseded=waiting.status is Status.SUPERSEDED,
-            **waiting.model_dump(mode="json", exclude={"status"}),
-            **found,
-        )
+        details = asdict(waiting) | {"superseded": waiting.status is Status.SUPERSEDED}
+        del details["status"]
+        self._record(EventKind.WAITS, message, **details, **found)
         self._tell(Occasion.HELD, f"blessed, and not pushed: {message}", metrics=found["metrics"])
 
     def _found(self, summary: RunSummary) -> dict[str, Any]:

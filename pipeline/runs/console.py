@@ -42,6 +42,9 @@ _COLOURS = {
     State.SKIPPED: "yellow",
     State.FAILED: "red",
 }
+SHOWN = 5
+"""Trials of the table; `summary.json` has them all."""
+NONE = "-"
 
 
 def shown(path: Path | str) -> str:
@@ -283,10 +286,6 @@ def _decision(summary: RunSummary) -> str:
     return f"[yellow]{summary.status.value}[/yellow]"
 
 
-SHOWN = 5
-"""Trials of the table; `summary.json` has them all."""
-
-
 def describe_trial(trial: Mapping[str, Any]) -> str:
     """One trial that has ended, in a line.
 
@@ -354,9 +353,6 @@ def _in_words(values: Mapping[str, Any]) -> str:
 
 def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-NONE = "-"
 
 
 def variants_table(variants: Mapping[str, Any]) -> Table:

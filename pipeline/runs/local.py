@@ -1,4 +1,4 @@
-"""Runs a pipeline on this machine: TFX's LocalDagRunner, with someone watching."""
+"""Runs a pipeline on this machine: TFX's LocalDagRunner, watched; and says why it failed."""
 
 from __future__ import annotations
 

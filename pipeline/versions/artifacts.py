@@ -13,6 +13,9 @@ from pipeline.layout import Layout
 
 _CLOCK_MILLISECONDS = 2000
 """By how much the clocks of a file system and of a metadata server may differ."""
+OF_EARLIER_RUNS = {"Model", "ModelBlessing", "TransformCache"}
+"""Types of artifacts that each run takes from the one before. Followed further, the lineage of the
+newest model would be that of all models there ever were."""
 
 
 @dataclass
@@ -223,11 +226,6 @@ def _is_of_expired(folder: Path, layout: Layout, metadata: ArtifactRecords) -> b
         return False
     changed = folder.stat().st_mtime * 1000
     return bool(changed >= execution.create_time_since_epoch - _CLOCK_MILLISECONDS)
-
-
-OF_EARLIER_RUNS = {"Model", "ModelBlessing", "TransformCache"}
-"""Types of artifacts that each run takes from the one before. Followed further, the lineage of the
-newest model would be that of all models there ever were."""
 
 
 def find_forgettable(

@@ -158,7 +158,7 @@ class Retention:
         layout, event_log = self.layout, self.event_log
         needed = {v.model for v in read_catalog(layout, event_log) if v.model is not None}
         for waiting in kept_waiting(self._keep, event_log):
-            beside = (waiting.variants(layout), waiting.certificate(layout))
+            beside = (waiting.variants_in(layout), waiting.certificate_in(layout))
             needed |= {waiting.model, *(str(folder) for folder in beside if folder is not None)}
         return needed | _last_passed(self.drift, event_log)
 

@@ -1,4 +1,4 @@
-"""What the Evaluator measured and decided: each metric, its bounds, and the reason."""
+"""What the Evaluator measured and decided: metrics, their bounds, the reason, the mistakes."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ _MISTAKES_LEFT = 0.02
 """Share of a constant's mistakes that a nearly perfect classifier makes at most."""
 _FEWEST_ROWS = 50
 """Of fewer, a good model makes no mistake by chance."""
+MOST_SHOWN = 3
+"""Pairs of classes that leave room for the rest on one screen."""
 
 
 def read_evaluation(uri: str, criteria: Criteria, blessed: bool) -> EvaluationReport:
@@ -339,10 +341,6 @@ def _beyond_bounds(measured: Measured, threshold: Threshold) -> str:
 def _threshold(criteria: Criteria, name: str) -> Threshold:
     # Of what only has to be better than a constant prediction there is none.
     return criteria.thresholds.get(name, Threshold())
-
-
-MOST_SHOWN = 3
-"""Pairs of classes that leave room for the rest on one screen."""
 
 
 @dataclass(frozen=True)

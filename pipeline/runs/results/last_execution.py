@@ -1,4 +1,4 @@
-"""What the last training of a pipeline was given, and what it has left."""
+"""What the last execution of a component was given and has left, the last training above all."""
 
 from __future__ import annotations
 

@@ -30,6 +30,9 @@ from pipeline.versions.hold import read_hold
 MAX_CONTINUATIONS = 10
 """A run that is interrupted so often in a row, such as by a machine with too little memory, is not
 continued again."""
+FIRST_CHECK_LOOKS_BACK = timedelta(hours=1)
+"""A firing counts that came at most so long before the first check of a pipeline: what calls
+`schedule --once` is set to a little after the firing that it serves."""
 
 
 def decide(
@@ -85,11 +88,6 @@ def _code_under_hold(history: History) -> int:
 def is_run_under_way(layout: Layout) -> bool:
     """Whether a run of the pipeline is under way, or about to begin."""
     return is_held(layout.lock) or is_held(layout.scheduled)
-
-
-FIRST_CHECK_LOOKS_BACK = timedelta(hours=1)
-"""A firing counts that came at most so long before the first check of a pipeline: what calls
-`schedule --once` is set to a little after the firing that it serves."""
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,13 @@ from components.column_types.choice import Choice, annotate
 from components.example_validator import review
 from components.example_validator.review import (
     check_leakage,
+    note_unreadable,
     read_as_numbers,
     read_review,
     review_examples,
     show_findings,
     write_review,
 )
-from components.example_validator.unreadable import note_unreadable
 from trainer_module.errors import DataError
 from trainer_module.settings import Task
 
