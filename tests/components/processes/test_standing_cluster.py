@@ -230,13 +230,6 @@ def test_servers_of_a_start_that_is_killed_can_be_stopped(tmp_path: Path) -> Non
     assert not (tmp_path / FILE).exists()
 
 
-def test_tensorflow_is_not_imported() -> None:
-    code = (
-        "import sys, components.processes.standing_cluster; sys.exit('tensorflow' in sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[3])
-
-
 def test_file_is_what_tf_config_holds(tmp_path: Path, process: Process) -> None:
     write(tmp_path, process)
     config = read_tf_config({"TF_CONFIG": (tmp_path / FILE).read_text()})
