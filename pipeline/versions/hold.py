@@ -9,14 +9,14 @@ from datetime import datetime
 from pathlib import Path
 
 from filelock import FileLock, Timeout
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from components.disk import write_whole
 from components.processes.stopping import deferred
 from pipeline.layout import Layout
 from pipeline.lock import make_root
 from pipeline.records.event_log import EventKind, EventLog
-from trainer_module.errors import ConfigError, TryLaterError, shorten
+from trainer_module.errors import ConfigError, TryLaterError
 
 WAIT_SECONDS = 30.0
 """How long whoever sets a hold waits for a push that is under way."""
@@ -66,10 +66,11 @@ def _read(layout: Layout) -> Hold | None:
         return _HOLD.validate_json(layout.hold.read_bytes())
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValidationError) as error:
+        found = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
         raise ConfigError(
-            f"{layout.hold}: this hold cannot be read ({shorten(error)}), and nothing is pushed; "
-            "set it again with `hold`, or lift it with `release`"
+            f"{layout.hold}: this hold cannot be read ({found}), and nothing is pushed; set it "
+            "again with `hold`, or lift it with `release`"
         ) from None
 
 
