@@ -202,7 +202,7 @@ def _variants(version: Version) -> list[str]:
 
 
 def _waiting_variants(model: Waiting, layout: Layout) -> list[str]:
-    folder = model.variants(layout)
+    folder = model.variants_in(layout)
     return [] if folder is None or is_remote(str(folder)) else accepted_variants(folder)
 
 
