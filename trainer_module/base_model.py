@@ -9,17 +9,17 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_transform as tft
 import tf_keras
+from pydantic import PlainValidator, TypeAdapter
 
 from trainer_module.compat.keras import read_values
 from trainer_module.errors import TrainingError
 from trainer_module.problem import Problem
-from trainer_module.settings.tasks import as_task
 
 _TAIL = re.compile(r"(/part_\d+)?(:\d+)?$")
 """What TensorFlow adds to a variable's name: the part that a parameter server holds, the output."""
@@ -318,6 +318,10 @@ DESCRIPTION_FILE = os.path.join("assets.extra", "scopeline.json")
 """In a SavedModel: serving looks for nothing but warm-up requests there, and copies keep it."""
 
 
+_Text = Annotated[str, PlainValidator(str)]
+"""Bytes that are no UTF-8 are single surrogates in it, by Python's `surrogateescape`."""
+
+
 @dataclass(frozen=True)
 class Feature:
     """One input of the model."""
@@ -327,11 +331,8 @@ class Feature:
     shape: tuple[int, ...]
     indices: int = 0
     """categorical: how many, out-of-vocabulary buckets included."""
-    vocabulary: tuple[str, ...] | None = None
-    """categorical: the value of each index before the buckets; None if they are not known.
-
-    Bytes that are no UTF-8 are single surrogates, by Python's `surrogateescape`.
-    """
+    vocabulary: tuple[_Text, ...] | None = None
+    """categorical: the value of each index before the buckets; None if they are not known."""
     indices_of: str = ""
     """categorical: what indices count where their number alone tells, such as the buckets of a
     hash; empty for a vocabulary."""
@@ -353,8 +354,8 @@ class Description:
     """Its kind, as in the config."""
     task: str
     """Its name, as in the config."""
-    classes: tuple[str, ...]
-    outputs: tuple[str, ...]
+    classes: tuple[_Text, ...]
+    outputs: tuple[_Text, ...]
     """What each unit of the last layer stands for, as the task has it."""
     features: tuple[Feature, ...]
     weights: dict[str, DescribedWeight]
@@ -466,40 +467,10 @@ def read_description(directory: str) -> Description | None:
     with tf.io.gfile.GFile(path) as file:
         text = file.read()
     try:
-        return _from_json(json.loads(text))
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ValueError(f"{path} is no description of a model: {error!r}") from error
-
-
-def _from_json(value: Mapping[str, Any]) -> Description:
-    classes = tuple(value["classes"])
-    return Description(
-        model=value["model"],
-        task=value["task"],
-        classes=classes,
-        # Models that do not say are of tasks without options.
-        outputs=tuple(value.get("outputs") or as_task(value["task"]).outputs(classes)),
-        features=tuple(
-            Feature(
-                item["name"],
-                item["kind"],
-                tuple(item["shape"]),
-                item["indices"],
-                None if item["vocabulary"] is None else tuple(item["vocabulary"]),
-                item.get("indices_of", ""),
-            )
-            for item in value["features"]
-        ),
-        weights={
-            name: DescribedWeight(weight["name"], tuple(map(_axis_from_json, weight["axes"])))
-            for name, weight in value["weights"].items()
-        },
-    )
-
-
-def _axis_from_json(value: Mapping[str, Any]) -> Axis:
-    parts = tuple((name, width) for name, width in value["parts"])
-    return Axis(value["kind"], value["feature"], parts)
+        return TypeAdapter(Description).validate_python(json.loads(text))
+    except ValueError as error:
+        told_of = " ".join(str(error).split())
+        raise ValueError(f"{path} is no description of a model: {told_of}") from error
 
 
 def _vocabulary(tft_output: tft.TFTransformOutput, name: str) -> tuple[str, ...] | None:
@@ -520,9 +491,11 @@ class BaseModel:
 
     path: str
     description: Description | None
-    """What it says of itself; None if it is an older one, or someone else's."""
+    """What it says of itself; None if it is someone else's."""
     values: dict[str, np.ndarray]
-    """Its weights by their names."""
+    """Its weights by their stable names, as far as it says what they stand for."""
+    axes: dict[str, tuple[Axis, ...]]
+    """The same of their axes."""
 
 
 def read_base_model(path: str) -> BaseModel:
@@ -539,7 +512,13 @@ def read_base_model(path: str) -> BaseModel:
             f"warm start: the model at {path} cannot be read: {told(error)}; put it back, or set "
             "schedule.warm_start: false to train from scratch."
         ) from error
-    return BaseModel(path, description, values)
+    described = description.weights if description else {}
+    return BaseModel(
+        path,
+        description,
+        {described[name].name: value for name, value in values.items() if name in described},
+        {weight.name: weight.axes for weight in described.values()},
+    )
 
 
 def told(error: Exception) -> str:

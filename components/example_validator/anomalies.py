@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import posixpath
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import tensorflow_data_validation as tfdv
+from pydantic import TypeAdapter
 from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2, statistics_pb2
 from tfx import types
 from tfx.dsl.io import fileio
 
-from components.example_validator.drift import DRIFT, Older, describe_drift, measures_by_column
-from components.example_validator.rows import find_rows
-from components.example_validator.wording import WRONG_TYPE, CheckedColumn, Finding, findings
+from components.example_validator.drift import DRIFT, Older, describe_measured, measured_columns
+from components.example_validator.odd_rows import find_rows
+from components.example_validator.wording import (
+    BEYOND_BOUNDS,
+    NOT_FINITE,
+    WRONG_TYPE,
+    CheckedColumn,
+    Finding,
+    findings,
+)
 
 FILE = "anomalies.json"
 """In the artifact: what was told of the splits, whose own folders have it in TFDV's terms."""
@@ -36,14 +43,7 @@ UNREADABLE = {
 }
 """Severe for every column that the model uses; any anomaly of the label is severe."""
 
-OUT_OF_RANGE = {
-    _Type.FLOAT_TYPE_BIG_FLOAT,
-    _Type.FLOAT_TYPE_SMALL_FLOAT,
-    _Type.FLOAT_TYPE_HAS_NAN,
-    _Type.FLOAT_TYPE_HAS_INF,
-    _Type.INT_TYPE_BIG_INT,
-    _Type.INT_TYPE_SMALL_INT,
-}
+OUT_OF_RANGE = BEYOND_BOUNDS | NOT_FINITE
 """Severe as well: of a feature, such bounds are never inferred, so that a person has set them."""
 
 NUMBER_OF_VALUES = {_Type.FEATURE_TYPE_LOW_NUMBER_VALUES, _Type.FEATURE_TYPE_HIGH_NUMBER_VALUES}
@@ -71,6 +71,9 @@ class Anomaly:
     def __str__(self) -> str:
         splits = " and ".join(self.splits) + (" split" if len(self.splits) == 1 else " splits")
         return f"{splits}, {self.column}: {self.description}"
+
+
+_ANOMALIES = TypeAdapter(list[Anomaly])
 
 
 @dataclass(frozen=True)
@@ -143,14 +146,13 @@ def find_anomalies(
 def write_anomalies(artifact: types.Artifact, anomalies: Sequence[Anomaly]) -> None:
     """Writes what was found into an ExampleAnomalies artifact."""
     with fileio.open(posixpath.join(artifact.uri, FILE), "w") as file:
-        file.write(json.dumps([asdict(anomaly) for anomaly in anomalies], indent=1))
+        file.write(_ANOMALIES.dump_json([*anomalies], indent=1).decode())
 
 
 def read_anomalies(artifact: types.Artifact) -> list[Anomaly]:
     """The anomalies of all splits, severe ones first, that `write_anomalies` wrote."""
     with fileio.open(posixpath.join(artifact.uri, FILE), "r") as file:
-        values = json.loads(file.read())
-    return [Anomaly(**value | {"splits": tuple(value["splits"])}) for value in values]
+        return _ANOMALIES.validate_json(file.read())
 
 
 def contradicted_columns(
@@ -230,11 +232,12 @@ def _checked_columns(
 def _describe_drift(checked: Mapping[str, Checked], is_severe: bool) -> list[Anomaly]:
     found = []
     for split, one in checked.items():
-        measured = measures_by_column(one.anomalies)
-        for name, info in one.anomalies.anomaly_info.items():
-            reasons = [reason for reason in info.reason if reason.type in DRIFT]
-            if reasons:
-                found_in = (name, one.statistics, one.older)
-                texts = [describe_drift(r, measured.get(name, {}), *found_in) for r in reasons]
+        for name, measured in measured_columns(one.anomalies).items():
+            texts = [
+                describe_measured(m, name, one.statistics, one.older)
+                for m in measured
+                if m.value > m.threshold
+            ]
+            if texts:
                 found.append(Anomaly((split,), name, "; ".join(texts), is_severe, is_drift=True))
     return found

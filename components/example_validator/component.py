@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import tensorflow_data_validation as tfdv
 from absl import logging
+from pydantic import TypeAdapter
 from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 from tfx import types
 from tfx.components.example_validator import executor as stock
@@ -29,15 +30,15 @@ from tfx.utils import writer_utils
 from components.column_types.choice import read_choices
 from components.column_types.counted import count_columns
 from components.example_validator.anomalies import Checked, find_anomalies, write_anomalies
-from components.example_validator.column_review import Review
 from components.example_validator.drift import Drift, Older
 from components.example_validator.review import (
     REVIEWED_SPLIT,
+    Review,
     check_leakage,
+    note_unreadable,
     review_examples,
     write_review,
 )
-from components.example_validator.unreadable import note_unreadable
 from components.example_validator.verdict import raise_for
 from components.examples_reader import read_columns
 from components.named_columns import check_named_columns
@@ -47,8 +48,43 @@ from trainer_module.runtime import report_notice
 from trainer_module.settings import Task
 
 PREVIOUS_STATISTICS_KEY = "previous_statistics"
+SETTINGS_KEY = "settings"
 DRIFT_SPLIT = "train"
 """The split of which drift is measured."""
+
+
+@dataclass(frozen=True)
+class ValidationSettings:
+    """What the config says of the columns, and of what is odd about them."""
+
+    label: str
+    """The label's column, of which every anomaly is severe."""
+    task: Task
+    """What is predicted."""
+    declared: Sequence[str] | None
+    """Columns of which the config says what they are; the others are reviewed. None reviews
+    nothing."""
+    ignored: Sequence[str] = ()
+    """Columns that the model does not see, of which no anomaly is severe."""
+    on_anomaly: str = "fail"
+    """`fail` or `warn`, what severe anomalies do."""
+    named: Mapping[str, str] = field(default_factory=dict)
+    """Columns that the config names, by the key that does."""
+    drift: Drift = field(default_factory=Drift)
+    """Thresholds by column, and whether passing one stops the run."""
+    compared_with: str = ""
+    """What people call the data that drift is measured from, such as `span 2026-01-05`."""
+    group: str = ""
+    """The column whose equal values keep rows together in one split; empty if none does."""
+    dates: Mapping[str, str | None] | None = None
+    """Declared columns that may date the rows, with the format that the config gives; None where
+    the config says whether rows are split by time."""
+    on_leakage: str = "warn"
+    """`fail` or `warn`, what a column that gives the label away does, and a random split of dated
+    rows."""
+
+
+_SETTINGS = TypeAdapter(ValidationSettings)
 
 
 class Executor(base_executor.BaseExecutor):
@@ -68,18 +104,20 @@ class Executor(base_executor.BaseExecutor):
             `on_drift` is, or a column or the split gives the label away and `on_leakage` is.
           InternalError: the statistics are of no split.
         """
-        drift = Drift.from_json(exec_properties["drift"])
+        settings = _SETTINGS.validate_json(exec_properties[SETTINGS_KEY])
+        drift = settings.drift
         schema = read_schema_artifact(artifact_utils.get_single_uri(input_dict[SCHEMA_KEY]))
-        check_columns(json.loads(exec_properties["named"]) | drift.named, schema)
+        names = [feature.name for feature in schema.feature]
+        check_named_columns({**settings.named, **drift.named}, names, "schema")
         drift.check_measures(schema)
-        previous = input_dict.get(PREVIOUS_STATISTICS_KEY)
-        name = exec_properties["compared_with"]
-        older = Older(_load_statistics(previous, DRIFT_SPLIT), name) if previous else None
+        previous = input_dict.get(PREVIOUS_STATISTICS_KEY) if drift.columns else None
+        older = None
+        if previous:
+            older = Older(_load_statistics(previous, DRIFT_SPLIT), settings.compared_with)
         examples = next(iter(input_dict.get(EXAMPLES_KEY) or []), None)
-        chosen = read_choices(schema)
         # What the config says of a column wins.
-        declared = json.loads(exec_properties["declared"])
-        unseen = {n for n, choice in chosen.items() if choice.is_ignored} - {*(declared or ())}
+        choices = read_choices(schema).items()
+        unseen = {n for n, choice in choices if choice.is_ignored} - {*(settings.declared or ())}
         statistics = artifact_utils.get_single_instance(input_dict[STATISTICS_KEY])
         found = artifact_utils.get_single_instance(output_dict[ANOMALIES_KEY])
         found.split_names, found.span = statistics.split_names, statistics.span
@@ -88,7 +126,7 @@ class Executor(base_executor.BaseExecutor):
                 _load_statistics([statistics], split),
                 schema,
                 drift,
-                older if drift.columns and split == DRIFT_SPLIT else None,
+                older if split == DRIFT_SPLIT else None,
                 examples,
             )
             for split in artifact_utils.decode_split_names(found.split_names)
@@ -97,34 +135,35 @@ class Executor(base_executor.BaseExecutor):
         anomalies = find_anomalies(
             checked,
             schema,
-            exec_properties["label"],
-            unseen | {*json.loads(exec_properties["ignored"])},
+            settings.label,
+            unseen | {*settings.ignored},
             drift.is_severe,
             examples,
         )
         write_anomalies(found, anomalies)
         for anomaly in anomalies:
             logging.warning("Anomaly: %s", anomaly)
-        raise_for(anomalies, exec_properties["on_anomaly"] == "fail")
-        if examples is not None and declared is not None:
+        raise_for(anomalies, settings.on_anomaly == "fail")
+        if examples is not None and settings.declared is not None:
             # Of a column that is not what the schema says, there is more to say than that.
             broken = {anomaly.column for anomaly in anomalies if anomaly.severe}
+            exempt = {*settings.declared, *unseen, *broken}
             review = Review()
-            if exec_properties["label"] not in broken:
+            if settings.label not in broken:
                 review = review_examples(
                     examples,
                     schema,
-                    exec_properties["label"],
-                    Task(exec_properties["task"]),
-                    {*declared, *unseen, *broken},
-                    exec_properties["group"],
+                    settings.label,
+                    settings.task,
+                    exempt,
+                    settings.group,
                     count_columns(checked[REVIEWED_SPLIT].statistics),
-                    json.loads(exec_properties["dates"]),
+                    settings.dates,
                 )
             write_review(found, review)
-            for note in note_unreadable(examples, schema, {*declared, *unseen, *broken}):
+            for note in note_unreadable(examples, schema, exempt):
                 report_notice(note)
-            if exec_properties["on_leakage"] == "fail":
+            if settings.on_leakage == "fail":
                 check_leakage(review)
         output = execution_result_pb2.ExecutorOutput()
         output.output_artifacts[ANOMALIES_KEY].artifacts.append(found.mlmd_artifact)
@@ -163,15 +202,9 @@ def _write(found: types.Artifact, checked: Mapping[str, Checked]) -> None:
 
 
 class ExampleValidatorSpec(component_spec.ComponentSpec):
-    """What ExampleValidator takes and gives; the parameters are explained at the component."""
+    """What ExampleValidator takes and gives."""
 
-    PARAMETERS = {
-        name: component_spec.ExecutionParameter(type=str)
-        for name in (
-            *("label", "task", "declared", "ignored", "on_anomaly", "named", "drift"),
-            *("compared_with", "group", "dates", "on_leakage"),
-        )
-    }
+    PARAMETERS = {SETTINGS_KEY: component_spec.ExecutionParameter(type=str)}
     INPUTS = {
         STATISTICS_KEY: component_spec.ChannelParameter(type=standard_artifacts.ExampleStatistics),
         SCHEMA_KEY: component_spec.ChannelParameter(type=standard_artifacts.Schema),
@@ -197,59 +230,26 @@ class ExampleValidator(base_component.BaseComponent):
         self,
         statistics: types.BaseChannel,
         schema: types.BaseChannel,
-        label: str,
-        task: Task,
-        declared: Iterable[str] | None,
-        ignored: Iterable[str],
-        on_anomaly: str,
-        named: Mapping[str, str],
-        drift: str = "",
+        settings: ValidationSettings,
         previous_statistics: types.BaseChannel | None = None,
-        compared_with: str = "",
         examples: types.BaseChannel | None = None,
-        group: str = "",
-        dates: Mapping[str, str | None] | None = None,
-        on_leakage: str = "warn",
     ) -> None:
         """Constructs the component.
 
         Args:
           statistics: a channel of ExampleStatistics.
           schema: a channel of Schema.
-          label: the label's column, of which every anomaly is severe.
-          task: what is predicted.
-          declared: columns of which the config says what they are; the others are reviewed. None
-            reviews nothing.
-          ignored: columns that the model does not see, of which no anomaly is severe.
-          on_anomaly: `fail` or `warn`, what severe anomalies do.
-          named: columns that the config names, by the key that does.
-          drift: the config's `drift` section as JSON: thresholds by column, what passing one does.
+          settings: of the config.
           previous_statistics: a channel of ExampleStatistics, which drift is measured from; it may
             be empty.
-          compared_with: what people call the data of those, such as `span 2026-01-05`.
           examples: a channel of Examples: the files, where in them an anomaly is, and the columns.
-          group: the column whose equal values keep rows together in one split; empty if none does.
-          dates: declared columns that may date the rows, with the format that the config gives;
-            None where the config says whether rows are split by time.
-          on_leakage: `fail` or `warn`, what a column that gives the label away does, and a random
-            split of dated rows.
         """
         spec = ExampleValidatorSpec(
             statistics=statistics,
             schema=schema,
-            label=label,
-            task=task.value,
-            declared=json.dumps(None if declared is None else sorted(declared)),
-            ignored=json.dumps(sorted(ignored)),
-            on_anomaly=on_anomaly,
-            named=json.dumps(dict(named), sort_keys=True),
-            drift=drift,
+            settings=_SETTINGS.dump_json(settings).decode(),
             previous_statistics=previous_statistics,
-            compared_with=compared_with,
             examples=examples,
-            group=group,
-            dates=json.dumps(dates if dates is None else dict(dates), sort_keys=True),
-            on_leakage=on_leakage,
             anomalies=types.Channel(type=standard_artifacts.ExampleAnomalies),
         )
         super().__init__(spec=spec)
@@ -280,8 +280,3 @@ def _load_statistics(
 ) -> statistics_pb2.DatasetFeatureStatisticsList:
     (artifact,) = statistics
     return stats_artifact_utils.load_statistics(artifact, split).proto()
-
-
-def check_columns(named: Mapping[str, str], schema: schema_pb2.Schema) -> None:
-    """Raises DataError for the first column that the config names and the schema lacks."""
-    check_named_columns(named, [feature.name for feature in schema.feature], "schema")

@@ -23,6 +23,7 @@ from components.column_types.dates import may_be_dates
 from components.column_types.names import names_births, names_moments
 from components.example_gen.checks.order import read_order
 from components.example_gen.columns.encoded import Cell, single_values
+from components.example_validator.leakage import ranks_of
 from trainer_module.errors import DataError
 from trainer_module.features.date_formats import find_format
 from trainer_module.settings import Task
@@ -266,8 +267,7 @@ def find_likeness(dates: Mapping[str, np.ndarray], labels: np.ndarray) -> Likene
 
 def rank_labels(labels: np.ndarray) -> np.ndarray:
     """Numbers as their ranks, [1, rows], so that a few large ones do not decide."""
-    _, places, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - counts / 2)[places][None]
+    return ranks_of(labels)[None]
 
 
 def class_labels(labels: np.ndarray) -> np.ndarray:

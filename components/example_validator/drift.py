@@ -1,42 +1,55 @@
-"""Whether columns still look like those that a model was trained on: thresholds for TFDV."""
+"""Whether columns still look like those that a model was trained on: thresholds for TFDV.
+
+TFDV compares numbers by histograms of ten equal widths, each from the smallest to the largest value
+of its own data: a few outliers in one of them move nearly all values into one bar, and two samples
+of the same heavy-tailed column seem far apart. Its histograms of quantiles are no better where many
+rows have the same number. Here both are counted between the deciles of the older data, and TFDV
+measures that.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from statistics import NormalDist
 from typing import TypeAlias
 
 import numpy as np
 import tensorflow_data_validation as tfdv
 from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2, statistics_pb2
 
-from components.example_validator.bars import (
-    are_numbers,
-    chance_distance,
-    count_cells,
-    known_rows,
-    with_equal_bars,
+from components.example_validator.moves import (
+    Column,
+    Statistics,
+    common_of,
+    describe_move,
+    find_column,
 )
-from components.example_validator.moves import Column, describe_move, find_column
-from components.example_validator.wording import Finding
 from trainer_module.errors import DataError
 
+BY_CHANCE = 1e-6
+"""Probability that an alarm of one column and window is by chance."""
+_FREQUENT = 0.01
+"""The share of rows from which on a number is one that many rows have."""
+_DEVIATIONS = 4
+"""Standard deviations that its share may be off by in two samples of the same data."""
+
 _Type = anomalies_pb2.AnomalyInfo
-
-Thresholds: TypeAlias = Mapping[str, float | None]
-"""Of a column: of `infinity_norm` or of `jensen_shannon`."""
-
-_Measured: TypeAlias = anomalies_pb2.DriftSkewInfo.Measurement
-_MEASURES = {
-    _Type.COMPARATOR_L_INFTY_HIGH: (_Measured.L_INFTY, "infinity_norm", "shares"),
-    _Type.COMPARATOR_JENSEN_SHANNON_DIVERGENCE_HIGH: (
-        _Measured.JENSEN_SHANNON_DIVERGENCE,
-        "jensen_shannon",
-        "distribution",
-    ),
+DRIFT = {
+    _Type.COMPARATOR_L_INFTY_HIGH,
+    _Type.COMPARATOR_JENSEN_SHANNON_DIVERGENCE_HIGH,
+    _Type.COMPARATOR_NORMALIZED_ABSOLUTE_DIFFERENCE_HIGH,
 }
-"""By kind of anomaly: TFDV's measurement, the config's key for it, and what it is of."""
+"""The kinds of anomaly that say how far the values moved."""
+
+Measured: TypeAlias = anomalies_pb2.DriftSkewInfo.Measurement
+MEASURES = {
+    Measured.L_INFTY: ("infinity_norm", "shares"),
+    Measured.JENSEN_SHANNON_DIVERGENCE: ("jensen_shannon", "distribution"),
+    Measured.NORMALIZED_ABSOLUTE_DIFFERENCE: ("normalized_abs_difference", "shares"),
+}
+"""By TFDV's measurement: the config's key for it, or the schema's, and what it is of."""
 
 _Statistics = statistics_pb2.FeatureNameStatistics
 STORED = {
@@ -47,30 +60,32 @@ STORED = {
 }
 """The types of columns in a schema, by those that statistics have."""
 
-DRIFT = {
-    _Type.COMPARATOR_L_INFTY_HIGH,
-    _Type.COMPARATOR_JENSEN_SHANNON_DIVERGENCE_HIGH,
-    _Type.COMPARATOR_NORMALIZED_ABSOLUTE_DIFFERENCE_HIGH,
-}
-"""The kinds of anomaly that say how far the values moved."""
+Thresholds: TypeAlias = Mapping[str, float | None]
+"""Of a column: of `infinity_norm` or of `jensen_shannon`."""
+
+
+@dataclass(frozen=True)
+class Older:
+    """Statistics of older data, which drift is measured from."""
+
+    statistics: Statistics
+    name: str
+    """What people call that data, such as `span 2026-01-05`; may be empty."""
 
 
 @dataclass(frozen=True)
 class Drift:
     """How far columns may move, and what it does if they move further."""
 
-    columns: Mapping[str, Thresholds]
+    columns: Mapping[str, Thresholds] = field(default_factory=dict)
     """By column, the threshold of `infinity_norm` or of `jensen_shannon`."""
-    is_severe: bool = False
-    """Whether drift stops the run."""
+    on_drift: str = "warn"
+    """`fail`, `warn` or `retrain`, as the config says."""
 
-    @classmethod
-    def from_json(cls, text: str) -> Drift:
-        """From the `drift` section of a config; no text, no thresholds."""
-        if not text:
-            return cls({})
-        section = json.loads(text)
-        return cls(section["columns"], section["on_drift"] == "fail")
+    @property
+    def is_severe(self) -> bool:
+        """Whether drift stops the run."""
+        return self.on_drift == "fail"
 
     @property
     def named(self) -> dict[str, str]:
@@ -79,9 +94,9 @@ class Drift:
 
     def validate(
         self,
-        statistics: statistics_pb2.DatasetFeatureStatisticsList,
+        statistics: Statistics,
         schema: schema_pb2.Schema,
-        previous: statistics_pb2.DatasetFeatureStatisticsList,
+        previous: Statistics,
         values: Mapping[str, np.ndarray] | None = None,
     ) -> anomalies_pb2.Anomalies:
         """All anomalies of the statistics, with those that come from a comparison.
@@ -95,26 +110,29 @@ class Drift:
         """
         values = values or {}
         before, now = with_equal_bars(previous, statistics, values)
-        columns = {
-            name: _at_least(threshold, find_column(before, name), find_column(now, name))
-            if name in values
-            else threshold
-            for name, threshold in self.columns.items()
-        }
-        changed = _with_comparators(schema, columns)
+        changed = schema_pb2.Schema()
+        changed.CopyFrom(schema)
+        for name, given in self.columns.items():
+            comparator = tfdv.get_feature(changed, name).drift_comparator
+            comparator.Clear()
+            if (infinity_norm := given.get("infinity_norm")) is not None:
+                comparator.infinity_norm.threshold = infinity_norm
+            if (jensen_shannon := given.get("jensen_shannon")) is not None:
+                pair = find_column(before, name), find_column(now, name)
+                # Without any values TFDV measures nothing.
+                is_small = name in values and all(map(known_rows, pair))
+                chance = chance_distance("jensen_shannon", *pair) if is_small else 0.0
+                threshold = max(jensen_shannon, min(chance, 1.0))
+                comparator.jensen_shannon_divergence.threshold = threshold
         return tfdv.validate_statistics(now, changed, previous_statistics=before)
 
-    def numbers(
-        self,
-        statistics: statistics_pb2.DatasetFeatureStatisticsList,
-        previous: statistics_pb2.DatasetFeatureStatisticsList,
-    ) -> list[schema_pb2.Feature]:
+    def numbers(self, statistics: Statistics, previous: Statistics) -> list[schema_pb2.Feature]:
         """The columns of numbers in both whose values `validate` compares, as they are stored."""
         columns = {name: find_column(statistics, name) for name in self.columns}
         return [
             schema_pb2.Feature(name=name, type=STORED[column.type])
             for name, column in columns.items()
-            if column is not None and are_numbers(find_column(previous, name), column)
+            if column is not None and _are_numbers(find_column(previous, name), column)
         ]
 
     def check_measures(self, schema: schema_pb2.Schema, section: str = "drift") -> None:
@@ -135,84 +153,21 @@ class Drift:
                 )
 
 
-def _at_least(threshold: Thresholds, before: Column | None, now: Column | None) -> Thresholds:
-    """What two samples of the same data do not pass, where that is more."""
-    given = threshold.get("jensen_shannon")
-    if given is None:
-        return threshold
-    rows = [known_rows(column) for column in (before, now)]
-    # Without any values TFDV measures nothing.
-    chance = chance_distance("jensen_shannon", rows, count_cells(before, now)) if all(rows) else 0
-    return {**threshold, "jensen_shannon": max(given, min(chance, 1.0))}
+def measured_columns(anomalies: anomalies_pb2.Anomalies) -> dict[str, list[Measured]]:
+    """What was measured of each column."""
+    return {info.path.step[0]: [*info.drift_measurements] for info in anomalies.drift_skew_info}
 
 
-def _with_comparators(
-    schema: schema_pb2.Schema, columns: Mapping[str, Thresholds]
-) -> schema_pb2.Schema:
-    changed = schema_pb2.Schema()
-    changed.CopyFrom(schema)
-    for column, threshold in columns.items():
-        comparator = tfdv.get_feature(changed, column).drift_comparator
-        comparator.Clear()
-        if (infinity_norm := threshold.get("infinity_norm")) is not None:
-            comparator.infinity_norm.threshold = infinity_norm
-        if (jensen_shannon := threshold.get("jensen_shannon")) is not None:
-            comparator.jensen_shannon_divergence.threshold = jensen_shannon
-    return changed
-
-
-@dataclass(frozen=True)
-class Older:
-    """Statistics of older data, which drift is measured from."""
-
-    statistics: statistics_pb2.DatasetFeatureStatisticsList
-    name: str
-    """What people call that data, such as `span 2026-01-05`; may be empty."""
-
-
-def measures_by_column(anomalies: anomalies_pb2.Anomalies) -> dict[str, dict[int, _Measured]]:
-    """What was measured of each column, by the type of the measurement."""
-    return {
-        info.path.step[0]: {m.type: m for m in info.drift_measurements}
-        for info in anomalies.drift_skew_info
-    }
-
-
-def measure_name(measured: _Measured) -> str:
-    """What the config calls a measurement."""
-    return next(key for kind, key, _ in _MEASURES.values() if kind == measured.type)
-
-
-def describe_drift(
-    reason: anomalies_pb2.AnomalyInfo.Reason,
-    measured: Mapping[int, _Measured],
-    column: str,
-    now: statistics_pb2.DatasetFeatureStatisticsList,
-    older: Older | None,
-) -> str:
+def describe_measured(measured: Measured, column: str, now: Statistics, older: Older | None) -> str:
     """How far a column's values moved, how far they may, and from what to what.
 
     Args:
-      reason: TFDV's.
-      measured: of the column, by the type of the measurement.
+      measured: by TFDV, whether it passes its threshold or not.
       column: its name.
       now: the statistics in which it was found.
       older: what they were compared with.
     """
-    kind = _MEASURES[reason.type][0] if reason.type in _MEASURES else None
-    if kind is None or kind not in measured:
-        return Finding.in_tfdvs_words(reason.description).found
-    return describe_measured(measured[kind], column, now, older)
-
-
-def describe_measured(
-    measured: _Measured,
-    column: str,
-    now: statistics_pb2.DatasetFeatureStatisticsList,
-    older: Older | None,
-) -> str:
-    """The same of what was measured, whether it passes its threshold or not."""
-    _, key, what = next(one for one in _MEASURES.values() if one[0] == measured.type)
+    key, what = MEASURES[measured.type]
     found = f"{measured.value:.3g}"
     if older is not None:
         found += f" compared with {older.name}" if older.name else ""
@@ -222,3 +177,130 @@ def describe_measured(
         f"expected the {what} of its values to move by no more than {measured.threshold:g} "
         f"({key}); found {found}"
     )
+
+
+def with_equal_bars(
+    before: Statistics, now: Statistics, values: Mapping[str, np.ndarray]
+) -> tuple[Statistics, Statistics]:
+    """Copies of two statistics with histograms of numbers that can be compared.
+
+    Args:
+      before: of older data.
+      now: of other data.
+      values: by column, all that the other data has; columns that are text in one stay as they are.
+    """
+    copies = Statistics(), Statistics()
+    for copy, original in zip(copies, (before, now), strict=True):
+        copy.CopyFrom(original)
+    for name, numbers in values.items():
+        old, new = (find_column(copy, name) for copy in copies)
+        if old is not None and new is not None and _are_numbers(old, new):
+            _count_by_deciles(old, new, numbers)
+    return copies
+
+
+def _are_numbers(before: Column | None, now: Column | None) -> bool:
+    """Whether a column is there, and holds numbers, in both."""
+    return all(one is not None and one.WhichOneof("stats") == "num_stats" for one in (before, now))
+
+
+def _count_by_deciles(before: Column, now: Column, values: np.ndarray) -> None:
+    """Gives both a histogram whose bars begin at the deciles of the older data.
+
+    Of a value that many rows have, deciles do not tell how many: a part of the rows below it may
+    have it as well, about as many as in the other data. Within these bounds the older data is taken
+    to be as the other.
+
+    Args:
+      before: of the older data.
+      now: of the other data.
+      values: all that the other data has.
+    """
+    quantiles = [
+        h for h in before.num_stats.histograms if h.type == statistics_pb2.Histogram.QUANTILES
+    ]
+    values = values[~np.isnan(values)] if values.dtype.kind == "f" else values
+    if not quantiles or not quantiles[0].buckets or not len(values):
+        return
+    buckets = quantiles[0].buckets
+    points = np.array([buckets[0].low_value, *(bucket.high_value for bucket in buckets)])
+    known = np.cumsum([0, *(bucket.sample_count for bucket in buckets)])
+    edges = np.unique(points)
+    first, last = np.searchsorted(points, edges, "left"), np.searchsorted(points, edges, "right")
+    bounds = np.concatenate([[0], known, [known[-1]]]) / known[-1]
+    ordered = np.sort(values)
+    smaller = np.searchsorted(ordered, edges, "left") / len(values)
+    up_to = np.searchsorted(ordered, edges, "right") / len(values)
+    share = up_to - smaller
+    is_frequent = (last - first > 1) | (share > _FREQUENT)
+    # The share of rows that are smaller than an edge lies between these.
+    high = np.array([0, *bounds[first[1:] + 1]])
+    low = np.array([0, *bounds[first[1:]]])
+    by_chance = _DEVIATIONS * np.sqrt(np.maximum(share, 1 / len(values)) / len(values))
+    reached = np.array([0, *bounds[last[1:]]])
+    low = np.where(is_frequent, np.clip(reached - share - by_chance, low, high), high)
+    # What is beyond the largest value has a bar as well.
+    _set_bars(now, [*smaller, up_to[-1]])
+    _set_bars(before, [*np.clip(smaller, low, high), 1.0])
+
+
+def _set_bars(column: Column, reached: Iterable[float]) -> None:
+    """Bars by their place, as TFDV compares bars with the same ends.
+
+    Args:
+      column: that gets them.
+      reached: the share of rows below the end of each bar but the last.
+    """
+    kept = [h for h in column.num_stats.histograms if h.type != h.STANDARD]
+    histogram = statistics_pb2.Histogram(type=statistics_pb2.Histogram.STANDARD)
+    counts = np.diff([0.0, *reached, 1.0]) * known_rows(column)
+    for place, count in enumerate(counts.tolist()):
+        histogram.buckets.add(low_value=place, high_value=place + 1, sample_count=count)
+    del column.num_stats.histograms[:]
+    column.num_stats.histograms.extend([histogram, *kept])
+
+
+def known_rows(column: Column | None) -> int:
+    """How many rows have a value; none where there is no column."""
+    return 0 if column is None else int(common_of(column).num_non_missing)
+
+
+def chance_distance(measure: str, before: Column | None, now: Column | None) -> float:
+    """How far apart two samples of the same data are, but for one time in a million.
+
+    The largest difference of shares is bounded by that of two shares of a half, normally
+    distributed, for each of the cells: different values, or bars of a histogram. The Jensen-Shannon
+    divergence in nats, times 8 and divided by the sum of the inverse numbers of rows, is
+    distributed as chi-squared (Endres and Schindelin, 2003), whose quantile is that of Wilson and
+    Hilferty (1931); TFDV's is in bits.
+
+    Args:
+      measure: `infinity_norm` or `jensen_shannon`.
+      before: the column in one of them.
+      now: in the other.
+    """
+    rows = [known_rows(column) for column in (before, now)]
+    if not all(rows):
+        return 1.0
+    noise = sum(1 / count for count in rows)
+    cells = len(_cells(before) | _cells(now))
+    if measure == "infinity_norm":
+        return _beyond(BY_CHANCE / 2 / max(cells, 1)) * math.sqrt(noise) / 2
+    spread = 2 / (9 * max(cells - 1, 1))
+    quantile = max(cells - 1, 1) * (1 - spread + _beyond(BY_CHANCE) * math.sqrt(spread)) ** 3
+    return quantile * noise / 8 / math.log(2)
+
+
+def _cells(column: Column | None) -> set[object]:
+    """Different values of text, or bars of numbers."""
+    if column is None:
+        return set()
+    if column.WhichOneof("stats") == "num_stats":
+        standard = [h for h in column.num_stats.histograms if h.type == h.STANDARD]
+        return {bucket.low_value for h in standard for bucket in h.buckets}
+    return {bucket.label for bucket in column.string_stats.rank_histogram.buckets}
+
+
+def _beyond(probability: float) -> float:
+    """What a standard normal variable exceeds with a probability."""
+    return -NormalDist().inv_cdf(probability)

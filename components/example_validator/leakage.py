@@ -123,7 +123,7 @@ class Target:
         """By the values as they are, by ranges of numbers, and by their order."""
         labels, folds = self._labels[rows], self._folds[rows]
         if self._measure == _RANKS:
-            labels = _ranks(labels)
+            labels = ranks_of(labels)
         yield self._held_out(labels, folds, codes[rows])
         if numbers is None:
             return
@@ -131,7 +131,7 @@ class Target:
         yield self._held_out(labels, folds, _bins(numbers))
         is_known = ~np.isnan(numbers)
         if is_known.all() and np.ptp(numbers) and np.ptp(labels):
-            ranks = _ranks(numbers)
+            ranks = ranks_of(numbers)
             if self._measure == "AUC":
                 area = _area(labels, ranks)
                 yield max(area, 1 - area)
@@ -179,7 +179,7 @@ def _frequent(codes: np.ndarray, labels: np.ndarray, count: int) -> np.ndarray:
 def _area(labels: np.ndarray, scores: np.ndarray) -> float:
     """The area under the ROC curve."""
     positive = labels == 1
-    ahead = _ranks(scores)[positive].sum() - positive.sum() ** 2 / 2
+    ahead = ranks_of(scores)[positive].sum() - positive.sum() ** 2 / 2
     return float(ahead / (positive.sum() * (~positive).sum()))
 
 
@@ -192,7 +192,7 @@ def _bins(numbers: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(numbers), len(edges) + 1, np.searchsorted(edges, numbers))
 
 
-def _ranks(numbers: np.ndarray) -> np.ndarray:
+def ranks_of(numbers: np.ndarray) -> np.ndarray:
     """Ranks; equal numbers share theirs."""
     _, inverse, counts = np.unique(numbers, return_inverse=True, return_counts=True)
     return (np.cumsum(counts) - counts / 2)[inverse]

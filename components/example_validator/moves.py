@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import TypeAlias
 
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
-from components.example_validator.rows import show_value
+from components.example_validator.odd_rows import show_value
 
 Statistics: TypeAlias = statistics_pb2.DatasetFeatureStatisticsList
 Column: TypeAlias = statistics_pb2.FeatureNameStatistics
@@ -32,6 +33,11 @@ def find_column(statistics: Statistics, name: str) -> Column | None:
     return next(found, None)
 
 
+def common_of(column: Column) -> statistics_pb2.CommonStatistics:
+    """What is counted of columns of all types."""
+    return getattr(column, column.WhichOneof("stats")).common_stats
+
+
 def describe_move(before: Column | None, now: Column | None) -> str:
     """Such as `'apple' from 41 % to 12 %, 'melon' new with 30 %`, or `mean 38.2 to 61`.
 
@@ -39,14 +45,39 @@ def describe_move(before: Column | None, now: Column | None) -> str:
     """
     if before is None or now is None:
         return "" if before is now else "the column is new" if now else "the column is gone"
-    kinds = before.WhichOneof("stats"), now.WhichOneof("stats")
-    if kinds == ("string_stats", "string_stats"):
-        parts = _moves_of_values(before, now)
-    elif kinds == ("num_stats", "num_stats"):
-        parts = _moves_of_numbers(before.num_stats, now.num_stats)
-    else:
-        parts = ["its values are of another type"] if kinds[0] != kinds[1] else []
-    return ", ".join([*parts, *_move_of_missing(before, now)])
+    return ", ".join(_moves(before, now))
+
+
+def _moves(before: Column, now: Column) -> Iterator[str]:
+    kinds = {column.WhichOneof("stats") for column in (before, now)}
+    if len(kinds) > 1:
+        yield "its values are of another type"
+    elif kinds == {"string_stats"}:
+        yield from _moves_of_values(_shares(before), _shares(now))
+    elif kinds == {"num_stats"}:
+        old, new = before.num_stats, now.num_stats
+        if f"{old.mean:.4g}" != f"{new.mean:.4g}":
+            yield f"mean {old.mean:.4g} to {new.mean:.4g}"
+        smaller, larger = sorted([old.std_dev, new.std_dev])
+        if larger > smaller * _LEAST_SPREAD:
+            yield f"standard deviation {old.std_dev:.4g} to {new.std_dev:.4g}"
+    had, has = _missing(before), _missing(now)
+    if abs(has - had) > _LEAST_SHARE:
+        yield f"missing {_percent(had)} to {_percent(has)}"
+
+
+def _moves_of_values(old: dict[str, float], new: dict[str, float]) -> Iterator[str]:
+    moves = _differences(old, new)
+    for value in sorted(moves, key=lambda value: (-moves[value], value))[:SHOWN_MOVES]:
+        if moves[value] < _LEAST_SHARE:
+            return
+        shown = show_value(value)
+        if value not in old:
+            yield f"{shown} new with {_percent(new[value])}"
+        elif value not in new:
+            yield f"{shown} gone, had {_percent(old[value])}"
+        else:
+            yield f"{shown} from {_percent(old[value])} to {_percent(new[value])}"
 
 
 def most_moved(before: Statistics, now: Statistics) -> list[str]:
@@ -57,10 +88,8 @@ def most_moved(before: Statistics, now: Statistics) -> list[str]:
       now: of the same split of other data.
     """
     older = {column.path.step[0]: column for column in before.datasets[0].features}
-    pairs = {
-        (name := column.path.step[0]): (older.get(name), column)
-        for column in now.datasets[0].features
-    }
+    newer = {column.path.step[0]: column for column in now.datasets[0].features}
+    pairs = {name: (older.get(name), column) for name, column in newer.items()}
     distances = {name: _distance(*pair) for name, pair in pairs.items()}
     chance = _CHANCE * math.sqrt(sum(1 / max(s.datasets[0].num_examples, 1) for s in (before, now)))
     moved = [name for name, far in distances.items() if far > max(chance, _LEAST_DISTANCE)]
@@ -68,86 +97,45 @@ def most_moved(before: Statistics, now: Statistics) -> list[str]:
     return [f"{name}: {move}" for name in furthest if (move := describe_move(*pairs[name]))]
 
 
-def _distance(before: Column | None, now: Column | None) -> float:
-    """From 0 to 1: the share of rows that a value, a gap or the middle of the numbers moved by."""
-    if before is None or now is None or before.WhichOneof("stats") != now.WhichOneof("stats"):
+def _distance(before: Column | None, now: Column) -> float:
+    """From 0 to 1: the share of rows that a value, a gap or the middle of the numbers moved by.
+
+    Of numbers by the means, as of two normal distributions (Kolmogorov and Smirnov), and by the
+    spreads, which count from half or double on: an outlier changes them by less.
+    """
+    kind = now.WhichOneof("stats")
+    if before is None or before.WhichOneof("stats") != kind:
         return 1.0
     distances = [abs(_missing(now) - _missing(before))]
-    if now.WhichOneof("stats") == "string_stats":
-        old, new = _shares(before), _shares(now)
-        distances += [abs(new.get(v, 0.0) - old.get(v, 0.0)) for v in {**old, **new}]
-    elif now.WhichOneof("stats") == "num_stats":
-        distances += _distances_of_numbers(before.num_stats, now.num_stats)
+    if kind == "string_stats":
+        distances += _differences(_shares(before), _shares(now)).values()
+    elif kind == "num_stats":
+        old, new = before.num_stats, now.num_stats
+        spread = math.hypot(old.std_dev, new.std_dev) / math.sqrt(2)
+        if not spread:
+            return max(distances[0], float(old.mean != new.mean))
+        shrunk = 1 - min(old.std_dev, new.std_dev) / max(old.std_dev, new.std_dev)
+        distances.append(math.erf(abs(new.mean - old.mean) / spread / math.sqrt(8)))
+        distances.append(shrunk if shrunk > _LEAST_SHRINKING else 0.0)
     return max(distances)
 
 
-def _distances_of_numbers(
-    before: statistics_pb2.NumericStatistics, now: statistics_pb2.NumericStatistics
-) -> list[float]:
-    """By the means, as of two normal distributions (Kolmogorov and Smirnov), and by the spreads.
-
-    A spread counts from half or double on: an outlier changes it by less.
-    """
-    spread = math.hypot(before.std_dev, now.std_dev) / math.sqrt(2)
-    if not spread:
-        return [float(before.mean != now.mean)]
-    far = math.erf(abs(now.mean - before.mean) / spread / math.sqrt(8))
-    shrunk = 1 - min(before.std_dev, now.std_dev) / max(before.std_dev, now.std_dev)
-    return [far, shrunk if shrunk > _LEAST_SHRINKING else 0.0]
-
-
-def _moves_of_values(before: Column, now: Column) -> list[str]:
-    old, new = _shares(before), _shares(now)
-    moves = {value: new.get(value, 0.0) - old.get(value, 0.0) for value in {**old, **new}}
-    most = sorted(moves, key=lambda value: (-abs(moves[value]), value))[:SHOWN_MOVES]
-    return [
-        _move_of_value(value, old.get(value), new.get(value))
-        for value in most
-        if abs(moves[value]) >= _LEAST_SHARE
-    ]
-
-
-def _move_of_value(value: str, old: float | None, new: float | None) -> str:
-    shown = show_value(value)
-    if old is None:
-        return f"{shown} new with {_percent(new or 0.0)}"
-    if new is None:
-        return f"{shown} gone, had {_percent(old)}"
-    return f"{shown} from {_percent(old)} to {_percent(new)}"
+def _differences(old: dict[str, float], new: dict[str, float]) -> dict[str, float]:
+    """By how much the share of each value differs."""
+    return {v: abs(new.get(v, 0.0) - old.get(v, 0.0)) for v in {**old, **new}}
 
 
 def _shares(column: Column) -> dict[str, float]:
     """By value, its share of all values that are there."""
-    total = _common(column).tot_num_values
+    total = common_of(column).tot_num_values
     buckets = column.string_stats.rank_histogram.buckets
     return {bucket.label: bucket.sample_count / total for bucket in buckets} if total else {}
 
 
-def _moves_of_numbers(
-    before: statistics_pb2.NumericStatistics, now: statistics_pb2.NumericStatistics
-) -> list[str]:
-    means = [f"{one.mean:.4g}" for one in (before, now)]
-    parts = [f"mean {means[0]} to {means[1]}"] if means[0] != means[1] else []
-    spreads = sorted([before.std_dev, now.std_dev])
-    if spreads[1] > spreads[0] * _LEAST_SPREAD:
-        parts.append(f"standard deviation {before.std_dev:.4g} to {now.std_dev:.4g}")
-    return parts
-
-
-def _move_of_missing(before: Column, now: Column) -> list[str]:
-    old, new = _missing(before), _missing(now)
-    is_told = not math.isclose(old, new, abs_tol=_LEAST_SHARE)
-    return [f"missing {_percent(old)} to {_percent(new)}"] if is_told else []
-
-
 def _missing(column: Column) -> float:
-    common = _common(column)
+    common = common_of(column)
     rows = common.num_missing + common.num_non_missing
     return float(common.num_missing / rows) if rows else 0.0
-
-
-def _common(column: Column) -> statistics_pb2.CommonStatistics:
-    return getattr(column, column.WhichOneof("stats")).common_stats
 
 
 def _percent(share: float) -> str:

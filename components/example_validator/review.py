@@ -1,32 +1,43 @@
-"""Looks at a sample of the train split for columns that a model should not be given."""
+"""Columns that a model should not be given, found by looking at a sample of the train split.
+
+A constant teaches nothing, an identifier or a sentence taken for a category is a value of its own
+in each row, a copy counts twice, and a column that gives the label away will not be there, or not
+be known, when the model is asked.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import posixpath
-from collections.abc import Collection, Mapping
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import tensorflow as tf
+from pydantic import TypeAdapter
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx import types
 from tfx.dsl.io import fileio
+from tfx.types import artifact_utils
 
 from components.arrow_types import holds_bytes
 from components.column_types.choice import read_choices
 from components.column_types.facts import Counts
-from components.example_gen.columns.encoded import flat_columns
-from components.example_validator.column_review import Review, label_numbers, review_columns
+from components.example_gen.columns.encoded import flat_columns, shown
 from components.example_validator.dated_rows import SplitFinding, read_days, review_split
-from components.examples_reader import read_sample
+from components.example_validator.leakage import Strength, Target, value_codes
+from components.example_validator.odd_rows import show_value
+from components.examples_reader import read_columns, read_sample
 from trainer_module.errors import DataError, counted
+from trainer_module.export.interface import TextReader
 from trainer_module.features.number_format import find_writing
 from trainer_module.features.raw_columns import written_numbers
 from trainer_module.runtime import report_notice
-from trainer_module.settings import Task
+from trainer_module.settings import Feature, NumericFeature, Task
 
 REVIEWED_SPLIT = "train"
 FILE = "columns.json"
@@ -36,6 +47,49 @@ _SHOWN = 5
 """Of findings; the others are in the artifact."""
 _LOOKED_AT = 2_000
 """Of the different texts of a column, to find out how they are written."""
+
+_FEWEST_ROWS = 50
+"""Of fewer, hardly anything can be said."""
+_NEARLY_ALL = 0.95
+"""Share of the rows with a value of their own in an identifier."""
+_MOSTLY = 0.5
+"""Share of the rows with a value of their own in a column of sentences."""
+_SENTENCE_SPACES = 3
+"""Spaces that a sentence has on average, at the least."""
+_FEWEST_UNUSUAL = 5
+"""Rows without a column's most frequent value that rule out that two columns agree by chance."""
+MOST_ROWS = 1_000_000
+"""Of a split that are read, about."""
+_FEATURE: TypeAdapter[Feature] = TypeAdapter(Feature)
+
+
+@dataclass(frozen=True)
+class ColumnFinding:
+    """A column, and what speaks against it."""
+
+    column: str
+    found: str
+    gives_away: bool = False
+    """Whether the column gives the label away."""
+
+    def __str__(self) -> str:
+        name = json.dumps(self.column, ensure_ascii=False)
+        key = self.column if self.column.isidentifier() else name
+        return f"column {name} {self.found}; to leave it out: features: {{{key}: {{type: ignore}}}}"
+
+
+@dataclass(frozen=True)
+class Review:
+    """What speaks against columns and the split, and which column says most of the label."""
+
+    findings: tuple[ColumnFinding, ...] = ()
+    """Those of columns that give the label away come first."""
+    strongest: Strength | None = None
+    """Of all columns that were looked at; None where there are too few rows to tell."""
+    split: SplitFinding | None = None
+
+
+_REVIEW = TypeAdapter(Review)
 
 
 def review_examples(
@@ -129,7 +183,7 @@ def read_as_numbers(texts: pa.Array) -> np.ndarray | None:
 def write_review(anomalies: types.Artifact, review: Review) -> None:
     """Keeps a review in an artifact, and reports the first findings to whoever watches."""
     with fileio.open(posixpath.join(anomalies.uri, FILE), "w") as file:
-        file.write(json.dumps(review.to_json(), indent=1))
+        file.write(json.dumps(asdict(review), indent=1))
     for sentence in show_findings(review):
         report_notice(sentence)
 
@@ -140,7 +194,7 @@ def read_review(anomalies: types.Artifact) -> Review:
     if not fileio.exists(path):
         return Review()
     with fileio.open(path, "r") as file:
-        return Review.from_json(json.loads(file.read()))
+        return _REVIEW.validate_json(file.read())
 
 
 def check_leakage(review: Review) -> None:
@@ -163,3 +217,225 @@ def show_findings(review: Review) -> list[str]:
     verb = "is" if more == 1 else "are"
     rest = f"{counted(more, 'more column')} {verb} of no use to a model, such as {columns}"
     return [*split, *map(str, findings[:_SHOWN]), *([rest] if more > 0 else [])]
+
+
+def review_columns(
+    columns: Mapping[str, pa.Array],
+    label: str,
+    task: Task,
+    numbers: Mapping[str, np.ndarray] | None = None,
+    typed: Collection[str] = (),
+    groups: pa.Array | None = None,
+    counts: Mapping[str, Counts] | None = None,
+) -> Review:
+    """Looks at each column by itself and beside those before it; says one thing of each at most.
+
+    Args:
+      columns: the features and the label, by name; [rows] each, of numbers or bytes, null where a
+        value is missing. Columns of which the config says what they are have no place here.
+      label: the label's name.
+      task: what is predicted.
+      numbers: columns of text, the label's too, as the numbers or days that are written there:
+        [rows] each, NaN where there is none.
+      typed: columns that are taken for more than numbers or categories, which may therefore be
+        the same, or another, in each row.
+      groups: [rows], equal where rows are kept together in one split; None where none are.
+      counts: what is known of all rows of the split that `columns` are a sample of.
+    """
+    counts = counts or {}
+    if len(columns[label]) < _FEWEST_ROWS:
+        return Review()
+    as_numbers = {n: _numbers(values) for n, values in columns.items() if not _is_text(values)}
+    as_numbers |= numbers or {}
+    target = Target(label_numbers(columns[label], as_numbers.get(label), task), task, groups)
+    twins: dict[tuple[str, bytes], str] = {}
+    findings, strengths = [], []
+    for name, values in columns.items():
+        if name == label:
+            continue
+        found = next(_is_no_use(values, counts.get(name), is_typed=name in typed), None)
+        if values.null_count < len(values) and value_codes(values).any():
+            strength = target.strength_of(name, values, as_numbers.get(name))
+            strengths += [strength] if strength is not None else []
+            if found is None:
+                plain = as_numbers.keys() - {*(numbers or {}), *typed}
+                found = next(_repeats(name, columns, as_numbers.get(name), plain, twins), None)
+            if strength is not None and strength.gives_away:
+                findings.append(ColumnFinding(name, f"gives the label away ({strength})", True))
+                continue
+        if found is not None:
+            findings.append(ColumnFinding(name, found))
+    findings.sort(key=lambda finding: not finding.gives_away)
+    strongest = max(strengths, key=lambda strength: strength.value, default=None)
+    return Review(tuple(findings), strongest)
+
+
+def _is_no_use(values: pa.Array, counts: Counts | None, *, is_typed: bool) -> Iterator[str]:
+    known = values.drop_null()
+    if not (len(known) if counts is None else counts.known):
+        yield "has no value in any row"
+    elif len(known) and not is_typed:
+        distinct, rows = pc.count_distinct(known).as_py(), len(known)
+        is_constant = distinct == 1 and not values.null_count
+        if counts is not None:
+            is_constant = is_constant and counts.is_constant
+            if counts.distinct is not None:
+                distinct, rows = counts.distinct, counts.known
+        if is_constant:
+            yield f"is {show_value(known[0].as_py())} in every row"
+        else:
+            yield from _identifies(known, distinct, rows)
+
+
+def _repeats(
+    name: str,
+    columns: Mapping[str, pa.Array],
+    numbers: np.ndarray | None,
+    plain: Collection[str],
+    twins: dict[tuple[str, bytes], str],
+) -> Iterator[str]:
+    """Whether a column says what one before it says already.
+
+    Of two `plain` numbers, such as the latitude and the longitude of a few places, each has its
+    own order to tell.
+    """
+    values = columns[name]
+    # In the order of their first rows, values that stand for each other have the same numbers.
+    codes = value_codes(values)
+    twin = twins.setdefault(("values", _digest(codes)), name)
+    counts = np.bincount(codes)
+    is_chance = len(codes) - counts.max() < _FEWEST_UNUSUAL
+    shown = json.dumps(twin, ensure_ascii=False)
+    if twin != name and values.equals(columns[twin]):
+        yield f"is the same as {shown} in every row"
+    elif (
+        twin != name
+        and not {name, twin} <= {*plain}
+        and len(counts) <= _MOSTLY * len(codes)
+        and not is_chance
+    ):
+        yield (
+            f"maps one to one to {shown}: each of {len(counts):,} values of the one stands for one "
+            "of the other, and one of the two columns is enough"
+        )
+    if numbers is not None and not is_chance:
+        order = np.unique(numbers, return_inverse=True)[1]
+        is_falling = order[0] > order.max() - order[0]
+        order = np.where(np.isnan(numbers), -1, order.max() - order if is_falling else order)
+        twin = twins.setdefault(("order", _digest(order)), name)
+        if twin != name:
+            yield (
+                f"rises or falls with {json.dumps(twin, ensure_ascii=False)} in every row, as the "
+                "same in another unit does, and one of the two columns is enough"
+            )
+
+
+def _identifies(known: pa.Array, distinct: int, rows: int) -> Iterator[str]:
+    """Whether a column is another in nearly each row, as numbers that are measured may be."""
+    share = distinct / rows
+    counted = f"{distinct:,} different values in {rows:,} rows"
+    if _is_text(known):
+        text = known.cast(pa.binary()).cast(pa.string(), safe=False)
+        spaces = pc.mean(pc.count_substring(text, " ")).as_py()
+        if spaces >= _SENTENCE_SPACES and share > _MOSTLY:
+            yield f"holds sentences ({counted}), each of which would be a category of its own"
+        elif share > _NEARLY_ALL:
+            yield f"has {counted}, as an identifier has"
+    elif share == 1 and _are_whole(known):
+        yield f"has another whole number in each of {len(known):,} rows, as an identifier has"
+
+
+def label_numbers(labels: pa.Array, numbers: np.ndarray | None, task: Task) -> np.ndarray:
+    """The label as numbers, or as numbers of its classes in order, NaN where it is missing.
+
+    In order, so that of two classes the second is the positive one.
+    """
+    if not task.is_classification:
+        return np.full(len(labels), np.nan) if numbers is None else numbers
+    classes = pc.rank(labels, null_placement="at_end", tiebreaker="dense").to_numpy() - 1.0
+    classes[~labels.is_valid().to_numpy(zero_copy_only=False)] = np.nan
+    return classes
+
+
+def _numbers(values: pa.Array) -> np.ndarray:
+    """Numbers of any type; NaN where there is none."""
+    return values.to_numpy(zero_copy_only=False).astype(np.float64)
+
+
+def _is_text(values: pa.Array) -> bool:
+    return not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type))
+
+
+def _are_whole(known: pa.Array) -> bool:
+    if pa.types.is_integer(known.type):
+        return True
+    numbers = known.to_numpy(zero_copy_only=False)
+    return bool(np.all(numbers == np.floor(numbers)))
+
+
+def _digest(codes: np.ndarray) -> bytes:
+    """The same for columns of the same codes."""
+    return hashlib.blake2b(codes.astype(np.int64).tobytes()).digest()
+
+
+def note_unreadable(
+    examples: types.Artifact, schema: schema_pb2.Schema, exempt: Collection[str]
+) -> list[str]:
+    """What people should know of texts that count as missing, as they cannot be read.
+
+    Of dates ExampleGen says so itself.
+
+    Args:
+      examples: the artifact.
+      schema: of its columns, with what they are taken for.
+      exempt: columns that are not looked at, as the config says what they are.
+    """
+    readers = {
+        name: reader
+        for name, choice in read_choices(schema).items()
+        if name not in exempt and choice.type != "date"
+        if (reader := _reader_of(_FEATURE.validate_python(choice.settings))) is not None
+    }
+    wanted = [f for f in schema.feature if f.name in readers and f.type == schema_pb2.BYTES]
+    if not wanted:
+        return []
+    texts = Counter[str]()
+    odd = {feature.name: Counter[bytes]() for feature in wanted}
+    for split in artifact_utils.decode_split_names(examples.split_names):
+        rows = 0
+        for batch in read_columns([examples], split, wanted):
+            for name, counter in odd.items():
+                found = _count(batch, name)
+                texts[name] += sum(found.values())
+                unread = (text for text in found if not readers[name].is_readable(text))
+                counter.update({text: found[text] for text in unread})
+            if (rows := rows + batch.num_rows) >= MOST_ROWS:
+                break
+    return [
+        _note(name, counts, texts[name], readers[name]) for name, counts in odd.items() if counts
+    ]
+
+
+def _reader_of(feature: Feature) -> TextReader | None:
+    if isinstance(feature, NumericFeature):
+        style, unit = feature.written or "", feature.unit or ""
+        return TextReader(feature.forms(), style, unit) if style else None
+    return TextReader(feature.forms()) if feature.forms() else None
+
+
+def _count(batch: pa.RecordBatch, name: str) -> dict[bytes, int]:
+    place = batch.schema.get_field_index(name)
+    if place < 0 or pa.types.is_null(batch.column(place).type):
+        return {}
+    counts = pc.value_counts(batch.column(place).flatten().cast(pa.binary()))
+    return dict(
+        zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True)
+    )
+
+
+def _note(name: str, odd: Counter[bytes], texts: int, reader: TextReader) -> str:
+    ((most, times),) = odd.most_common(1)
+    return (
+        f"column {name!r}: {odd.total():,} of {texts:,} texts cannot be read, and"
+        f" count as missing, such as {shown(most)!r} ({times:,}); right is {reader.right}"
+    )

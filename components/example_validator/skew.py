@@ -4,28 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import tensorflow_data_validation as tfdv
 from tensorflow_data_validation.statistics.stats_impl import generate_statistics_in_memory
 from tensorflow_metadata.proto.v0 import schema_pb2
 
-from components.example_validator.bars import (
-    BY_CHANCE,
-    chance_distance,
-    count_cells,
-    known_rows,
-    with_equal_bars,
-)
 from components.example_validator.drift import (
+    BY_CHANCE,
+    MEASURES,
     STORED,
     Drift,
+    Measured,
     Older,
+    chance_distance,
     describe_measured,
-    measure_name,
-    measures_by_column,
+    known_rows,
+    measured_columns,
+    with_equal_bars,
 )
 from components.example_validator.moves import Statistics, find_column
 from trainer_module.errors import DataError
@@ -67,12 +63,15 @@ def measure_skew(served: pa.RecordBatch, drift: Drift, trained: Older) -> list[C
         schema.feature.add(name=name, type=_type_of(name, trained, served))
     drift.check_measures(schema, section="skew")
     served = served.select(list(drift.columns))
+    values = {
+        name: served.column(name).flatten().to_numpy(zero_copy_only=False) for name in drift.columns
+    }
     now = generate_statistics_in_memory(served, tfdv.StatsOptions())
-    before, now = with_equal_bars(trained.statistics, now, _values(served))
-    measured = measures_by_column(drift.validate(now, schema, before))
+    before, now = with_equal_bars(trained.statistics, now, values)
+    measured = measured_columns(drift.validate(now, schema, before))
     older = Older(before, trained.name)
     return [
-        _column_skew(name, measured[name], now, older)
+        _column_skew(name, measured[name][0], now, older)
         if name in measured
         else _without_values(name, threshold, now, older)
         for name, threshold in drift.columns.items()
@@ -93,14 +92,9 @@ def _without_values(
     return ColumnSkew(name, measure, 0.0 if is_as_before else 1.0, threshold, 0.0, words)
 
 
-def _column_skew(
-    name: str, measures: Mapping[int, Any], now: Statistics, older: Older
-) -> ColumnSkew:
-    (measured,) = measures.values()
-    measure, before = measure_name(measured), older.statistics
-    rows = [known_rows(find_column(one, name)) for one in (before, now)]
-    cells = count_cells(find_column(before, name), find_column(now, name))
-    chance = chance_distance(measure, rows, cells)
+def _column_skew(name: str, measured: Measured, now: Statistics, older: Older) -> ColumnSkew:
+    measure, _ = MEASURES[measured.type]
+    chance = chance_distance(measure, find_column(older.statistics, name), find_column(now, name))
     words = describe_measured(measured, name, now, older)
     return ColumnSkew(name, measure, measured.value, measured.threshold, chance, words)
 
@@ -115,11 +109,3 @@ def _type_of(name: str, trained: Older, served: pa.RecordBatch) -> int:
             " or log.drop leaves it out; remove the key."
         )
     return int(STORED[column.type])
-
-
-def _values(served: pa.RecordBatch) -> dict[str, np.ndarray]:
-    """All values of each column."""
-    return {
-        name: served.column(name).flatten().to_numpy(zero_copy_only=False)
-        for name in served.schema.names
-    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -10,7 +11,9 @@ from typing import TypeAlias
 import numpy as np
 from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2, statistics_pb2
 
-from components.example_validator.odd_values import (
+from components.example_validator.moves import common_of
+from components.example_validator.odd_rows import (
+    Rows,
     Test,
     missing,
     more_than,
@@ -21,8 +24,8 @@ from components.example_validator.odd_values import (
     not_whole,
     other_than,
     outside,
+    show_value,
 )
-from components.example_validator.rows import Rows, show_value
 from trainer_module.errors import counted
 
 _Type = anomalies_pb2.AnomalyInfo
@@ -31,29 +34,20 @@ _Statistics: TypeAlias = statistics_pb2.FeatureNameStatistics
 SHOWN_VALUES = 5
 """Of a list in a message."""
 
-WRONG_TYPE = (
-    _Type.UNEXPECTED_DATA_TYPE,
-    _Type.BOOL_TYPE_BYTES_NOT_INT,
-    _Type.BOOL_TYPE_BYTES_NOT_STRING,
-    _Type.BOOL_TYPE_FLOAT_NOT_INT,
-    _Type.BOOL_TYPE_FLOAT_NOT_STRING,
-    _Type.BOOL_TYPE_INT_NOT_STRING,
-    _Type.BOOL_TYPE_STRING_NOT_INT,
-    _Type.BOOL_TYPE_UNEXPECTED_STRING,
-    _Type.ENUM_TYPE_BYTES_NOT_STRING,
-    _Type.ENUM_TYPE_FLOAT_NOT_STRING,
-    _Type.ENUM_TYPE_INT_NOT_STRING,
-    _Type.FLOAT_TYPE_NOT_FLOAT,
-    _Type.FLOAT_TYPE_STRING_NOT_FLOAT,
-    _Type.FLOAT_TYPE_NON_STRING,
-    _Type.INT_TYPE_INT_EXPECTED,
-    _Type.INT_TYPE_NOT_INT_STRING,
-    _Type.INT_TYPE_NOT_STRING,
-    _Type.INT_TYPE_STRING_EXPECTED,
-    _Type.STRING_TYPE_NOW_FLOAT,
-    _Type.STRING_TYPE_NOW_INT,
+_MARKS_OF_TYPE = re.compile(
+    r"UNEXPECTED_DATA_TYPE|BOOL_TYPE_UNEXPECTED_STRING"
+    r"|[A-Z]+_TYPE_\w*(NOT_(INT|STRING|FLOAT)\w*|NON_STRING|_EXPECTED|NOW_(INT|FLOAT))"
 )
-"""Values of another type than the schema says."""
+WRONG_TYPE = {kind for name, kind in _Type.Type.items() if _MARKS_OF_TYPE.fullmatch(name)}
+"""Values of another type than the schema says, by the names of TFMD's enum."""
+
+BEYOND_BOUNDS = {
+    _Type.FLOAT_TYPE_BIG_FLOAT,
+    _Type.FLOAT_TYPE_SMALL_FLOAT,
+    _Type.INT_TYPE_BIG_INT,
+    _Type.INT_TYPE_SMALL_INT,
+}
+NOT_FINITE = {_Type.FLOAT_TYPE_HAS_NAN, _Type.FLOAT_TYPE_HAS_INF}
 
 EXPECTED_TYPES = {
     schema_pb2.INT: "whole numbers",
@@ -82,7 +76,7 @@ class CheckedColumn:
     @property
     def common(self) -> list[statistics_pb2.CommonStatistics]:
         """What is counted of columns of all types, by split."""
-        return [getattr(s, s.WhichOneof("stats")).common_stats for s in self.statistics]
+        return [common_of(one) for one in self.statistics]
 
 
 @dataclass(frozen=True)
@@ -108,27 +102,6 @@ class Finding:
     def in_tfdvs_words(cls, description: str) -> Finding:
         """What is rare enough to be told as TFDV has it."""
         return cls("", " ".join(description.split()).rstrip("."))
-
-
-def findings(
-    column: CheckedColumn, reasons: Sequence[anomalies_pb2.AnomalyInfo.Reason]
-) -> list[Finding]:
-    """What is told of the reasons that TFDV gives; those that come to the same once."""
-    told: dict[str, Finding] = {}
-    for reason in sorted(reasons, key=lambda reason: _ORDER.index(_word(reason.type))):
-        finding = _word(reason.type)(column)
-        if finding is None:
-            finding = Finding.in_tfdvs_words(reason.description)
-        told.setdefault(finding.expected or finding.found, finding)
-    return list(told.values())
-
-
-def _gone(column: CheckedColumn) -> Finding:
-    return Finding("such a column", "none in the data")
-
-
-def _new(column: CheckedColumn) -> Finding:
-    return Finding("no such column", "one in the data, which the model does not see")
 
 
 def _type(column: CheckedColumn) -> Finding:
@@ -157,10 +130,6 @@ def _shape(column: CheckedColumn) -> Finding:
     most = max(common.max_num_values for common in column.common)
     values = "one value" if size == 1 else f"{size} values"
     return Finding(f"{values} in each row", f"{fewest} to {most}", other_than(size))
-
-
-def _empty(column: CheckedColumn) -> Finding:
-    return Finding("values", f"none in any of {counted(column.examples, 'row')}")
 
 
 def _too_many(column: CheckedColumn) -> Finding:
@@ -208,61 +177,72 @@ def _beyond(column: CheckedColumn) -> Finding:
     )
 
 
-def _not_finite(column: CheckedColumn) -> Finding:
-    return Finding("finite numbers", "infinite ones or NaN", not_finite)
-
-
-def _not_utf8(column: CheckedColumn) -> Finding:
-    return Finding("text in UTF-8", "other bytes", not_utf8)
-
-
 def _unique(column: CheckedColumn) -> Finding:
     bounds = column.feature.unique_constraints
     found = max(s.string_stats.unique for s in column.statistics)
     return Finding(f"{bounds.min} to {bounds.max} different values", f"{found}")
 
 
-def _in_tfdvs_words(column: CheckedColumn) -> None:
-    return None
-
-
-_Word = Callable[[CheckedColumn], Finding | None]
-_WORDS: dict[_Word, tuple[int, ...]] = {
-    _gone: (_Type.SCHEMA_MISSING_COLUMN,),
-    _new: (_Type.SCHEMA_NEW_COLUMN,),
-    _empty: (_Type.FEATURE_TYPE_NOT_PRESENT, _Type.FEATURE_TYPE_NO_VALUES),
-    _type: WRONG_TYPE,
-    _shape: (_Type.INVALID_FEATURE_SHAPE,),
-    _missing: (
-        _Type.FEATURE_TYPE_LOW_FRACTION_PRESENT,
-        _Type.FEATURE_TYPE_LOW_NUMBER_PRESENT,
-        _Type.FEATURE_TYPE_LOW_NUMBER_VALUES,
+_WORDS: tuple[tuple[Callable[[CheckedColumn], Finding], set[int]], ...] = (
+    (lambda _: Finding("such a column", "none in the data"), {_Type.SCHEMA_MISSING_COLUMN}),
+    (
+        lambda _: Finding("no such column", "one in the data, which the model does not see"),
+        {_Type.SCHEMA_NEW_COLUMN},
     ),
-    _too_many: (_Type.FEATURE_TYPE_HIGH_NUMBER_VALUES, _Type.FEATURE_TYPE_UNEXPECTED_REPEATED),
-    _unknown_values: (_Type.ENUM_TYPE_UNEXPECTED_STRING_VALUES,),
-    _beyond: (
-        _Type.BOOL_TYPE_BIG_INT,
-        _Type.BOOL_TYPE_SMALL_INT,
-        _Type.BOOL_TYPE_UNEXPECTED_FLOAT,
-        _Type.INT_TYPE_BIG_INT,
-        _Type.INT_TYPE_SMALL_INT,
-        _Type.FLOAT_TYPE_BIG_FLOAT,
-        _Type.FLOAT_TYPE_SMALL_FLOAT,
+    (
+        lambda column: Finding("values", f"none in any of {counted(column.examples, 'row')}"),
+        {_Type.FEATURE_TYPE_NOT_PRESENT, _Type.FEATURE_TYPE_NO_VALUES},
     ),
-    _not_finite: (_Type.FLOAT_TYPE_HAS_NAN, _Type.FLOAT_TYPE_HAS_INF),
-    _not_utf8: (_Type.ENUM_TYPE_INVALID_UTF8,),
-    _unique: (
-        _Type.FEATURE_TYPE_HIGH_UNIQUE,
-        _Type.FEATURE_TYPE_LOW_UNIQUE,
-        _Type.FEATURE_TYPE_NO_UNIQUE,
+    (_type, WRONG_TYPE),
+    (_shape, {_Type.INVALID_FEATURE_SHAPE}),
+    (
+        _missing,
+        {
+            _Type.FEATURE_TYPE_LOW_FRACTION_PRESENT,
+            _Type.FEATURE_TYPE_LOW_NUMBER_PRESENT,
+            _Type.FEATURE_TYPE_LOW_NUMBER_VALUES,
+        },
     ),
-    _in_tfdvs_words: (),
-}
-_ORDER = list(_WORDS)
+    (
+        _too_many,
+        {_Type.FEATURE_TYPE_HIGH_NUMBER_VALUES, _Type.FEATURE_TYPE_UNEXPECTED_REPEATED},
+    ),
+    (_unknown_values, {_Type.ENUM_TYPE_UNEXPECTED_STRING_VALUES}),
+    (
+        _beyond,
+        {
+            *BEYOND_BOUNDS,
+            _Type.BOOL_TYPE_BIG_INT,
+            _Type.BOOL_TYPE_SMALL_INT,
+            _Type.BOOL_TYPE_UNEXPECTED_FLOAT,
+        },
+    ),
+    (lambda _: Finding("finite numbers", "infinite ones or NaN", not_finite), NOT_FINITE),
+    (lambda _: Finding("text in UTF-8", "other bytes", not_utf8), {_Type.ENUM_TYPE_INVALID_UTF8}),
+    (
+        _unique,
+        {
+            _Type.FEATURE_TYPE_HIGH_UNIQUE,
+            _Type.FEATURE_TYPE_LOW_UNIQUE,
+            _Type.FEATURE_TYPE_NO_UNIQUE,
+        },
+    ),
+)
+"""What is told, and of which of TFDV's kinds of anomalies: what says most comes first."""
 
 
-def _word(kind: int) -> _Word:
-    return next((word for word, kinds in _WORDS.items() if kind in kinds), _in_tfdvs_words)
+def findings(
+    column: CheckedColumn, reasons: Sequence[anomalies_pb2.AnomalyInfo.Reason]
+) -> list[Finding]:
+    """What is told of the reasons that TFDV gives; those that come to the same once."""
+    kinds = {reason.type for reason in reasons}
+    found = [word(column) for word, of_kinds in _WORDS if kinds & of_kinds]
+    rest = kinds.difference(*(of_kinds for _, of_kinds in _WORDS))
+    found += [Finding.in_tfdvs_words(r.description) for r in reasons if r.type in rest]
+    told: dict[str, Finding] = {}
+    for finding in found:
+        told.setdefault(finding.expected or finding.found, finding)
+    return list(told.values())
 
 
 def _range(low: float, high: float) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shlex
 import signal
@@ -10,11 +9,11 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO
+from typing import NoReturn
 
 import psutil
 from filelock import FileLock, Timeout
@@ -154,22 +153,27 @@ def start_cluster(
     with _alone(folder):
         _check_none_runs(folder, say)
         say(f"starting {', '.join(place.name for place in places)}")
-        cluster = LocalLauncher().allocate([Place("chief", 0), *places])
-        servers: list[DetachedServer] = []
+        addresses = LocalLauncher().allocate([Place("chief", 0), *places])
+        started: dict[Place, subprocess.Popen[bytes]] = {}
         try:
             for place in places:
-                servers.append(DetachedServer(place, cluster, folder, model))
-            await_ready(servers, limit, say)
-            standing = _describe(cluster, servers)
-            write_whole(folder / FILE, standing.model_dump_json(indent=2) + "\n")
-            for server in servers:
-                server.release()
+                started[place] = _start(place, addresses, folder, model)
+            servers = [
+                Server(type=place.type, index=place.index, pid=p.pid, created=_created(p.pid))
+                for place, p in started.items()
+            ]
+            place_of_chief = TFConfig(addresses, "chief", 0).to_json()
+            cluster = StandingCluster(**place_of_chief, servers=servers, started=datetime.now(UTC))
+            # Before they are ready: `stop` ends them if this process is killed meanwhile.
+            write_whole(folder / FILE, cluster.model_dump_json(indent=2) + "\n")
+            _await_ready(started, addresses, folder, limit, say)
         except BaseException:  # Also KeyboardInterrupt: nothing is left half started.
-            for server in servers:
-                server.kill()
+            for process in started.values():
+                process.kill()
+                process.wait()
             (folder / FILE).unlink(missing_ok=True)
             raise
-    return standing
+    return cluster
 
 
 def stop_cluster(folder: Path, say: Say) -> None:
@@ -239,15 +243,6 @@ def _check_none_runs(folder: Path, say: Say) -> None:
     say("the servers of an earlier cluster are dead; its file is replaced")
 
 
-def _describe(cluster: Cluster, servers: list[DetachedServer]) -> StandingCluster:
-    processes = [
-        Server(type=s.place.type, index=s.place.index, pid=s.pid, created=s.created)
-        for s in servers
-    ]
-    place = TFConfig(cluster, "chief", 0).to_json()
-    return StandingCluster(**place, servers=processes, started=datetime.now(UTC))
-
-
 def _end(running: Mapping[str, psutil.Process]) -> list[str]:
     """Ends processes, by name; returns the names of those that had to be killed."""
     steps = Step(signal.SIGTERM, END_SECONDS), Step(signal.SIGKILL, _KILLED_SECONDS)
@@ -264,103 +259,66 @@ def _end(running: Mapping[str, psutil.Process]) -> list[str]:
     return [names[process.pid] for process in killed]
 
 
-class DetachedServer:
-    """A server that ends with this process until it is released."""
-
-    def __init__(
-        self, place: Place, cluster: Cluster, folder: Path, model: str | None = None
-    ) -> None:
-        """Starts it.
-
-        Args:
-          place: in the cluster.
-          cluster: all addresses.
-          folder: for its output.
-          model: import path of a builder that it imports, if any.
-
-        Raises:
-          OSError: its output cannot be written.
-        """
-        self.place = place
-        self.address = cluster[place.type][place.index]
-        self.log = folder / f"{place.name.replace(' ', '-')}.log"
-        tf_config = json.dumps(TFConfig(cluster, place.type, place.index).to_json())
-        with self.log.open("wb") as output:
-            self._process = subprocess.Popen(
-                # -P: the folder that it starts in hides no module that this process finds.
-                [sys.executable, "-P", "-m", MODULE, tf_config, *([model] if model else [])],
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=_environment(len(cluster["worker"])),
-                # Neither Ctrl-C nor the end of the terminal reaches it.
-                start_new_session=True,
-            )
-        self.pid = self._process.pid
-        self.created = psutil.Process(self.pid).create_time()
-        """Seconds since the epoch."""
-
-    def release(self) -> None:
-        """Lets it outlive this process."""
-        # One that has died meanwhile is found when someone asks how the cluster is.
-        with contextlib.suppress(BrokenPipeError):
-            self._stdin.write(b".")
-            self._stdin.close()
-
-    def kill(self) -> None:
-        """Ends it, and returns when it is gone."""
-        self._process.kill()
-        self._process.wait()
-        with contextlib.suppress(BrokenPipeError):
-            self._stdin.close()
-
-    @property
-    def _stdin(self) -> IO[bytes]:
-        assert self._process.stdin is not None  # noqa: S101 - for the type checker
-        return self._process.stdin
-
-    def check(self) -> None:
-        """Raises InternalError if it has ended."""
-        status = self._process.poll()
-        if status is not None:
-            how = f"by signal {-status}" if status < 0 else f"with exit status {status}"
-            raise self.failure(f"ended early, {how}")
-
-    def failure(self, what: str) -> InternalError:
-        """The error that says what happened to it, with its last words."""
-        with self.log.open(errors="replace") as file:
-            tail = "".join(deque(file, TAIL_LINES)).rstrip()
-        return InternalError(f"{self.place.name} {what}; the end of {self.log}:\n{tail}")
+def _start(
+    place: Place, addresses: Cluster, folder: Path, model: str | None
+) -> subprocess.Popen[bytes]:
+    """Starts a server, which neither Ctrl-C nor the end of the terminal reaches."""
+    tf_config = json.dumps(TFConfig(addresses, place.type, place.index).to_json())
+    workers = len(addresses["worker"])
+    threads = share_machine(workers)
+    # Even where all else is asked to use one: a server with one would wait for ever.
+    threads |= worker_environment(workers) | {INTEROP_THREADS: threads[INTEROP_THREADS]}
+    with _log(folder, place).open("wb") as output:
+        return subprocess.Popen(
+            # -P: the folder that it starts in hides no module that this process finds.
+            [sys.executable, "-P", "-m", MODULE, tf_config, *([model] if model else [])],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=threads,
+            start_new_session=True,
+        )
 
 
-def await_ready(
-    servers: Sequence[DetachedServer], limit: float, say: Callable[[str], None]
+def _created(pid: int) -> float:
+    return psutil.Process(pid).create_time()
+
+
+def _log(folder: Path, place: Place) -> Path:
+    return folder / f"{place.name.replace(' ', '-')}.log"
+
+
+def _await_ready(
+    started: Mapping[Place, subprocess.Popen[bytes]],
+    addresses: Cluster,
+    folder: Path,
+    limit: float,
+    say: Say,
 ) -> None:
     """Waits until all servers answer.
 
-    Args:
-      servers: just started.
-      limit: seconds.
-      say: is told of each that is ready.
-
     Raises:
-      InternalError: one ended, or was not ready in time.
+      InternalError: one ended, or was not ready in time; has its last words.
     """
-    began = time.monotonic()
-    waiting = list(servers)
+    began, waiting = time.monotonic(), list(started)
+
+    def fail(place: Place, what: str) -> NoReturn:
+        with _log(folder, place).open(errors="replace") as file:
+            tail = "".join(deque(file, TAIL_LINES)).rstrip()
+        raise InternalError(f"{place.name} {what}; the end of {_log(folder, place)}:\n{tail}")
+
     while waiting:
         time.sleep(LOOKS_EVERY)
         seconds = time.monotonic() - began
-        for server in servers:
-            server.check()
-        for server in [server for server in waiting if answers(server.address)]:
-            waiting.remove(server)
-            say(f"{server.place.name} is ready at {server.address} ({seconds:.1f} s)")
+        for place, process in started.items():
+            status = process.poll()
+            if status is not None:
+                how = f"by signal {-status}" if status < 0 else f"with exit status {status}"
+                fail(place, f"ended early, {how}")
+        for place in [*waiting]:
+            address = addresses[place.type][place.index]
+            if answers(address):
+                waiting.remove(place)
+                say(f"{place.name} is ready at {address} ({seconds:.1f} s)")
         if waiting and seconds > limit:
-            raise waiting[0].failure(f"was not ready within {limit:g} s")
-
-
-def _environment(workers: int) -> dict[str, str]:
-    threads = share_machine(workers)
-    # Even where all else is asked to use one: a server with one would wait for ever.
-    return {**threads, **worker_environment(workers), INTEROP_THREADS: threads[INTEROP_THREADS]}
+            fail(waiting[0], f"was not ready within {limit:g} s")

@@ -19,7 +19,7 @@ from components.processes.standing_cluster import (
 )
 from pipeline.cli.options import OUTPUT, find_modules_here
 from pipeline.exit_codes import EXIT_FAILED
-from pipeline.runs.console.run_console import shown
+from pipeline.runs.console import shown
 
 app = typer.Typer(
     help="Start, show and stop servers that notebooks and runs train on.", no_args_is_help=True

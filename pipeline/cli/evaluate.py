@@ -57,7 +57,7 @@ def show_evaluation(config: PipelineConfig, output: Path, which: str, verbose: b
     layout = Layout.of(config.name, config.push, output)
     check_store(config.metadata, layout)
     with quiet_console(verbose) as console:
-        from pipeline.runs.results.last_training import find_checkpoint, find_last_training
+        from pipeline.runs.results.last_execution import find_checkpoint, find_last_training
 
         training = find_last_training(config, layout)
         path = find_checkpoint(training, which)

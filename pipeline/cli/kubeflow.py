@@ -22,8 +22,8 @@ from pipeline.kubeflow.cluster_layout import settings_of
 from pipeline.kubeflow.compiled import CompiledPipeline, Parameters
 from pipeline.kubeflow.image import check_image
 from pipeline.kubeflow.manifests import make_check_manifest
-from pipeline.runs.console.run_console import RunConsole, shown
-from pipeline.runs.watching.logs import captured, told_briefly
+from pipeline.runs.console import RunConsole, shown
+from pipeline.runs.logs import captured, told_briefly
 from trainer_module.errors import ConfigError, InternalError, ScopelineError
 
 

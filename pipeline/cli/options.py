@@ -18,7 +18,7 @@ from pipeline.config.loading import load_config
 from pipeline.config.settings import PipelineConfig
 from pipeline.exit_codes import exit_code_of
 from pipeline.own_modules import ROOT, find_modules_in
-from pipeline.runs.watching.logs import captured
+from pipeline.runs.logs import captured
 from trainer_module.errors import ConfigError, ScopelineError
 from trainer_module.scratch import own_temporary_files
 

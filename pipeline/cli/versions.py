@@ -16,7 +16,7 @@ from pipeline.config.sections.data import has_spans, span_kind
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventLog
-from pipeline.runs.console.run_console import shown
+from pipeline.runs.console import shown
 from pipeline.versions.approval import ApprovalRequest, approve
 from pipeline.versions.catalog import Version, find_serving, pushed_at, read_catalog, who_follows
 from pipeline.versions.hold import Hold, read_hold, release_hold, set_hold
@@ -202,7 +202,7 @@ def _variants(version: Version) -> list[str]:
 
 
 def _waiting_variants(model: Waiting, layout: Layout) -> list[str]:
-    folder = model.variants(layout)
+    folder = model.variants_in(layout)
     return [] if folder is None or is_remote(str(folder)) else accepted_variants(folder)
 
 

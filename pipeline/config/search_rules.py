@@ -161,14 +161,6 @@ def searched_losses_are_compared(
         )
 
 
-def searches_are_of_our_training(
-    train: TrainSettings, tune: TuneSettings | None
-) -> Iterator[Issue]:
-    """Whoever trains otherwise searches otherwise."""
-    if tune is not None and train.run_fn:
-        yield Issue("tune", f"{train.run_fn} trains in its own way; leave `tune` out")
-
-
 def trials_are_processes_of_this_machine(
     train: TrainSettings, tune: TuneSettings | None
 ) -> Iterator[Issue]:
@@ -223,7 +215,6 @@ TUNE_RULES = (
     searched_values_fit,
     objectives_are_measured,
     searched_losses_are_compared,
-    searches_are_of_our_training,
     trials_are_processes_of_this_machine,
     searched_models_read_the_same,
     grids_have_steps,

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from tfx import types
 from tfx.dsl.components.base import base_node
 
-from components.example_validator.component import ExampleValidator
+from components.example_validator.component import ExampleValidator, ValidationSettings
+from components.example_validator.drift import Drift
 from components.schema_gen.component import SchemaGen
 from components.statistics_gen.component import StatisticsGen
 from pipeline.component_ids import ComponentId
@@ -91,23 +92,28 @@ def create_data(context: RunContext, spans: Spans | None) -> Data:
         compared_with = f"span {span_kind(config.data).show(spans.compared_with)}"
 
     # Compares; stops the run before a model learns from broken data.
+    drift = Drift(**config.drift.model_dump(mode="json")) if config.drift.columns else Drift()
     example_validator = ExampleValidator(
         statistics=statistics,
         schema=schema,
-        label=config.data.label,
-        task=config.task,
-        # What a function of the user's makes of a column is not known.
-        declared=None if config.preprocessing else [*config.features, config.data.weight or ""],
-        ignored=config.columns_of(IgnoredFeature),
-        on_anomaly=config.on_anomaly.value,
-        named=config.named_columns,
-        drift=config.drift.model_dump_json() if config.drift.columns else "",
+        settings=ValidationSettings(
+            label=config.data.label,
+            task=config.task,
+            # What a function of the user's makes of a column is not known.
+            declared=None
+            if config.preprocessing
+            else sorted({*config.features, config.data.weight or ""}),
+            ignored=sorted(config.columns_of(IgnoredFeature)),
+            on_anomaly=config.on_anomaly.value,
+            named=dict(sorted(config.named_columns.items())),
+            drift=drift,
+            compared_with=compared_with,
+            group=config.data.split_by or "",
+            dates=config.dates_to_split_by,
+            on_leakage=config.evaluate.leakage.value,
+        ),
         previous_statistics=previous.outputs["statistics"] if previous else None,
-        compared_with=compared_with,
         examples=examples,
-        group=config.data.split_by or "",
-        dates=config.dates_to_split_by,
-        on_leakage=config.evaluate.leakage.value,
     ).with_id(ComponentId.EXAMPLE_VALIDATOR.value)
     add_code(example_validator)
     components = [example_gen, statistics_gen, schema_gen, previous, example_validator]

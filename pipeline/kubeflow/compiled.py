@@ -15,7 +15,7 @@ from pipeline.records.summary import RunSummary, State, Status
 from pipeline.runs.results.run_results import PushedVersion
 
 if TYPE_CHECKING:
-    from pipeline.runs.console.run_console import RunConsole
+    from pipeline.runs.console import RunConsole
 
 SETUP = "Begin"
 """The step that checks data and stores, and reads the spans that are new."""

@@ -34,9 +34,9 @@ from pipeline.kubeflow.compiling.codec import unpack
 from pipeline.kubeflow.run_parameters import default_parameters, read_parameter
 from pipeline.kubeflow.steps.run_record import RunFolder, RunRecord
 from pipeline.records.summary import State, Status
-from pipeline.runs.console.run_console import RunConsole
+from pipeline.runs.console import RunConsole
 from pipeline.runs.imports import defer_evaluation, kept_imports
-from pipeline.runs.watching.logs import captured
+from pipeline.runs.logs import captured
 from trainer_module.errors import ConfigError, ScopelineError
 
 Work = Callable[[RunConsole], StepReport]
@@ -228,7 +228,7 @@ def _describe_failure(config: PipelineConfig, name: str, error: BaseException) -
         status, message = Status.after(error), str(error)
     else:
         from pipeline.config.fingerprint import own_sources
-        from pipeline.runs.failures import explain
+        from pipeline.runs.local import explain
 
         status, message = explain(error, own_sources(config.own_code.values()))
     return StepReport(

@@ -1,10 +1,15 @@
-"""The event log of a pipeline: every decision and what came of it, in an SQLite file."""
+"""The event log of a pipeline: every decision and what came of it, in an SQLite file.
+
+A state of a span is written once, and events name its row. With a window of all spans there are,
+the events of every run name all of them: written out, the ledger would grow with the square of the
+days; as ranges of numbers an event of a thousand days is as long as one of three.
+"""
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,25 +18,36 @@ from pathlib import Path
 from typing import Any
 
 from components.disk import disk_full, says_full
-from pipeline.records import span_sets
 from trainer_module.errors import ConfigError, TryLaterError
 
 SCHEMA_VERSION = 4
-"""What the file has as its `user_version`. The first had events alone, with all spans written out
-in each; the third and the fourth have kinds of events that the one before does not know."""
-_PACKED_SINCE = 2
+"""What the file has as its `user_version`."""
 BUSY_SECONDS = 10.0
 """How long one process waits for another that writes."""
 
-_CREATE = """
-CREATE TABLE IF NOT EXISTS events (
+_WINDOW, _SPANS = "window", "spans"
+"""The details that are packed: numbers of spans, and by number the signatures, or the states."""
+_RANGES, _HAVE_DIGESTS = "ranges", "have_digests"
+
+_CREATE = (
+    """
+CREATE TABLE events (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
   at TEXT NOT NULL,
   kind TEXT NOT NULL,
   run TEXT,
   message TEXT NOT NULL,
   details TEXT NOT NULL
-)"""
+)""",
+    """
+CREATE TABLE span_states (
+  id INTEGER PRIMARY KEY,
+  span TEXT NOT NULL,
+  signature TEXT NOT NULL,
+  digest TEXT
+)""",
+    "CREATE INDEX span_states_of ON span_states (span, signature)",
+)
 
 
 class EventKind(StrEnum):
@@ -146,8 +162,8 @@ class EventLog:
           ConfigError: it is corrupt, or of a newer Scopeline.
         """
         at = (at or datetime.now()).astimezone()
-        with self._connection(writes=True) as connection:
-            packed = json.dumps(span_sets.pack(connection, details))
+        with self._connection() as connection:
+            packed = json.dumps(_pack(connection, details))
             row = (at.isoformat(), kind.value, run, message, packed)
             connection.execute(
                 "INSERT INTO events (at, kind, run, message, details) VALUES (?, ?, ?, ?, ?)", row
@@ -176,7 +192,7 @@ class EventLog:
         with self._connection() as connection:
             rows = connection.execute(query, (*values, newest or -1)).fetchall()
             found = [_event(row) for row in reversed(rows)]
-            span_sets.unpack(connection, [event.details for event in found])
+            _unpack(connection, [event.details for event in found])
         return found
 
     def last(self, *kinds: EventKind) -> LoggedEvent | None:
@@ -196,15 +212,16 @@ class EventLog:
         """The digests of all spans that a run has read, by signature."""
         if not self._path.exists():
             return {}
-        with self._connection(writes=True) as connection:
-            return span_sets.known_digests(connection)
+        with self._connection() as connection:
+            query = "SELECT signature, digest FROM span_states WHERE digest <> '' ORDER BY id"
+            return dict(connection.execute(query).fetchall())
 
     @contextmanager
-    def _connection(self, writes: bool = False) -> Iterator[sqlite3.Connection]:
-        """One transaction; a file of an earlier version is made a current one if it writes."""
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        """One transaction."""
         try:
             with closing(sqlite3.connect(self._path, timeout=BUSY_SECONDS)) as connection:
-                _prepare(connection, self._path, writes)
+                _prepare(connection, self._path)
                 with connection:
                     yield connection
         except sqlite3.OperationalError as error:
@@ -221,23 +238,25 @@ class EventLog:
             ) from None
 
 
-def _prepare(connection: sqlite3.Connection, path: Path, writes: bool) -> None:
-    """Makes the tables in a new file, and those that one of an earlier version lacks.
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+    """Makes the tables in a new file.
 
     Raises:
-      ConfigError: a newer Scopeline wrote the file.
+      ConfigError: another Scopeline wrote the file.
     """
     version = _version(connection)
-    if version > SCHEMA_VERSION:
-        raise ConfigError(
-            f"{path}: written by a newer Scopeline (format {version}, this one knows "
-            f"{SCHEMA_VERSION}); use that one, or another --output"
-        )
-    if version < SCHEMA_VERSION and (writes or version == 0):
+    if version == 0:
         with connection:
             connection.execute("BEGIN IMMEDIATE")
-            if _version(connection) < SCHEMA_VERSION:  # Another process may have been first.
-                _upgrade(connection)
+            if _version(connection) == 0:  # Another process may have been first.
+                for statement in (*_CREATE, f"PRAGMA user_version = {SCHEMA_VERSION}"):
+                    connection.execute(statement)
+    elif version != SCHEMA_VERSION:
+        how = "a newer" if version > SCHEMA_VERSION else "an earlier"
+        raise ConfigError(
+            f"{path}: written by {how} Scopeline (format {version}, this one knows "
+            f"{SCHEMA_VERSION}); use that one, or another --output"
+        )
 
 
 def _version(connection: sqlite3.Connection) -> int:
@@ -245,19 +264,80 @@ def _version(connection: sqlite3.Connection) -> int:
     return int(version)
 
 
-def _upgrade(connection: sqlite3.Connection) -> None:
-    for statement in (_CREATE, span_sets.CREATE, span_sets.CREATE_INDEX):
-        connection.execute(statement)
-    rows = "SELECT id, details FROM events"
-    is_packed = _version(connection) >= _PACKED_SINCE
-    for number, details in [] if is_packed else connection.execute(rows).fetchall():
-        packed = json.dumps(span_sets.pack(connection, json.loads(details)))
-        connection.execute("UPDATE events SET details = ? WHERE id = ?", (packed, number))
-    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-
-
 def _event(row: tuple[int, str, str, str | None, str, str]) -> LoggedEvent:
     number, at, kind, run, message, details = row
     return LoggedEvent(
         number, datetime.fromisoformat(at), EventKind(kind), run, message, json.loads(details)
     )
+
+
+def _pack(connection: sqlite3.Connection, details: dict[str, Any]) -> dict[str, Any]:
+    """Details as the ledger stores them."""
+    packed = dict(details)
+    window, spans = details.get(_WINDOW), details.get(_SPANS)
+    if isinstance(window, list) and window == sorted(set(window)):
+        packed[_WINDOW] = {_RANGES: _ranges(window)}
+    if isinstance(spans, dict):
+        rows = sorted(_row(connection, span, state) for span, state in spans.items())
+        have_digests = any(isinstance(state, dict) for state in spans.values())
+        packed[_SPANS] = {_RANGES: _ranges(rows), _HAVE_DIGESTS: have_digests}
+    return packed
+
+
+def _unpack(connection: sqlite3.Connection, all_details: list[dict[str, Any]]) -> None:
+    """Makes of the details of events, in place, what they were before they were packed."""
+    rows: dict[int, tuple[str, str, str | None]] = {}
+    for details in all_details:
+        window, spans = details.get(_WINDOW), details.get(_SPANS)
+        if isinstance(window, dict):
+            details[_WINDOW] = list(_numbers(window[_RANGES]))
+        if isinstance(spans, dict) and _RANGES in spans:
+            rows = rows or _read_rows(connection)
+            chosen = (rows[number] for number in _numbers(spans[_RANGES]))
+            details[_SPANS] = {
+                span: {"signature": signature, "digest": digest}
+                if spans[_HAVE_DIGESTS]
+                else signature
+                for span, signature, digest in chosen
+            }
+
+
+def _row(connection: sqlite3.Connection, span: str, state: Any) -> int:
+    """The row of a span's signature, or of its state: with its digest, which may come later."""
+    is_state = isinstance(state, dict)
+    signature, digest = (state["signature"], state["digest"]) if is_state else (state, None)
+    found = connection.execute(
+        "SELECT id, digest FROM span_states WHERE span = ? AND signature = ? "
+        "AND (? IS NULL OR digest IS NULL OR digest = ?) ORDER BY id LIMIT 1",
+        (span, signature, digest, digest),
+    ).fetchone()
+    if found is None:
+        insert = "INSERT INTO span_states (span, signature, digest) VALUES (?, ?, ?)"
+        return int(connection.execute(insert, (span, signature, digest)).lastrowid or 0)
+    row, known = found
+    if known is None and digest is not None:
+        connection.execute("UPDATE span_states SET digest = ? WHERE id = ?", (digest, row))
+    return int(row)
+
+
+def _read_rows(connection: sqlite3.Connection) -> dict[int, tuple[str, str, str | None]]:
+    query = "SELECT id, span, signature, digest FROM span_states"
+    return {
+        row: (span, signature, digest) for row, span, signature, digest in connection.execute(query)
+    }
+
+
+def _ranges(numbers: Iterable[int]) -> list[list[int]]:
+    """Ascending numbers as pairs of the first and the last of those without a gap."""
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return ranges
+
+
+def _numbers(ranges: list[list[int]]) -> Iterator[int]:
+    for first, last in ranges:
+        yield from range(first, last + 1)

@@ -13,28 +13,32 @@ import hmac
 import json
 import logging
 import os
+import smtplib
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from email.message import EmailMessage
 from queue import Empty, SimpleQueue
 from typing import Any
 from urllib.parse import urlsplit
 
-from pipeline.config.secret_variables import read_secret, shown_name
 from pipeline.config.sections.notify import (
     WEBHOOK_URL,
     EmailSettings,
     NotifySettings,
     Occasion,
     WebhookSettings,
+    read_secret,
+    shown_name,
 )
 from pipeline.records.event_log import EventKind, EventLog
-from pipeline.records.mail import explain_answer, send_mail
-from trainer_module.errors import ConfigError
+from trainer_module.errors import ConfigError, shorten
 
 SIGNATURE_HEADER = "X-Scopeline-Signature"
+SMTP_PORT = 25
 CONNECT_SECONDS = 3.0
 READ_SECONDS = 5.0
 """How long a server may take until it sends the next bytes."""
@@ -222,7 +226,7 @@ def _attempt(attempt: Callable[[], None]) -> tuple[str | None, bool]:
 
 def _explain(error: OSError) -> tuple[str, bool]:
     """Why an attempt failed, without a URL, and whether another may succeed."""
-    if (answer := explain_answer(error)) is not None:
+    if (answer := _explain_answer(error)) is not None:
         return answer
     for cause in _causes(error):
         if isinstance(cause, TimeoutError):
@@ -270,12 +274,6 @@ def _host(webhook: WebhookSettings) -> str:
     return "the webhook" if is_odd else f"the webhook at {parts.hostname}{port}"
 
 
-def _send(email: EmailSettings, content: dict[str, Any]) -> None:
-    variable = email.password_variable
-    password = None if variable is None else _secret(variable, "the user's password")
-    send_mail(email, password, content, READ_SECONDS)
-
-
 def _secret(variable: str, what: str) -> str:
     """The secret of a variable.
 
@@ -315,3 +313,61 @@ def _post(webhook: WebhookSettings, content: dict[str, Any]) -> None:
         raise _UndeliveredError(f"it answered {status}, a redirection; give the URL it leads to")
     if status >= 400:
         raise _UndeliveredError(f"it answered {status}", again=status >= 500 or status == 429)
+
+
+def _send(email: EmailSettings, content: dict[str, Any]) -> None:
+    """Sends the content of a notification.
+
+    Raises:
+      OSError: it could not be sent to all; `_explain_answer` knows what the server said.
+    """
+    mail = _compose(email, content)
+    variable = email.password_variable
+    password = None if variable is None else _secret(variable, "the user's password")
+    parts = urlsplit(f"//{email.server}")
+    host, port = parts.hostname or "", parts.port or SMTP_PORT
+    with smtplib.SMTP(host, port, timeout=READ_SECONDS) as server:
+        if email.tls:
+            server.starttls(context=ssl.create_default_context())
+        if email.user is not None and password is not None:
+            server.login(email.user, password)
+        refused = server.send_message(mail)
+    if refused:  # No second attempt: the other recipients have the mail.
+        raise smtplib.SMTPRecipientsRefused(refused)
+
+
+def _explain_answer(error: OSError) -> tuple[str, bool] | None:
+    """What a mail server answered, and whether another attempt may succeed; None if it did not."""
+    if isinstance(error, smtplib.SMTPAuthenticationError):
+        return f"it refuses the login ({error.smtp_code})", False
+    if isinstance(error, smtplib.SMTPRecipientsRefused):
+        return _refused(error.recipients), False
+    if isinstance(error, smtplib.SMTPResponseException):
+        said = error.smtp_error
+        text = said.decode(errors="replace") if isinstance(said, bytes) else said
+        sentence = f"it answered {error.smtp_code} {shorten(text)}"
+        return sentence, error.smtp_code < 500
+    if isinstance(error, (smtplib.SMTPNotSupportedError, smtplib.SMTPServerDisconnected)):
+        return str(error), isinstance(error, smtplib.SMTPServerDisconnected)
+    return None
+
+
+def _compose(email: EmailSettings, content: dict[str, Any]) -> EmailMessage:
+    mail = EmailMessage()
+    occasion = str(content["occasion"]).replace("_", " ")
+    mail["Subject"] = f"{content['pipeline']}: {occasion}"
+    mail["From"] = email.sender
+    mail["To"] = ", ".join(email.to)
+    details = json.dumps(content["details"], default=str, indent=2, ensure_ascii=False)
+    mail.set_content(
+        f"{content['message']}\n\npipeline: {content['pipeline']}\nrun: {content['run'] or '-'}\n"
+        f"at: {content['at']}\n\n{details}\n"
+    )
+    return mail
+
+
+def _refused(recipients: dict[str, tuple[int, bytes]]) -> str:
+    answers = (
+        f"{to} ({code} {text.decode(errors='replace')})" for to, (code, text) in recipients.items()
+    )
+    return f"it refuses {', '.join(answers)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -157,7 +158,7 @@ class RunEvents:
         It is recorded once: a run that trains finds again what the run that checked found.
         """
         known = {
-            (e.details["span"], e.details.get("signature", span.signature), e.message)
+            (e.details["span"], e.details["signature"], e.message)
             for e in self._event_log.events(EventKind.DRIFT)
         }
         for drift in found:
@@ -245,13 +246,9 @@ class RunEvents:
         if waiting.version in known:
             return
         found, message = self._found(summary), f"version {waiting.version}: {waiting.reason}"
-        self._record(
-            EventKind.WAITS,
-            message,
-            superseded=waiting.status is Status.SUPERSEDED,
-            **waiting.model_dump(mode="json", exclude={"status"}),
-            **found,
-        )
+        details = asdict(waiting) | {"superseded": waiting.status is Status.SUPERSEDED}
+        del details["status"]
+        self._record(EventKind.WAITS, message, **details, **found)
         self._tell(Occasion.HELD, f"blessed, and not pushed: {message}", metrics=found["metrics"])
 
     def _found(self, summary: RunSummary) -> dict[str, Any]:

@@ -1,11 +1,15 @@
-"""What the event log knows of each span: how it was read, refused, drifted, and was accepted."""
+"""What the event log knows of spans: how each was read, refused, drifted, accepted, trained on."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from pipeline.config.sections.notify import NotifySettings, Occasion
 from pipeline.config.sections.schedule import OnDrift
 from pipeline.data.spans import Span
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
-from pipeline.records.trainings import trainings
+from pipeline.records.notify import notify
+from pipeline.records.summary import Status
 
 _KINDS = (
     EventKind.INGESTED,
@@ -76,8 +80,7 @@ class SpanRecords:
 
     def _of(self, kind: EventKind, span: Span) -> LoggedEvent | None:
         event = self._last[kind].get(span.number)
-        # Earlier versions did not write down which state of its files had drifted.
-        is_same = event and event.details.get("signature", span.signature) == span.signature
+        is_same = event and event.details["signature"] == span.signature
         return event if is_same else None
 
     def _passed(self, number: int) -> bool:
@@ -93,7 +96,7 @@ class SpanRecords:
         if read is None or (refused is not None and refused.id > read.id):
             return False
         signature = read.details["signature"]
-        if drifted is None or drifted.details.get("signature", signature) != signature:
+        if drifted is None or drifted.details["signature"] != signature:
             return True
         return accepted is not None and accepted.details["signature"] == signature
 
@@ -101,3 +104,62 @@ class SpanRecords:
         # Of earlier nights alone: a rerun of this one has to find the same.
         newest = (event.details["window"][-1] for event in trainings(self._event_log))
         return max((span for span in newest if span < number), default=None)
+
+
+def trainings(event_log: EventLog, newest: int | None = None) -> list[LoggedEvent]:
+    """The good ends of runs that trained on a window, or found it trained on already.
+
+    Args:
+      event_log: of the pipeline.
+      newest: how many ends of runs are looked at, those of validations included; all by default.
+
+    Returns:
+      Their events, oldest first.
+    """
+    ends = event_log.events(EventKind.FINISHED, newest=newest)
+    return [
+        event for event in ends if event.details["status"] not in (Status.VALIDATED, Status.TUNED)
+    ]
+
+
+def tell_empty_spans(
+    settings: NotifySettings,
+    pipeline: str,
+    spans: Iterable[Span],
+    event_log: EventLog,
+    run: str | None = None,
+) -> bool:
+    """Records spans without a row, and notifies of them, but for those that are known.
+
+    Args:
+      settings: who is told of what.
+      pipeline: its name.
+      spans: that were found to be empty.
+      event_log: of the pipeline.
+      run: the id of the run that found them, if one did.
+
+    Returns:
+      Whether there was anything to tell.
+    """
+    found = list(spans)
+    if not found:
+        return False
+    records, is_told = SpanRecords(event_log), False
+    for span in found:
+        if records.is_told_empty(span):
+            continue
+        message = f"span {span} holds no row; it waits for some, and the others go on without"
+        event_log.record(
+            EventKind.EMPTY_SPAN, message, run=run, span=span.number, signature=span.signature
+        )
+        notify(
+            settings,
+            pipeline,
+            Occasion.SKIPPED,
+            message,
+            {"span": span.name},
+            event_log,
+            run=run,
+        )
+        is_told = True
+    return is_told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -153,7 +154,25 @@ class CertificateSummary(BaseModel):
         return f"{said}, at most {largest:.1g} apart"
 
 
-class WaitingSummary(BaseModel):
+@dataclass(frozen=True)
+class Candidate:
+    """A blessed model, before it is pushed."""
+
+    model: str
+    """The uri of the Model artifact."""
+    model_id: int
+    model_created: int
+    """When the artifact was recorded, in milliseconds since 1970."""
+    exported: str
+    """The folder to push, from that of the pipeline."""
+    certificate: str = ""
+    """The folder of its InfraBlessing, likewise; empty if there is none."""
+    variants: str | None = None
+    """The folder of the artifact of its variants, likewise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WaitingSummary(Candidate):
     """A blessed model that was not pushed."""
 
     version: int
@@ -161,16 +180,6 @@ class WaitingSummary(BaseModel):
     status: Status
     """HELD, WAITS or SUPERSEDED."""
     reason: str
-    model: str
-    """The uri of the Model artifact."""
-    model_id: int
-    model_created: int
-    exported: str
-    """The folder to push, below that of the pipeline."""
-    certificate: str = ""
-    """The folder of its InfraBlessing, likewise; empty if there is none."""
-    variants: str | None = None
-    """The folder of the artifact of its variants, likewise."""
 
 
 class ErrorSummary(BaseModel):

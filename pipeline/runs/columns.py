@@ -20,7 +20,7 @@ from components.schema_gen.files import read_schema
 from pipeline.config.settings import PipelineConfig, find_unsized
 from pipeline.data.first_look import read_first_rows
 from pipeline.run_context import RunContext
-from pipeline.runs.console.run_console import shown
+from pipeline.runs.console import shown
 from trainer_module.errors import counted
 from trainer_module.features.base import BaseFeature
 from trainer_module.settings import Feature, TextFeature

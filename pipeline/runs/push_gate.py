@@ -12,11 +12,11 @@ from components.example_gen.paths import is_remote
 from pipeline.component_ids import ComponentId
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventLog
-from pipeline.records.summary import RunSummary
+from pipeline.records.summary import Candidate, RunSummary
 from pipeline.run_context import RunContext
 from pipeline.runs.results.artifact_reader import ArtifactReader
 from pipeline.versions.hold import pushing
-from pipeline.versions.waiting import Candidate, find_obstacle, mark_blessing
+from pipeline.versions.waiting import find_obstacle, mark_blessing
 
 
 class PushGate:

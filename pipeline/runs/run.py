@@ -14,11 +14,11 @@ from pipeline.lock import one_at_a_time
 from pipeline.records.metadata.store import check_store
 from pipeline.records.notify import check_secrets, deliveries
 from pipeline.run_context import RunRequest, resolve_run
-from pipeline.runs.console.run_console import RunConsole
+from pipeline.runs.console import RunConsole
 from pipeline.runs.imports import is_in_tfx_command_line, kept_imports
+from pipeline.runs.logs import captured, told_briefly
 from pipeline.runs.planning.first_look import look_at_new_data, refuse, stop
-from pipeline.runs.reruns.record import Reruns
-from pipeline.runs.watching.logs import captured, told_briefly
+from pipeline.runs.reruns import Reruns
 from trainer_module.errors import ConfigError, DataError
 from trainer_module.scratch import own_temporary_files
 from trainer_module.tf_config import read_tf_config

@@ -22,9 +22,8 @@ from pipeline.records.run_events import RunEvents
 from pipeline.records.span_records import SpanRecords
 from pipeline.records.summary import State, Status
 from pipeline.run_context import RunContext
-from pipeline.runs.console.run_console import RunConsole
-from pipeline.runs.failures import explain
-from pipeline.runs.local import LocalRunner
+from pipeline.runs.console import RunConsole
+from pipeline.runs.local import LocalRunner, explain
 from pipeline.runs.results.artifact_reader import ArtifactReader, gist
 
 logger = logging.getLogger(__name__)

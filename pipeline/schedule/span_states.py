@@ -13,8 +13,7 @@ from pipeline.data.rows import are_empty
 from pipeline.data.spans import Span, list_spans, unsettled
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
-from pipeline.records.span_records import SpanRecords
-from pipeline.records.trainings import trainings
+from pipeline.records.span_records import SpanRecords, trainings
 from pipeline.schedule.decisions.data_changes import take_snapshot
 from trainer_module.errors import ConfigError
 

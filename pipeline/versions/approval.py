@@ -65,15 +65,15 @@ def approve(
             waiting.model, waiting.model_id, waiting.model_created, waiting.run, now()
         )
         # Killed after its push, an earlier approval has left the version and no word of it.
-        if not (catalog and serves_all(catalog[0], waiting, waiting.variants(layout))):
+        if not (catalog and serves_all(catalog[0], waiting, waiting.variants_in(layout))):
             _check(layout, waiting, catalog, request)
             try:
-                folder = waiting.certificate(layout)
+                folder = waiting.certificate_in(layout)
                 version = push_new_version(
-                    waiting.exported(layout),
+                    waiting.exported_in(layout),
                     Path(layout.serving),
                     provenance,
-                    waiting.variants(layout),
+                    waiting.variants_in(layout),
                     folder / CERTIFICATE_FOLDER if folder else None,
                 )
             except OSError as error:
@@ -122,9 +122,9 @@ def _check(
         )
     if not waiting.is_there(layout):
         raise ConfigError(
-            f"{said}: {waiting.exported(layout)} is gone: retention keeps the newest models that "
-            "wait, as many as `schedule.keep.versions`, and none once a later one is pushed; train "
-            "again"
+            f"{said}: {waiting.exported_in(layout)} is gone: retention keeps the newest models "
+            "that wait, as many as `schedule.keep.versions`, and none once a later one is pushed; "
+            "train again"
         )
     if damage := waiting.damage(layout):
         raise ConfigError(f"{said}: the model is damaged: {damage}; train again")

@@ -12,7 +12,7 @@ from components.pusher.versions import OUTGOING_PREFIX
 from pipeline.config.sections.schedule import ALL, ScheduleSettings
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog
-from pipeline.records.trainings import trainings
+from pipeline.records.span_records import trainings
 from pipeline.versions.catalog import Version, find_serving, read_catalog
 from trainer_module.errors import counted
 

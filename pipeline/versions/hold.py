@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from filelock import FileLock, Timeout
+from pydantic import TypeAdapter, ValidationError
 
 from components.disk import write_whole
 from components.processes.stopping import deferred
@@ -43,6 +43,9 @@ class Hold:
         return f"{what} are held since {_shown(self.since)}{until}: {self.reason}"
 
 
+_HOLD = TypeAdapter(Hold)
+
+
 def read_hold(layout: Layout, now: datetime | None = None) -> Hold | None:
     """The hold of a pipeline that is in force.
 
@@ -60,19 +63,13 @@ def read_hold(layout: Layout, now: datetime | None = None) -> Hold | None:
 def _read(layout: Layout) -> Hold | None:
     """The last hold that was set, unless it was released; raises as `read_hold` does."""
     try:
-        content = json.loads(layout.hold.read_text())
-        until = content["until"]
-        return Hold(
-            content["reason"],
-            datetime.fromisoformat(content["since"]),
-            None if until is None else datetime.fromisoformat(until),
-            content["stops_runs"],
-        )
+        return _HOLD.validate_json(layout.hold.read_bytes())
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValidationError) as error:
+        found = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
         raise ConfigError(
-            f"{layout.hold}: this hold cannot be read ({error}), and nothing is pushed; set it "
+            f"{layout.hold}: this hold cannot be read ({found}), and nothing is pushed; set it "
             "again with `hold`, or lift it with `release`"
         ) from None
 
@@ -183,13 +180,7 @@ def pushing(layout: Layout) -> Iterator[None]:
 
 def _write(path: Path, hold: Hold) -> None:
     """Writes the file, replacing an earlier one."""
-    content = {
-        "reason": hold.reason,
-        "since": hold.since.isoformat(),
-        "until": None if hold.until is None else hold.until.isoformat(),
-        "stops_runs": hold.stops_runs,
-    }
-    write_whole(path, json.dumps(content, indent=2) + "\n")
+    write_whole(path, _HOLD.dump_json(hold, indent=2).decode() + "\n")
 
 
 @contextmanager

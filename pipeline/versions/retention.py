@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sqlite3
 import sys
 from collections.abc import Set
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
+from components.disk import write_whole
 from components.example_gen.paths import is_remote
-from components.pusher.versions import delete_abandoned, delete_whole
+from components.pusher.versions import delete_abandoned, delete_whole, now
 from pipeline.config.sections.schedule import DriftSettings, KeepSettings, ScheduleSettings
 from pipeline.layout import Layout
 from pipeline.lock import one_at_a_time
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.metadata.store import check_store, connection_config, forget
 from pipeline.records.span_records import SpanRecords
-from pipeline.versions.artifacts import ArtifactRecords, delete_files, retire_artifacts, size_of
+from pipeline.versions.artifacts import (
+    ArtifactRecords,
+    delete_files,
+    find_forgettable,
+    retire_artifacts,
+    size_of,
+)
 from pipeline.versions.catalog import read_catalog
-from pipeline.versions.deletion import Deletion
 from pipeline.versions.expiry import Expired, find_expired, lineage_of
-from pipeline.versions.lineage import find_forgettable
 from pipeline.versions.waiting import kept_waiting
 from pipeline.versions.withdrawal import complete_marks
-from trainer_module.errors import ScopelineError, TryLaterError
+from trainer_module.errors import ScopelineError, TryLaterError, counted
 
 logger = logging.getLogger(__name__)
 
@@ -151,7 +158,7 @@ class Retention:
         layout, event_log = self.layout, self.event_log
         needed = {v.model for v in read_catalog(layout, event_log) if v.model is not None}
         for waiting in kept_waiting(self._keep, event_log):
-            beside = (waiting.variants(layout), waiting.certificate(layout))
+            beside = (waiting.variants_in(layout), waiting.certificate_in(layout))
             needed |= {waiting.model, *(str(folder) for folder in beside if folder is not None)}
         return needed | _last_passed(self.drift, event_log)
 
@@ -207,3 +214,82 @@ def _last_passed(drift: DriftSettings, event_log: EventLog) -> set[str]:
     number = records.compared_with(sys.maxsize, drift.on_drift)
     reading = None if number is None else records.reading(number)
     return set() if reading is None else {reading.details["uri"]}
+
+
+@dataclass
+class Deletion:
+    """What goes: paths with their sizes."""
+
+    file: Path
+    began: str
+    """Names the deletion."""
+    versions: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By path, the lineage of each with its `bytes`."""
+    runs: dict[str, int] = field(default_factory=dict)
+    artifacts: dict[str, int] = field(default_factory=dict)
+    bytes: int = 0
+    """Of what is none of these, such as the working files of executions."""
+
+    @classmethod
+    def begin(cls, layout: Layout, event_log: EventLog) -> Deletion:
+        """A new deletion, or the one that was killed."""
+        try:
+            found = cls(layout.deletion, **json.loads(layout.deletion.read_text()))
+        except (OSError, ValueError, TypeError):
+            return cls(layout.deletion, now())
+        # It may have been killed after it was told.
+        last = event_log.last(EventKind.DELETED)
+        told = last is not None and last.details.get("began") == found.began
+        return cls(layout.deletion, now()) if told else found
+
+    def save(self) -> None:
+        """Writes down what goes before it does; a full disk keeps nothing from being deleted."""
+        content = asdict(self)
+        del content["file"]
+        if not (self.versions or self.runs or self.artifacts):
+            return
+        try:
+            write_whole(self.file, json.dumps(content))
+        except OSError:
+            logger.exception("What is being deleted could not be written down")
+
+    def end(self, event_log: EventLog) -> list[str]:
+        """Records what is gone, and is over.
+
+        Returns:
+          What was deleted, as a sentence for people; none if nothing was.
+        """
+        # What a config keeps by now, after the deletion was killed, is still there.
+        versions = [found for path, found in self.versions.items() if not Path(path).exists()]
+        runs = {path: size for path, size in self.runs.items() if not Path(path).exists()}
+        artifacts = {uri: size for uri, size in self.artifacts.items() if not Path(uri).exists()}
+        lines = []
+        if versions or runs or artifacts:
+            freed = sum(found["bytes"] for found in versions) + self.bytes
+            freed += sum(runs.values()) + sum(artifacts.values())
+            numbers = [found["version"] for found in versions]
+            message = _describe(numbers, len(runs), len(artifacts), freed)
+            event_log.record(
+                EventKind.DELETED,
+                message,
+                versions=numbers,
+                lineage=versions,
+                runs=[Path(path).name for path in runs],
+                artifacts=len(artifacts),
+                bytes=freed,
+                began=self.began,
+            )
+            lines.append(message)
+        self.file.unlink(missing_ok=True)
+        return lines
+
+
+def _describe(versions: list[int], runs: int, artifacts: int, freed: int) -> str:
+    """Such as `1 version deleted (17), 2 runs and 24 artifacts deleted, 9.1 MB`."""
+    parts = []
+    if versions:
+        names = ", ".join(map(str, versions))
+        parts.append(f"{counted(len(versions), 'version')} deleted ({names})")
+    if runs or artifacts:
+        parts.append(f"{counted(runs, 'run')} and {counted(artifacts, 'artifact')} deleted")
+    return f"{', '.join(parts)}, {freed / 1e6:.1f} MB"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -17,31 +17,14 @@ from pipeline.config.sections.push import Approve
 from pipeline.config.sections.schedule import ALL, KeepSettings
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog
-from pipeline.records.summary import Status, WaitingSummary
+from pipeline.records.summary import Candidate, Status, WaitingSummary
 from pipeline.versions.artifacts import find_models
 from pipeline.versions.catalog import Version, read_catalog
 from pipeline.versions.hold import Hold, read_hold
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A blessed model, before it is pushed."""
-
-    model: str
-    """The uri of the Model artifact."""
-    model_id: int
-    model_created: int
-    """When the artifact was recorded, in milliseconds since 1970."""
-    exported: str
-    """The folder to push, from that of the pipeline."""
-    certificate: str = ""
-    """The folder of its InfraBlessing, likewise; empty if there is none."""
-    variants: str | None = None
-    """The folder of the artifact of its variants, from that of the pipeline."""
-
-
-@dataclass(frozen=True)
-class Waiting:
+@dataclass(frozen=True, kw_only=True)
+class Waiting(Candidate):
     """A model that waits."""
 
     number: int
@@ -53,45 +36,28 @@ class Waiting:
     is_superseded: bool
     """Whether the model of a run that began later has been pushed since."""
 
-    @property
-    def model(self) -> str:
-        """The uri of the Model artifact."""
-        return str(self.details["model"])
-
-    @property
-    def model_id(self) -> int:
-        """The artifact's id."""
-        return int(self.details["model_id"])
-
-    @property
-    def model_created(self) -> int:
-        """When the artifact was recorded, in milliseconds since 1970."""
-        return int(self.details["model_created"])
-
-    def exported(self, layout: Layout) -> Path:
+    def exported_in(self, layout: Layout) -> Path:
         """The folder that is pushed, also where the output is mounted at another place."""
-        return layout.root / self.details["exported"]
+        return layout.root / self.exported
 
-    def certificate(self, layout: Layout) -> Path | None:
+    def certificate_in(self, layout: Layout) -> Path | None:
         """The folder of its InfraBlessing, if there is one."""
-        found = self.details.get("certificate")
-        return layout.root / found if found else None
+        return layout.root / self.certificate if self.certificate else None
 
-    def variants(self, layout: Layout) -> Path | None:
+    def variants_in(self, layout: Layout) -> Path | None:
         """The folder of the artifact of its variants, if it has some."""
-        found = self.details.get("variants")
-        return None if found is None else layout.root / found
+        return None if self.variants is None else layout.root / self.variants
 
     def is_there(self, layout: Layout) -> bool:
         """Whether retention has left its files; a remote store is not looked at."""
-        return is_remote(self.model) or self.exported(layout).is_dir()
+        return is_remote(self.model) or self.exported_in(layout).is_dir()
 
     def damage(self, layout: Layout) -> str:
         """What is wrong with its files, which are all read; empty if nothing is, or if remote."""
         if is_remote(self.model):
             return ""
-        folder = self.certificate(layout)
-        return find_damage(self.exported(layout), folder and folder / CERTIFICATE_FOLDER)
+        folder = self.certificate_in(layout)
+        return find_damage(self.exported_in(layout), folder and folder / CERTIFICATE_FOLDER)
 
 
 def read_waiting(event_log: EventLog) -> list[Waiting]:
@@ -113,6 +79,7 @@ def read_waiting(event_log: EventLog) -> list[Waiting]:
             details=event.details,
             is_superseded=event.details.get("superseded", False)
             or ages[event.details["version"]] < newest,
+            **{f.name: event.details[f.name] for f in fields(Candidate) if f.name in event.details},
         )
         for event in reversed(waits)
         if event.details["version"] not in approved
@@ -195,13 +162,13 @@ def _is_of(waiting: Waiting, candidate: Candidate) -> bool:
     return (waiting.model, waiting.model_created) == (candidate.model, candidate.model_created)
 
 
-def serves_model(version: Version, model: Candidate | Waiting) -> bool:
+def serves_model(version: Version, model: Candidate) -> bool:
     """Whether a version is of a model; of one in a remote folder only the uri is known."""
     created = version.provenance.model_created
     return version.model == model.model and created in (None, model.model_created)
 
 
-def serves_all(version: Version, model: Candidate | Waiting, variants: Path | None) -> bool:
+def serves_all(version: Version, model: Candidate, variants: Path | None) -> bool:
     """Whether a version is of a model, whole, and has its variants; of a remote one only the first.
 
     Args:
@@ -224,7 +191,7 @@ def _free_number(catalog: Iterable[Version], waiting: Iterable[Waiting]) -> int:
     return max(int(time.time()), max(taken, default=0) + 1)
 
 
-def mark_blessing(connection: Any, model: Candidate | Waiting, waits: bool) -> None:
+def mark_blessing(connection: Any, model: Candidate, waits: bool) -> None:
     """Sets or lifts the mark on the blessing of a model: what waits is not what the next must beat.
 
     Args:

@@ -21,7 +21,7 @@ from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.summary import RunSummary, Status
 from pipeline.run_context import RunContext, RunRequest, resolve_run
-from pipeline.runs.reruns.record import Reruns
+from pipeline.runs.reruns import Reruns
 
 NAME = "spans"
 CONFIG = """

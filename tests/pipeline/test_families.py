@@ -8,9 +8,8 @@ from typing import Any, ClassVar, Literal
 import pytest
 from tfx.dsl.components.base.base_node import BaseNode
 
-from pipeline.config.family_rules import given_keys_are_read
 from pipeline.config.fingerprint import CODE_KEY
-from pipeline.config.rules import check_rules
+from pipeline.config.rules import check_rules, given_keys_are_read
 from pipeline.config.settings import PipelineConfig
 from pipeline.data.location import locate_data
 from pipeline.graph.create import create_pipeline

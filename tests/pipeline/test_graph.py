@@ -92,6 +92,10 @@ def parameters(pipeline: Pipeline, name: str) -> dict[str, Any]:
     return dict(node(pipeline, name).exec_properties)
 
 
+def validation(pipeline: Pipeline) -> dict[str, Any]:
+    return dict(json.loads(parameters(pipeline, "ExampleValidator")["settings"]))
+
+
 def resolves_by(pipeline: Pipeline, name: str) -> tuple[str, dict[str, Any]]:
     """The strategy of a resolver, by its import path, and its settings, as they are compiled."""
     compiled = compiler.Compiler().compile(pipeline)
@@ -181,7 +185,7 @@ def test_drift_is_measured_from_the_span_that_was_trained_on_last(layout: Layout
     assert source(pipeline, "ExampleValidator", "previous_statistics") == resolver
     resolved = resolves_by(pipeline, resolver)
     assert resolved == (import_path(StatisticsOfSpanStrategy), {"span": 6})
-    assert json.loads(parameters(pipeline, "ExampleValidator")["drift"])["columns"]["size"]
+    assert validation(pipeline)["drift"]["columns"]["size"]
 
 
 @pytest.mark.parametrize(
@@ -296,14 +300,14 @@ def test_columns_that_the_config_names_are_checked_by_their_keys(layout: Layout)
         features={"size": {"type": "numeric"}, "note": {"type": "ignore"}},
         evaluate={"slices": ["size", ["label", "size"]]},
     )
-    told = parameters(create_ingestion(context_of(config, layout), None), "ExampleValidator")
-    assert json.loads(told["named"]) == {
+    told = validation(create_ingestion(context_of(config, layout), None))
+    assert told["named"] == {
         "features.size": "size",
         "features.note": "note",
         "evaluate.slices.0": "size",
         "evaluate.slices.1": "size",
     }
-    assert json.loads(told["ignored"]) == ["note"]
+    assert told["ignored"] == ["note"]
 
 
 @pytest.mark.parametrize("task", ["multiclass", "regression"])

@@ -22,7 +22,7 @@ from pipeline.data.location import locate_data
 from pipeline.layout import Layout
 from pipeline.lock import one_at_a_time
 from pipeline.records.summary import MetricSummary, RunSummary, State, Status
-from pipeline.runs.console.run_console import RunConsole
+from pipeline.runs.console import RunConsole
 from trainer_module.errors import ConfigError, DataError
 from trainer_module.runtime import PROGRESS_LOGGER, report_notice, report_progress
 
@@ -43,7 +43,7 @@ def test_screen_without_a_terminal_is_plain_lines(monkeypatch) -> None:
     report_progress(3, 12, "epoch", "loss 0.5 [sic]")
     report_progress(4, 12, "first on a part, epoch")
     report_progress(5, 12, "forest")
-    monkeypatch.setattr("pipeline.runs.console.run_console.QUIET_SECONDS", 0)
+    monkeypatch.setattr("pipeline.runs.console.QUIET_SECONDS", 0)
     report_progress(6, 12, "forest")
     report_notice("waits for worker 1")
     console.finished("Trainer", State.RAN, 2.345, "12 epochs")
@@ -115,7 +115,7 @@ def test_log_takes_what_any_language_prints(verbose: bool, tmp_path: Path) -> No
     script = (
         "import logging, os, sys\n"
         "from pathlib import Path\n"
-        "from pipeline.runs.watching.logs import captured\n"
+        "from pipeline.runs.logs import captured\n"
         f"with captured(Path({str(tmp_path / 'run.log')!r}), {verbose}) as screen:\n"
         "    os.write(2, b'from C++\\n')\n"
         "    print('from Python')\n"
@@ -138,7 +138,7 @@ def test_disk_that_is_full_ends_neither_the_run_nor_the_screen(verbose: bool) ->
     script = (
         "import logging, os, sys\n"
         "from pathlib import Path\n"
-        "from pipeline.runs.watching.logs import captured\n"
+        "from pipeline.runs.logs import captured\n"
         f"with captured(Path('/dev/full'), {verbose}) as screen:\n"
         "    for part in range(3):\n"
         "        print(f'part {part}' * 10_000)\n"
@@ -158,7 +158,7 @@ def test_screen_that_is_gone_keeps_nothing_out_of_the_log(tmp_path: Path) -> Non
     script = (
         "import os, sys\n"
         "from pathlib import Path\n"
-        "from pipeline.runs.watching.logs import captured\n"
+        "from pipeline.runs.logs import captured\n"
         f"with captured(Path({str(tmp_path / 'run.log')!r}), True):\n"
         "    for part in range(100):\n"
         "        print(f'part {part}')\n"

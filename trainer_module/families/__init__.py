@@ -71,7 +71,8 @@ class Family:
     """Else, whether ExampleGen reads its data, so that what is said of it has to fit together."""
     reads: ClassVar[frozenset[str]] = frozenset({"train"})
     """Else, of those keys of a config that not every family reads, as `data.label`, `features` and
-    `model`, the ones that this one does. Others are refused."""
+    `model`, the ones that this one does; of `model` and `train` all, or some, as `train.epochs`.
+    Others are refused."""
 
     graph: ClassVar[str] = "pipeline.graph.families.wire"
     """The function that gives the nodes of the pipeline, see `pipeline.graph.families.Given`."""

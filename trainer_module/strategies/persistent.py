@@ -54,7 +54,8 @@ def connect(path: str | Path | None = None) -> tf.distribute.ParameterServerStra
         _prepare_grpc()
         settings = parameter_server.ParameterServerStrategy(kind=Strategy.PARAMETER_SERVER)
         # Not the chief's address in the file: a run may have that.
-        places = {"chief": [f"{LOCALHOST}:{_free_port()}"], **cluster}
+        with socket.create_server(("", 0)) as probe:
+            places = {"chief": [f"{LOCALHOST}:{probe.getsockname()[1]}"], **cluster}
         with kept_local(TFConfig(places, "chief", 0)):
             _CONNECTED[key] = parameter_server.connect(settings, places)
     return _CONNECTED[key]
@@ -83,9 +84,7 @@ def _read(file: Path) -> dict[str, list[str]]:
             f"there is no {file} (looked for in {Path.cwd()}); start a cluster with {_START}, or "
             f"name its file here or in {CLUSTER_VARIABLE}."
         ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} cannot be read ({error}); name a cluster's file.") from None
-    except ConfigError as error:
+    except (OSError, UnicodeDecodeError, ConfigError) as error:
         found = str(error).partition(";")[0].replace(VARIABLE, "it")
         raise ConfigError(
             f"{file} is not a cluster's file: {found}; {_START} writes one."
@@ -121,11 +120,6 @@ def _answers(address: str) -> bool:
     except OSError:
         return False
     return True
-
-
-def _free_port() -> int:
-    with socket.create_server(("", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 def _prepare_grpc() -> None:

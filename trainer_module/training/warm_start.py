@@ -21,10 +21,8 @@ from trainer_module.base_model import (
     Feature,
     Weight,
     describe_model,
-    made_up_names,
     read_base_model,
     shared_names,
-    stable_names,
     weights_of,
 )
 from trainer_module.problem import Problem
@@ -49,17 +47,6 @@ class _Taken:
     """Features whose values have brought rows with them."""
 
 
-@dataclass(frozen=True)
-class _Old:
-    """The old model as the new one sees it."""
-
-    description: Description | None
-    values: dict[str, np.ndarray]
-    """By stable names."""
-    axes: dict[str, tuple[Axis, ...]]
-    """By stable names, as far as they are known."""
-
-
 def warm_start(
     model: tf_keras.Model, problem: Problem, tft_output: tft.TFTransformOutput, base_model: str
 ) -> list[str]:
@@ -80,37 +67,29 @@ def warm_start(
       TrainingError: the base model cannot be read.
     """
     base = read_base_model(base_model)
+    if base.description is None:
+        return [
+            f"warm start: {base.path} does not say what its weights stand for, as models do that "
+            "Scopeline exports: all weights start fresh"
+        ]
     new = describe_model(model, problem, tft_output, kind="")
-    old = _see(base, model)
     shared = shared_names(model)
     taken = _Taken(is_whole=not shared)
     misfits = [f"several weights are called {name}: they start fresh" for name in shared]
     for layer, weights in _by_layer(weights_of(model)).items():
         taken.total += sum(math.prod(weight.shape) for weight in weights)
         try:
-            plans = [_plan(weight, new, old) for weight in weights]
+            plans = [_plan(weight, new, base, base.description) for weight in weights]
         except _MisfitError as misfit:
             misfits.append(f"layer {layer} {misfit}, starts fresh")
             continue
         for weight, pairs in zip(weights, plans, strict=True):
             described = new.weights[weight.name]
-            _copy(weight, old.values[described.name], pairs, taken)
+            taken.numbers += _copy(weight, base.values[described.name], pairs)
             taken.vocabularies |= {a.feature for a in described.axes if a.kind == "vocabulary"}
-    notes = [_headline(base, taken), *_changes(new, old.description, taken), *misfits]
+    headline = _headline(base, base.description, taken)
+    notes = [headline, *_changes(new, base.description, taken), *misfits]
     return [f"warm start: {note}" for note in notes]
-
-
-def _see(base: BaseModel, model: tf_keras.Model) -> _Old:
-    if base.description is None:
-        # What Keras makes up for the new model, it will have made up for the old one.
-        names = stable_names(base.values, made_up_names(model))
-        return _Old(None, {names[name]: value for name, value in base.values.items()}, {})
-    told = base.description.weights
-    return _Old(
-        base.description,
-        {told[name].name: value for name, value in base.values.items() if name in told},
-        {weight.name: weight.axes for weight in told.values()},
-    )
 
 
 def _by_layer(weights: Sequence[Weight]) -> dict[str, list[Weight]]:
@@ -122,89 +101,68 @@ def _by_layer(weights: Sequence[Weight]) -> dict[str, list[Weight]]:
     return layers
 
 
-def _plan(weight: Weight, new: Description, old: _Old) -> list[Pair | None]:
-    """For each axis, which indices go where; None is all, as they are.
+def _plan(weight: Weight, new: Description, base: BaseModel, old: Description) -> list[Pair]:
+    """For each axis, which indices go where.
 
     Raises:
       _MisfitError: nothing of the old weight would mean the same in the new one.
     """
     name, axes = new.weights[weight.name].name, new.weights[weight.name].axes
-    if name not in old.values:
+    if name not in base.values:
         raise _MisfitError("is new")
-    shape = old.values[name].shape
+    shape = base.values[name].shape
     if len(shape) != len(weight.shape):
-        raise _MisfitError(f"has another shape ({_shown(shape)} -> {_shown(weight.shape)})")
-    if old.description is None:
-        return _plan_untold(weight, axes, shape)
+        was, now = ("x".join(map(str, one)) for one in (shape, weight.shape))
+        raise _MisfitError(f"has another shape ({was} -> {now})")
+    sizes = zip(axes, base.axes[name], shape, weight.shape, strict=True)
     return [
-        _pair(new.keys(axis, size), old.description.keys(was, old_size), axis, was, old_size, size)
-        for axis, was, old_size, size in zip(axes, old.axes[name], shape, weight.shape, strict=True)
+        _pair(new.keys(axis, size), old.keys(was, old_size), axis, was, old_size, size)
+        for axis, was, old_size, size in sizes
     ]
 
 
-def _plan_untold(weight: Weight, axes: Sequence[Axis], shape: tuple[int, ...]) -> list[Pair | None]:
-    """For a model that says nothing of itself: all or nothing."""
-    if shape != weight.shape:
-        raise _MisfitError(f"has another shape ({_shown(shape)} -> {_shown(weight.shape)})")
-    if any(axis.kind in ("vocabulary", "unsure") for axis in axes):
-        raise _MisfitError("has rows of which the old model does not say what they stand for")
-    return [None] * len(shape)
+_OTHERS = {
+    "unsure": "may stand for values or classes, which have changed",
+    "classes": "has other classes to tell apart",
+    "vocabulary": "has no value in common with the old one",
+}
+"""What is said of a weight of which no index means the same, by the kind of its axis."""
 
 
 def _pair(
     new: list | None, old: list | None, axis: Axis, was: Axis, old_size: int, size: int
-) -> Pair | None:
-    if new is None or old is None or axis.kind != was.kind or axis.feature != was.feature:
+) -> Pair:
+    if new is None or old is None or (axis.kind, axis.feature) != (was.kind, was.feature):
         raise _MisfitError("has rows of which it is not known what they stood for")
-    if new == old:
-        return None
     places = {key: index for index, key in enumerate(old)}
     kept = [(index, places[key]) for index, key in enumerate(new) if key in places]
-    if kept:
-        return [index for index, _ in kept], [place for _, place in kept]
-    match axis.kind:
-        case "unsure":
-            raise _MisfitError("may stand for values or classes, which have changed")
-        case "classes":
-            raise _MisfitError("has other classes to tell apart")
-        case "vocabulary":
-            raise _MisfitError("has no value in common with the old one")
-        case _ if size == old_size:
-            raise _MisfitError("has other inputs")
-    raise _MisfitError(f"has another shape ({old_size} -> {size})")
+    if not kept:
+        of_size = (
+            "has other inputs" if size == old_size else f"has another shape ({old_size} -> {size})"
+        )
+        raise _MisfitError(_OTHERS.get(axis.kind, of_size))
+    return [index for index, _ in kept], [place for _, place in kept]
 
 
-def _copy(weight: Weight, old: np.ndarray, pairs: Sequence[Pair | None], taken: _Taken) -> None:
-    if all(pair is None for pair in pairs):
-        weight.assign(old)
-        taken.numbers += old.size
-        return
-    whole = [list(range(size)) for size in weight.shape]
-    to = np.ix_(*(pair[0] if pair else all_ for pair, all_ in zip(pairs, whole, strict=True)))
-    of = np.ix_(*(pair[1] if pair else all_ for pair, all_ in zip(pairs, whole, strict=True)))
+def _copy(weight: Weight, old: np.ndarray, pairs: Sequence[Pair]) -> int:
+    """Copies what means the same; how many numbers that are."""
     value = np.array(weight.read())
-    value[to] = old[of]
+    taken = old[np.ix_(*(of for _, of in pairs))]
+    value[np.ix_(*(to for to, _ in pairs))] = taken
     weight.assign(value)
-    taken.numbers += value[to].size
+    return taken.size
 
 
-def _headline(base: BaseModel, taken: _Taken) -> str:
+def _headline(base: BaseModel, old: Description, taken: _Taken) -> str:
     if not taken.numbers:
-        kind = f", a model of kind {base.description.model}," if base.description else ""
-        return f"nothing of {base.path}{kind} fits: all weights start fresh"
+        return f"nothing of {base.path}, a model of kind {old.model}, fits: all weights start fresh"
     if taken.is_whole and taken.numbers == taken.total:
         return f"from {base.path}, all weights"
     percent = min(99, max(1, 100 * taken.numbers // taken.total))
     return f"from {base.path}, {percent}% of the weights"
 
 
-def _changes(new: Description, old: Description | None, taken: _Taken) -> Iterator[str]:
-    if old is None:
-        yield (
-            "the old model does not say what its weights stand for, as models do that Scopeline "
-            "exports today: only those of equal shape are taken over, none of single values"
-        )
-        return
+def _changes(new: Description, old: Description, taken: _Taken) -> Iterator[str]:
     yield from _class_changes(new, old)
     was = {feature.name: feature for feature in old.features}
     for feature in new.features:
@@ -249,7 +207,3 @@ def _value_changes(feature: Feature, was: Feature) -> Iterator[str]:
             f"embedding of `{feature.name}`: the out-of-vocabulary buckets are {buckets}, not "
             f"{then}: they start fresh"
         )
-
-
-def _shown(shape: Sequence[int]) -> str:
-    return "x".join(map(str, shape))

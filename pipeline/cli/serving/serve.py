@@ -30,7 +30,7 @@ from pipeline.cli.options import (
     flag,
     load_here,
 )
-from pipeline.config.secret_variables import read_secret
+from pipeline.config.sections.notify import read_secret
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventLog

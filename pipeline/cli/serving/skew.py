@@ -32,7 +32,7 @@ from pipeline.records.skew_records import new_requests, record_skew
 from trainer_module.errors import ConfigError, counted
 
 if TYPE_CHECKING:
-    from pipeline.runs.skew.comparison import Comparison
+    from pipeline.runs.skew import Comparison
 
 
 def skew(
@@ -59,7 +59,7 @@ def skew(
         return
     files = _newest(loaded)
     with quiet_console(verbose=False) as console:
-        from pipeline.runs.skew.comparison import compare_requests
+        from pipeline.runs.skew import compare_requests
 
         found = compare_requests(loaded, layout, event_log, files)
         if as_json:
@@ -77,7 +77,7 @@ def _record(config: PipelineConfig, layout: Layout, event_log: EventLog) -> None
         typer.echo("skew: there are too few new requests")
         return
     with quiet_console(verbose=False):
-        from pipeline.runs.skew.comparison import compare_requests
+        from pipeline.runs.skew import compare_requests
 
         found = compare_requests(config, layout, event_log, files)
     typer.echo(record_skew(config, event_log, files, found.version, found.rows, found.skewed))

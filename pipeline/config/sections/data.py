@@ -23,6 +23,7 @@ from components.example_gen.spans.placeholders import (
 )
 from pipeline.config.issues import Issue, near_match
 from trainer_module.errors import DataError, enumerate_names
+from trainer_module.families import family_of
 from trainer_module.features.pixels import DATA_PIXELS
 from trainer_module.settings import (
     Feature,
@@ -177,6 +178,12 @@ def data_is_in_files(data: DataSettings, target: LearningTask) -> Iterator[Issue
             "data.format",
             f"found {data.format!r}, which holds no labels; task {target.kind} learns from {able}",
         )
+
+
+def episodes_are_of_an_environment(data: DataSettings, target: LearningTask) -> Iterator[Issue]:
+    """Files hold what somebody else has done, and who learns labels does not act."""
+    if data.format == "environment" and not family_of(target).has_label:
+        return
     for key in ("episodes", "policy"):
         if getattr(data, key) is not None:
             yield Issue(f"data.{key}", "it is for data of an environment; leave it out")
@@ -397,6 +404,7 @@ def schema_exists(schema_file: str | None) -> Iterator[Issue]:
 
 DATA_RULES = (
     data_is_in_files,
+    episodes_are_of_an_environment,
     path_exists,
     builtin_data_is_known,
     csv_is_the_format,

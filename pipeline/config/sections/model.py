@@ -241,12 +241,6 @@ def published_heads_stay_as_they_are(
         yield Issue(key, "a published head is taken as it is, and nothing is trained; leave it out")
 
 
-def phases_are_of_our_training(model: ModelSettings, train: TrainSettings) -> Iterator[Issue]:
-    """Whoever trains otherwise freezes what they like."""
-    if train.run_fn and model.transfer:
-        yield Issue("model.transfer", f"{train.run_fn} trains in its own way; leave it out")
-
-
 def weights_are_a_file_of_weights(model: ModelSettings) -> Iterator[Issue]:
     """Local weights have to be there, and of a format that holds numbers alone."""
     path, kind = model.weights, model.kind
@@ -279,7 +273,6 @@ TRANSFER_RULES = (
     unfreezing_has_its_time,
     heads_are_said_once,
     published_heads_stay_as_they_are,
-    phases_are_of_our_training,
     weights_are_a_file_of_weights,
 )
 

@@ -21,6 +21,7 @@ from trainer_module.settings import (
 from trainer_module.settings.model import is_grown
 from trainer_module.settings.tasks import BaseTask
 from trainer_module.settings.train import LOSSES, READ_WITHOUT_STEPS, losses_for, share_batch
+from trainer_module.settings.tune import AnyTune
 from trainer_module.strategies import strategies_of_several_processes
 from trainer_module.strategies.base import Processes
 
@@ -93,20 +94,20 @@ def class_weights_have_classes(label_task: BaseTask, train: TrainSettings) -> It
         )
 
 
-def checkpoints_are_of_our_training(train: TrainSettings) -> Iterator[Issue]:
-    """Whoever trains otherwise keeps checkpoints as they like."""
-    if train.run_fn and train.checkpoints:
-        yield Issue("train.checkpoints", f"{train.run_fn} keeps its own; leave it out")
-
-
-def folds_are_of_our_training(train: TrainSettings, evaluate: EvaluateSettings) -> Iterator[Issue]:
-    """Whoever trains otherwise trains once: nobody would deal out the folds."""
-    if train.run_fn and evaluate.folds:
-        yield Issue(
-            "evaluate.folds",
-            f"found {evaluate.folds}, but {train.run_fn} trains in its own way, "
-            "without folds; leave it out",
-        )
+def other_trainings_read_less(
+    model: ModelSettings, train: TrainSettings, tune: AnyTune | None, evaluate: EvaluateSettings
+) -> Iterator[Issue]:
+    """Whoever trains otherwise freezes, deals out, keeps, changes and searches as they like."""
+    told = {
+        "model.transfer": (model.transfer, "trains in its own way"),
+        "train.augment": (train.augment, "reads pictures as they are"),
+        "train.checkpoints": (train.checkpoints, "keeps its own"),
+        "tune": (tune, "trains in its own way"),
+        "evaluate.folds": (evaluate.folds, "trains in its own way, without folds"),
+    }
+    for key, (value, what) in told.items():
+        if train.run_fn and value:
+            yield Issue(key, f"{train.run_fn} {what}; leave it out")
 
 
 def workers_have_a_strategy(train: TrainSettings) -> Iterator[Issue]:
@@ -237,8 +238,7 @@ TRAIN_RULES = (
     averages_have_all_steps,
     losses_can_be_scaled,
     class_weights_have_classes,
-    checkpoints_are_of_our_training,
-    folds_are_of_our_training,
+    other_trainings_read_less,
     workers_have_a_strategy,
     servers_are_backed_up_by_epoch,
     steps_are_shown_where_they_are_seen,
@@ -287,15 +287,8 @@ def cutouts_leave_something(features: dict[str, Feature], train: TrainSettings) 
             )
 
 
-def augmentation_is_of_our_training(train: TrainSettings) -> Iterator[Issue]:
-    """Whoever trains otherwise changes pictures as they like."""
-    if train.run_fn and train.augment:
-        yield Issue("train.augment", f"{train.run_fn} reads pictures as they are; leave it out")
-
-
 AUGMENT_RULES = (
     augmented_are_pictures,
     mixed_labels_are_classes,
     cutouts_leave_something,
-    augmentation_is_of_our_training,
 )

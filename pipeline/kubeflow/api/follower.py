@@ -31,7 +31,7 @@ from pipeline.kubeflow.compiled import (
     without_marked,
 )
 from pipeline.records.summary import RunSummary, State
-from pipeline.runs.console.run_console import RunConsole
+from pipeline.runs.console import RunConsole
 from trainer_module.errors import InternalError
 
 if TYPE_CHECKING:

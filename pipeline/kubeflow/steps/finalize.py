@@ -19,9 +19,9 @@ from pipeline.records.notify import deliveries
 from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import ErrorSummary, RunSummary, State, Status
 from pipeline.run_context import RunContext
-from pipeline.runs.console.run_console import RunConsole
+from pipeline.runs.console import RunConsole
+from pipeline.runs.observer import RunObserver
 from pipeline.runs.results.run_results import PushedVersion, RunResults
-from pipeline.runs.watching.observer import RunObserver
 from pipeline.versions.retention import Retention
 
 

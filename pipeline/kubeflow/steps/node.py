@@ -18,7 +18,7 @@ from pipeline.kubeflow.steps.run_record import RunFolder, RunRecord
 from pipeline.records.event_log import EventLog
 from pipeline.records.summary import RunSummary, State
 from pipeline.run_context import RunContext
-from pipeline.runs.console.run_console import RunConsole
+from pipeline.runs.console import RunConsole
 from pipeline.runs.local import ComponentFailedError, compiled_nodes, launch
 from pipeline.runs.push_gate import PushGate
 from pipeline.runs.results.artifact_results import ArtifactResults

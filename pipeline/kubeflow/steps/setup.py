@@ -18,13 +18,13 @@ from pipeline.kubeflow.image import code_hash
 from pipeline.kubeflow.run_parameters import apply_parameters
 from pipeline.kubeflow.steps.run_record import BECAUSE, RunFolder, RunRecord, is_alone
 from pipeline.layout import Layout
-from pipeline.records.empty_spans import tell_empty_spans
 from pipeline.records.event_log import EventLog
 from pipeline.records.metadata.store import check_store
 from pipeline.records.notify import check_secrets
 from pipeline.records.run_events import RunEvents
+from pipeline.records.span_records import tell_empty_spans
 from pipeline.run_context import RunContext, RunRequest, resolve_run
-from pipeline.runs.console.run_console import RunConsole
+from pipeline.runs.console import RunConsole
 from pipeline.runs.window_reader import WindowReader, left_out, make_spans
 from trainer_module.errors import ConfigError
 

@@ -10,35 +10,16 @@ from pipeline.component_ids import ComponentId
 from pipeline.layout import RunLayout
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.run_events import RunEvents
-from pipeline.records.summary import ErrorSummary, RunSummary, State, Status
+from pipeline.records.summary import ErrorSummary, State, Status
 from pipeline.run_context import RunContext, RunRequest
-from pipeline.runs.console.run_console import RunConsole, shown
-from pipeline.runs.results.run_results import PushedVersion
-from pipeline.runs.watching.observer import RunObserver
+from pipeline.runs.console import RunConsole, shown
+from pipeline.runs.observer import RunObserver
+from pipeline.runs.results.run_results import RunResults
 from trainer_module.errors import DataError
 
 
-class _NoResults:
+class _NoResults(RunResults):
     """The results of a run of which no component has begun."""
-
-    def read(
-        self, component: str, state: State, execution: int | None, summary: RunSummary
-    ) -> tuple[State, str]:
-        """Adds nothing."""
-        del component, execution, summary
-        return state, ""
-
-    def examples_uri(self) -> str:
-        """There are none."""
-        return ""
-
-    def model_uri(self) -> str | None:
-        """There is none."""
-        return None
-
-    def pushed_version(self) -> PushedVersion | None:
-        """There is none."""
-        return None
 
 
 def look_at_new_data(context: RunContext) -> None:

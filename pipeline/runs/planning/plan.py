@@ -20,7 +20,8 @@ from tfx.proto.orchestration import executable_spec_pb2, execution_result_pb2
 from tfx.types.standard_component_specs import CUSTOM_CONFIG_KEY
 from tfx.utils import json_utils
 
-from components.example_validator.component import check_columns
+from components.example_validator.component import SETTINGS_KEY as VALIDATION_KEY
+from components.named_columns import check_named_columns
 from components.schema_gen.files import read_schema
 from pipeline.config.fingerprint import CODE_KEY, FILES_KEY
 from pipeline.config.settings import PipelineConfig
@@ -56,6 +57,7 @@ WRAPPINGS = (
     f"{CUSTOM_CONFIG_KEY}.{SETTINGS_KEY}.",
     f"{CUSTOM_CONFIG_KEY}.{CUSTOM_CONFIG_KEY}.value.",
     f"{CUSTOM_CONFIG_KEY}.",
+    f"{VALIDATION_KEY}.",
 )
 """What settings travel in; without it they are named as in the config."""
 
@@ -125,7 +127,9 @@ def _check_columns(context: RunContext) -> None:
     """Raises DataError if the config names a column that the data did not have before."""
     config, schema_file = context.config, context.ingestion.settings.schema_file
     if fileio.exists(schema_file):
-        check_columns(config.all_named_columns, read_schema(schema_file, config.data.label))
+        schema = read_schema(schema_file, config.data.label)
+        names = [feature.name for feature in schema.feature]
+        check_named_columns(config.all_named_columns, names, "schema")
 
 
 def _spans(context: RunContext) -> Spans | None:
@@ -244,6 +248,8 @@ def _differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
     named = path
     for wrapping in WRAPPINGS:
         named = named.removeprefix(wrapping)
+    if named in UNTELLING:
+        return
     if named not in HASHES and isinstance(old, Mapping) and isinstance(new, Mapping):
         old, new = _of_one_model(old, new)
         absent = "default" if named in ("model", "train") else None

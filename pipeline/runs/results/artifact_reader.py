@@ -20,8 +20,7 @@ from components.evaluator.gate import GateReport
 from components.evaluator.gate import read_report as read_report_of_gate
 from components.evaluator.noise import Interval
 from components.example_gen.notes import read_notes
-from components.example_validator.column_review import Review
-from components.example_validator.review import read_review
+from components.example_validator.review import Review, read_review
 from components.infra_validator.executor import BLESSED_PROPERTY, read_certificate
 from components.optimizer.report import OptimizerReport
 from components.optimizer.report_files import read_report
@@ -196,7 +195,7 @@ class ArtifactReader:
         has_label = family_of(self._criteria.task).has_label
         if ComponentId.EVALUATOR not in self._executions or not has_label:
             return ""
-        from pipeline.runs.results.confusion import describe_mistakes
+        from pipeline.runs.results.evaluation_report import describe_mistakes
 
         for evaluation in self.outputs(ComponentId.EVALUATOR, "evaluation"):
             return describe_mistakes(evaluation.uri, self.model_uri())

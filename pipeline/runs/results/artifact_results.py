@@ -22,7 +22,7 @@ from pipeline.records.summary import (
     State,
 )
 from pipeline.runs.columns import effective_types, gist_of_types
-from pipeline.runs.console.trials import why_not_the_first
+from pipeline.runs.console import why_not_the_first
 from pipeline.runs.results.artifact_reader import ArtifactReader, gist
 from trainer_module.errors import counted
 from trainer_module.settings import Feature

@@ -1,15 +1,100 @@
-"""The last execution of a component of a pipeline, as the metadata has it."""
+"""What the last execution of a component was given and has left, the last training above all."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from components.column_types.handing_on import complete
+from components.trainer.best_values import with_best
 from pipeline.component_ids import ComponentId
+from pipeline.config.sections.data import EVAL_SPLIT, TRAIN_SPLIT
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.records.metadata.store import connection_config
 from trainer_module.errors import ConfigError
+
+LATEST = "latest"
+
+
+@dataclass(frozen=True)
+class LastTraining:
+    """As TFX's arguments of a training have it, as far as reading needs them."""
+
+    model_run_dir: str
+    transform_graph_path: str
+    train_files: list[str]
+    eval_files: list[str]
+    custom_config: dict[str, Any]
+
+
+def find_last_training(config: PipelineConfig, layout: Layout) -> LastTraining:
+    """Finds the last training that came to its end, from the cache or not.
+
+    Args:
+      config: of the pipeline; what it says of training may have changed since.
+      layout: of the pipeline.
+
+    Raises:
+      ConfigError: there is none, or its files are gone.
+    """
+    last = find_last_execution(config, layout, ComponentId.TRAINER, has_ended=True)
+    if last is None:
+        raise ConfigError(f"no training of {config.name} has ended in {layout.root}; run it first.")
+    uris = last.uris
+    examples = uris["examples"]
+    told = complete(json.loads(last.properties["custom_config"].string_value), uris["schema"][0])
+    if tuned := uris.get("hyperparameters"):
+        told = with_best(told, tuned[0])
+    return LastTraining(
+        model_run_dir=uris["model_run"][0],
+        transform_graph_path=uris["transform_graph"][0],
+        train_files=[f"{uri}/Split-{TRAIN_SPLIT}/*" for uri in examples],
+        eval_files=[f"{uri}/Split-{EVAL_SPLIT}/*" for uri in examples],
+        custom_config=told,
+    )
+
+
+def find_checkpoint(training: LastTraining, which: str) -> str:
+    """The path of one of the checkpoints that a training has kept.
+
+    Args:
+      training: the training.
+      which: `latest`, or the number of an epoch.
+
+    Raises:
+      ConfigError: there is no such checkpoint; says which there are.
+    """
+    import tensorflow as tf
+
+    from trainer_module.training.checkpoint import CHECKPOINTS_FOLDER, kept_by_epoch
+
+    folder = f"{training.model_run_dir}/{CHECKPOINTS_FOLDER}"
+    latest = tf.train.latest_checkpoint(folder)
+    if latest is None and "trees" in _record(training):
+        raise ConfigError("the last training has grown trees, of which there are no checkpoints.")
+    if latest is None:
+        raise ConfigError(
+            "the last training has kept no checkpoint; add `checkpoints: {keep: 3}` to the section "
+            "`train` and run the pipeline again."
+        )
+    if which == LATEST:
+        return str(latest)
+    kept = kept_by_epoch(folder)
+    if which not in map(str, kept):
+        raise ConfigError(
+            f"--checkpoint {which}: the last training has kept epochs "
+            f"{', '.join(map(str, sorted(kept)))}; right is one of them, or {LATEST}."
+        )
+    return f"{folder}/{kept[int(which)]}"
+
+
+def _record(training: LastTraining) -> dict[str, Any]:
+    from trainer_module.runtime import RECORD_FILE
+
+    return dict(json.loads(Path(training.model_run_dir, RECORD_FILE).read_text()))
 
 
 @dataclass(frozen=True)

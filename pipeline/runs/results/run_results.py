@@ -54,7 +54,10 @@ class EvaluationReport:
 
 
 class RunResults(Protocol):
-    """Where a run's results are read from: artifacts, or what steps on a cluster have reported."""
+    """Where a run's results are read from: artifacts, or what steps on a cluster have reported.
+
+    Itself it has none, as a run of which no component has begun.
+    """
 
     def read(
         self, component: str, state: State, execution: int | None, summary: RunSummary
@@ -70,12 +73,17 @@ class RunResults(Protocol):
         Returns:
           The state as people have it, and the gist of the results.
         """
+        del component, execution, summary
+        return state, ""
 
     def examples_uri(self) -> str:
         """Where the examples are."""
+        return ""
 
     def model_uri(self) -> str | None:
         """Where the model is; None if Trainer did not come to one."""
+        return None
 
     def pushed_version(self) -> PushedVersion | None:
         """The version that Pusher made; None if it pushed nothing."""
+        return None

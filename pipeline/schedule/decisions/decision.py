@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from datetime import datetime
+import hashlib
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
 
+from pipeline.config.sections.data import NO_SPAN, has_spans
+from pipeline.config.sections.schedule import OnDrift, ScheduleSettings
+from pipeline.config.sections.skew import OnSkew
 from pipeline.config.settings import PipelineConfig
-from pipeline.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PUSHED
+from pipeline.data.spans import Span
+from pipeline.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PUSHED, EXIT_UNUSABLE
 from pipeline.layout import Layout
 from pipeline.lock import is_held
-from pipeline.records.event_log import EventLog
+from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
+from pipeline.schedule.cron import firings_between, next_firings, show_time
+from pipeline.schedule.decisions.data_changes import (
+    DataChanges,
+    DataSnapshot,
+    compare_with_trained,
+    take_snapshot,
+)
 from pipeline.schedule.decisions.history import History, read_history
-from pipeline.schedule.decisions.inputs import DecisionInputs, Due, NotDue
-from pipeline.schedule.decisions.reruns import continue_interrupted, decide_after_failure
-from pipeline.schedule.decisions.triggers import decide_by_triggers
 from pipeline.versions.hold import read_hold
 
 MAX_CONTINUATIONS = 10
 """A run that is interrupted so often in a row, such as by a machine with too little memory, is not
 continued again."""
+FIRST_CHECK_LOOKS_BACK = timedelta(hours=1)
+"""A firing counts that came at most so long before the first check of a pipeline: what calls
+`schedule --once` is set to a little after the firing that it serves."""
 
 
 def decide(
@@ -74,3 +88,310 @@ def _code_under_hold(history: History) -> int:
 def is_run_under_way(layout: Layout) -> bool:
     """Whether a run of the pipeline is under way, or about to begin."""
     return is_held(layout.lock) or is_held(layout.scheduled)
+
+
+@dataclass(frozen=True)
+class Due:
+    """A run is to be started now."""
+
+    reason: str
+    through: int | None = None
+    """The span to end at; None where the data does not come in spans."""
+    validate_only: bool = False
+    details: dict[str, Any] = field(default_factory=dict)
+    """For the event log; later decisions read them there."""
+    left_out: tuple[str, ...] = ()
+    """Why spans wait until somebody does something about them, a sentence each."""
+    empty_spans: tuple[Span, ...] = ()
+    """Those that the run goes on without, as they hold no row."""
+
+
+@dataclass(frozen=True)
+class NotDue:
+    """Nothing is to be started now."""
+
+    reason: str
+    details: dict[str, Any] | None = None
+    """For the event log; None if the decision is not worth recording."""
+    exit_code: int = EXIT_PUSHED
+    """Of a look that comes to it: not 0 while something is wrong."""
+    is_problem: bool = False
+    """Whether to tell of it; the run that failed has done so itself."""
+    says_nothing: bool = False
+    """Whether it says nothing of what was wrong before, as it has not looked at the data."""
+    left_out: tuple[str, ...] = ()
+    """As of a decision to run."""
+    empty_spans: tuple[Span, ...] = ()
+    """Those that are waited for, as they hold no row."""
+
+
+@dataclass(frozen=True)
+class DecisionInputs:
+    """Everything that a decision rests on, read once."""
+
+    config: PipelineConfig
+    now: datetime
+    history: History
+    snapshot: DataSnapshot
+    changes: DataChanges
+    firings: list[datetime]
+    """The firings that no decision has dealt with yet."""
+    is_first_check: bool
+    """Whether no earlier decision knew this cron expression and time zone."""
+    schema_hash: str
+    """Of the schema's file, which people edit after data was refused; empty without one."""
+
+    @classmethod
+    def read(
+        cls, config: PipelineConfig, layout: Layout, history: History, now: datetime
+    ) -> DecisionInputs:
+        """Reads the data and the schema as they are now."""
+        settings = config.schedule_or_default
+        snapshot = take_snapshot(config, layout, now)
+        trained = history.trained.details["spans"] if history.trained else {}
+        due = history.due
+        decided_at = history.believed(due.at, due, now) if due else None
+        accepted = {event.details["span"] for event in history.accepted}
+        in_spans = has_spans(config.data)
+        changes = compare_with_trained(snapshot, trained, decided_at, in_spans, accepted)
+        handled = history.firings_handled_until(_clock_id(settings), now)
+        after = now - FIRST_CHECK_LOOKS_BACK if handled is None else handled
+        firings = firings_between(settings, after, now)
+        schema_file = Path(config.schema_file) if config.schema_file else layout.schema
+        schema_hash = _hash_file(schema_file)
+        return cls(config, now, history, snapshot, changes, firings, handled is None, schema_hash)
+
+    @property
+    def settings(self) -> ScheduleSettings:
+        """The schedule."""
+        return self.config.schedule_or_default
+
+    @property
+    def fingerprint(self) -> str:
+        """The config's."""
+        return self.config.fingerprint
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether data, config or schema have changed since the last decision to run.
+
+        Nor is data what it was once somebody has accepted a span.
+        """
+        decided = self.history.decision
+        return self.snapshot.problem is None and (
+            decided.get("spans") != self.snapshot.signatures
+            or decided.get("config") != self.fingerprint
+            or decided.get("schema") != self.schema_hash
+            or bool(self.history.accepted)
+        )
+
+    @property
+    def firings_in_words(self) -> str:
+        """Such as `the clock fired at 2026-01-05 03:00 UTC, and 2 missed before`."""
+        last, missed = self.firings[-1], len(self.firings) - 1
+        more = f", and {missed} missed before" if missed and not self.is_first_check else ""
+        return f"the clock fired at {show_time(last, self.settings)}{more}"
+
+    def clock_details(self) -> dict[str, Any]:
+        """Details by which later decisions know that all firings up to now are dealt with."""
+        if self.settings.cron is None:
+            return {}
+        details: dict[str, Any] = {
+            "clock": _clock_id(self.settings),
+            "handled": self.now.isoformat(),
+        }
+        if self.firings:
+            details |= {"firing": self.firings[-1].isoformat(), "firings": len(self.firings)}
+        return details
+
+    def due(self, reason: str, validate_only: bool = False) -> Due:
+        """A decision to run on the window as it is now."""
+        window = self.snapshot.window
+        through = window.newest.number if window and has_spans(self.config.data) else None
+        details = self.clock_details() | {
+            "because": reason,
+            "through": through,
+            "validate_only": validate_only,
+            "attempt": 1,
+            "spans": self.snapshot.signatures,
+            "config": self.fingerprint,
+            "schema": self.schema_hash,
+        }
+        return Due(reason, through, validate_only, details)
+
+    def not_due(self, reason: str) -> NotDue:
+        """A decision against a run; a firing that waits for one is dealt with by it."""
+        if self.firings:
+            return NotDue(f"{self.firings_in_words}: {reason}", self.clock_details())
+        return NotDue(reason)
+
+
+def _clock_id(settings: ScheduleSettings) -> str:
+    return f"{settings.cron} {settings.timezone}"
+
+
+def _hash_file(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.is_file() else ""
+
+
+def decide_by_triggers(inputs: DecisionInputs, event_log: EventLog) -> Due | NotDue:
+    """Decides whether anything sets a run off."""
+    if inputs.snapshot.problem is not None:
+        return _decide_without_window(inputs, inputs.snapshot.problem)
+    settings = inputs.settings
+    if settings.on_new_data and inputs.changes.spans:
+        return inputs.due(str(inputs.changes))
+    if inputs.firings:
+        return _decide_at_firing(inputs)
+    if due := _decide_by_drift(inputs, event_log) or _decide_by_skew(inputs, event_log):
+        return due
+    if settings.cron is not None and inputs.is_first_check:
+        first = next_firings(settings, inputs.now, 1)[0]
+        reason = f"seen for the first time; the clock first fires at {show_time(first, settings)}"
+        return NotDue(reason, inputs.clock_details())
+    has_only_clock = settings.cron is not None and not settings.on_new_data
+    return NotDue("the clock has not fired" if has_only_clock else "nothing new")
+
+
+def _decide_without_window(inputs: DecisionInputs, problem: str) -> NotDue:
+    """Says what is wrong with the data; while files are being written, a firing waits for them."""
+    if inputs.snapshot.is_being_written:
+        return NotDue(problem, says_nothing=True)
+    not_due = inputs.not_due(problem)
+    return replace(not_due, details=not_due.details or {}, exit_code=EXIT_UNUSABLE, is_problem=True)
+
+
+def _decide_at_firing(inputs: DecisionInputs) -> Due | NotDue:
+    """Runs if data or config are new; a firing waits for files that are still being written."""
+    fired, trained = inputs.firings_in_words, inputs.history.trained
+    if trained is None:
+        return inputs.due(f"{fired}; no run has ended yet")
+    if inputs.changes.spans:
+        return inputs.due(f"{fired}; {inputs.changes}")
+    if trained.details["config"] != inputs.fingerprint:
+        return inputs.due(f"{fired}; the config has changed")
+    if inputs.snapshot.is_being_written:
+        return NotDue(f"{fired}, and waits")
+    return inputs.not_due("nothing is new")
+
+
+def _decide_by_drift(inputs: DecisionInputs, event_log: EventLog) -> Due | None:
+    """Has a new span read and checked first, and a run follow if it has drifted."""
+    drift, window = inputs.config.drift, inputs.snapshot.window
+    is_watched = drift.on_drift is OnDrift.RETRAIN and drift.columns
+    if not is_watched or window is None or window.newest not in inputs.changes.spans:
+        return None
+    if inputs.history.trained is None:
+        return inputs.due("no run has ended yet")
+    newest = window.newest
+    checked = [
+        event
+        for event in event_log.events(EventKind.INGESTED)
+        if event.details["span"] == newest.number and event.details["signature"] == newest.signature
+    ]
+    if not checked:
+        return inputs.due(f"span {newest} is new: has it drifted?", validate_only=True)
+    drifted = [
+        event
+        for event in event_log.events(EventKind.DRIFT)
+        if event.details["span"] == newest.number and event.id > checked[0].id
+    ]
+    return inputs.due(f"span {newest} has drifted: {drifted[-1].message}") if drifted else None
+
+
+def _decide_by_skew(inputs: DecisionInputs, event_log: EventLog) -> Due | None:
+    """Has a run follow once when requests have become unlike the training data."""
+    if inputs.config.skew.on_skew is not OnSkew.RETRAIN or inputs.snapshot.window is None:
+        return None
+    found, due = event_log.last(EventKind.SKEW), inputs.history.due
+    if found is None or (due is not None and due.id > found.id):
+        return None
+    return inputs.due(f"requests are skewed: {found.message}")
+
+
+def continue_interrupted(history: History) -> Due | None:
+    """Continues the run that was decided on last, if it never began, was killed or was stopped."""
+    due, started = history.due, history.started
+    if due is not None and not history.was_started:
+        return _repeat(due, "goes on with what was decided and did not begin")
+    continuations = history.continuations + 1
+    if history.is_unfinished and started is not None:
+        if due is None or history.is_by_hand:
+            return _continue_run_by_hand(started, continuations)
+        return _repeat(due, "goes on with the run that was interrupted", continuations)
+    if due is not None and history.failure_code == EXIT_INTERRUPTED:
+        return _repeat(due, "goes on with the run that was stopped", continuations)
+    return None
+
+
+def decide_after_failure(inputs: DecisionInputs) -> Due | NotDue | None:
+    """Decides whether a run that failed is tried again.
+
+    Returns:
+      None if the failure has no say: there was none, or there is new reason to run.
+    """
+    history, retry = inputs.history, inputs.settings.retry
+    if history.failure_code is None or history.due is None or history.end is None:
+        return None
+    if history.failure_code == EXIT_UNUSABLE:
+        return _decide_after_unusable(inputs, history.end.message)
+    if inputs.settings.on_new_data and inputs.has_changed:
+        return None
+    if history.attempt < retry.attempts:
+        retry_at = history.failed_at(inputs.now) + retry.backoff * 2 ** (history.attempt - 1)
+        if inputs.now >= retry_at or history.end.details.get("how") == "killed":
+            attempt = history.attempt + 1
+            reason = f"attempt {attempt} of {retry.attempts}"
+            return _repeat(history.due, reason, attempt=attempt)
+        when = show_time(retry_at, inputs.settings)
+        return NotDue(f"the last run failed; it is tried again at {when}")
+    if inputs.firings or inputs.has_changed:
+        return None
+    tried = f"failed {history.attempt} times" if history.attempt > 1 else "failed"
+    return NotDue(f"the last run {tried}; the next waits for the clock, or for new data")
+
+
+def _decide_after_unusable(inputs: DecisionInputs, message: str) -> Due | NotDue:
+    """Tries again once data, config or schema have changed, or when the clock fires."""
+    if inputs.has_changed:
+        return inputs.due("data or config have changed since a run could not use them")
+    if inputs.firings:
+        # Neither data nor config may have been at fault, but a server that was down.
+        return inputs.due(f"{inputs.firings_in_words}; the last run could not use data or config")
+    return inputs.not_due(f"the last run could not use data or config: {message}")
+
+
+def _repeat(
+    decided: LoggedEvent, reason: str, continuations: int = 0, attempt: int | None = None
+) -> Due:
+    """An earlier decision once more, with its window.
+
+    Args:
+      decided: the earlier decision.
+      reason: why it is repeated.
+      continuations: how often in a row it was interrupted.
+      attempt: which attempt this is; default: the earlier decision's.
+    """
+    details = decided.details | {"continued": continuations}
+    if attempt is not None:
+        details["attempt"] = attempt
+    return Due(
+        f"{reason} ({details['because']})",
+        details["through"],
+        details.get("validate_only", False),
+        details,
+    )
+
+
+def _continue_run_by_hand(started: LoggedEvent, continuations: int) -> Due:
+    """Continues a run that no decision had started, up to the span it was at."""
+    newest = started.details["window"][-1]
+    through = None if newest == NO_SPAN else newest
+    reason = f"goes on with the run that was interrupted ({started.message})"
+    details = {
+        "because": started.message,
+        "through": through,
+        "attempt": 1,
+        "continued": continuations,
+    }
+    return Due(reason, through, False, details)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from components.column_types.facts import Counts
-from components.example_validator.column_review import Review, review_columns
+from components.example_validator.review import Review, review_columns
 from trainer_module.settings import Task
 
 ROWS = 400
@@ -78,13 +78,6 @@ def test_blanks_are_no_values() -> None:
     counts = {"blank": Counts(ROWS, 0, 1, 0)}
     (finding,) = review_columns(columns, "label", Task.BINARY, counts=counts).findings
     assert finding.found == "has no value in any row"
-
-
-def test_reviews_of_older_releases_are_read() -> None:
-    found = review(column=[7.0] * ROWS)
-    kept = found.to_json()
-    del kept["split"]
-    assert Review.from_json(kept) == found
 
 
 def test_a_copy_names_the_first() -> None:

@@ -9,9 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from components.example_validator import dated_rows
 from components.example_validator.dated_rows import (
-    Likeness,
     SplitFinding,
     class_labels,
     find_likeness,
@@ -80,27 +78,6 @@ def test_labels_that_move_with_time_are_found(
     found = find_likeness({"date": rows.astype(float)}, encode(labels[rows]))
     assert found is not None
     assert (found.column, 1 <= found.dates <= most, found.correlation > 0.1) == ("date", True, True)
-
-
-def test_several_columns_of_dates_take_about_as_long_as_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(dated_rows, "_DEALS", 9)
-    likeness, numbers = dated_rows._Dates.likeness, []
-
-    def counted(dates: dated_rows._Dates, labels: np.ndarray) -> tuple[float, Likeness]:
-        numbers.append(labels.size)
-        return likeness(dates, labels)
-
-    monkeypatch.setattr(dated_rows._Dates, "likeness", counted)
-    labels = class_labels(np.arange(1_000) // 100)
-    most = []
-    for columns in (1, 8):
-        numbers.clear()
-        dates = {f"date {n}": np.arange(1_000.0) for n in range(columns)}
-        assert find_likeness(dates, labels) is not None
-        most.append(sum(numbers))
-    assert most[1] <= most[0]
 
 
 def independent(random: np.random.Generator, shape: int) -> tuple[np.ndarray, np.ndarray]:

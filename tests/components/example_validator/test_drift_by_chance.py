@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 import tensorflow as tf
 import tensorflow_data_validation as tfdv
+from pydantic import TypeAdapter
 from tensorflow_data_validation.statistics.stats_impl import generate_statistics_in_memory
 from tensorflow_metadata.proto.v0 import statistics_pb2
 from tfx.types import Artifact, artifact_utils, standard_artifacts
@@ -16,13 +17,12 @@ from tfx_bsl.coders.example_coder import RecordBatchToExamplesEncoder
 from trips import trips
 
 from components.example_validator.anomalies import Anomaly, read_anomalies
-from components.example_validator.component import Executor
-from pipeline.config.sections.schedule import DriftSettings
+from components.example_validator.component import Executor, ValidationSettings
+from components.example_validator.drift import Drift
+from trainer_module.settings import Task
 
 NUMBERS = ["fare", "tip", "seats", "zone", "is_cash"]
-DRIFT = DriftSettings.model_validate(
-    {"columns": {name: {"jensen_shannon": 0.05} for name in NUMBERS}}
-)
+DRIFT = Drift({name: {"jensen_shannon": 0.05} for name in NUMBERS})
 
 
 class Spans:
@@ -60,10 +60,16 @@ class Spans:
             "examples": [self._examples[newer]],
             "schema": [schema],
         }
-        settings = {"label": "company", "task": "multiclass", "named": "{}"}
-        settings |= {"declared": "null", "ignored": "[]", "on_anomaly": "warn"}
-        settings |= {"drift": DRIFT.model_dump_json(), "compared_with": older}
-        Executor().Do(inputs, {"anomalies": [anomalies]}, settings)
+        settings = ValidationSettings(
+            "company",
+            Task.MULTICLASS,
+            declared=None,
+            on_anomaly="warn",
+            drift=DRIFT,
+            compared_with=older,
+        )
+        properties = {"settings": TypeAdapter(ValidationSettings).dump_json(settings)}
+        Executor().Do(inputs, {"anomalies": [anomalies]}, properties)
         return [one for one in read_anomalies(anomalies) if one.is_drift]
 
     def _artifact(self, kind: type[Artifact], *names: str) -> Artifact:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -11,12 +10,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import tensorflow_data_validation as tfdv
+from pydantic import TypeAdapter
 from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2, statistics_pb2
 from tfx.components.example_validator.executor import Executor as StockExecutor
 from tfx.types import Artifact, Channel, artifact_utils, standard_artifacts
 
 from components.example_validator.anomalies import Anomaly, read_anomalies
-from components.example_validator.component import ExampleValidator, Executor
+from components.example_validator.component import ExampleValidator, Executor, ValidationSettings
+from components.example_validator.drift import Drift
 from pipeline.config.sections.schedule import DriftSettings
 from trainer_module.errors import DataError, DriftError, InternalError
 from trainer_module.settings import Task
@@ -42,6 +43,11 @@ def count(cash: float = 0.5, fare: float = 0.0, odd: int = 0, **columns: list) -
 
 
 BEFORE = count()
+
+
+def make_drift(section: dict[str, Any]) -> Drift:
+    """Takes the section of a config."""
+    return Drift(**DriftSettings.model_validate(section).model_dump(mode="json"))
 
 
 class Validation:
@@ -81,22 +87,18 @@ class Validation:
         anomalies = self.anomalies = self._artifact(
             standard_artifacts.ExampleAnomalies, "anomalies"
         )
+        settings = ValidationSettings(
+            "tipped",
+            Task.BINARY,
+            declared=[],
+            on_anomaly=on_anomaly,
+            drift=make_drift(drift) if drift else Drift(),
+            compared_with="span 6",
+        )
         self.output = Executor().Do(
             inputs,
             {"anomalies": [anomalies]},
-            {
-                "label": "tipped",
-                "task": "binary",
-                "group": "",
-                "dates": "null",
-                "on_leakage": "warn",
-                "declared": "[]",
-                "ignored": "[]",
-                "on_anomaly": on_anomaly,
-                "named": "{}",
-                "drift": DriftSettings.model_validate(drift).model_dump_json() if drift else "",
-                "compared_with": "span 6",
-            },
+            {"settings": TypeAdapter(ValidationSettings).dump_json(settings)},
         )
         return read_anomalies(anomalies)
 
@@ -260,25 +262,22 @@ def test_thresholds_that_mean_nothing(
 
 
 def test_the_component_takes_older_statistics_or_none() -> None:
+    drift = make_drift(infinity_norm(0.1))
+
     def construct(**options: Any) -> ExampleValidator:
         return ExampleValidator(
             statistics=Channel(type=standard_artifacts.ExampleStatistics),
             schema=Channel(type=standard_artifacts.Schema),
-            label="tipped",
-            task=Task.BINARY,
-            declared=[],
-            ignored=[],
-            on_anomaly="fail",
-            named={},
+            settings=ValidationSettings("tipped", Task.BINARY, [], drift=drift),
             **options,
         )
 
     assert set(construct().inputs) == {"statistics", "schema"}
     previous = Channel(type=standard_artifacts.ExampleStatistics)
-    drift = DriftSettings.model_validate(infinity_norm(0.1)).model_dump_json()
-    component = construct(previous_statistics=previous, drift=drift)
+    component = construct(previous_statistics=previous)
     assert component.inputs["previous_statistics"] is previous
-    assert json.loads(component.exec_properties["drift"])["on_drift"] == "warn"
+    told = TypeAdapter(ValidationSettings).validate_json(component.exec_properties["settings"])
+    assert told.drift == drift
 
 
 def test_what_is_written_is_what_tfx_writes(validation: Validation, tmp_path: Path) -> None:

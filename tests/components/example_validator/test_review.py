@@ -15,16 +15,15 @@ from tfx.types import artifact_utils, standard_artifacts
 
 from components.column_types.choice import Choice, annotate
 from components.example_validator import review
-from components.example_validator.column_review import Review
 from components.example_validator.review import (
     check_leakage,
+    note_unreadable,
     read_as_numbers,
     read_review,
     review_examples,
     show_findings,
     write_review,
 )
-from components.example_validator.unreadable import note_unreadable
 from trainer_module.errors import DataError
 from trainer_module.settings import Task
 
@@ -168,13 +167,15 @@ def test_a_random_split_of_dated_rows_is_said_and_ends_a_run_that_may_not_leak(
         feature=[schema_pb2.Feature(name=n, type=kind) for n, kind in types.items()]
     )
     annotate(schema, {"day": Choice(chosen, "")} if chosen else {})
-    examples = write_examples(tmp_path, rows)
+    examples, artifact = write_examples(tmp_path, rows), standard_artifacts.ExampleAnomalies()
+    artifact.uri = str(tmp_path)
     found = review_examples(examples, schema, "label", Task.REGRESSION, exempt, "", dates=dates)
     assert (found.split is not None) == is_found
     if found.split is None:
         return
     assert show_findings(found)[0] == found.split.found
-    assert Review.from_json(found.to_json()) == found
+    write_review(artifact, found)
+    assert read_review(artifact) == found
     with pytest.raises(DataError, match=r"order_by: null}; or set evaluate\.leakage: warn$"):
         check_leakage(found)
 

@@ -19,7 +19,6 @@ from components.processes.launcher import Place
 from components.processes.standing_cluster import (
     FILE,
     NoClusterError,
-    Server,
     command,
     read_cluster,
     start_cluster,
@@ -218,28 +217,17 @@ def test_server_that_is_not_ready_in_time(tmp_path: Path) -> None:
     assert psutil.Process().children() == before
 
 
-def test_servers_end_with_a_start_that_is_killed(tmp_path: Path) -> None:
+def test_servers_of_a_start_that_is_killed_can_be_stopped(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     starter = subprocess.Popen([sys.executable, "-c", _STARTER, str(tmp_path)], env=environment)
-    servers: list[psutil.Process] = []
-    while len(servers) < len(TASKS):
-        servers = psutil.Process(starter.pid).children()
+    wait_until((tmp_path / FILE).exists)
     starter.kill()
     starter.wait()
-    found = [
-        Server(type="worker", index=0, pid=server.pid, created=server.create_time())
-        for server in servers
-        if server.is_running()
-    ]
-    wait_until(lambda: not any(server.find_process() for server in found))
+    servers = read_cluster(tmp_path).servers
+    assert len(servers) == len(TASKS)
+    stop_cluster(tmp_path, print)
+    assert not any(server.find_process() for server in servers)
     assert not (tmp_path / FILE).exists()
-
-
-def test_tensorflow_is_not_imported() -> None:
-    code = (
-        "import sys, components.processes.standing_cluster; sys.exit('tensorflow' in sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[3])
 
 
 def test_file_is_what_tf_config_holds(tmp_path: Path, process: Process) -> None:

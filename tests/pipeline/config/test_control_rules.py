@@ -53,7 +53,7 @@ def test_the_config_that_is_shipped_is_fine() -> None:
             "task.environment: it is data.path here; leave it out",
         ),
         (["model.kind=tabular"], "model.kind: found 'tabular'; a task control learns by dqn"),
-        (["model.filters=[3]"], "model.filters: dqn does not read it; leave it out"),
+        (["model.filters=[3]"], "model.filters: a task control does not read it; right are"),
         (["model.hidden_units=[]"], "model.hidden_units: found none, but dueling needs a layer"),
         (["train.loop=custom"], "train.loop: a task control does not read it; right are steps,"),
         (
@@ -82,7 +82,6 @@ def test_what_a_task_of_control_does_not_know_is_refused(changed: list[str], sai
             {"model": {"kind": "mlp", "n_step": 2}},
             "model.n_step: mlp does not read it; leave it out, or use dqn",
         ),
-        ({"data": {"format": "csv", "path": ".", "episodes": 3}}, "data.episodes: it is for data"),
     ],
 )
 def test_what_is_of_control_alone_is_refused_elsewhere(

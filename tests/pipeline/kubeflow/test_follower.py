@@ -14,7 +14,7 @@ from pipeline.kubeflow.api.client import Kubeflow, Polling
 from pipeline.kubeflow.api.follower import Follower
 from pipeline.kubeflow.cluster_layout import settings_of
 from pipeline.records.summary import State
-from pipeline.runs.console.run_console import RunConsole
+from pipeline.runs.console import RunConsole
 from trainer_module.errors import ConfigError, InternalError
 
 QUICK = Polling(interval=0.01, retry_seconds=2)

@@ -19,7 +19,7 @@ from pipeline.kubeflow.api import follower
 from pipeline.kubeflow.api.client import Kubeflow, Polling
 from pipeline.kubeflow.cluster_layout import settings_of
 from pipeline.kubeflow.compiled import PROGRESS_MARK, StepProgress, read_progress
-from pipeline.runs.console.run_console import RunConsole
+from pipeline.runs.console import RunConsole
 from trainer_module.runtime import PROGRESS_LOGGER, report_progress, report_ready
 
 EPOCHS = [
@@ -30,7 +30,7 @@ EPOCHS = [
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[KfpServer]:
-    monkeypatch.setattr("pipeline.runs.console.run_console.QUIET_SECONDS", 0)
+    monkeypatch.setattr("pipeline.runs.console.QUIET_SECONDS", 0)
     monkeypatch.setattr(follower, "_LOG_PAUSE_FACTOR", 0)
     with KfpServer() as server:
         yield server

@@ -28,7 +28,8 @@ from tfx.types.standard_artifacts import (
     Schema,
 )
 
-from components.example_validator.component import ExampleValidator
+from components.example_validator.component import ExampleValidator, ValidationSettings
+from components.example_validator.drift import Drift
 from components.pusher.executor import AtomicPushExecutor
 from components.pusher.versions import BLESSES_PROPERTY, WITHDRAWN_PROPERTY
 from pipeline.config.settings import PipelineConfig
@@ -136,13 +137,13 @@ def checks(config: PipelineConfig, before: int = 0, **counted: Any) -> list[Base
     validator = ExampleValidator(
         statistics=now.outputs["statistics"],
         schema=schema.outputs["schema"],
-        label=config.data.label,
-        task=config.task,
-        declared=[],
-        ignored=[],
-        on_anomaly=config.on_anomaly.value,
-        named={},
-        drift=config.drift.model_dump_json() if older else "",
+        settings=ValidationSettings(
+            config.data.label,
+            config.task,
+            declared=[],
+            on_anomaly=config.on_anomaly.value,
+            drift=Drift(**config.drift.model_dump(mode="json")) if older else Drift(),
+        ),
         previous_statistics=older[0].outputs["statistics"] if older else None,
     )
     return [Read().with_id("ExampleGen"), now, schema, *older, validator]

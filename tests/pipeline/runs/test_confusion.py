@@ -10,8 +10,11 @@ import tensorflow_model_analysis as tfma
 from evaluation_artifacts import HALF, ROWS, SURE, Measured, config_of, measure, write_examples
 from evaluation_artifacts import write_model as write
 
-from pipeline.runs.results.confusion import describe_mistakes, read_mistakes
-from pipeline.runs.results.evaluation_report import read_evaluation
+from pipeline.runs.results.evaluation_report import (
+    describe_mistakes,
+    read_evaluation,
+    read_mistakes,
+)
 from trainer_module.export.interface import INTERFACE_FILE, ModelInterface
 
 OF_FIRST, OF_SECOND = 0.6, 0.7

@@ -7,7 +7,7 @@ import logging
 
 from components.optimizer.report import OptimizerReport, VariantReport
 from pipeline.records.summary import RunSummary, Status
-from pipeline.runs.console.run_console import RunConsole
+from pipeline.runs.console import RunConsole
 
 
 def test_folds_are_a_table_with_mean_and_deviation() -> None:

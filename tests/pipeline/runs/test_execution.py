@@ -11,7 +11,7 @@ from tiny_data import ROWS, Checked, TinyPipeline
 
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.run_context import RunRequest, resolve_run
-from pipeline.runs.console.run_console import RunConsole
+from pipeline.runs.console import RunConsole
 from pipeline.runs.planning.first_look import stop
 
 CHECKS = ["ExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator"]

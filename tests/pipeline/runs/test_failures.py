@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.records.summary import Status
-from pipeline.runs.failures import explain
-from pipeline.runs.local import ComponentFailedError
+from pipeline.runs.local import ComponentFailedError, explain
 from trainer_module.errors import ConfigError, DataError, TrainingError, TryLaterError
 
 

@@ -23,10 +23,10 @@ from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
 from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import State
 from pipeline.run_context import RunContext
-from pipeline.runs.console.run_console import RunConsole
+from pipeline.runs.console import RunConsole
 from pipeline.runs.local import ComponentFailedError
+from pipeline.runs.observer import RunObserver
 from pipeline.runs.results.artifact_results import ArtifactResults
-from pipeline.runs.watching.observer import RunObserver
 
 CHECKS = ["ExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator"]
 

@@ -25,10 +25,10 @@ from pipeline.lock import one_at_a_time
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.run_events import RunEvents
 from pipeline.run_context import RunContext
-from pipeline.runs.console.run_console import RunConsole
+from pipeline.runs.console import RunConsole
+from pipeline.runs.observer import RunObserver
 from pipeline.runs.push_gate import PushGate
 from pipeline.runs.results.artifact_results import ArtifactResults
-from pipeline.runs.watching.observer import RunObserver
 from pipeline.versions.approval import ApprovalRequest, approve
 from pipeline.versions.hold import release_hold, set_hold
 from pipeline.versions.retention import Retention

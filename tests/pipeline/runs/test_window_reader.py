@@ -11,7 +11,7 @@ from pipeline.config.sections.data import SpanKind
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.run_events import RunEvents
 from pipeline.run_context import BY_HAND, RunRequest, resolve_run
-from pipeline.runs.console.run_console import RunConsole
+from pipeline.runs.console import RunConsole
 from pipeline.runs.window_reader import WindowReader
 from pipeline.schedule.span_states import accept_span
 

@@ -16,9 +16,9 @@ from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout, RunLayout
 from pipeline.records.event_log import EventLog, LoggedEvent
 from pipeline.run_context import RunRequest, resolve_run
-from pipeline.runs.console.run_console import RunConsole
+from pipeline.runs.console import RunConsole
 from pipeline.runs.execution import execute
-from pipeline.runs.reruns.record import Reruns
+from pipeline.runs.reruns import Reruns
 
 HEADER = "size,side,label\n"
 ROWS = HEADER + "".join(f"{n}.5,{('north', 'south')[n % 2]},{n // 2 % 2}\n" for n in range(12))

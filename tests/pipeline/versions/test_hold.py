@@ -67,7 +67,7 @@ def test_hold_that_has_ended_is_not_released(service: Service) -> None:
 def test_what_waits_says_what_for_by_now(service: Service) -> None:
     (service.layout.root / "model").mkdir()
     (service.layout.root / "model" / "saved_model.pb").touch()
-    told = {"version": 7, "model": "/model", "exported": "model"}
+    told = {"version": 7, "model": "/model", "model_id": 1, "model_created": 2, "exported": "model"}
     service.event_log.record(EventKind.WAITS, "version 7: held back, pushes were held", **told)
     gone = told | {"version": 6, "exported": "gone"}
     service.event_log.record(EventKind.WAITS, "version 6: held back, pushes were held", **gone)

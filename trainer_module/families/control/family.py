@@ -12,15 +12,8 @@ from trainer_module.settings.model import LEARNERS
 from trainer_module.strategies.base import Strategy
 
 _ROOM = "trainer_module.families.control"
-_MODEL_KEYS = {"kind", "hidden_units", *LEARNERS["dqn"].reads}
 _TRAIN_KEYS = (
-    "steps",
-    "batch_size",
-    "learning_rate",
-    "strategy",
-    "seed",
-    "retries",
-    "backup_steps",
+    *("steps", "batch_size", "learning_rate", "strategy", "seed", "retries", "backup_steps"),
     "early_stopping",
 )
 STRATEGIES = (Strategy.AUTO, Strategy.DEFAULT, Strategy.ONE_DEVICE, Strategy.MIRRORED)
@@ -32,7 +25,13 @@ Problem = tuple[str, str]
 class ControlFamily(Family):
     """Acts in an environment, or learns from logged transitions, and is judged by its returns."""
 
-    reads: ClassVar[frozenset[str]] = frozenset({"model", "train", "data.episodes", "data.policy"})
+    reads: ClassVar[frozenset[str]] = frozenset(
+        {
+            *(f"model.{key}" for key in ("kind", "hidden_units", *LEARNERS["dqn"].reads)),
+            *(f"train.{key}" for key in _TRAIN_KEYS),
+            *("data.episodes", "data.policy"),
+        }
+    )
     run_fn = f"{_ROOM}.trainer.run_fn"
     measure = f"{_ROOM}.measuring.measure"
     golden_rows = f"{_ROOM}.measuring.golden_rows"
@@ -56,8 +55,6 @@ class ControlFamily(Family):
 
 
 def _of_the_model(config: Any) -> Iterator[Problem]:
-    for key in sorted(config.model.model_fields_set - _MODEL_KEYS):
-        yield f"model.{key}", "dqn does not read it; leave it out"
     if config.model.dueling and not config.trainer_settings.model.hidden_units:
         yield (
             "model.hidden_units",
@@ -68,11 +65,6 @@ def _of_the_model(config: Any) -> Iterator[Problem]:
 
 def _of_the_training(config: Any) -> Iterator[Problem]:
     train = config.train
-    for key in sorted(train.model_fields_set - {*_TRAIN_KEYS}):
-        yield (
-            f"train.{key}",
-            f"a task control does not read it; right are {enumerate_names(_TRAIN_KEYS, 'and')}",
-        )
     if train.strategy.kind not in STRATEGIES:
         able = enumerate_names([str(kind) for kind in STRATEGIES], "or")
         yield (
@@ -107,16 +99,12 @@ def _of_the_data(config: Any) -> Iterator[Problem]:
             yield "task.environment", "it is data.path here; leave it out"
         if data.policy is not None and data.episodes is None:
             yield "data.policy", "it needs data.episodes, which it is to collect"
-    else:
-        if task.environment is None:
-            yield (
-                "task.environment",
-                "this key is missing; a policy that learns from transitions is judged in an"
-                f" environment, such as {PREFIX}CartPole-v1",
-            )
-        for key in ("episodes", "policy"):
-            if getattr(data, key) is not None:
-                yield f"data.{key}", "it is for data of an environment; leave it out"
+    elif task.environment is None:
+        yield (
+            "task.environment",
+            "this key is missing; a policy that learns from transitions is judged in an"
+            f" environment, such as {PREFIX}CartPole-v1",
+        )
 
 
 def _environment_of(config: Any) -> tuple[str, str]:

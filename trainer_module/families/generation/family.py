@@ -14,25 +14,12 @@ from trainer_module.strategies.base import Strategy
 
 _PACKAGE = "trainer_module.families.generation"
 
-TRAIN_KEYS = frozenset(
-    {
-        "epochs",
-        "steps",
-        "batch_size",
-        "learning_rate",
-        "strategy",
-        "cluster",
-        "loop",
-        "steps_per_execution",
-        "retries",
-        "backup_steps",
-        "checkpoints",
-        "callbacks",
-        "seed",
-        "precision",
-    }
+_TRAIN_KEYS = (
+    *("epochs", "steps", "batch_size", "learning_rate", "strategy", "cluster", "loop"),
+    *("steps_per_execution", "retries", "backup_steps", "checkpoints", "callbacks", "seed"),
+    "precision",
 )
-"""Those of `train` that are read."""
+_DATA_KEYS = ("label", "stratify", "split_by", "on_bad_file", "order_by", "unlabelled")
 
 
 class GenerationFamily(Family):
@@ -41,18 +28,9 @@ class GenerationFamily(Family):
     reads_rows = True
     reads = frozenset(
         {
-            *("train", "model", "features", "schema", "on_anomaly"),
-            *(
-                f"data.{key}"
-                for key in (
-                    "label",
-                    "stratify",
-                    "split_by",
-                    "on_bad_file",
-                    "order_by",
-                    "unlabelled",
-                )
-            ),
+            *("features", "schema", "on_anomaly", "model.kind", "model.options"),
+            *(f"train.{key}" for key in _TRAIN_KEYS),
+            *(f"data.{key}" for key in _DATA_KEYS),
             "evaluate.confidence",
         }
     )
@@ -76,8 +54,6 @@ def _of_model(config: Any) -> Iterator[tuple[str, str]]:
         found = f"found {kind!r}" if "kind" in given else "it is missing"
         yield "model.kind", f"{found}; a task generation has {enumerate_names(KINDS, 'or')}"
         return
-    for key in sorted(given - {"kind", "options"}):
-        yield f"model.{key}", f"{kind} does not read it; leave it out"
     for key in sorted(config.model.options.keys() - {KINDS[kind]}):
         yield f"model.options.{key}", f"{kind} does not read it; right is {KINDS[kind]}"
     try:
@@ -87,8 +63,6 @@ def _of_model(config: Any) -> Iterator[tuple[str, str]]:
 
 
 def _of_train(train: Any) -> Iterator[tuple[str, str]]:
-    for key in sorted(train.model_fields_set - TRAIN_KEYS - {"run_fn"}):
-        yield f"train.{key}", "a task generation does not read it; leave it out"
     if "loop" in train.model_fields_set and train.loop != "custom":
         yield (
             "train.loop",

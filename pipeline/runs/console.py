@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
+import statistics
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+import yaml
 from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.padding import Padding
@@ -16,10 +18,11 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 from rich.text import Text
 
+from components.disk import show_size
 from pipeline.records.summary import RunSummary, State, Status
-from pipeline.runs.console.trials import describe_trial, show_values, trials_table
-from pipeline.runs.console.variants import describe_variants, variants_table
+from trainer_module.errors import counted
 from trainer_module.runtime import EPOCH
+from trainer_module.tuning.space import as_sections
 
 QUIET_SECONDS = 20
 """Where there is no terminal to draw a bar in, progress is a line at most this often; an epoch of a
@@ -39,6 +42,9 @@ _COLOURS = {
     State.SKIPPED: "yellow",
     State.FAILED: "red",
 }
+SHOWN = 5
+"""Trials of the table; `summary.json` has them all."""
+NONE = "-"
 
 
 def shown(path: Path | str) -> str:
@@ -278,3 +284,140 @@ def _decision(summary: RunSummary) -> str:
         where = f"{component} failed: " if component else ""
         return f"[red]{escape(where)}[/red]{escape(summary.error.message)}"
     return f"[yellow]{summary.status.value}[/yellow]"
+
+
+def describe_trial(trial: Mapping[str, Any]) -> str:
+    """One trial that has ended, in a line.
+
+    Args:
+      trial: as `TrialRecord` dumps it, with the name of its `objective`, and whether it `is_best`
+        so far.
+    """
+    number, state = trial["number"], trial["state"]
+    value = "" if trial["value"] is None else f"{trial['objective']} {trial['value']:.4g}"
+    epochs = counted(trial["epochs"], "epoch") if trial["epochs"] else ""
+    best = "best so far" if trial["is_best"] else ""
+    said = ", ".join(filter(None, (value, epochs, best, trial["cause"])))
+    return f"trial {number:<3} {state:<7}  {said}; {_in_words(trial['values'])}"
+
+
+def trials_table(tuning: Mapping[str, Any]) -> Table:
+    """The best trials of a search, and what they had in place of what the config says."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 2), header_style="bold")
+    table.add_column("trial", justify="right")
+    table.add_column(tuning["objective"], justify="right")
+    table.add_column("epochs", justify="right")
+    table.add_column("values")
+    trials = tuning["trials"]
+    for trial in trials[:SHOWN]:
+        value, again = trial.get("value"), trial.get("again", {})
+        shown = trial["state"] if value is None else f"{value:.4f}"
+        table.add_row(
+            str(trial["number"]),
+            f"{shown} (again {statistics.fmean(again.values()):.4f})" if again else shown,
+            str(trial.get("epochs", "")),
+            escape(_in_words(trial.get("values", {}))),
+        )
+    if len(trials) > SHOWN:
+        table.add_row("", "", "", f"and {len(trials) - SHOWN} more in summary.json")
+    return table
+
+
+def why_not_the_first(first: Mapping[str, Any], chosen: Mapping[str, Any]) -> str:
+    """Of a search by itself: why another trial than the best one is trained with."""
+    if parts := len(chosen.get("again", {})):
+        of = f"where both were measured again, on {parts} other parts"
+    else:
+        of = f"on {counted(chosen['examples'], 'example')}"
+    if chosen["number"]:
+        return f"tune: trial {chosen['number']} is better than trial {first['number']} {of}"
+    return (
+        f"tune: trial {first['number']} is better by no more than chance {of}: the config stays as "
+        "it stands"
+    )
+
+
+def show_values(values: Mapping[str, Any]) -> str:
+    """The lines of a config that have the values; a comment where it has them as it stands."""
+    if not values:
+        return "# the config as it stands"
+    lines: str = yaml.safe_dump(as_sections(values), sort_keys=False, default_flow_style=None)
+    return lines.rstrip()
+
+
+def _in_words(values: Mapping[str, Any]) -> str:
+    if not values:
+        return "as the config stands"
+    return ", ".join(f"{path} {_short(value)}" for path, value in values.items())
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def variants_table(variants: Mapping[str, Any]) -> Table:
+    """What each variant is and takes, in 80 columns; `summary.json` has the other figures.
+
+    Args:
+      variants: as a run's summary has them.
+    """
+    metric = variants["metric"]
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    table.add_column("variant", no_wrap=True)
+    for title in (metric, "drop", "size", "share", "gzipped", "1 row"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("ok", no_wrap=True)
+    for variant in variants["variants"]:
+        table.add_row(
+            variant["name"],
+            _show(variant["metrics"].get(metric), ".4f"),
+            _show(variant["drop"], "+.2%" if variant.get("drop_is_share") else "+.4f"),
+            _size(variant["bytes"]),
+            _show(variant["size_ratio"], ".3f"),
+            _size(variant["gzipped_bytes"]),
+            _time(variant["measured"]),
+            _verdict(variant),
+        )
+    return table
+
+
+def describe_variants(variants: Mapping[str, Any]) -> list[str]:
+    """Why variants are refused, and what else is to be known of them, a line each.
+
+    Args:
+      variants: as a run's summary has them.
+    """
+    lines = []
+    for variant in variants.get("variants", []):
+        name = escape(variant["name"])
+        if not variant["accepted"]:
+            lines.append(
+                f"[yellow]refused[/yellow] {name}: {escape('; '.join(variant['reasons']))}"
+            )
+        elif why := variant.get("unmeasured"):
+            lines.append(
+                f"note: {name}: {escape(why)}, and accepted all the same "
+                "(optimize.accept.unmeasured)"
+            )
+        lines += [f"note: {name}: {escape(remark)}" for remark in variant["remarks"]]
+    return lines
+
+
+def _verdict(variant: Mapping[str, Any]) -> str:
+    """Whether it is good enough, which nobody knows where it was not measured."""
+    if variant.get("unmeasured"):
+        return "[yellow]unmeasured[/yellow]"
+    return "[green]yes[/green]" if variant["accepted"] else "[red]no[/red]"
+
+
+def _show(value: float | None, form: str) -> str:
+    return NONE if value is None else format(value, form)
+
+
+def _size(value: int | None) -> str:
+    return NONE if value is None else show_size(value)
+
+
+def _time(measured: Mapping[str, Any]) -> str:
+    found = measured.get("p50_ms_batch_1")
+    return NONE if found is None else f"{found:.3g} ms"

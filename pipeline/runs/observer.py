@@ -23,7 +23,7 @@ from pipeline.records.summary import (
     WindowSummary,
 )
 from pipeline.run_context import RunContext
-from pipeline.runs.console.run_console import RunConsole
+from pipeline.runs.console import RunConsole
 from pipeline.runs.results.run_results import RunResults
 
 logger = logging.getLogger(__name__)
@@ -119,7 +119,7 @@ class RunObserver:
             self.settle(self._status())
         else:
             # It imports TFX, whose errors it knows; whoever has one has imported that already.
-            from pipeline.runs.failures import explain
+            from pipeline.runs.local import explain
 
             status, message = explain(error, own_sources(self._context.config.own_code.values()))
             if (window := self._context.window) is not None:

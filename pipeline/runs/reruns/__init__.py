@@ -1,1 +1,0 @@
-"""Whether a run would repeat the last one, found out before TFX is imported."""

@@ -1,1 +1,0 @@
-"""Requests that were served, compared with what the model in service was trained on."""

@@ -1,1 +1,0 @@
-"""What is told and kept of a run while it goes on."""
