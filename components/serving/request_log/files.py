@@ -221,6 +221,7 @@ def make_room(folder: Path, most_bytes: int) -> Room:
     left = sorted((time, path) for path in folder.glob("*/*") if (time := _time_of(path)))
     sizes = {path: _size(path) for _, path in left}
     total, deleted, error = sum(sizes.values()), 0, None
+    left = [(time, path) for time, path in left if not _is_scratch(path)]
     while left and total > most_bytes:
         (day, _), oldest = left[0]
         going = [path for (of, _), path in left if of == day]
@@ -235,6 +236,12 @@ def make_room(folder: Path, most_bytes: int) -> Room:
             except OSError as failure:
                 error = failure
     return Room(deleted, error)
+
+
+def _is_scratch(path: Path) -> bool:
+    """Whether it belongs to whoever has the stream beside it, and is being made of that."""
+    is_unfinished = path.parent.name == _UNFINISHED and path.suffix == _PARQUET
+    return is_unfinished and path.with_suffix(_STREAM).exists()
 
 
 def _time_of(path: Path) -> tuple[str, str] | None:

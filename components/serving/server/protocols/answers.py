@@ -108,14 +108,16 @@ def _write_numbers(values: np.ndarray) -> bytes:
 def _of_bytes(name: str, values: np.ndarray) -> Texts:
     """Of few different values, as classes are."""
     known = {value: _to_json(name, value) for value in set(values.ravel().tolist())}
+    listed = values.tolist()
+    if values.ndim == 1:
+        return [known[value] for value in listed]
 
     def write(value: Any) -> bytes:
         if isinstance(value, list):
             return b"[%b]" % b",".join(map(write, value))
         return known[value]
 
-    listed = values.tolist()
-    if len(listed) > 1 and values.ndim > 1 and (values == values[0]).all():
+    if len(listed) > 1 and (values == values[0]).all():
         return [write(listed[0])] * len(listed)  # As the names of all classes are.
     return list(map(write, listed))
 
