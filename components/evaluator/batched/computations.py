@@ -121,9 +121,12 @@ class Computations:
         found: Metrics = {}
         matrices: Metrics = {}
         for statistic, parts in gathered:
-            found |= statistic.output(parts)
             if isinstance(statistic, Histogram):
-                matrices |= statistic.matrices(parts, wanted)
+                output, also = statistic.with_matrices(parts, wanted)
+                matrices |= also
+            else:
+                output = statistic.output(parts)
+            found |= output
         for computation in self.derived:
             is_known = all(key in matrices for key in computation.keys)
             found |= matrices if is_known else computation.result(found)

@@ -238,6 +238,7 @@ class CellStatistic(Statistic):
         super().__init__(combiner)
         self._sums: Sums = np.zeros(0, np.int64), np.zeros((0, self.width))
         self._waiting: list[Sums] = []
+        self._starts: np.ndarray | None = None
 
     @property
     def sums(self) -> Sums:
@@ -248,7 +249,7 @@ class CellStatistic(Statistic):
 
     @sums.setter
     def sums(self, sums: Sums) -> None:
-        self._sums, self._waiting = sums, []
+        self._sums, self._waiting, self._starts = sums, [], None
 
     @abstractmethod
     def values(self, batch: ModelRows) -> tuple[np.ndarray, np.ndarray]:
@@ -282,8 +283,12 @@ class CellStatistic(Statistic):
           [used] places in `parts`, [used] cells, and their totals, [used, width].
         """
         where, totals = self.sums
-        starts = np.searchsorted(where, parts * self.cells)
-        counts = np.searchsorted(where, (parts + 1) * self.cells) - starts
+        if self._starts is None:  # Found once for all slices.
+            count = int(where[-1]) // self.cells + 1 if len(where) else 0
+            self._starts = np.searchsorted(where, np.arange(count + 1) * self.cells)
+        last = len(self._starts) - 1
+        starts = self._starts[np.minimum(parts, last)]
+        counts = self._starts[np.minimum(parts + 1, last)] - starts
         of = np.repeat(np.arange(len(parts)), counts)
         places = starts[of] + np.arange(len(of)) - np.repeat(counts.cumsum() - counts, counts)
         return of, where[places] - parts[of] * self.cells, totals[places]

@@ -286,8 +286,10 @@ class Histogram(CellStatistic):
             for bucket, values in zip(cells.tolist(), sums.tolist(), strict=True)
         }
 
-    def matrices(self, parts: np.ndarray, wanted: list[Any]) -> dict[Any, Any]:
-        """The matrices at many thresholds that TFMA would derive, whole arrays at once.
+    def with_matrices(
+        self, parts: np.ndarray, wanted: list[Any]
+    ) -> tuple[dict[Any, Any], dict[Any, Any]]:
+        """The output, and the matrices at many thresholds that TFMA would derive, as whole arrays.
 
         TFMA does so in Python, threshold by threshold: a tenth of a second for each slice. Matrices
         at thresholds of other kinds, such as those of plots, are TFMA's to derive.
@@ -296,19 +298,20 @@ class Histogram(CellStatistic):
           parts: which to add up.
           wanted: the keys of all that is derived from what statistics give.
         """
-        (own,) = self.combiner.extract_output({})
+        buckets, sums = self.together(parts)
+        output = self.combiner.extract_output(self.accumulator(buckets, sums))
+        (own,) = output
         same = ("model_name", "output_name", "sub_key", "example_weighted")
         found = {}
         for key in wanted:
             match = _MATRICES.fullmatch(key.name)
             if match and all(getattr(key, part) == getattr(own, part) for part in same):
-                found[key] = self._matrices(parts, int(match[1]))
-        return found
+                found[key] = self._matrices(buckets, sums, int(match[1]))
+        return output, found
 
-    def _matrices(self, parts: np.ndarray, count: int) -> Any:
+    def _matrices(self, buckets: np.ndarray, sums: np.ndarray, count: int) -> Any:
         """As TFMA makes them; of thresholds from -epsilon to 1 + epsilon."""
         thresholds = tfma.interpolated_thresholds(count)
-        buckets, sums = self.together(parts)
         scale = self.scale
         starts = (buckets - 1) / scale.buckets * scale.width + scale.left
         starts = np.where(buckets == 0, -np.inf, starts)

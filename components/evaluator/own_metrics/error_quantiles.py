@@ -104,4 +104,6 @@ class AbsoluteErrorQuantile(OwnMetric):
         """From the counts, which all quantiles share."""
         counts = metric_types.MetricKey("_errors", **options_of(key))
         computations = added_up(counts, eval_config, ErrorCells)
-        return with_derived(computations, key, lambda found: quantile(*found, self._level))
+        return with_derived(
+            computations, key, lambda found: quantile(found[0], found[1], self._level)
+        )

@@ -145,7 +145,7 @@ class Determination(SumStatistic):
         found = np.stack([weight, mean, squares, members.total(errors)], axis=1)
         self.totals = _both(padded(self.totals, members.count), found)
 
-    def merge(self, other: Determination, places: np.ndarray, count: int) -> None:
+    def merge(self, other: Any, places: np.ndarray, count: int) -> None:
         """Adds the spreads of the other one."""
         self.totals = padded(self.totals, count).copy()
         kept = places >= 0

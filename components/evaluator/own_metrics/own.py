@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar, TypeAlias
 
 from tensorflow_model_analysis.metrics import metric_types, metric_util
 from tensorflow_model_analysis.proto import config_pb2
 
 from components.evaluator.batched.statistics import RowsCombiner, Statistic
 
-Computations = metric_types.MetricComputations
-AnyKey = metric_types.MetricKey | metric_types.PlotKey
+Computations: TypeAlias = metric_types.MetricComputations
+AnyKey: TypeAlias = metric_types.MetricKey | metric_types.PlotKey
 
 
 class OwnMetric(metric_types.Metric):
     """Base of our metrics, of one value by model and output."""
 
-    kind_of_key: type[AnyKey] = metric_types.MetricKey
+    kind_of_key: ClassVar[Any] = metric_types.MetricKey
 
     def __init__(self, name: str) -> None:
         super().__init__(metric_util.merge_per_key_computations(self._of_key), name=name)
