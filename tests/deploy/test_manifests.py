@@ -14,8 +14,8 @@ from kubernetes_schemas import assert_confined, assert_valid, assert_volumes_mat
 
 import local_runner
 from components.processes.ending import SERVER_GRACE_SECONDS
-from components.serving.server.metrics import Metrics
 from components.serving.server.connections import OPEN
+from components.serving.server.metrics import Metrics
 from components.serving.server.options import KEY_VARIABLE
 from pipeline.config.loading import load_config
 from pipeline.layout import Layout
