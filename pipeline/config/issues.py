@@ -19,6 +19,13 @@ MAY_HOLD_SECRETS = (
     "kubeflow.secrets",
 )
 """Keys of which no value, nor one below, is ever repeated: messages end up in logs."""
+REMOVED_KEYS = {
+    "kubeflow.target": (
+        "pipelines are compiled for open-source Kubeflow Pipelines, and docs/kubeflow.md says how "
+        "TFX's own runner takes the pipeline to Vertex AI"
+    ),
+}
+"""Keys that configs had once, and what is to be known instead."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +68,10 @@ def from_validation(error: ValidationError, raw: Any, model: type[BaseModel]) ->
     for detail in error.errors(include_url=False):
         names_a_key = detail["type"] in ("extra_forbidden", "missing")
         path, found = _locate(detail["loc"], raw, names_a_key)
-        if detail["type"] == "extra_forbidden":
+        name = ".".join(str(part) for part in path)
+        if detail["type"] == "extra_forbidden" and name in REMOVED_KEYS:
+            message = f"this key was removed; leave it out: {REMOVED_KEYS[name]}"
+        elif detail["type"] == "extra_forbidden":
             known = _keys_at(schema, path[:-1], found_parent(raw, path[:-1]))
             message = f"unknown key; {near_match(str(path[-1]), known)}"
         elif detail["type"] == "missing":
@@ -70,7 +80,7 @@ def from_validation(error: ValidationError, raw: Any, model: type[BaseModel]) ->
             message = _expectation(detail)
         else:
             message = f"found {show_value(path, found)}; {_expectation(detail)}"
-        problem = Issue(".".join(str(part) for part in path), message)
+        problem = Issue(name, message)
         if problem not in problems:
             problems.append(problem)
     return _without_alternatives(problems)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,6 +24,7 @@ from pipeline.kubeflow.api.endpoint import find_api, user_namespace
 from pipeline.kubeflow.api.errors import (
     OLDEST,
     WHERE,
+    ConflictError,
     NotFoundError,
     ServerFailedError,
     UnavailableError,
@@ -44,6 +46,7 @@ MOST_RUNS = 1000
 """How many runs are searched for those of a pipeline."""
 _LOG = "/apis/v1alpha1/runs/{run_id}/nodes/{node_id}/log"
 _ERROR_BEGINS = b'{"error_'
+_PIECE_BYTES = 1 << 16
 _LONGEST_WAIT = 30.0
 """Seconds between two attempts at a call."""
 Answer = TypeVar("Answer")
@@ -138,11 +141,15 @@ class Kubeflow:
                 "it, or set kubeflow.retries=0"
             )
         name = compiled.version
-        pipeline = self.pipeline_id(compiled.name) or self._create_pipeline(compiled.name)
+        pipeline, _ = _find_or_create(
+            partial(self.pipeline_id, compiled.name), partial(self._create_pipeline, compiled.name)
+        )
         method, options = self._kfp.list_pipeline_versions, {"pipeline_id": pipeline}
-        known = self._find("version", name, method, "pipeline_version", **options)
-        version = known or self._upload(pipeline, compiled)
-        return PipelineVersion(pipeline, version, name, is_new=known is None)
+        version, is_new = _find_or_create(
+            partial(self._find, "version", name, method, "pipeline_version", **options),
+            partial(self._upload, pipeline, compiled),
+        )
+        return PipelineVersion(pipeline, version, name, is_new)
 
     def start_run(self, version: PipelineVersion, parameters: Parameters) -> str:
         """Starts a run.
@@ -154,7 +161,7 @@ class Kubeflow:
         Returns:
           The run's id.
         """
-        experiment = self.experiment_id() or self._create_experiment()
+        experiment, _ = _find_or_create(self.experiment_id, self._create_experiment)
         name = f"{version.name} {datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
         run = self._call(
             "create a run",
@@ -189,27 +196,19 @@ class Kubeflow:
         """Stops a run."""
         self._call(f"terminate the run {run_id}", self._kfp.terminate_run, run_id)
 
-    def log(self, run_id: str, pod: str) -> bytes:
-        """The log of a pod so far; kfp's client reads none.
+    def log(self, run_id: str, pod: str) -> Iterator[bytes]:
+        """The log of a pod so far, in pieces; kfp's client reads none.
 
         Raises:
           NoLogError: the pod is gone, or the API does not read logs.
         """
-        told = {"path_params": {"run_id": run_id, "node_id": pod}, "auth_settings": ["Bearer"]}
         try:
             with explained(self.endpoint, f"read the log of {pod}"):
-                answer = self._connection.call_api(_LOG, "GET", _preload_content=False, **told)
-                log = bytes(answer.data)
+                yield from self._stream(run_id, pod)
         except UnavailableError:
             raise
         except (ConfigError, InternalError) as error:
             raise NoLogError(str(error)) from None
-        if log.lstrip()[:14].lower().startswith((b"<!doctype html", b"<html")):
-            raise NoLogError(f"the log of {pod} cannot be read: {self.endpoint} gives a page")
-        if log.startswith(_ERROR_BEGINS):
-            # The API sends status 200 before it looks for the pod.
-            raise NoLogError(f"the log of {pod} cannot be read: {message_of(log)}")
-        return log
 
     def recurring_runs(self, config: PipelineConfig) -> list[kfp_api.V2beta1RecurringRun]:
         """The recurring runs of a pipeline, oldest first; those of others are left out."""
@@ -230,7 +229,7 @@ class Kubeflow:
 
     def create_recurring_run(self, name: str, version: PipelineVersion, cron: str) -> str:
         """A new recurring run, disabled: one run at a time, and of missed ones the latest alone."""
-        experiment = self.experiment_id() or self._create_experiment()
+        experiment, _ = _find_or_create(self.experiment_id, self._create_experiment)
         made = self._call(
             "create a recurring run",
             self._kfp.create_recurring_run,
@@ -288,6 +287,22 @@ class Kubeflow:
             return None
         return str(found.display_name)
 
+    def _stream(self, run_id: str, pod: str) -> Iterator[bytes]:
+        """The pieces of a log, of which there is at least one; raises as kfp's client does."""
+        told = {"path_params": {"run_id": run_id, "node_id": pod}, "auth_settings": ["Bearer"]}
+        answer = self._connection.call_api(_LOG, "GET", _preload_content=False, **told)
+        with contextlib.closing(answer):
+            pieces = answer.stream(_PIECE_BYTES)
+            first = next(pieces, b"")
+            if first.lstrip()[:14].lower().startswith((b"<!doctype html", b"<html")):
+                raise NoLogError(f"the log of {pod} cannot be read: {self.endpoint} gives a page")
+            if first.startswith(_ERROR_BEGINS):
+                # The API sends status 200 before it looks for the pod.
+                body = first + b"".join(pieces)
+                raise NoLogError(f"the log of {pod} cannot be read: {message_of(body)}")
+            yield first
+            yield from pieces
+
     def _create_experiment(self) -> str:
         name = self._settings.experiment
         method = self._kfp.experiments.experiment_service_create_experiment
@@ -338,6 +353,20 @@ class Kubeflow:
             answer = method(*values, **options)
         check_json(self.endpoint, self._connection.last_response.getheader("content-type"))
         return answer
+
+
+def _find_or_create(find: Callable[[], str | None], create: Callable[[], str]) -> tuple[str, bool]:
+    """An id, and whether it is new; somebody else may create it between the two calls."""
+    found = find()
+    if found is not None:
+        return found, False
+    try:
+        return create(), True
+    except ConflictError:
+        found = find()
+        if found is None:
+            raise
+        return found, False
 
 
 def _named(name: str) -> str:

@@ -57,6 +57,10 @@ class NotFoundError(ConfigError):
     """What was asked for is not there."""
 
 
+class ConflictError(ConfigError):
+    """Something of that name is there already."""
+
+
 def shown_endpoint(url: str) -> str:
     """An address for people, without the credentials that it may hold."""
     parts = urlsplit(url)
@@ -74,6 +78,7 @@ def explained(endpoint: str, action: str) -> Iterator[None]:
     Raises:
       UnavailableError: nothing answers, or something in between says that it is busy.
       NotFoundError: 404.
+      ConflictError: 409.
       ConfigError: the request is refused, or something else than the API answers.
       InternalError: the server failed.
     """
@@ -125,7 +130,7 @@ def _from_status(endpoint: str, action: str, error: ApiException) -> ConfigError
     if status == 404:
         return NotFoundError(f"{endpoint}: cannot {action}: there is no such thing (404){detail}")
     if status == 409:
-        return ConfigError(f"{endpoint}: cannot {action}: there is one already (409){detail}")
+        return ConflictError(f"{endpoint}: cannot {action}: there is one already (409){detail}")
     if 300 <= status < 500:
         return ConfigError(f"{endpoint}: cannot {action} {answered}")
     return ServerFailedError(f"{endpoint}: Kubeflow Pipelines failed to {action} {answered}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -35,6 +35,8 @@ _ON_EXIT = ".onExit"
 _MOST_ATTEMPTS = 30
 _TEMPLATES = ("retry-system-container-impl", "system-container-impl")
 """Argo's templates of steps with and without retries; part of their pods' names."""
+TAIL_BYTES = 4 << 20
+"""How much of a log's end is kept: the reports of steps are there."""
 
 
 @dataclass(frozen=True)
@@ -133,8 +135,8 @@ def _hash(text: str, prefix_hash: int = 0x811C9DC5) -> int:
     return value
 
 
-def read_log(kubeflow: Kubeflow, run: str, step: Step) -> bytes:
-    """The log of a step so far; the API always sends the whole of it.
+def stream_log(kubeflow: Kubeflow, run: str, step: Step) -> Iterator[bytes]:
+    """The log of a step so far, in pieces; the API always sends the whole of it.
 
     Args:
       kubeflow: where it runs.
@@ -146,11 +148,26 @@ def read_log(kubeflow: Kubeflow, run: str, step: Step) -> bytes:
     """
     reason = NoLogError(f"the log of `{step.name}` cannot be read: it has no pod")
     for pod in step.pods:
+        pieces = kubeflow.log(run, pod)
         try:
-            return kubeflow.log(run, pod)
+            first = next(pieces)
         except NoLogError as error:
             reason = error
+            continue
+        yield first
+        yield from pieces
+        return
     raise reason
+
+
+def read_log(kubeflow: Kubeflow, run: str, step: Step) -> bytes:
+    """The last `TAIL_BYTES` of a step's log so far; raises as `stream_log` does."""
+    kept = bytearray()
+    for piece in stream_log(kubeflow, run, step):
+        kept += piece
+        if len(kept) > 2 * TAIL_BYTES:
+            del kept[:-TAIL_BYTES]
+    return bytes(kept[-TAIL_BYTES:])
 
 
 def _call_once(call: Callable[[], Any]) -> Any:
@@ -178,7 +195,9 @@ class LogReader:
         self._run = run
         self._step = step
         self._write = write
-        self._written: dict[tuple[str, ...], int] = {}
+        self._read_bytes: dict[tuple[str, ...], int] = {}
+        self._unfinished: dict[tuple[str, ...], bytearray] = {}
+        """By pods, a last line that is not complete yet."""
         self._done: set[tuple[str, ...]] = set()
         self._current = ""
 
@@ -220,21 +239,42 @@ class LogReader:
         """Writes the lines that are new of one step; at the end also one that is not complete."""
         if step.pods in self._done:
             return
+        error = None
         try:
-            log = read_log(self._kubeflow, self._run, step)
-        except NoLogError as error:
+            self._write_lines(step)
+        except NoLogError as reason:
             # Its container may not have started yet.
-            if is_final and self._step is not None:
-                raise
-            new = f"{error}\n".encode() if is_final else b""
-        else:
-            begin = self._written.get(step.pods, 0)
-            end = max(begin, len(log) if is_final else log.rfind(b"\n") + 1)
-            self._written[step.pods], new = end, without_marked(log[begin:end])
-        if is_final:
-            self._done.add(step.pods)
-        if new and self._step is None and step.name != self._current:
+            error = reason
+        if not is_final:
+            return
+        if rest := self._unfinished.pop(step.pods, None):
+            # The name of the next step, or the error, stands in a line of its own.
+            self._show(step, bytes(rest) + (b"" if self._step else b"\n"))
+        if error is not None and self._step is not None:
+            raise error
+        if error is not None:
+            self._show(step, f"{error}\n".encode())
+        self._done.add(step.pods)
+
+    def _write_lines(self, step: Step) -> None:
+        """Writes the lines that are new and complete, as they come."""
+        skip = self._read_bytes.get(step.pods, 0)
+        kept = self._unfinished.setdefault(step.pods, bytearray())
+        for piece in stream_log(self._kubeflow, self._run, step):
+            new, skip = piece[skip:], max(0, skip - len(piece))
+            self._read_bytes[step.pods] = self._read_bytes.get(step.pods, 0) + len(new)
+            kept += new
+            if b"\n" in new:
+                end = kept.rfind(b"\n") + 1
+                lines = bytes(kept[:end])
+                del kept[:end]
+                self._show(step, lines)
+
+    def _show(self, step: Step, log: bytes) -> None:
+        """Writes what is for people, below the step's name if several steps are read."""
+        shown = without_marked(log)
+        if shown and self._step is None and step.name != self._current:
             self._current = step.name
             self._write(f"== {step.name}\n".encode())
-        if new:
-            self._write(new)
+        if shown:
+            self._write(shown)

@@ -10,7 +10,7 @@ import json
 import re
 import ssl
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from email.parser import BytesParser
 from email.policy import HTTP
@@ -230,11 +230,13 @@ class KfpServer:
 
     def _create_pipeline(self, request: Request) -> Any:
         self._check_namespace(request.body.get("namespace"))
+        _check_new(self.pipelines.values(), request.body["display_name"])
         return self._add(self.pipelines, "pipeline", request.body)
 
     def _upload(self, request: Request) -> Any:
         pipeline, name = request.query["pipelineid"], request.query["name"]
         _get(self.pipelines, pipeline)
+        _check_new((v for v in self.versions.values() if v["pipeline_id"] == pipeline), name)
         head = f"Content-Type: {request.headers['Content-Type']}\r\n\r\n".encode()
         [part] = BytesParser(policy=HTTP).parsebytes(head + request.body).iter_parts()
         text = part.get_payload(decode=True).decode()
@@ -249,6 +251,7 @@ class KfpServer:
 
     def _create_experiment(self, request: Request) -> Any:
         self._check_namespace(request.body.get("namespace"))
+        _check_new(self.experiments.values(), request.body["display_name"])
         return self._add(self.experiments, "experiment", request.body)
 
     def _check_references(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -329,6 +332,11 @@ def _get(things: Things, key: str, kind: str = "Thing") -> dict[str, Any]:
     if key not in things:
         raise RefusedError(404, f"{kind} {key} not found")
     return things[key]
+
+
+def _check_new(things: Iterable[dict[str, Any]], name: str) -> None:
+    if any(thing["display_name"] == name for thing in things):
+        raise RefusedError(409, f"Already exist error: {name}")
 
 
 def _send(http: BaseHTTPRequestHandler, status: int, body: str, kind: str) -> None:

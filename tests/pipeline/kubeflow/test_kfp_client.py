@@ -242,7 +242,7 @@ def test_all_pages_are_read(server: KfpServer, tmp_path: Path) -> None:
 def test_a_log_whose_pod_is_gone(server: KfpServer) -> None:
     kubeflow = connect(server.url)
     with pytest.raises(NoLogError, match="the log of pod-1 cannot be read: Failed to read logs"):
-        kubeflow.log("run-1", "pod-1")
+        next(kubeflow.log("run-1", "pod-1"))
 
 
 @pytest.mark.parametrize(
@@ -258,4 +258,4 @@ def test_an_api_that_reads_no_logs(server: KfpServer, answer: Answer) -> None:
     kubeflow = connect(server.url)
     server.trouble("/log$", answer)
     with pytest.raises(NoLogError, match="the log of pod-1"):
-        kubeflow.log("run-1", "pod-1")
+        next(kubeflow.log("run-1", "pod-1"))

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from kfp_server import KfpServer
+from kfp_server import Answer, KfpServer
 from small_pipeline import COMPILED, load
 
 from pipeline.kubeflow.api.client import Kubeflow
@@ -158,3 +158,44 @@ def test_the_same_content_is_uploaded_once(server: KfpServer, tmp_path: Path) ->
     assert other.pipeline == first.pipeline
     assert server.changes == ["POST /pipelines"] + ["POST /pipelines/upload_version"] * 2
     assert sorted(server.uploads) == sorted([COMPILED.version, changed.version])
+
+
+@pytest.mark.parametrize(
+    "looking",
+    ["GET /pipelines$", "GET /pipelines/.*/versions$", "GET /experiments$"],
+    ids=["pipeline", "version", "experiment"],
+)
+def test_somebody_else_creates_it_between_two_calls(
+    server: KfpServer, tmp_path: Path, looking: str
+) -> None:
+    kubeflow = Kubeflow(settings_of(load(tmp_path, server.url)))
+    first = kubeflow.ensure_version(COMPILED)
+    kubeflow.start_run(first, {})
+    server.trouble(looking, Answer(200, "{}"))
+    version = kubeflow.ensure_version(COMPILED)
+    kubeflow.start_run(version, {})
+    assert not server.troubles
+    assert version == replace(first, is_new=False)
+    assert len({run["experiment_id"] for run in server.runs.values()}) == 1
+
+
+def test_a_recurring_run_finds_an_experiment_of_that_moment(
+    server: KfpServer, tmp_path: Path
+) -> None:
+    kubeflow = Kubeflow(settings_of(load(tmp_path, server.url)))
+    version = kubeflow.ensure_version(COMPILED)
+    kubeflow.start_run(version, {})
+    server.trouble("GET /experiments$", Answer(200, "{}"))
+    recurring = kubeflow.create_recurring_run("digits", version, "0 0 3 * * *")
+    [experiment] = server.experiments
+    assert server.recurring[recurring]["experiment_id"] == experiment
+
+
+def test_a_conflict_that_is_none_of_names(server: KfpServer, tmp_path: Path) -> None:
+    kubeflow = Kubeflow(settings_of(load(tmp_path, server.url)))
+    server.trouble("POST /pipelines$", Answer(409, '{"error_message": "Failed to create"}'))
+    with pytest.raises(ConfigError) as found:
+        kubeflow.ensure_version(COMPILED)
+    assert "cannot create the pipeline `digits`: there is one already (409): Failed to" in str(
+        found.value
+    )
