@@ -50,6 +50,7 @@ LONG = (
     "test_kubernetes_launcher",
     "test_kubernetes_training",
     "test_kubernetes_trouble",
+    "test_kubernetes_watch",
     "test_learner",
     "test_loops",
     "test_length",

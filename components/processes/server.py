@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
+import threading
 from collections.abc import Callable
 
 from trainer_module.errors import ScopelineError
@@ -43,7 +45,8 @@ def serve(config: TFConfig, model: str | None, on_ready: Callable[[], None]) -> 
 
 
 def main() -> None:
-    """Serves in a standing cluster."""
+    """Serves in a standing cluster; ends by itself unless whoever started it lets it stand."""
+    threading.Thread(target=_end_unless_released, daemon=True).start()
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     text, *model = sys.argv[1:]
     config = read_tf_config({VARIABLE: text})
@@ -52,6 +55,12 @@ def main() -> None:
         serve(config, model[0] if model else None, lambda: None)
     except ScopelineError as error:
         sys.exit(str(error))
+
+
+def _end_unless_released() -> None:
+    """Ends this process if standard input ends, as the starter died, before it holds a byte."""
+    if not os.read(0, 1):
+        os._exit(1)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 import signal
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NoReturn
+from typing import IO, NoReturn
 
 import psutil
 from filelock import FileLock, Timeout
@@ -158,19 +159,22 @@ def start_cluster(
         try:
             for place in places:
                 started[place] = _start(place, addresses, folder, model)
+            _await_ready(started, addresses, folder, limit, say)
             servers = [
                 Server(type=place.type, index=place.index, pid=p.pid, created=_created(p.pid))
                 for place, p in started.items()
             ]
             place_of_chief = TFConfig(addresses, "chief", 0).to_json()
             cluster = StandingCluster(**place_of_chief, servers=servers, started=datetime.now(UTC))
-            # Before they are ready: `stop` ends them if this process is killed meanwhile.
             write_whole(folder / FILE, cluster.model_dump_json(indent=2) + "\n")
-            _await_ready(started, addresses, folder, limit, say)
+            for process in started.values():
+                _release(process)
         except BaseException:  # Also KeyboardInterrupt: nothing is left half started.
             for process in started.values():
                 process.kill()
                 process.wait()
+                with contextlib.suppress(BrokenPipeError):
+                    _stdin(process).close()
             (folder / FILE).unlink(missing_ok=True)
             raise
     return cluster
@@ -262,7 +266,10 @@ def _end(running: Mapping[str, psutil.Process]) -> list[str]:
 def _start(
     place: Place, addresses: Cluster, folder: Path, model: str | None
 ) -> subprocess.Popen[bytes]:
-    """Starts a server, which neither Ctrl-C nor the end of the terminal reaches."""
+    """Starts a server, which neither Ctrl-C nor the end of the terminal reaches.
+
+    It ends with this process, however that ends, until it is released.
+    """
     tf_config = json.dumps(TFConfig(addresses, place.type, place.index).to_json())
     workers = len(addresses["worker"])
     threads = share_machine(workers)
@@ -272,12 +279,24 @@ def _start(
         return subprocess.Popen(
             # -P: the folder that it starts in hides no module that this process finds.
             [sys.executable, "-P", "-m", MODULE, tf_config, *([model] if model else [])],
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
             env=threads,
             start_new_session=True,
         )
+
+
+def _release(process: subprocess.Popen[bytes]) -> None:
+    """Lets a server outlive this process."""
+    # One that has died meanwhile is found when someone asks how the cluster is.
+    with contextlib.suppress(BrokenPipeError), _stdin(process) as stdin:
+        stdin.write(b".")
+
+
+def _stdin(process: subprocess.Popen[bytes]) -> IO[bytes]:
+    assert process.stdin is not None  # noqa: S101 - for the type checker
+    return process.stdin
 
 
 def _created(pid: int) -> float:

@@ -2,28 +2,28 @@
 
 Objects are read and written as dictionaries, as they stand in YAML. The client's own models are of
 version 26, which TFX asks for: they drop fields that they do not know, such as a Job's
-`podReplacementPolicy`, refuse answers that lack a field which was required then, and know no
-`sinceTime` of a log. The dynamic client would first ask the server what it has.
+`podReplacementPolicy`, and refuse answers that lack a field which was required then. The dynamic
+client would first ask the server what it has, by calls that nothing repeats while it is away.
 """
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import json
 import logging
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import urllib3
 import yaml
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
+from kubernetes.watch import Watch
 
 from trainer_module.errors import ConfigError, TrainingError
 
@@ -33,22 +33,20 @@ Object = dict[str, Any]
 RBAC_MANIFEST = "deploy/kubernetes/trainer-rbac.yaml"
 RETRY_SECONDS = 300.0
 """How long a call is repeated: an API server is away for minutes while it is upgraded."""
+WATCH_SECONDS = 10
+"""How long one request for changes lasts; the next one goes on where it ended."""
 NETWORK_ERRORS = (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError)
 _CONNECT_SECONDS = 5.0
 _READ_SECONDS = 30.0
 _LOG_READ_SECONDS = 300.0
 """A log that is silent for so long is asked for again, as its connection may be dead."""
+_WATCH_READ_SECONDS = WATCH_SECONDS + 10.0
 _PAUSE_SECONDS = 1.0
 _TEMPORARY_STATUSES = {408, 409, 429, 500, 502, 503, 504}
 """409 is among them because a server answers it while it updates a quota."""
-_METHODS = {"create": "POST", "delete": "DELETE", "get": "GET", "list": "GET", "patch": "PATCH"}
-"""HTTP's, by the verbs of roles."""
-_PATCH = {"Content-Type": "application/strategic-merge-patch+json"}
-_EXISTS = "AlreadyExists"
 _USER = re.compile(r'User "([^"]+)" cannot')
 _MANIFEST_ACCOUNT = "system:serviceaccount:{}:pipeline-runner"
 """The subject that the manifest names, in the namespace that it is applied to."""
-_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 class ResourceKind(StrEnum):
@@ -59,12 +57,20 @@ class ResourceKind(StrEnum):
     JOB = "jobs.batch"
 
 
-class KubernetesApi:
-    """Repeats calls while the server does not answer, and explains what it refuses.
+class Listing(NamedTuple):
+    """Objects at one moment."""
 
-    Each raises ConfigError for what this account may not do and for what Kubernetes refuses, and
-    TrainingError if the server has not answered for `RETRY_SECONDS`.
-    """
+    items: list[Object]
+    version: str
+    """The resource version, from which on changes can be watched."""
+
+
+class WatchEndedError(Exception):
+    """Changes may have been missed, so the objects have to be listed again."""
+
+
+class KubernetesApi:
+    """Repeats calls while the server does not answer, and explains what it refuses."""
 
     def __init__(self) -> None:
         """Finds the server: in the cluster that this process runs in, or by KUBECONFIG.
@@ -78,119 +84,170 @@ class KubernetesApi:
         # `_call` repeats instead: urllib3 limits the number of attempts, not the time.
         configuration.retries = False
         self._client = client.ApiClient(configuration)
+        core, batch = client.CoreV1Api(self._client), client.BatchV1Api(self._client)
+        self._methods: dict[tuple[str, ResourceKind], Callable[..., Any]] = {
+            ("get", ResourceKind.POD): core.read_namespaced_pod,
+            ("list", ResourceKind.POD): core.list_namespaced_pod,
+            ("delete", ResourceKind.POD): core.delete_namespaced_pod,
+            ("create", ResourceKind.SERVICE): core.create_namespaced_service,
+            ("list", ResourceKind.SERVICE): core.list_namespaced_service,
+            ("delete", ResourceKind.SERVICE): core.delete_namespaced_service,
+            ("create", ResourceKind.JOB): batch.create_namespaced_job,
+            ("list", ResourceKind.JOB): batch.list_namespaced_job,
+            ("patch", ResourceKind.JOB): batch.patch_namespaced_job,
+            ("delete", ResourceKind.JOB): batch.delete_namespaced_job,
+        }
 
     def create(self, kind: ResourceKind, body: Object) -> None:
         """Creates an object; one of its name is taken for the result of a call that was lost."""
-        self._call("create", kind, body=body)
+        try:
+            self._call("create", kind, body=body)
+        except _ExistsError:
+            return
 
     def get_pod(self, name: str) -> Object | None:
         """A pod; None if there is none."""
-        return self._call("get", ResourceKind.POD, name)
+        try:
+            return self._call("get", ResourceKind.POD, name=name)
+        except _GoneError:
+            return None
 
-    def find(self, kind: ResourceKind, selector: str) -> list[Object]:
+    def list(self, kind: ResourceKind, selector: str) -> Listing:
         """All objects whose labels match."""
-        found = self._call("list", kind, query={"labelSelector": selector})
-        return found["items"] if found else []
+        found = self._call("list", kind, label_selector=selector)
+        return Listing(found["items"], found["metadata"]["resourceVersion"])
 
     def delete(self, kind: ResourceKind, name: str) -> None:
         """Deletes an object with what belongs to it, unless it is gone already."""
-        self._call("delete", kind, name, query={"propagationPolicy": "Background"})
+        try:
+            self._call("delete", kind, name=name, propagation_policy="Background")
+        except _GoneError:
+            return
 
     def patch_job(self, name: str, changes: Object) -> None:
         """Changes fields of a Job, unless it is gone."""
-        self._call("patch", ResourceKind.JOB, name, body=changes)
+        try:
+            self._call("patch", ResourceKind.JOB, name=name, body=changes)
+        except _GoneError:
+            return
+
+    def watch_pods(self, selector: str, version: str) -> Iterator[tuple[str, Object]]:
+        """The changes of pods whose labels match, as they come, for `WATCH_SECONDS`.
+
+        Args:
+          selector: of the labels.
+          version: the resource version after which changes count.
+
+        Yields:
+          `ADDED`, `MODIFIED` or `DELETED`, and the pod as it is then.
+
+        Raises:
+          ConfigError: this account may not watch pods, or Kubernetes refuses it.
+          WatchEndedError: the connection broke, or the version is too old.
+        """
+        # With this type, the client keeps to dictionaries.
+        changes = Watch(return_type="object").stream(
+            self._methods["list", ResourceKind.POD],
+            namespace=self.namespace,
+            label_selector=selector,
+            resource_version=version,
+            timeout_seconds=WATCH_SECONDS,
+            _request_timeout=(_CONNECT_SECONDS, _WATCH_READ_SECONDS),
+        )
+        try:
+            for change in changes:
+                yield change["type"], change["object"]
+        except ApiException as error:
+            if error.status == 410 or error.status in _TEMPORARY_STATUSES:
+                raise WatchEndedError(f"HTTP {error.status}: {_message(error)}") from None
+            raise self._explain(error, f"watch {ResourceKind.POD}") from None
+        except (*NETWORK_ERRORS, ValueError, LookupError) as error:
+            raise WatchEndedError(str(error) or type(error).__name__) from None
 
     def read_log(self, pod: str, container: str, since: str | None, follow: bool) -> Iterator[str]:
         """The lines of a container's log, each with its time, as they come.
 
+        The client's `read_namespaced_pod_log` knows no `sinceTime`, by which a log is read on after
+        its connection broke, and `Watch` fails at a character whose bytes come in two pieces and
+        loses a last line that does not end.
+
         Args:
           pod: its name.
           container: the container's name.
-          since: RFC 3339; lines of earlier seconds are left out.
+          since: RFC 3339; earlier lines are left out.
           follow: whether to wait for more while the container runs.
 
         Raises:
           ConfigError: this account may not read logs.
           ApiException, HTTPError, HTTPException, OSError: the log cannot be read, or not further.
         """
-        path = f"{self._path(ResourceKind.POD, pod)}/log"
         query = {"container": container, "timestamps": "true", "follow": str(follow).lower()}
         query |= {"sinceTime": since} if since else {}
         try:
-            response = self._request("GET", path, query, read_seconds=_LOG_READ_SECONDS)
+            response = self._client.call_api(
+                "/api/v1/namespaces/{namespace}/pods/{name}/log",
+                "GET",
+                path_params={"namespace": self.namespace, "name": pod},
+                query_params=list(query.items()),
+                header_params={"Accept": "*/*"},
+                auth_settings=["BearerToken"],
+                _return_http_data_only=True,
+                _preload_content=False,
+                _request_timeout=(_CONNECT_SECONDS, _LOG_READ_SECONDS),
+            )
         except ApiException as error:
             if error.status in (401, 403):
                 raise self._explain(error, "get pods/log") from None
             raise
-        with contextlib.closing(response):
-            for line in response:
-                yield line.removesuffix(b"\n").decode(errors="replace")
+        unread = b""
+        try:
+            for chunk in response.stream(65536, decode_content=True):
+                *lines, unread = (unread + chunk).split(b"\n")
+                yield from (line.decode(errors="replace") for line in lines)
+            if unread:
+                yield unread.decode(errors="replace")
+        finally:
+            response.close()
 
-    def _call(
-        self,
-        verb: str,
-        kind: ResourceKind,
-        name: str = "",
-        query: Mapping[str, str] | None = None,
-        body: Object | None = None,
-    ) -> Object | None:
-        """Asks until the server answers: the object; None if it is gone, or there already."""
+    def _call(self, verb: str, kind: ResourceKind, **arguments: Any) -> Any:
+        """Calls a method of the client until the server answers, and returns the answer's JSON."""
         deadline = time.monotonic() + RETRY_SECONDS
-        reason = ""
+        warned = False
         while True:
-            was_well = not reason
             try:
-                response = self._request(_METHODS[verb], self._path(kind, name), query or {}, body)
-                answer: Object = json.loads(response.data)
-                return answer
+                response = self._methods[verb, kind](
+                    namespace=self.namespace,
+                    _preload_content=False,
+                    _request_timeout=(_CONNECT_SECONDS, _READ_SECONDS),
+                    **arguments,
+                )
+                return json.loads(response.data)
             except ApiException as error:
-                is_there = error.status == 409 and _status_of(error).get("reason") == _EXISTS
-                if is_there or (error.status == 404 and name):
-                    return None
-                if error.status not in _TEMPORARY_STATUSES:
-                    raise self._explain(error, f"{verb} {kind}") from None
+                if error.status not in _TEMPORARY_STATUSES or _exists(error):
+                    is_named = "name" in arguments
+                    raise self._explain(error, f"{verb} {kind}", is_named) from None
                 reason = f"HTTP {error.status}: {_message(error)}"
-            except (*NETWORK_ERRORS, ValueError) as error:
+            except NETWORK_ERRORS as error:
                 reason = str(error) or type(error).__name__
+            except ValueError:
+                reason = "its answer is no JSON"
             if time.monotonic() > deadline:
                 raise TrainingError(
                     f"the Kubernetes API at {self._client.configuration.host} has not answered for "
                     f"{RETRY_SECONDS:g} s ({reason}); see whether the cluster is well."
                 )
-            if was_well:
+            if not warned:
                 logger.warning("The Kubernetes API does not answer (%s); asked again.", reason)
+            warned = True
             time.sleep(_PAUSE_SECONDS)
 
-    def _path(self, kind: ResourceKind, name: str) -> str:
-        plural, _, group = kind.partition(".")
-        root = f"/apis/{group}/v1" if group else "/api/v1"
-        return f"{root}/namespaces/{self.namespace}/{plural}" + (f"/{name}" if name else "")
-
-    def _request(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str],
-        body: Object | None = None,
-        read_seconds: float = _READ_SECONDS,
-    ) -> urllib3.HTTPResponse:
-        """The server's answer, of which nothing has been read yet."""
-        response: urllib3.HTTPResponse = self._client.call_api(
-            path,
-            method,
-            query_params=list(query.items()),
-            header_params={"Accept": "*/*", **(_PATCH if method == "PATCH" else {})},
-            body=body,
-            auth_settings=["BearerToken"],
-            _return_http_data_only=True,
-            _preload_content=False,
-            _request_timeout=(_CONNECT_SECONDS, read_seconds),
-        )
-        return response
-
-    def _explain(self, error: ApiException, action: str) -> ConfigError:
+    def _explain(self, error: ApiException, action: str, is_named: bool = False) -> Exception:
         """The error for an answer that does not change when the call is repeated."""
         message = _message(error)
+        if error.status == 404 and is_named:
+            return _GoneError(message)
+        if _exists(error):
+            return _ExistsError(message)
         if error.status == 403 and (user := _USER.search(message)):
             return ConfigError(self._explain_rights(user[1], action))
         if error.status == 401:
@@ -212,6 +269,19 @@ class KubernetesApi:
         )
 
 
+class _GoneError(Exception):
+    """There is no such object."""
+
+
+class _ExistsError(Exception):
+    """There is such an object."""
+
+
+def _exists(error: ApiException) -> bool:
+    """Whether the server refuses to create what is there already."""
+    return error.status == 409 and _status_of(error).get("reason") == "AlreadyExists"
+
+
 def _message(error: ApiException) -> str:
     """The server's message, or the standard words for its HTTP status."""
     return str(_status_of(error).get("message") or error.reason)
@@ -224,6 +294,9 @@ def _status_of(error: ApiException) -> Object:
     except (ValueError, TypeError):
         return {}
     return body if isinstance(body, dict) else {}
+
+
+_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 def configure(configuration: client.Configuration) -> str:

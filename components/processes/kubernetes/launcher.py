@@ -22,7 +22,7 @@ from components.processes.kubernetes.objects import (
     training_key,
 )
 from components.processes.kubernetes.pod_settings import PodSettings
-from components.processes.kubernetes.pods import GONE_SECONDS, PodState, PodWorker
+from components.processes.kubernetes.pods import PodState, PodWatch, PodWorker
 from components.processes.launcher import Cluster, Place, WorkerSpec
 from components.processes.stopping import handled, is_obeyed
 from trainer_module.errors import ConfigError, ScopelineError
@@ -31,10 +31,8 @@ logger = logging.getLogger(__name__)
 
 POD_NAME_VARIABLE = "SCOPELINE_POD_NAME"
 """The name of the pod that this process runs in; default: HOSTNAME, which may be cut off."""
-LOOK_SECONDS = 2.0
-"""How often pods are listed: their logs tell at once how the workers are."""
-EXTEND_SECONDS = 60.0
-"""How often the deadline of the Jobs is extended."""
+_GONE_SECONDS = 120.0
+"""How long deleted pods may take to end."""
 _POLL_SECONDS = 0.5
 
 
@@ -61,19 +59,13 @@ class KubernetesLauncher:
         Raises:
           ConfigError: this process neither runs in a cluster nor has a kubeconfig.
         """
-        self._settings = pods
+        self._pods = pods
         self._training = training_key(identity)
         self._api = KubernetesApi()
         self._gang: Gang | None = None
-        self._places: list[Place] = []
+        self._expected: dict[str, int] = {}
         self._specs: dict[str, list[WorkerSpec]] = {}
-        """By type of worker."""
-        self._workers: list[PodWorker] = []
-        self._pods: dict[str, PodState] = {}
-        """As they were last listed, by their unique ids."""
-        self._taken: set[str] = set()
-        """Unique ids of the pods in which workers are, or were."""
-        self._began = self._looked = self._extended = 0.0
+        self._watch = PodWatch(self._api)
         self._is_first = True
 
     def allocate(self, places: Sequence[Place]) -> Cluster:
@@ -83,18 +75,19 @@ class KubernetesLauncher:
           ConfigError: this account may not do what it takes, or Kubernetes refuses it.
           TrainingError: the Kubernetes API does not answer.
         """
-        if self._is_first and (left := self._delete_all(f"{TRAINING_LABEL}={self._training}")):
-            logger.warning("Deleted what an earlier attempt has left: %s", ", ".join(left))
+        if self._is_first:
+            self._delete_leftovers()
         self._is_first = False
         pod = self._find_own_pod()
         if account := pod.get("spec", {}).get("serviceAccountName"):
-            defaults = {"service_account": self._settings.service_account or account}
-            self._settings = self._settings.model_copy(update=defaults)
+            defaults = {"service_account": self._pods.service_account or account}
+            self._pods = self._pods.model_copy(update=defaults)
         self._gang = Gang.of(self._training, self._api.namespace, self._make_owner_reference(pod))
-        self._places, self._specs, self._workers = list(places), {}, []
-        self._pods, self._looked = {}, 0.0
-        # Jobs count from when they are created, which is later: so none ends too early.
-        self._began = self._extended = time.monotonic()
+        self._expected = {}
+        for place in places:
+            self._expected[place.type] = self._expected.get(place.type, 0) + 1
+        self._specs = {}
+        self._watch = PodWatch(self._api)
         self._api.create(ResourceKind.SERVICE, make_service(self._gang))
         return self._gang.addresses(places)
 
@@ -102,18 +95,18 @@ class KubernetesLauncher:
         """Starts a worker, or all of its type once the last of them is asked for."""
         if self._gang is None:
             raise ConfigError("one process needs no pod of its own; use the launcher local.")
-        worker = PodWorker(self._api, spec.place, self._look, self._taken)
-        self._workers.append(worker)
+        worker = self._watch.add(spec.place)
         specs = self._specs.setdefault(spec.place.type, [])
-        expected = sum(place.type == spec.place.type for place in self._places)
-        if len(specs) == expected:
+        if len(specs) == self._expected[spec.place.type]:
             return worker  # The Job replaces the pod that is gone.
         specs.append(spec)
-        if len(specs) == expected:
-            workers = sum(place.type == "worker" for place in self._places)
-            job = make_job(self._gang, specs, self._settings, workers)
+        if len(specs) == self._expected[spec.place.type]:
+            workers = self._expected.get("worker", 0)
+            job = make_job(self._gang, specs, self._pods, workers)
             self._api.create(ResourceKind.JOB, job)
             logger.info("Job %s was created.", job["metadata"]["name"])
+        if self._specs_are_complete and not self._watch.is_alive():
+            self._watch.begin(self._gang, list(self._specs))
         return worker
 
     def stop_all(self) -> None:
@@ -123,8 +116,7 @@ class KubernetesLauncher:
         """
         if self._gang is None:
             return
-        for worker in self._workers:
-            worker.leave()
+        self._watch.end()
         try:
             self._delete_all(self._gang.selector)
         except ScopelineError as error:
@@ -136,36 +128,29 @@ class KubernetesLauncher:
         # Last, because `stop_all` is called again if it was interrupted.
         self._gang = None
 
-    def _look(self) -> dict[str, PodState]:
-        """The pods of the gang, listed at most every `LOOK_SECONDS`; extends the Jobs' deadline."""
-        now = time.monotonic()
-        if self._gang and now - self._looked >= LOOK_SECONDS:
-            self._pods = {pod.uid: pod for pod in self._list_pods(self._gang.selector)}
-            self._extend_jobs(self._gang, now)
-            self._looked = time.monotonic()
-        return self._pods
+    @property
+    def _specs_are_complete(self) -> bool:
+        return {kind: len(specs) for kind, specs in self._specs.items()} == self._expected
 
-    def _extend_jobs(self, gang: Gang, now: float) -> None:
-        """Lets the Jobs live on, as their launcher does: should it be killed, they end."""
-        if now - self._extended < EXTEND_SECONDS:
-            return
-        self._extended = now
-        deadline = {"spec": {"activeDeadlineSeconds": int(now - self._began) + LEASE_SECONDS}}
-        for kind in self._specs:
-            self._api.patch_job(gang.job_name(kind), deadline)
+    def _delete_leftovers(self) -> None:
+        selector = f"{TRAINING_LABEL}={self._training}"
+        if found := self._delete_all(selector):
+            logger.warning("Deleted what an earlier attempt has left: %s", ", ".join(found))
 
     def _delete_all(self, selector: str) -> list[str]:
         """Deletes Jobs, Services and pods, and waits for the pods; returns the Jobs' names."""
         deleted = []
         for kind in (ResourceKind.JOB, ResourceKind.SERVICE):
-            for item in self._api.find(kind, selector):
+            for item in self._api.list(kind, selector).items:
                 self._api.delete(kind, item["metadata"]["name"])
                 deleted += [item["metadata"]["name"]] if kind is ResourceKind.JOB else []
-        deadline = time.monotonic() + GONE_SECONDS
+        deadline = time.monotonic() + _GONE_SECONDS
+        requested: set[str] = set()
         while pods := self._list_pods(selector):
             for pod in pods:
-                if not pod.is_deleted:
+                if pod.uid not in requested and not pod.is_deleted:
                     self._api.delete(ResourceKind.POD, pod.name)
+                requested.add(pod.uid)
             if time.monotonic() > deadline:
                 names = ", ".join(pod.name for pod in pods)
                 logger.warning("These pods do not end, their nodes may be lost: %s", names)
@@ -174,7 +159,7 @@ class KubernetesLauncher:
         return deleted
 
     def _list_pods(self, selector: str) -> list[PodState]:
-        return [PodState.of(pod) for pod in self._api.find(ResourceKind.POD, selector)]
+        return [PodState.of(pod) for pod in self._api.list(ResourceKind.POD, selector).items]
 
     def _find_own_pod(self) -> dict[str, Any]:
         """The pod that this process runs in; empty if there is none."""

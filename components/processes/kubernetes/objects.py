@@ -14,6 +14,7 @@ from components.processes.kubernetes.pod import WORKERS_VARIABLE, pack
 from components.processes.kubernetes.pod_settings import (
     PodSettings,
     Resources,
+    Toleration,
     cores_of,
 )
 from components.processes.launcher import Cluster, Place, WorkerSpec
@@ -160,7 +161,6 @@ def _pod_spec(gang: Gang, specs: Sequence[WorkerSpec], pods: PodSettings, worker
     resources = pods.resources.get(specs[0].place.type) or Resources()
     environment = {**_environment(resources, workers), **pods.environment}
     environment[WORKERS_VARIABLE] = pack(specs)
-    volumes = _volumes(pods, resources)
     spec: Object = {
         "restartPolicy": "Never",
         "subdomain": gang.name,
@@ -180,16 +180,12 @@ def _pod_spec(gang: Gang, specs: Sequence[WorkerSpec], pods: PodSettings, worker
                     "capabilities": {"drop": ["ALL"]},
                     "readOnlyRootFilesystem": True,
                 },
-                "volumeMounts": [
-                    {"name": name, "mountPath": path} for name, (path, _) in volumes.items()
-                ],
+                "volumeMounts": _mounts(pods, resources),
             }
         ],
-        "volumes": [{"name": name, **source} for name, (_, source) in volumes.items()],
+        "volumes": _volumes(pods, resources),
         "nodeSelector": dict(resources.node_selector),
-        "tolerations": [
-            item.model_dump(mode="json", exclude_none=True) for item in resources.tolerations
-        ],
+        "tolerations": [_toleration(item) for item in resources.tolerations],
         "imagePullSecrets": [{"name": name} for name in pods.image_pull_secrets],
     }
     if pods.service_account:
@@ -229,13 +225,25 @@ def _resources(resources: Resources) -> Object:
     return {key: value for key, value in found.items() if value}
 
 
-def _volumes(pods: PodSettings, resources: Resources) -> dict[str, tuple[str, Object]]:
-    """By name: at which path pods see a volume, and what it is."""
-    volumes: dict[str, tuple[str, Object]] = {"tmp": ("/tmp", {"emptyDir": {}})}  # noqa: S108 - as above
+def _toleration(toleration: Toleration) -> Object:
+    return toleration.model_dump(mode="json", exclude_none=True)
+
+
+def _mounts(pods: PodSettings, resources: Resources) -> list[Object]:
+    mounts = [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 - as above
+    if resources.accelerator:
+        mounts.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108 - as above
+    if pods.volume:
+        mounts.append({"name": "data", "mountPath": pods.volume.path})
+    return mounts
+
+
+def _volumes(pods: PodSettings, resources: Resources) -> list[Object]:
+    volumes: list[Object] = [{"name": "tmp", "emptyDir": {}}]
     if resources.accelerator:
         # Devices of a node exchange gradients through it; containers get 64 MiB by default.
-        volumes["shm"] = ("/dev/shm", {"emptyDir": {"medium": "Memory"}})  # noqa: S108 - as above
+        volumes.append({"name": "shm", "emptyDir": {"medium": "Memory"}})
     if pods.volume:
         claim = {"claimName": pods.volume.claim}
-        volumes["data"] = (pods.volume.path, {"persistentVolumeClaim": claim})
+        volumes.append({"name": "data", "persistentVolumeClaim": claim})
     return volumes

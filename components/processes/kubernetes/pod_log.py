@@ -7,6 +7,8 @@ import contextlib
 import os
 import re
 import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
 
 from kubernetes.client.exceptions import ApiException
 
@@ -16,41 +18,81 @@ from components.processes.kubernetes.pod import split_line
 from components.processes.launcher import TAIL_LINES, WorkerEvent
 from trainer_module.errors import ConfigError
 
-_STAMPED = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\S* ?")
+_STAMPED = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)[.\d]*(Z|[-+]\d\d:\d\d) ?(.*)", re.DOTALL)
 _PAUSE_SECONDS = 0.5
+
+
+class LogWindow:
+    """Tells lines that were read before a connection broke from those that are new.
+
+    The API can give a log from a certain second on, so the lines of the last seconds come again.
+    Those of two seconds are remembered, because lines of standard output and of standard error may
+    be slightly out of order.
+    """
+
+    def __init__(self) -> None:
+        self._seconds: collections.deque[tuple[int, collections.Counter[str]]] = collections.deque()
+        self._repeated: collections.Counter[str] = collections.Counter()
+
+    @property
+    def since(self) -> str | None:
+        """The time from which on to read; None is from the beginning."""
+        if not self._seconds:
+            return None
+        return f"{datetime.fromtimestamp(self._seconds[0][0], UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+    def reconnect(self) -> None:
+        """Prepares for the log to come again, from `since` on."""
+        self._repeated = collections.Counter()
+        for _, lines in self._seconds:
+            self._repeated += lines
+
+    def is_new(self, second: int, line: str) -> bool:
+        """Whether a line was not read before; remembers it.
+
+        Args:
+          second: the line's time, since the epoch.
+          line: with its time, as the API gives it.
+        """
+        if self._repeated[line] > 0:
+            self._repeated[line] -= 1
+            return False
+        if not self._seconds or second > self._seconds[-1][0]:
+            self._seconds.append((second, collections.Counter()))
+            while len(self._seconds) > 2:
+                self._seconds.popleft()
+        self._seconds[-1][1][line] += 1
+        return True
 
 
 class PodLog(threading.Thread):
     """Copies a pod's output to this process's standard error, and takes the events out of it."""
 
-    def __init__(self, api: KubernetesApi, pod: str, prefix: str) -> None:
+    def __init__(self, api: KubernetesApi, pod: str, prefix: str, is_over: Callable[[], bool]):
         """Prepares to follow it.
 
         Args:
           api: where to read it.
           pod: its name.
           prefix: begins each line.
+          is_over: whether the container has ended.
         """
         super().__init__(name=f"log of {pod}", daemon=True)
         self._api = api
         self._pod = pod
         self._prefix = prefix
-        self._last = ""
-        """The last line that had a time."""
-        self._is_behind = False
-        """Whether lines up to that one come again, after a connection broke."""
+        self._is_over = is_over
         self._stopped = threading.Event()
-        self.tail: collections.deque[str] = collections.deque(maxlen=TAIL_LINES)
-        """The last lines."""
-        self._events: collections.deque[WorkerEvent] = collections.deque()
-        self.has_ended = threading.Event()
-        """Is set by whoever learns that the container has ended."""
+        self._window = LogWindow()
+        self._tail: collections.deque[str] = collections.deque(maxlen=TAIL_LINES)
+        self.events: collections.deque[WorkerEvent] = collections.deque()
         self.error: ConfigError | None = None
         """Why it cannot be read at all."""
 
-    def take_events(self) -> list[WorkerEvent]:
-        """The events since the last call."""
-        return [self._events.popleft() for _ in range(len(self._events))]
+    @property
+    def tail(self) -> list[str]:
+        """The last lines."""
+        return list(self._tail)
 
     def stop(self) -> None:
         """Lets the thread end, at the next line or the end of the connection."""
@@ -59,44 +101,39 @@ class PodLog(threading.Thread):
     def run(self) -> None:
         """Reads until the container has ended, and all that it wrote has come."""
         while not self._stopped.is_set():
-            had_ended = self.has_ended.is_set()
-            if self._read(follow=not had_ended) and had_ended:
+            was_over = self._is_over()
+            is_complete = self._read(follow=not was_over)
+            if was_over and is_complete:
                 return
             self._stopped.wait(_PAUSE_SECONDS)
 
     def _read(self, follow: bool) -> bool:
         """Reads until the connection ends; returns whether that may be the end of the log."""
-        since = self._last.partition(" ")[0] or None
-        self._is_behind = since is not None
+        self._window.reconnect()
         try:
-            for line in self._api.read_log(self._pod, CONTAINER, since, follow):
+            for line in self._api.read_log(self._pod, CONTAINER, self._window.since, follow):
                 if self._stopped.is_set():
                     return True
                 self._handle_line(line)
         except ConfigError as error:
             self.error = error
             self._stopped.set()
-        except ApiException as error:
-            return error.status == 404  # The pod is gone, and its log with it.
-        except NETWORK_ERRORS:
-            return False
+        except (ApiException, *NETWORK_ERRORS) as error:
+            # With 404 the pod is gone, and its log with it.
+            return isinstance(error, ApiException) and error.status == 404
         return True
 
     def _handle_line(self, line: str) -> None:
+        stamped = _STAMPED.fullmatch(line)
         # A line without a time is a message of the kubelet.
-        stamped = _STAMPED.match(line)
         if stamped:
-            if self._is_behind:
-                # Its second comes again as a whole. If it was rotated away, what follows is new.
-                is_later = stamped[1] > self._last[: len(stamped[1])]
-                self._is_behind = not is_later and line != self._last
-                if not is_later:
-                    return
-            self._last = line
-        text, event = split_line(line[stamped.end() :] if stamped else line)
+            second = datetime.fromisoformat(stamped[1] + stamped[2]).timestamp()
+            if not self._window.is_new(int(second), line):
+                return
+        text, event = split_line(stamped[3] if stamped else line)
         if event is not None:
-            self._events.append(event)
+            self.events.append(event)
         if text is not None:
-            self.tail.append(text)
+            self._tail.append(text)
             with contextlib.suppress(OSError):
                 os.write(2, f"{self._prefix}{text}\n".encode())

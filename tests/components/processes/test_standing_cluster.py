@@ -15,6 +15,7 @@ import psutil
 import pytest
 from filelock import FileLock
 
+from components.processes.ending import is_running
 from components.processes.launcher import Place
 from components.processes.standing_cluster import (
     FILE,
@@ -34,12 +35,24 @@ signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print("ready", flush=True)
 time.sleep(60)
 """
+# Stops for good once it has started as many servers as its second argument says.
 _STARTER = """
-import sys
+import subprocess, sys, time
 from pathlib import Path
 from components.processes.launcher import Place
 from components.processes.standing_cluster import start_cluster
-start_cluster(Path(sys.argv[1]), [Place("worker", 0), Place("ps", 0)], None, print)
+
+class Popen(subprocess.Popen):
+    left = int(sys.argv[2])
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        Popen.left -= 1
+        if not Popen.left:
+            print("started", flush=True)
+            time.sleep(60)
+
+subprocess.Popen = Popen
+start_cluster(Path(sys.argv[1]), [Place("worker", 0), Place("ps", 0)], None, lambda said: None)
 """
 
 Process = subprocess.Popen[bytes]
@@ -217,17 +230,39 @@ def test_server_that_is_not_ready_in_time(tmp_path: Path) -> None:
     assert psutil.Process().children() == before
 
 
-def test_servers_of_a_start_that_is_killed_can_be_stopped(tmp_path: Path) -> None:
+@pytest.mark.parametrize("started", range(1, len(TASKS) + 1))
+def test_servers_end_with_a_start_that_is_killed(tmp_path: Path, started: int) -> None:
+    start = [sys.executable, "-c", _STARTER, str(tmp_path), str(started)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    starter = subprocess.Popen([sys.executable, "-c", _STARTER, str(tmp_path)], env=environment)
-    wait_until((tmp_path / FILE).exists)
-    starter.kill()
-    starter.wait()
-    servers = read_cluster(tmp_path).servers
-    assert len(servers) == len(TASKS)
-    stop_cluster(tmp_path, print)
-    assert not any(server.find_process() for server in servers)
+    with subprocess.Popen(start, env=environment, stdout=subprocess.PIPE) as starter:
+        assert starter.stdout is not None
+        assert starter.stdout.readline() == b"started\n"
+        servers = psutil.Process(starter.pid).children()
+        starter.kill()
+    assert len(servers) == started
+    try:
+        wait_until(lambda: not any(map(is_running, servers)))
+    finally:
+        for server in filter(is_running, servers):
+            server.kill()
     assert not (tmp_path / FILE).exists()
+
+
+@pytest.mark.e2e
+def test_file_is_there_once_all_servers_are_ready(tmp_path: Path) -> None:
+    """And stopping finds what the file names."""
+    said: list[tuple[str, bool]] = []
+    cluster = start_cluster(
+        tmp_path, TASKS, None, lambda line: said.append((line, (tmp_path / FILE).exists()))
+    )
+    try:
+        assert len(said) == 1 + len(TASKS)
+        assert not any(is_written for _, is_written in said)
+        assert read_cluster(tmp_path) == cluster
+        assert all(map(cluster.is_up, cluster.servers))
+    finally:
+        stop_cluster(tmp_path, print)
+    assert not any(server.find_process() for server in cluster.servers)
 
 
 def test_file_is_what_tf_config_holds(tmp_path: Path, process: Process) -> None:

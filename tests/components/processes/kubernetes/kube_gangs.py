@@ -14,6 +14,7 @@ import pytest
 from kube_server import KubeServer
 
 from components.processes import supervisor as supervisor_module
+from components.processes.kubernetes import api as api_module
 from components.processes.kubernetes import launcher as launcher_module
 from components.processes.kubernetes.launcher import KubernetesLauncher
 from components.processes.kubernetes.pod_settings import PodSettings
@@ -43,8 +44,9 @@ PODS = PodSettings.model_validate(
         },
     }
 )
-_WHY_NOT = kube_server.why_not()
-needs_pods = pytest.mark.skipif(_WHY_NOT is not None, reason=str(_WHY_NOT))
+needs_pods = pytest.mark.skipif(
+    kube_server.why_not() is not None, reason=str(kube_server.why_not())
+)
 
 
 @contextmanager
@@ -52,7 +54,7 @@ def serving(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[KubeServer]:
     """A Kubernetes in which this process believes to run; its volume is the folder `data`."""
     patch.setattr(supervisor_module, "CLUSTER_GRACE_SECONDS", 0.5)
     patch.setattr(launcher_module, "_POLL_SECONDS", 0.1)
-    patch.setattr(launcher_module, "LOOK_SECONDS", 0.1)
+    patch.setattr(api_module, "WATCH_SECONDS", 1)
     (folder / "data").mkdir()
     server = KubeServer(
         folder,

@@ -69,6 +69,11 @@ def sleep(payload: Payload, channel: Channel) -> None:
     time.sleep(60)
 
 
+def keep_quiet(payload: Payload, channel: Channel) -> None:
+    """Runs, and never becomes ready."""
+    time.sleep(60)
+
+
 def sleep_at_first(payload: Payload, channel: Channel) -> None:
     """Waits in the first launch alone."""
     channel.send("ready")
@@ -97,6 +102,11 @@ def export(arguments: SimpleNamespace) -> None:
     for folder, file in ((arguments.serving_model_dir, "m"), (arguments.model_run_dir, "run.json")):
         Path(folder).mkdir(parents=True)
         (Path(folder) / file).write_text("{}")
+
+
+def raise_error(arguments: SimpleNamespace) -> None:
+    """Another."""
+    raise ZeroDivisionError("float division by zero")
 
 
 def die_until(payload: Payload, channel: Channel) -> None:

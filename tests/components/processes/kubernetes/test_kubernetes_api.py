@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kube_gangs import PODS, VOLUME, meanwhile, needs_pods, run, wait_until
+from kube_gangs import PODS, VOLUME, meanwhile, needs_pods, run, serving, wait_until
 from kube_server import KubeServer
 from kube_workers import spec, starts, workers
 
@@ -22,6 +23,12 @@ CONFLICT = (
     'Operation cannot be fulfilled on resourcequotas "compute": the object has been modified; '
     "please apply your changes to the latest version and try again"
 )
+
+
+@pytest.fixture
+def kube(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KubeServer]:
+    with serving(tmp_path, monkeypatch) as server:
+        yield server
 
 
 def test_api_that_does_not_answer_for_a_while_is_asked_again(
@@ -54,7 +61,7 @@ def test_object_that_a_quota_refuses_for_a_moment_is_created_then(
     kube: KubeServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(api_module, "_PAUSE_SECONDS", 0.01)
-    kube.quota_conflicts += [CONFLICT, CONFLICT]
+    kube.cluster.quota_conflicts += [CONFLICT, CONFLICT]
     service = make_service(Gang.of("key", "kubeflow", None))
     KubernetesApi().create(ResourceKind.SERVICE, service)
     assert [body["metadata"]["name"] for body in kube.bodies("Service")] == [
@@ -75,6 +82,7 @@ def test_object_that_exists_is_what_an_earlier_call_created(kube: KubeServer) ->
     [
         ("create", "jobs", "create jobs.batch"),
         ("list", "pods", "list pods"),
+        ("watch", "pods", "watch pods"),
         ("get", "pods/log", "get pods/log"),
     ],
 )

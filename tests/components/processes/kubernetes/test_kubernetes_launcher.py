@@ -5,19 +5,21 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import kube_checks
 import kube_server
 import kube_workers
 import kubernetes_validate
 import pytest
 import yaml
-from kube_gangs import PODS, VOLUME, meanwhile, needs_pods, run, wait_until
+from kube_gangs import PODS, VOLUME, meanwhile, needs_pods, run, serving, wait_until
 from kube_server import KubeServer
 from kube_workers import spec, starts, workers
 
 from components.processes.failures import WorkerFailedError
-from components.processes.kubernetes import launcher, objects
+from components.processes.kubernetes import objects, pods
 from components.processes.kubernetes.launcher import KubernetesLauncher
 from components.processes.launcher import Place, WorkerSpec
 from components.processes.supervisor import Policy
@@ -25,6 +27,18 @@ from trainer_module.errors import TrainingError
 from trainer_module.runtime import PROGRESS_LOGGER
 
 pytestmark = [pytest.mark.timeout(120), needs_pods]
+
+
+@pytest.fixture
+def kube(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KubeServer]:
+    with serving(tmp_path, monkeypatch) as server:
+        yield server
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """The volume, as this process sees it."""
+    return tmp_path / "data"
 
 
 def test_gang_runs_to_its_end_and_leaves_nothing(
@@ -96,15 +110,15 @@ def test_pods_are_given_what_the_settings_say_and_no_more(kube: KubeServer) -> N
     for body in (chief, worker, *kube.bodies("Service")):
         (owner,) = body["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["name"]) == ("Pod", kube_server.OWNER)
-        assert owner["uid"] == "8e9d1a2c-owner"
+        assert owner["uid"] == kube.cluster.owners[kube_server.OWNER]
 
 
 def test_pods_have_the_account_of_their_launcher(kube: KubeServer) -> None:
     kube.account = "default-editor"
-    own = KubernetesLauncher(PODS.model_copy(update={"service_account": None}), "run/7")
-    own.allocate([Place("worker", 0)])
-    own.start(spec(Place("worker", 0), "sleep", VOLUME))
-    own.stop_all()
+    launcher = KubernetesLauncher(PODS.model_copy(update={"service_account": None}), "run/7")
+    launcher.allocate([Place("worker", 0)])
+    launcher.start(spec(Place("worker", 0), "sleep", VOLUME))
+    launcher.stop_all()
     (job,) = kube.bodies("Job")
     assert job["spec"]["template"]["spec"]["serviceAccountName"] == "default-editor"
 
@@ -146,14 +160,14 @@ def test_nothing_is_lost_or_repeated_when_connections_break(
     kube: KubeServer, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger=PROGRESS_LOGGER)
-    kube.cut_logs += [3, 0, 5, 60, 1]
+    kube.cluster.cut_logs += [3, 0, 5, 60, 1]
     gang = workers(
         {"do": "count", "lines": 100, "pause": 0.02},
         {"do": "count", "lines": 1, "pause": 0},
         folder=VOLUME,
     )
     run(gang)
-    assert kube.cut_logs == []
+    assert kube.cluster.cut_logs == []
     said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("[worker 0]")]
     expected = [text for i in range(100) for text in (f"[worker 0] line {i}", "[worker 0] =====>")]
     assert said == expected
@@ -162,7 +176,7 @@ def test_nothing_is_lost_or_repeated_when_connections_break(
 
 
 def test_lost_worker_is_replaced_while_the_chief_goes_on(kube: KubeServer, data: Path) -> None:
-    kube.backoff = 2
+    kube.cluster.backoff = 2
     gang = [
         spec(Place("chief", 0), "wait_for", VOLUME, waits_for=["worker1"]),
         spec(Place("worker", 0), "sleep", VOLUME),
@@ -207,7 +221,7 @@ def test_pod_that_is_deleted_restarts_the_gang(kube: KubeServer, data: Path) -> 
 
     def delete() -> None:
         wait_until(lambda: kube.used["get", "pods/log"] == 2)  # The launcher has seen both.
-        kube.delete("pods", kube.pod("worker", 1).name)
+        kube.cluster.remove("pods", kube.pod("worker", 1).name)
 
     with meanwhile(delete):
         (restart,) = run(gang)
@@ -218,10 +232,10 @@ def test_rights_are_those_of_the_manifest(
     kube: KubeServer, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All that a launcher ever does: none of its rights is missing, and none too many."""
-    monkeypatch.setattr(launcher, "EXTEND_SECONDS", 0.5)
+    monkeypatch.setattr(pods, "_EXTEND_SECONDS", 0.5)
     monkeypatch.setattr(objects, "LEASE_SECONDS", 4)
-    monkeypatch.setattr(launcher, "LEASE_SECONDS", 4)
-    kube.backoff = 1.5
+    monkeypatch.setattr(pods, "LEASE_SECONDS", 4)
+    kube.cluster.backoff = 1.5
     gang = [
         spec(Place("chief", 0), "wait_for", VOLUME, waits_for=["worker0"]),
         spec(Place("worker", 0), "sleep", VOLUME),
@@ -246,7 +260,7 @@ def test_rights_are_those_of_the_manifest(
 def test_manifest_is_one_that_kubernetes_takes() -> None:
     role, binding = yaml.safe_load_all(kube_server.MANIFEST.read_text())
     for document in (role, binding):
-        for version in kube_server.VERSIONS:
+        for version in kube_checks.VERSIONS:
             kubernetes_validate.validate(document, version, strict=True)
     assert binding["roleRef"]["name"] == role["metadata"]["name"]
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "pipeline-runner"}]
