@@ -20,6 +20,7 @@ from pydantic import PlainValidator, TypeAdapter
 from trainer_module.compat.keras import read_values
 from trainer_module.errors import TrainingError
 from trainer_module.problem import Problem
+from trainer_module.settings.tasks import as_task
 
 _TAIL = re.compile(r"(/part_\d+)?(:\d+)?$")
 """What TensorFlow adds to a variable's name: the part that a parameter server holds, the output."""
@@ -467,8 +468,11 @@ def read_description(directory: str) -> Description | None:
     with tf.io.gfile.GFile(path) as file:
         text = file.read()
     try:
-        return TypeAdapter(Description).validate_python(json.loads(text))
-    except ValueError as error:
+        found = json.loads(text)
+        # Models that do not say are of tasks without options.
+        found.setdefault("outputs", as_task(found["task"]).outputs(tuple(found["classes"])))
+        return TypeAdapter(Description).validate_python(found)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         told_of = " ".join(str(error).split())
         raise ValueError(f"{path} is no description of a model: {told_of}") from error
 

@@ -253,7 +253,7 @@ def read_report(uri: str) -> GateReport | None:
     if not fileio.exists(path):
         return None
     with fileio.open(path, "r") as opened:
-        return TypeAdapter(GateReport).validate_json(opened.read())
+        return TypeAdapter(GateReport).validate_python(json.loads(opened.read()))
 
 
 class GateExecutor(base_executor.BaseExecutor):

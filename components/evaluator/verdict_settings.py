@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from pydantic import TypeAdapter
 
@@ -35,12 +36,12 @@ class VerdictSettings:
 
     def to_json(self) -> str:
         """As `from_json` takes it."""
-        return _AS_JSON.dump_json(self).decode()
+        return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> VerdictSettings:
         """From an execution property; empty: as before there was one."""
-        return _AS_JSON.validate_json(text or "{}")
+        return _AS_JSON.validate_python(json.loads(text or "{}"))
 
 
 _AS_JSON = TypeAdapter(VerdictSettings)

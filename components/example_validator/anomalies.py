@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import posixpath
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TypeAlias
 
 import tensorflow_data_validation as tfdv
@@ -146,13 +147,13 @@ def find_anomalies(
 def write_anomalies(artifact: types.Artifact, anomalies: Sequence[Anomaly]) -> None:
     """Writes what was found into an ExampleAnomalies artifact."""
     with fileio.open(posixpath.join(artifact.uri, FILE), "w") as file:
-        file.write(_ANOMALIES.dump_json([*anomalies], indent=1).decode())
+        file.write(json.dumps([asdict(one) for one in anomalies], indent=1))
 
 
 def read_anomalies(artifact: types.Artifact) -> list[Anomaly]:
     """The anomalies of all splits, severe ones first, that `write_anomalies` wrote."""
     with fileio.open(posixpath.join(artifact.uri, FILE), "r") as file:
-        return _ANOMALIES.validate_json(file.read())
+        return _ANOMALIES.validate_python(json.loads(file.read()))
 
 
 def contradicted_columns(

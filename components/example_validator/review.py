@@ -194,7 +194,7 @@ def read_review(anomalies: types.Artifact) -> Review:
     if not fileio.exists(path):
         return Review()
     with fileio.open(path, "r") as file:
-        return _REVIEW.validate_json(file.read())
+        return _REVIEW.validate_python(json.loads(file.read()))
 
 
 def check_leakage(review: Review) -> None:

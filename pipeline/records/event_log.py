@@ -244,19 +244,25 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     Raises:
       ConfigError: another Scopeline wrote the file.
     """
-    version = _version(connection)
-    if version == 0:
+    if _version(connection) == 0:
         with connection:
             connection.execute("BEGIN IMMEDIATE")
-            if _version(connection) == 0:  # Another process may have been first.
+            # Another process may have been first; the first format of all had no number.
+            if _version(connection) == 0 and not _has_events(connection):
                 for statement in (*_CREATE, f"PRAGMA user_version = {SCHEMA_VERSION}"):
                     connection.execute(statement)
-    elif version != SCHEMA_VERSION:
+    version = _version(connection)
+    if version != SCHEMA_VERSION:
         how = "a newer" if version > SCHEMA_VERSION else "an earlier"
         raise ConfigError(
             f"{path}: written by {how} Scopeline (format {version}, this one knows "
             f"{SCHEMA_VERSION}); use that one, or another --output"
         )
+
+
+def _has_events(connection: sqlite3.Connection) -> bool:
+    found = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'events'").fetchone()
+    return found is not None
 
 
 def _version(connection: sqlite3.Connection) -> int:

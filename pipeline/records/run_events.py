@@ -158,7 +158,7 @@ class RunEvents:
         It is recorded once: a run that trains finds again what the run that checked found.
         """
         known = {
-            (e.details["span"], e.details["signature"], e.message)
+            (e.details["span"], e.details.get("signature", span.signature), e.message)
             for e in self._event_log.events(EventKind.DRIFT)
         }
         for drift in found:

@@ -80,7 +80,8 @@ class SpanRecords:
 
     def _of(self, kind: EventKind, span: Span) -> LoggedEvent | None:
         event = self._last[kind].get(span.number)
-        is_same = event and event.details["signature"] == span.signature
+        # Events that an earlier version wrote may name no signature: they are of the span as it is.
+        is_same = event and event.details.get("signature", span.signature) == span.signature
         return event if is_same else None
 
     def _passed(self, number: int) -> bool:
@@ -96,7 +97,7 @@ class SpanRecords:
         if read is None or (refused is not None and refused.id > read.id):
             return False
         signature = read.details["signature"]
-        if drifted is None or drifted.details["signature"] != signature:
+        if drifted is None or drifted.details.get("signature", signature) != signature:
             return True
         return accepted is not None and accepted.details["signature"] == signature
 

@@ -28,9 +28,9 @@ class Hold:
 
     reason: str
     since: datetime
-    until: datetime | None = None
+    until: datetime | None
     """When it ends by itself; None: when somebody releases it."""
-    stops_runs: bool = False
+    stops_runs: bool
     """Whether schedules start no runs either."""
 
     def has_ended(self, now: datetime) -> bool:
@@ -63,7 +63,7 @@ def read_hold(layout: Layout, now: datetime | None = None) -> Hold | None:
 def _read(layout: Layout) -> Hold | None:
     """The last hold that was set, unless it was released; raises as `read_hold` does."""
     try:
-        return _HOLD.validate_json(layout.hold.read_bytes())
+        return _HOLD.validate_json(layout.hold.read_bytes(), strict=True)
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as error:
@@ -102,7 +102,8 @@ def set_hold(
     now = _now()
     if until is not None and until <= now:
         raise ConfigError(f"--until {_shown(until)}: this has passed; give a time to come")
-    hold = Hold(reason, now, until, stops_runs)
+    # What a terminal passes on may be no UTF-8.
+    hold = Hold(reason.encode(errors="replace").decode(), now, until, stops_runs)
     make_root(layout)
     with _told(layout), pushing(layout):
         before = _in_force(layout, now)
@@ -121,7 +122,7 @@ def holding(layout: Layout, event_log: EventLog, reason: str) -> Iterator[Hold]:
       ConfigError: nothing can be written here.
     """
     before = layout.hold.read_bytes() if layout.hold.exists() else None
-    hold = Hold(reason, _now())
+    hold = Hold(reason, _now(), until=None, stops_runs=False)
     with _told(layout):
         _write(layout.hold, hold)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,11 @@ def test_descriptions_survive_odd_values(tmp_path: Path) -> None:
         {"dense_3/kernel": DescribedWeight("dense#0/kernel", axes)},
     )
     write_description(description, str(tmp_path))
+    assert read_description(str(tmp_path)) == description
+    # As versions wrote it that knew no options of tasks.
+    told = json.loads((tmp_path / DESCRIPTION_FILE).read_text())
+    del told["outputs"]
+    (tmp_path / DESCRIPTION_FILE).write_text(json.dumps(told))
     assert read_description(str(tmp_path)) == description
     assert len(set(values)) == len(values)
 

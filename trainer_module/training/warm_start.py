@@ -134,6 +134,8 @@ def _pair(
 ) -> Pair:
     if new is None or old is None or (axis.kind, axis.feature) != (was.kind, was.feature):
         raise _MisfitError("has rows of which it is not known what they stood for")
+    if new == old:  # Also where keys come twice.
+        return list(range(size)), list(range(size))
     places = {key: index for index, key in enumerate(old)}
     kept = [(index, places[key]) for index, key in enumerate(new) if key in places]
     if not kept:

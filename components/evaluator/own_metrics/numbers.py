@@ -21,6 +21,9 @@ from components.evaluator.batched.statistics import (
 )
 from components.evaluator.own_metrics.own import Computations, OwnMetric, added_up
 
+_EQUAL = 1e-28
+"""Of the mean's square: labels whose spread is no more than this are equal but for rounding."""
+
 
 class RowMeans(MeanStatistic):
     """The mean of what a metric of ours says of each row."""
@@ -160,6 +163,8 @@ class Determination(SumStatistic):
         distance = mean - ((weight * mean).sum() / all_rows if all_rows else 0.0)
         moved = np.nan_to_num(ratio((counts @ (weight * distance)) ** 2, counts @ weight))
         spread = counts @ (squares + weight * distance**2) - moved
+        # A mean of equal labels is not quite the label: of its digits no more than the last is off.
+        spread = np.where(spread > _EQUAL * (counts @ (weight * mean**2)), spread, 0.0)
         return [1 - ratio(counts @ errors, spread)]
 
     def output(self, parts: np.ndarray) -> dict[Any, float]:

@@ -427,3 +427,14 @@ def test_settings_survive_the_execution_property() -> None:
     )
     assert VerdictSettings.from_json(settings.to_json()) == settings
     assert VerdictSettings.from_json("") == VerdictSettings()
+
+
+def test_settings_of_the_verdict_come_back_as_they_were() -> None:
+    told = VerdictSettings(
+        confidence=0.9,
+        lower=("auc",),
+        dependence=Dependence(order_by="day", ends=(-np.inf, 1.5)),
+        others={"mae": False},
+    )
+    assert VerdictSettings.from_json(told.to_json()) == told
+    assert VerdictSettings.from_json("") == VerdictSettings()

@@ -117,7 +117,7 @@ def test_ledger_grows_with_the_days_not_with_their_square(
     assert event_log.events()[-1].details["spans"] == states(range(539))
 
 
-@pytest.mark.parametrize("kind", ["corrupt", "newer", "earlier", "locked"])
+@pytest.mark.parametrize("kind", ["corrupt", "newer", "earlier", "first", "locked"])
 def test_bad_file_is_said_and_left_alone(
     event_log: EventLog, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,9 +129,10 @@ def test_bad_file_is_said_and_left_alone(
     if kind == "newer":
         other.execute("PRAGMA user_version = 9")
         words = "written by a newer Scopeline (format 9, this one knows 4); use that one"
-    elif kind == "earlier":
-        other.execute("PRAGMA user_version = 3")
-        words = "written by an earlier Scopeline (format 3, this one knows 4); use that one"
+    elif kind in ("earlier", "first"):
+        number = 3 if kind == "earlier" else 0
+        other.execute(f"PRAGMA user_version = {number}")
+        words = f"written by an earlier Scopeline (format {number}, this one knows 4); use that one"
     elif kind == "locked":
         other.execute("BEGIN EXCLUSIVE")
         words = "the ledger cannot be used (database is locked)"

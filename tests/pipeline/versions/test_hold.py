@@ -87,11 +87,16 @@ def test_what_is_wrong_with_a_hold_is_said(service: Service) -> None:
     assert odd.stderr.startswith("--until tomorrow: this is no time; one is 2026-01-05")
     assert service.command("hold").returncode == 2, "nobody says why"
     assert not service.layout.hold.exists()
-    service.layout.hold.write_text('{"reason": "half')
-    with pytest.raises(
-        ConfigError, match=r"hold\.json: this hold cannot be read .* with `release`"
+    for damaged in (
+        '{"reason": "half',
+        '{"reason": "no more", "since": "2026-01-05T00:00:00Z", "until": null}',
+        '{"reason": "x", "since": "2026-01-05T00:00:00Z", "until": 5, "stops_runs": false}',
     ):
-        read_hold(service.layout)
+        service.layout.hold.write_text(damaged)
+        with pytest.raises(
+            ConfigError, match=r"hold\.json: this hold cannot be read .* with `release`"
+        ):
+            read_hold(service.layout)
     release_hold(service.layout, service.event_log)
     assert read_hold(service.layout) is None
 
