@@ -172,7 +172,7 @@ def compare(
     return Measured(
         metrics,
         tuple(_notes(features, held_out, modes)),
-        tuple(_failures(spread, _variance(generated), collapse)),
+        tuple(_failures(spread, _variance(held_out.values), _variance(generated), collapse)),
     )
 
 
@@ -233,8 +233,13 @@ def _notes(features: Features, held_out: Pictures, modes: Sequence[np.ndarray]) 
     return notes
 
 
-def _failures(spread: float, variance: float, least: float) -> list[str]:
-    """Why a generator has collapsed; empty if it has not."""
+def _failures(spread: float, real: float, variance: float, least: float) -> list[str]:
+    """Why a generator has collapsed, or cannot be judged; empty if it is neither."""
+    if real < _LEAST_VARIANCE:
+        return [
+            f"the pictures of the eval split look all alike: they have a variance of {real:.2g}, "
+            f"and a generator is judged by those of at least {_LEAST_VARIANCE:g}"
+        ]
     said = "the generator has collapsed: its pictures"
     if variance < _LEAST_VARIANCE:
         return [
