@@ -122,11 +122,13 @@ class SignatureCall:
 
         Rows of JSON become tensors all at once, and so do columns.
         """
-        inputs: dict[int, Any] = {place: asked[place].inputs for place in places}
-        of_kind: dict[int, list[int]] = {kind: [] for kind in (_ROWS, _COLUMNS, _TENSORS)}
-        for place, one in inputs.items():
-            of_kind[_kind_of(one)].append(place)
-        rows, columns, tensors = ([inputs[place] for place in some] for some in of_kind.values())
+        order: tuple[list[int], ...] = [], [], []
+        of_kind: tuple[list[Any], ...] = [], [], []
+        for place in places:
+            kind = _kind_of(asked[place].inputs)
+            order[kind].append(place)
+            of_kind[kind].append(asked[place].inputs)
+        rows, columns, tensors = of_kind
         parts, interface = [], self.model.interface
         if rows:
             parts.append(rows_to_arrays([*chain.from_iterable(rows)], interface))
@@ -137,7 +139,7 @@ class SignatureCall:
         joined = {name: join([part[name] for part in parts]) for name in parts[0]}
         if tensors and self.signature == RAW:
             check_tensors(joined, interface)
-        return _Joined([*chain.from_iterable(of_kind.values())], self.checked(joined))
+        return _Joined([*chain.from_iterable(order)], self.checked(joined))
 
     def checked(self, tensors: Arrays) -> Arrays:
         """Raises RequestError for tensors with a picture that is damaged or too large.
