@@ -53,13 +53,29 @@ def choose_golden_rows(
     parsed = statistics_pb2.DatasetFeatureStatisticsList.FromString(statistics)
     by_name = {f.path.step[-1] if f.path.step else f.name: f for f in parsed.datasets[0].features}
     for place, (says, changed) in enumerate(_edges(interface, by_name)):
-        base = rows[place % min(len(rows), EVAL_ROWS)].example
-        example = _with(base, changed, interface)
+        usual = rows[:EVAL_ROWS]
+        example = _at_edge([*usual[place:], *usual[:place]], changed, interface)
         size += len(example)
         if place >= EDGE_ROWS or size > 2 * MOST_BYTES:
             break
         rows.append(GoldenRow(says, example))
     return rows
+
+
+def _at_edge(
+    rows: Sequence[GoldenRow], changed: Mapping[str, Sequence[Value]], interface: ModelInterface
+) -> bytes:
+    """The first of these rows that was not at an edge yet, put there."""
+    for row in rows:
+        if any(_values(row.example, name) != list(values) for name, values in changed.items()):
+            return _with(row.example, changed, interface)
+    return _with(rows[0].example, changed, interface)
+
+
+def _values(example: bytes, name: str) -> list[Value]:
+    feature = tf.train.Example.FromString(example).features.feature[name]
+    kind = feature.WhichOneof("kind")
+    return list(getattr(feature, kind).value) if kind else []
 
 
 def choose_edges(interface: ModelInterface) -> list[GoldenRow]:

@@ -26,7 +26,9 @@ MOST_ROWS = 65_536
 MOST_BYTES = 32 << 20
 """Of a file; then another one is begun, also within the hour."""
 _UNFINISHED = ".unfinished"
-_STREAM, _PARQUET = ".rows", ".parquet"
+_STREAM, _DAMAGED, _PARQUET = ".rows", ".damaged", ".parquet"
+_STREAMS = (_STREAM, ".arrows")
+"""The second is of earlier versions, which wrote no checksums: it is damaged, as far as we see."""
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _FILE = re.compile(r"\d\d-\d{4}-[0-9a-f]{6}")
 _HEAD = struct.Struct("<QQII")
@@ -100,16 +102,19 @@ class Loss(NamedTuple):
     """A stream that could not be read as a whole."""
 
     stream: str
-    """Its name."""
+    """Its name, now."""
     kept: int
     """Rows that could be read, and are in a whole file."""
     lost: int
     """Rows that could not, as far as what is left of the stream says."""
+    is_aside: bool
+    """Whether the stream was kept: it is damaged, and not just cut off at its end."""
 
 
 def unfinished(folder: Path) -> list[Path]:
-    """The streams that processes are writing, or have left."""
-    return sorted(path for path in (folder / _UNFINISHED).glob(f"*{_STREAM}") if _time_of(path))
+    """The streams that processes are writing, or have left, but for what is damaged."""
+    found = (folder / _UNFINISHED).glob("*")
+    return sorted(path for path in found if path.suffix in _STREAMS and _time_of(path))
 
 
 def finish_left(path: Path, folder: Path) -> Loss | None:
@@ -143,15 +148,23 @@ def _alone_with(path: Path) -> Iterator[BinaryIO | None]:
         except BlockingIOError:
             yield None
         else:
-            yield file if os.fstat(file.fileno()).st_nlink else None
+            yield file if _is_at(path, file) else None
+
+
+def _is_at(path: Path, file: BinaryIO) -> bool:
+    """Whether an open file still has this name."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
 
 
 def _to_parquet(stream: Path, file: BinaryIO, folder: Path) -> Loss | None:
-    """Takes a locked stream, of which nothing is left afterwards."""
+    """Takes a locked stream, of which nothing is left afterwards unless it is damaged."""
     file.seek(0)
-    batches, lost, is_whole = _read(file.read(), stream.stem)
-    if batches:
-        table = pa.Table.from_batches(batches).combine_chunks()
+    content = _read(file.read(), stream.stem)
+    if content.batches:
+        table = pa.Table.from_batches(content.batches).combine_chunks()
         day, _, name = stream.stem.partition("T")
         scratch = stream.with_suffix(_PARQUET)
         try:
@@ -162,8 +175,14 @@ def _to_parquet(stream: Path, file: BinaryIO, folder: Path) -> Loss | None:
             scratch.replace(folder / day / f"{name}{_PARQUET}")
         finally:
             scratch.unlink(missing_ok=True)
-    stream.unlink(missing_ok=True)
-    return None if is_whole else Loss(stream.name, sum(b.num_rows for b in batches), lost)
+    if content.is_damaged:
+        stream = stream.rename(stream.with_suffix(_DAMAGED))
+    else:
+        stream.unlink(missing_ok=True)
+    if not (content.is_damaged or content.is_cut):
+        return None
+    kept = sum(batch.num_rows for batch in content.batches)
+    return Loss(stream.name, kept, content.known - kept, content.is_damaged)
 
 
 def _to_bytes(name: str, batch: pa.RecordBatch, first: int) -> bytes:
@@ -177,14 +196,23 @@ def _to_bytes(name: str, batch: pa.RecordBatch, first: int) -> bytes:
     return b"".join((head, _SUM.pack(zlib.crc32(head)), body))
 
 
-def _read(content: bytes, name: str) -> tuple[list[pa.RecordBatch], int, bool]:
-    """The batches of a stream that are as they were written.
+class _Content(NamedTuple):
+    """What is found in a stream."""
 
-    Returns:
-      Also how many rows are lost, as far as the heads of batches say, and whether nothing is.
-    """
+    batches: list[pa.RecordBatch]
+    """As they were written."""
+    known: int
+    """Rows up to the last head that could be read."""
+    is_damaged: bool
+    """Whether anything is wrong but that its end is missing."""
+    is_cut: bool
+    """Whether its end is missing, as of a process that was killed while it wrote."""
+
+
+def _read(content: bytes, name: str) -> _Content:
     marker, batches = name.encode(), []
-    place = whole = known = kept = 0
+    place = end = known = 0
+    is_damaged = ends_early = False
     while (place := content.find(marker, place)) >= 0:
         start = place + len(marker) + _HEAD.size
         head, body = content[place:start], start + _SUM.size
@@ -192,16 +220,19 @@ def _read(content: bytes, name: str) -> tuple[list[pa.RecordBatch], int, bool]:
             first, size, rows, checksum = _HEAD.unpack(head[len(marker) :])
             found = content[body : body + size]
             if first >= known:
+                is_damaged |= first > known
                 known = first + rows
                 if len(found) == size and zlib.crc32(found) == checksum:
                     with pa.ipc.open_stream(found) as reader:
                         batches.append(reader.read_next_batch())
-                    kept += rows
-                    whole += body + size - place
-                    place = body + size
+                    is_damaged |= place > end
+                    place = end = body + size
                     continue
+                ends_early = place == end and len(found) < size
         place += 1
-    return batches, known - kept, whole == len(content)
+    left = len(content) - end
+    is_cut = ends_early or 0 < left < len(marker) + _HEAD.size + _SUM.size
+    return _Content(batches, known, is_damaged or (left > 0 and not is_cut), is_cut)
 
 
 class Room(NamedTuple):
@@ -214,7 +245,7 @@ class Room(NamedTuple):
 
 
 def make_room(folder: Path, most_bytes: int) -> Room:
-    """Deletes the oldest days, or the oldest files of a single one.
+    """Deletes damaged streams, then the oldest days, or the oldest files of a single one.
 
     A span is never left with a part of its rows, as long as there is another one to delete.
     """
@@ -225,7 +256,7 @@ def make_room(folder: Path, most_bytes: int) -> Room:
     while left and total > most_bytes:
         (day, _), oldest = left[0]
         going = [path for (of, _), path in left if of == day]
-        if len(going) == len(left):
+        if len(going) == len(left) or not day:
             going = [oldest]
         del left[: len(going)]
         for path in going:
@@ -245,13 +276,18 @@ def _is_scratch(path: Path) -> bool:
 
 
 def _time_of(path: Path) -> tuple[str, str] | None:
-    """The day and the name of one of a log's files; None of what is somebody else's."""
+    """The day and the name of one of a log's files; None of what is somebody else's.
+
+    Damaged streams have no day, so that they go first.
+    """
     day, name = path.parent.name, path.stem
     if day == _UNFINISHED:
         day, _, name = name.partition("T")
     elif path.suffix != _PARQUET:
         return None
-    return (day, name) if _DAY.fullmatch(day) and _FILE.fullmatch(name) else None
+    if not (_DAY.fullmatch(day) and _FILE.fullmatch(name)):
+        return None
+    return ("" if path.suffix == _DAMAGED else day, name)
 
 
 def _delete(path: Path) -> bool:

@@ -106,6 +106,7 @@ class RequestLog:
             chosen = answered.only(lambda name: is_sampled(name, self._options.sample))
             if not chosen.requests:
                 return
+            chosen = chosen.alone()  # As a part of a large request it may be the last that waits.
             with self._queueing:
                 has_room = self._waiting + chosen.size <= QUEUE_BYTES
                 if has_room:
@@ -203,9 +204,12 @@ class RequestLog:
         if loss is not None:
             self._rows.labels("damaged").inc(loss.lost)
             logger.warning(
-                "the request log: %s is damaged, or was cut off at its end: %d rows of it are kept,"
-                " and at least %d are lost",
-                *loss,
+                "the request log: %s %s: %d rows of it are kept, and at least %d are lost%s",
+                loss.stream,
+                "is damaged" if loss.is_aside else "was cut off at its end",
+                loss.kept,
+                loss.lost,
+                "; it stays there until there is no room" if loss.is_aside else "",
             )
 
 

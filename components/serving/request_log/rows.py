@@ -81,6 +81,20 @@ class Answered:
             answers={name: values[chosen] for name, values in self.answers.items()},
         )
 
+    def alone(self) -> Answered:
+        """The same, which keeps no larger arrays that its own are parts of."""
+        return replace(
+            self,
+            columns={name: _alone(values) for name, values in self.columns.items()},
+            answers={name: _alone(values) for name, values in self.answers.items()},
+        )
+
+
+def _alone(values: np.ndarray) -> np.ndarray:
+    whole = values.base
+    is_part = isinstance(whole, np.ndarray) and whole.nbytes > values.nbytes
+    return values.copy() if is_part else values
+
 
 def _size(values: np.ndarray) -> int:
     if values.dtype != object:

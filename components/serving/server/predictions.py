@@ -69,6 +69,14 @@ class Asked(NamedTuple):
     """The place of the first row; None where it is all of them."""
 
 
+class _Joined(NamedTuple):
+    """Requests whose tensors are together."""
+
+    places: Sequence[int]
+    """Of the requests, in the order of their rows."""
+    columns: Arrays
+
+
 @dataclass(frozen=True, eq=False)
 class SignatureCall:
     """A signature of a model, which several requests may ask together."""
@@ -82,40 +90,56 @@ class SignatureCall:
     def __call__(self, asked: Sequence[Asked]) -> list[Any]:
         """What is written for each request, or the Reply that refuses it.
 
-        Where one of them makes all fail, halves are asked by themselves, and halves of these, until
-        those are found that fail alone.
+        Those that are wrong are found before the model is asked, which then is for all others at
+        once, if these are not too large together.
+        """
+        found: dict[int, Any] = {}
+        parts = self._join_halves(asked, range(len(asked)), found)
+        if len(parts) > 1 and found:
+            good = [place for place in range(len(asked)) if place not in found]
+            parts = self._join_halves(asked, good, found)
+        for part in parts:
+            self._ask(asked, part, found)
+        return [found[place] for place in range(len(asked))]
+
+    def _join_halves(
+        self, asked: Sequence[Asked], places: Sequence[int], found: dict[int, Any]
+    ) -> list[_Joined]:
+        """The tensors of all these requests, of halves, or of halves of these, as they can be had.
+
+        What a request is refused with goes to `found`.
         """
         try:
-            order, columns = self._join(asked)
-            answers = BatchAnswers(self._answer(columns))
+            return [self._join(asked, places)]
         except Exception as error:
-            if len(asked) == 1:
-                return [refusal(error)]
-        else:
-            return self._write(asked, order, columns, answers)
-        middle = len(asked) // 2
-        return self(asked[:middle]) + self(asked[middle:])
+            if len(places) == 1:
+                found[places[0]] = refusal(error)
+                return []
+        return [one for half in _halves(places) for one in self._join_halves(asked, half, found)]
 
-    def _join(self, asked: Sequence[Asked]) -> tuple[list[int], Arrays]:
-        """The tensors of several requests, and in which order they come there.
+    def _join(self, asked: Sequence[Asked], places: Sequence[int]) -> _Joined:
+        """The tensors of several requests.
 
         Rows of JSON become tensors all at once, and so do columns.
         """
-        kinds = [_kind_of(one.inputs) for one in asked]
-        order = sorted(range(len(asked)), key=kinds.__getitem__)
-        of_kind: dict[int, list[Any]] = {kind: [] for kind in (_ROWS, _COLUMNS, _TENSORS)}
-        for one, kind in zip(asked, kinds, strict=True):
-            of_kind[kind].append(one.inputs)
-        parts, interface = list(of_kind[_TENSORS]), self.model.interface
-        if columns := of_kind[_COLUMNS]:
+        order: tuple[list[int], ...] = [], [], []
+        of_kind: tuple[list[Any], ...] = [], [], []
+        for place in places:
+            kind = _kind_of(asked[place].inputs)
+            order[kind].append(place)
+            of_kind[kind].append(asked[place].inputs)
+        rows, columns, tensors = of_kind
+        parts, interface = [], self.model.interface
+        if rows:
+            parts.append(rows_to_arrays([*chain.from_iterable(rows)], interface))
+        if columns:
             together = {n: [*chain.from_iterable(one[n] for one in columns)] for n in columns[0]}
-            parts.insert(0, to_arrays(together, interface))
-        if rows := of_kind[_ROWS]:
-            parts.insert(0, rows_to_arrays([*chain.from_iterable(rows)], interface))
+            parts.append(to_arrays(together, interface))
+        parts += tensors
         joined = {name: join([part[name] for part in parts]) for name in parts[0]}
-        if of_kind[_TENSORS] and self.signature == RAW:
+        if tensors and self.signature == RAW:
             check_tensors(joined, interface)
-        return order, self.checked(joined)
+        return _Joined([*chain.from_iterable(order)], self.checked(joined))
 
     def checked(self, tensors: Arrays) -> Arrays:
         """Raises RequestError for tensors with a picture that is damaged or too large.
@@ -160,22 +184,40 @@ class SignatureCall:
             self.metrics.count_unreadable(self._find_unreadable(columns))
         return answers
 
+    def _ask(self, asked: Sequence[Asked], joined: _Joined, found: dict[int, Any]) -> None:
+        """Has requests answered, or halves of them, and of these, where the model fails."""
+        try:
+            answers = BatchAnswers(self._answer(joined.columns))
+        except Exception as error:
+            if len(joined.places) == 1:
+                found[joined.places[0]] = refusal(error)
+                return
+        else:
+            self._write(asked, joined, answers, found)
+            return
+        for half in _halves(joined.places):
+            for part in self._join_halves(asked, half, found):
+                self._ask(asked, part, found)
+
     def _write(
-        self, asked: Sequence[Asked], order: Sequence[int], columns: Arrays, answers: BatchAnswers
-    ) -> list[Any]:
-        """Has what was answered written down, and gives what is sent to each client."""
-        found: dict[int, Any] = {}
+        self,
+        asked: Sequence[Asked],
+        joined: _Joined,
+        answers: BatchAnswers,
+        found: dict[int, Any],
+    ) -> None:
+        """Has what was answered written down, and finds what is sent to each client."""
         end = 0
-        for place in order:
+        for place in joined.places:
             start, end = end, end + asked[place].rows
             found[place] = _write(asked[place], RequestAnswer(answers, slice(start, end)))
         if self.log is not None:
-            ones = (asked[place] for place in order)
+            ones = [asked[place] for place in joined.places]
             requests = [LoggedRequest(one.name.decode(), one.rows, one.start) for one in ones]
+            columns, arrays = joined.columns, answers.arrays
             self.log.note(
-                Answered(requests, time.time(), self.model, self.signature, columns, answers.arrays)
+                Answered(requests, time.time(), self.model, self.signature, columns, arrays)
             )
-        return [found[place] for place in range(len(asked))]
 
 
 _ROWS, _COLUMNS, _TENSORS = range(3)
@@ -185,6 +227,11 @@ def _kind_of(inputs: RequestInputs) -> int:
     if isinstance(inputs, list):
         return _ROWS
     return _TENSORS if are_tensors(inputs) else _COLUMNS
+
+
+def _halves(places: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
+    middle = len(places) // 2
+    return places[:middle], places[middle:]
 
 
 def join(parts: Sequence[np.ndarray]) -> np.ndarray:

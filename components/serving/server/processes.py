@@ -8,9 +8,6 @@ which of them are up.
 
 from __future__ import annotations
 
-import asyncio
-import functools
-import gc
 import json
 import logging
 import os
@@ -20,25 +17,16 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass
 from multiprocessing import parent_process
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from multiprocessing.queues import SimpleQueue
-from pathlib import Path
 
-import uvicorn
 from prometheus_client.multiprocess import mark_process_dead
 
 from components.processes.ending import SERVER_GRACE_SECONDS, Step, end, name_signal
 from components.processes.stopping import handled
-from components.serving.certificate import load_certified, load_certified_variant
-from components.serving.imports import import_tensorflow
-from components.serving.model import Servable
-from components.serving.server.app import make_config
 from components.serving.server.options import ServeOptions
-from components.serving.server.repository import Repository
 from components.serving.server.workers import SPAWN, WorkerPlace, Workers
 from trainer_module.errors import ConfigError, ScopelineError
 from trainer_module.scratch import ScratchFolder
@@ -47,12 +35,6 @@ logger = logging.getLogger(__name__)
 
 _OTHER_FILES = 512
 """Connections that are refused, and what libraries and the model open."""
-_BACKLOG = 2048
-_SWITCH_SECONDS = 0.0005
-"""For which a thread that has Python's lock may keep it while others want it. The usual 5 ms are
-what a request then waits that comes while a batch is made ready, or while the log is written."""
-_NEW_OBJECTS = 20_000
-"""After which the new ones are searched for garbage; there are a thousand in a batch."""
 METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 """Where prometheus_client keeps the metrics of several processes; read when it is imported."""
 _LOOKS_EVERY = 0.1
@@ -85,7 +67,9 @@ def serve(options: ServeOptions) -> None:
             finally:
                 del os.environ[METRICS_VARIABLE]
     else:
-        _answer(options, bound)
+        from components.serving.server.answering import answer
+
+        answer(options, bound)
 
 
 def _allow_files(connections: int) -> None:
@@ -145,87 +129,8 @@ def _log_as_json(worker: int | None = None) -> None:
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
-class _Server(uvicorn.Server):
-    """Ends at a signal when all that has come is answered, and that is no failure."""
-
-    def __init__(self, config: uvicorn.Config, ending: tuple[signal.Signals, ...]) -> None:
-        super().__init__(config)
-        self._ending = ending
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        loop = asyncio.get_running_loop()
-        for number in self._ending:
-            loop.add_signal_handler(number, self.handle_exit, number, None)
-        yield
-
-
-def open_repository(options: ServeOptions) -> Repository:
-    """The versions, of which the newest is loaded.
-
-    Raises:
-      ConfigError: none can be loaded, and none is waited for.
-    """
-    repository = Repository(options.folder, _loader(options))
-    repository.look()
-    reasons = [f"version {s.number}: {s.message}" for s in repository.states if s.message]
-    if repository.number is None and (reasons or not options.waits):
-        incomplete = [f"version {s.number} is still being written" for s in repository.states]
-        said = "; ".join(reasons or incomplete) or "there is none"
-        raise ConfigError(f"no version in {options.folder} can be served: {said}")
-    return repository
-
-
-def _loader(options: ServeOptions) -> Callable[[Path], Servable]:
-    if options.variant is not None and options.transformed:
-        return functools.partial(load_certified_variant, variant=options.variant)
-    return functools.partial(load_certified, variant=options.variant)
-
-
-def _answer(options: ServeOptions, bound: socket.socket, place: WorkerPlace | None = None) -> None:
-    """Answers until a signal comes.
-
-    Args:
-      options: checked.
-      bound: the socket.
-      place: among the workers, where there are several.
-
-    Raises:
-      ConfigError: no version can be loaded, and none is waited for.
-    """
-    if not options.transformed:
-        import_tensorflow()
-    repository = open_repository(options)
-    config = make_config(
-        options,
-        repository,
-        place,
-        backlog=_BACKLOG,
-        timeout_graceful_shutdown=SERVER_GRACE_SECONDS,
-    )
-    (host, port), number = bound.getsockname()[:2], repository.number
-    what = "without a version" if number is None else f"version {number}"
-    logger.info("%s %s at %s://%s:%d", options.name, what, options.scheme, host, port)
-    if number is None:
-        logger.info("no version has been pushed to %s yet: it is waited for", options.folder)
-    # Ctrl-C is for the parent of workers: a second signal would have them drop what they answer.
-    ending = (signal.SIGTERM,) if place else (signal.SIGTERM, signal.SIGINT)
-    # What is there now stays, so no search for garbage has to look at it. Of what comes, little is
-    # garbage: requests go without a search.
-    gc.freeze()
-    gc.set_threshold(_NEW_OBJECTS)
-    sys.setswitchinterval(_SWITCH_SECONDS)
-    _Server(config, ending).run([bound])
-    for one in ending:  # The loop has given its handlers back, and the end is under way.
-        signal.signal(one, signal.SIG_IGN)
-    if repository.is_following:
-        # It loads a version. TensorFlow aborts a process that ends meanwhile as others do.
-        logging.shutdown()
-        os._exit(0)
-
-
 def work(
-    options: ServeOptions, bound: socket.socket, place: WorkerPlace, failures: SimpleQueue[str]
+    options: ServeOptions, bound: socket.socket, place: WorkerPlace, failed: Connection
 ) -> None:
     """Answers as one of several until a signal comes, or the parent process is gone.
 
@@ -233,14 +138,17 @@ def work(
       options: checked.
       bound: the socket that all workers share.
       place: of this one among them.
-      failures: takes the sentence that says why there is nothing to serve.
+      failed: takes the sentence that says why there is nothing to serve.
     """
     _log_as_json(place.number)
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
+    # The parent process imports this module as well, and does without what answers.
+    from components.serving.server.answering import answer
+
     try:
-        _answer(options, bound, place)
+        answer(options, bound, place)
     except ScopelineError as error:
-        failures.put(str(error))
+        failed.send(str(error))
         sys.exit(_EXIT_UNUSABLE)
 
 
@@ -249,6 +157,26 @@ def _end_with_parent() -> None:
     if parent is not None:
         wait([parent.sentinel])
         os.kill(os.getpid(), signal.SIGTERM)
+
+
+@dataclass(frozen=True)
+class _Worker:
+    """A process, and where it says why it had nothing to serve.
+
+    Each has a pipe of its own: one that is killed while it writes leaves others theirs.
+    """
+
+    process: SpawnProcess
+    failed: Connection
+
+    def said(self) -> str:
+        """Why it had nothing to serve; empty if that is not why it ended."""
+        try:
+            return str(self.failed.recv()) if self.failed.poll() else ""
+        except (EOFError, OSError):  # It said nothing, or was killed meanwhile.
+            return ""
+        finally:
+            self.failed.close()
 
 
 class Supervisor:
@@ -264,8 +192,7 @@ class Supervisor:
         """
         self._options, self._bound, self._metrics = options, bound, metrics
         self._workers = Workers(options.workers)
-        self._failures: SimpleQueue[str] = SPAWN.SimpleQueue()
-        self._running: dict[int, SpawnProcess] = {}
+        self._running: dict[int, _Worker] = {}
         self._due = dict.fromkeys(range(options.workers), 0.0)
         """When workers are to be started, by their number."""
         self._have_answered = False
@@ -282,10 +209,10 @@ class Supervisor:
         try:
             while not signalled:
                 self.start_due()
-                wait([process.sentinel for process in self._running.values()], _LOOKS_EVERY)
-                for number, process in list(self._running.items()):
-                    if not process.is_alive():
-                        self._see_off(number, process)
+                wait([one.process.sentinel for one in self._running.values()], _LOOKS_EVERY)
+                for number, worker in list(self._running.items()):
+                    if not worker.process.is_alive():
+                        self._see_off(number, worker)
         finally:
             self._end()
 
@@ -302,9 +229,9 @@ class Supervisor:
             else:
                 del self._due[number]
 
-    def _start(self, number: int) -> SpawnProcess:
-        place = WorkerPlace(self._workers, number)
-        arguments = (self._options, self._bound, place, self._failures)
+    def _start(self, number: int) -> _Worker:
+        failed, sender = SPAWN.Pipe(duplex=False)
+        arguments = (self._options, self._bound, WorkerPlace(self._workers, number), sender)
         process = SPAWN.Process(target=work, args=arguments, name=f"worker {number}")
         # Ctrl-C reaches every process of a terminal; workers end when their parent tells them.
         handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -312,20 +239,21 @@ class Supervisor:
             process.start()
         finally:
             signal.signal(signal.SIGINT, handler)
+            sender.close()
         logger.info("worker %d is started (process %d)", number, process.pid)
-        return process
+        return _Worker(process, failed)
 
-    def _see_off(self, number: int, process: SpawnProcess) -> None:
+    def _see_off(self, number: int, worker: _Worker) -> None:
         """Has a worker that has died started again."""
         del self._running[number]
-        had_answered = self._workers.is_up(number)
+        process, had_answered = worker.process, self._workers.is_up(number)
         self._have_answered |= any(map(self._workers.is_up, range(self._options.workers)))
-        name = name_signal(process.exitcode or 0)
-        said = f"by {name}" if name else f"exit code {process.exitcode}"
-        if process.exitcode == _EXIT_UNUSABLE and not self._failures.empty():
-            said = self._failures.get()
-            if not self._have_answered:
-                raise ConfigError(said)
+        said = worker.said()
+        if said and not self._have_answered:
+            raise ConfigError(said)
+        if not said:
+            name = name_signal(process.exitcode or 0)
+            said = f"by {name}" if name else f"exit code {process.exitcode}"
         self._workers.tell_gone(number)
         mark_process_dead(process.pid, self._metrics)
         self._due[number] = time.monotonic() + (0.0 if had_answered else _AGAIN_SECONDS)
@@ -347,4 +275,5 @@ class Supervisor:
         return bool(alive)
 
     def _alive(self) -> dict[int, SpawnProcess]:
-        return {number: one for number, one in self._running.items() if one.is_alive()}
+        running = {number: worker.process for number, worker in self._running.items()}
+        return {number: process for number, process in running.items() if process.is_alive()}

@@ -17,11 +17,11 @@ import uvicorn
 
 from components.serving.model import Servable
 from components.serving.requests import RAW
+from components.serving.server.answering import open_repository
 from components.serving.server.app import make_config
 from components.serving.server.metrics import Metrics
 from components.serving.server.options import KEY_VARIABLE, ServeOptions
 from components.serving.server.predictions import Asked, SignatureCall
-from components.serving.server.processes import open_repository
 from components.serving.server.protocols.answers import RequestAnswer
 from components.serving.server.protocols.values import RequestInputs, row_count
 from components.serving.server.repository import Repository

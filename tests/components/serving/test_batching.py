@@ -8,6 +8,8 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -73,6 +75,27 @@ def asked_at_once(gate: Gate, values: list[Any], queue_rows: int) -> list[Any]:
             return await asyncio.gather(*tasks, return_exceptions=True)
 
     return asyncio.run(ask_all())
+
+
+def test_wrong_requests_are_found_before_the_model_is_asked(model: Model) -> None:
+    gate, noted = Gate(model), list[int]()
+    gate.opened.set()
+    log = SimpleNamespace(note=lambda answered: noted.append(answered.rows))
+    call = replace(raw_call(gate), log=cast(Any, log))
+    values: list[Any] = ["text" if place % 2 else place for place in range(32)]
+    found = call([asked_of([{"fare": value, **ROW}]) for value in values])
+    assert (gate.batches, noted) == ([16], [16])
+    for value, one in zip(values, found, strict=True):
+        if value == "text":
+            assert isinstance(one, Reply)
+            assert (one.status, b"'fare' of row 0 is text" in one.body) == (400, True)
+        else:
+            assert one.arrays["twice"].tolist() == [2 * value]
+    # Where the model fails, it is asked by halves: all, 2, 1 and 1, and the other 2.
+    gate.batches.clear()
+    replies = call([asked_of([{"fare": value, **ROW}]) for value in (1, -2, 3, "text", 4)])
+    assert [isinstance(one, Reply) for one in replies] == [False, True, False, True, False]
+    assert gate.batches == [4, 2, 1, 1, 2]
 
 
 def test_requests_that_wait_are_asked_together(model: Model) -> None:

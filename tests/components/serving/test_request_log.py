@@ -341,6 +341,24 @@ def test_rows_that_wait_take_about_the_bytes_that_they_are_counted_as(
     assert taken < 2 * counted
 
 
+def test_a_part_of_a_large_request_keeps_nothing_of_the_rest(model: Model, tmp_path: Path) -> None:
+    log = RequestLog(LogOptions(tmp_path), CollectorRegistry())  # Nothing is written.
+    parts = slice(0, 1000), slice(1000, 1001)
+    tracemalloc.start()
+    try:
+        for place in range(20):
+            whole = np.zeros((1001, 100))
+            one = LoggedRequest(f"{place}", 1, 1000)
+            last = {"fare": whole[parts[1]]}
+            log.note(Answered([one], 1.5, model, RAW, last, {"value": whole[parts[1], 0]}))
+            del whole, last
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(log._queue) == 20
+    assert taken < 200_000
+
+
 class Noted:
     """A log that is written to without a server."""
 
@@ -520,6 +538,51 @@ def test_damaged_leftovers_keep_the_limit_and_what_can_be_read(
             f"{len(kept)} rows of it are kept, and at least {lost:.0f} are"
         ) == (content != left.content)
         caplog.clear()
+
+
+def test_a_damaged_stream_is_kept_until_there_is_no_room(tmp_path: Path) -> None:
+    left = Left(tmp_path / "log", tmp_path / "whole")
+    middle = (left.ends[3] + left.ends[4]) // 2
+    content = left.content[:middle] + b"?" + left.content[middle + 1 :]
+    left.stream.write_bytes(content)
+    loss = finish_left(left.stream, tmp_path / "log")
+    aside = left.stream.with_suffix(".damaged")
+    assert loss == (aside.name, 9 * ROWS, ROWS, True)
+    assert aside.read_bytes() == content
+    assert not left.stream.exists()
+    for path in left.others:
+        path.unlink()
+    (whole,) = written(tmp_path / "log")
+    older = tmp_path / "log" / "2026-01-01" / "05-0000-00000a.parquet"
+    older.parent.mkdir()
+    older.write_bytes(bytes(100))
+    assert make_room(tmp_path / "log", whole.stat().st_size + 100).deleted == 1
+    assert (older.exists(), aside.exists()) == (True, False)
+
+
+def test_a_batch_that_is_gone_is_noticed(tmp_path: Path) -> None:
+    left = Left(tmp_path / "log", tmp_path / "whole")
+    left.stream.write_bytes(left.content[: left.ends[3]] + left.content[left.ends[4] :])
+    loss = finish_left(left.stream, tmp_path / "log")
+    assert loss is not None
+    assert loss[1:] == (9 * ROWS, ROWS, True)
+
+
+def test_a_stream_of_an_earlier_version_is_said_once_and_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream = tmp_path / ".unfinished" / "2026-01-05T09-0000-00000a.arrows"
+    stream.parent.mkdir()
+    stream.write_bytes(bytes(1000))
+    for _ in range(2):
+        _look(tmp_path)
+    aside = stream.with_suffix(".damaged")
+    assert [message for message in caplog.messages if aside.name in message] == [
+        f"the request log: {aside.name} is damaged: 0 rows of it are kept, and at least 0 are lost;"
+        " it stays there until there is no room"
+    ]
+    assert list(stream.parent.iterdir()) == [aside]
+    assert aside.read_bytes() == bytes(1000)
 
 
 def read_rows(path: Path) -> list[int]:

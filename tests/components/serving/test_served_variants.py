@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -176,6 +177,22 @@ def test_features_of_several_dimensions_keep_their_shape() -> None:
     np.testing.assert_array_equal(columns["photo"], photo.reshape(2, 6))
     with pytest.raises(RequestError, match=r"\[2, 6\], expected \['rows', 3, 2, 1\]"):
         read([2, 6])
+
+
+def test_descriptions_of_requests_that_are_refused_are_not_kept() -> None:
+    interface = ModelInterface((RawColumn("fare", "fare", "float32", False, 1),))
+    given = {"shape": [1], "datatype": "FP32", "parameters": {"binary_data_size": 4}}
+    tracemalloc.start()
+    try:
+        for place in range(64):
+            inputs = [{"name": f"unknown {place}", **given}]
+            head = json.dumps({"inputs": inputs, "more": [{}] * 4000}).encode()
+            with pytest.raises(RequestError, match="unknown"):
+                read_request(head + bytes(4), len(head), interface, "trips", 1)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken < 1 << 20
 
 
 def test_tensors_are_read_alike_whether_their_description_was_seen_or_not() -> None:

@@ -25,12 +25,12 @@ from components.pusher.versions import (
 from components.serving.model import Model
 from components.serving.requests import Arrays
 from components.serving.server import repository as repository_module
+from components.serving.server.answering import open_repository
 from components.serving.server.options import (
     KEY_VARIABLE,
     ServeOptions,
     check_options,
 )
-from components.serving.server.processes import open_repository
 from components.serving.server.replies import RequestError
 from components.serving.server.repository import Repository
 from pipeline.cli.serving.serve import read_key

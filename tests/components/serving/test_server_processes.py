@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,12 @@ import requests
 from served_trips import ROOT, Pushed
 from servers import free_port, wait_for, without_key
 
+from components.serving.server import processes as server_processes
 from components.serving.server import workers
 from components.serving.server.options import ServeOptions
 from components.serving.server.processes import Supervisor
 from pipeline.cli.early_signals import runs_until_stopped
+from trainer_module.errors import ConfigError
 
 BODY = {"instances": [{"fare": 1, "price__EUR_": 1, "area": 8, "company": "", "tags": []}]}
 COMMAND = [sys.executable, str(ROOT / "local_runner.py"), "serve", "--workers", "2", "--port"]
@@ -166,6 +169,50 @@ def test_worker_that_cannot_be_started_again_does_not_end_the_others(
         supervisor.start_due()
     assert supervisor._due[1] > time.monotonic()
     assert "worker 1 cannot be started yet: [Errno 12] Cannot allocate memory" in caplog.messages
+
+
+def fail_as_some_do(
+    options: ServeOptions, bound: socket.socket, place: workers.WorkerPlace, failed: Connection
+) -> None:
+    """A worker that is killed within what it says, or says all of it."""
+    del options, bound
+    if place.number == 0:
+        os.write(failed.fileno(), b"\0\0\0")
+        os.kill(os.getpid(), signal.SIGKILL)
+    failed.send("there is nothing to serve")
+    sys.exit(2)
+
+
+def test_a_worker_that_is_killed_within_what_it_says_keeps_no_other_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(server_processes, "work", fail_as_some_do)
+    with socket.socket() as bound:
+        supervisor = Supervisor(ServeOptions("trips", tmp_path, workers=2), bound, str(tmp_path))
+        supervisor.start_due()
+        first, second = (supervisor._running[number] for number in (0, 1))
+        for worker in (first, second):
+            worker.process.join(60)
+        supervisor._see_off(0, first)
+        with pytest.raises(ConfigError, match="there is nothing to serve"):
+            supervisor._see_off(1, second)
+    assert "worker 0 has died (by SIGKILL): it is started again" in caplog.messages
+
+
+def test_the_parent_of_workers_imports_nothing_that_answers() -> None:
+    said = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys, components.serving.server.processes\n"
+            "print(*{name.partition('.')[0] for name in sys.modules})",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    assert "prometheus_client" in said
+    assert not {"uvicorn", "starlette", "pyarrow", "tensorflow"} & {*said}
 
 
 RUNNER = [sys.executable, str(ROOT / "local_runner.py")]

@@ -6,7 +6,6 @@ https://github.com/triton-inference-server/server/blob/main/docs/protocol/extens
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +27,8 @@ HEADER_LENGTH = "inference-header-content-length"
 _LONGEST_ID = 1000
 _KNOWN_HEADS, _LONGEST_HEAD = 64, 1 << 14
 """Descriptions of tensors that are known at once, and bytes that one may have."""
+_KNOWN_OUTPUTS = 64
+"""That one of these may name."""
 _LARGEST = 2.0**63
 _DTYPES = {
     datatype: np.dtype(name).newbyteorder("<")
@@ -74,29 +75,54 @@ def read_request(
     Raises:
       RequestError: it is no such request.
     """
-    # A client that sends bytes describes them alike again and again.
-    is_usual = end < len(body) and end <= _LONGEST_HEAD
-    asked, described = (_read_known_head if is_usual else _read_head)(body[:end])
-    tensors = _read_tensors(described, body[end:])
-    form = Inference(name, number, *_read_wishes(asked))
+    head = body[:end]
+    may_be_known = end < len(body) and end <= _LONGEST_HEAD
+    known = _known_heads.get(head) if may_be_known else None
+    asked = known or _read_head(head)
+    tensors = _read_tensors(asked.described, body[end:])
+    form = Inference(name, number, *asked.wishes)
     if tensors.keys() == {EXAMPLES_INPUT}:
         examples = tensors[EXAMPLES_INPUT].reshape(-1)
         if not len(examples):
             raise RequestError(f"input {EXAMPLES_INPUT!r} has no values.")
-        return EXAMPLES, {EXAMPLES_INPUT: examples}, form
-    return RAW, _to_columns(tensors, interface), form
+        signature, tensors = EXAMPLES, {EXAMPLES_INPUT: examples}
+    else:
+        signature, tensors = RAW, _to_columns(tensors, interface)
+    if may_be_known and known is None:
+        _learn(head, asked)
+    return signature, tensors, form
 
 
-def _read_head(head: bytes) -> tuple[Mapping[str, Any], list[_Description]]:
-    """What the JSON says, and the tensors that it describes."""
+class _Head(NamedTuple):
+    """What the JSON of a request says."""
+
+    described: list[_Description]
+    """Its tensors."""
+    wishes: _Wishes
+
+
+def _read_head(head: bytes) -> _Head:
     asked = parse_json(head)
     inputs = asked.get("inputs") if isinstance(asked, dict) else None
     if not isinstance(inputs, list) or not inputs:
         raise RequestError("the body needs `inputs`, a list of tensors.")
-    return asked, list(map(_describe, inputs))
+    return _Head(list(map(_describe, inputs)), _read_wishes(asked))
 
 
-_read_known_head = functools.lru_cache(_KNOWN_HEADS)(_read_head)
+_known_heads: dict[bytes, _Head] = {}
+
+
+def _learn(head: bytes, asked: _Head) -> None:
+    """Keeps what a request says that the model takes, if it is usual.
+
+    A client that sends bytes describes them alike again and again.
+    """
+    outputs = asked.wishes[1] or ()
+    are_bytes = all(one.size is not None and one.data is None for one in asked.described)
+    if are_bytes and len(outputs) <= _KNOWN_OUTPUTS:
+        if len(_known_heads) >= _KNOWN_HEADS:
+            _known_heads.clear()
+        _known_heads[head] = asked
 
 
 def _to_columns(tensors: Mapping[str, np.ndarray], interface: ModelInterface) -> Arrays:
@@ -179,9 +205,10 @@ def _check_shape(shape: tuple[int, ...], column: RawColumn) -> None:
         )
 
 
-def _read_wishes(
-    body: Mapping[str, Any],
-) -> tuple[str | None, tuple[tuple[str, bool], ...] | None, bool]:
+_Wishes = tuple[str | None, tuple[tuple[str, bool], ...] | None, bool]
+
+
+def _read_wishes(body: Mapping[str, Any]) -> _Wishes:
     """What a request says of its answer: the last fields of `Inference`."""
     given, parameters, outputs = (body.get(key) for key in ("id", "parameters", "outputs"))
     if given is not None and not (isinstance(given, str | int) and len(str(given)) <= _LONGEST_ID):
