@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import re
@@ -9,6 +10,7 @@ import socket
 import struct
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from http.client import HTTPResponse
@@ -409,12 +411,22 @@ def test_client_that_reads_nothing_takes_no_memory_and_is_given_up(
     """The system's buffers hold a few MiB; 50 MiB of requests took 1.2 GB of ours."""
     many = json.dumps({"instances": asked[:100]}).encode()
     one = {"live": LIVE, "predict": post(many), "wrong": post(b"{}")}[kind]
+    try:
+        send_and_read_nothing(server, one, seconds=20)
+    except TimeoutError:
+        # Seen in two of dozens of runs, on busy machines alone: what is known of it is told.
+        warnings.warn(f"{kind}: not given up in 20 s: {open_connections()}", stacklevel=1)
+        send_and_read_nothing(server, one, seconds=60)
+
+
+def send_and_read_nothing(server: str, one: bytes, seconds: float) -> None:
+    """Sends 32 MiB of a request; raises TimeoutError if for long no more of it is taken."""
     host, _, port = server.removeprefix("http://").partition(":")
     taken, most = 0, 32 << 20
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 12)
         connection.connect((host, int(port)))
-        connection.settimeout(60)  # On a busy machine, megabytes of requests are answered first.
+        connection.settimeout(seconds)
         sent = one * (most // len(one))
         try:
             while taken < len(sent):
@@ -423,6 +435,26 @@ def test_client_that_reads_nothing_takes_no_memory_and_is_given_up(
             assert taken < most / 2
         else:
             raise AssertionError("all of it was taken")
+
+
+def open_connections() -> list[dict[str, object]]:
+    """The state of each connection of this process's servers, that is open."""
+    found = [one for one in gc.get_objects() if isinstance(one, connections.ClientConnection)]
+    return [
+        {
+            "unread": len(one._unread),
+            "pipeline": len(one.pipeline),
+            "write_paused": one.flow.write_paused,
+            "read_paused": one.flow.read_paused,
+            "holds": one.flow.holds,
+            "watched": one._sending_timer is not None,
+            "unsent": one.transport.get_write_buffer_size(),
+            "is_over": one._is_over,
+            "is_answering": one._is_answering(),
+        }
+        for one in found
+        if one.flow is not None and not one.transport.is_closing()
+    ]
 
 
 def test_body_that_nobody_waits_for_has_to_come_in_time(server: str) -> None:
