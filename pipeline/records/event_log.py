@@ -159,7 +159,7 @@ class EventLog:
         Raises:
           TryLaterError: the file is locked.
           DiskFullError: there is no room for it.
-          ConfigError: it is corrupt, or of a newer Scopeline.
+          ConfigError: it is corrupt, or another Scopeline wrote it.
         """
         at = (at or datetime.now()).astimezone()
         with self._connection() as connection:

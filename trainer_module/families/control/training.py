@@ -37,8 +37,8 @@ EPOCHS = 40
 PATIENCE = 15
 """Epochs without a better policy after which a training ends, where nothing says what is good."""
 PATIENCE_IF_SOLVED = 4
-"""The same where the best policy solves the environment; one that is known to be solvable and is
-not solved is trained on: values may grow for half of a training before a policy comes of them."""
+"""The same where the best policy solves the environment. Until a policy does, a training in an
+environment that says what solves it goes on: its values may need half of the steps to grow."""
 _FIRST_LOOK, _SECOND_LOOK = 10, 50
 """Episodes that judge every policy, and those that judge one further that may be the best."""
 
