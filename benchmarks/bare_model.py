@@ -24,8 +24,7 @@ _WARM_CALLS = 20
 
 def main() -> None:
     """Prints rows a second by rows a call, and by second of CPU, as JSON."""
-    from components.serving.imports import import_tensorflow
-    from components.serving.model import load_model
+    from components.serving.model import import_tensorflow, load_model
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("version", type=Path)

@@ -10,8 +10,7 @@ import apache_beam as beam
 from apache_beam.utils.shared import Shared
 
 from components.serving.batch.reading import Input
-from components.serving.imports import import_tensorflow
-from components.serving.model import Model, load_model
+from components.serving.model import Model, import_tensorflow, load_model
 from components.serving.settings import OnUnreadable
 from pipeline.beam_prediction.shards import OutputFolder, Shard, ShardResult
 from trainer_module.errors import InternalError, ScopelineError

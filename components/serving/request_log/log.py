@@ -24,8 +24,8 @@ from components.serving.request_log.files import (
     now_utc,
     unfinished,
 )
-from components.serving.request_log.options import LogOptions
 from components.serving.request_log.rows import Answered, to_rows
+from components.serving.server.options import LogOptions
 
 QUEUE_BYTES = 64 << 20
 """That may wait; what comes then is not written down, as answers do not wait for a disk."""

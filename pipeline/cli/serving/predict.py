@@ -227,11 +227,10 @@ def write_predictions(
     check_output(output)
     given = _input(asked, pattern, columns, output)
     with quiet_console(verbose) as console:
-        from components.serving.imports import import_tensorflow
+        from components.serving.model import import_tensorflow, load_model
 
         import_tensorflow()
         from components.serving.batch.job import PredictionJob, predict
-        from components.serving.model import load_model
 
         model = load_model(asked.folder, asked.variant)
         job = PredictionJob(model, given, output, batch_rows, asked.on_unreadable)
@@ -262,7 +261,7 @@ def write_samples(asked: ChosenModel, request: SampleRequest, output: Path, verb
             f"{f' (task: {kind})' if kind else ''}; give --input with rows."
         )
     with quiet_console(verbose) as console, new_folder(output) as folder:
-        from components.serving.imports import import_tensorflow
+        from components.serving.model import import_tensorflow
 
         import_tensorflow()
         line = ask_for_samples(sample, asked.folder, request, folder)

@@ -27,9 +27,8 @@ from served_trips import ROOT, Pushed
 from servers import free_port, wait_for, without_key
 
 from components.serving.server import processes as server_processes
-from components.serving.server import workers
 from components.serving.server.options import ServeOptions
-from components.serving.server.processes import Supervisor
+from components.serving.server.processes import Supervisor, WorkerPlace, Workers
 from pipeline.cli.early_signals import runs_until_stopped
 from trainer_module.errors import ConfigError
 
@@ -143,12 +142,12 @@ def test_workers_that_have_nothing_to_serve_end_the_command(pushed: Pushed, tmp_
 
 
 def test_worker_that_tells_nothing_for_long_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    together = workers.Workers(2)
+    together = Workers(2)
     assert (together.up, together.ready) == (0, 0)
     together.tell(0, 7)
     together.tell(1, None)
     assert (together.up, together.ready) == (2, 1)
-    monkeypatch.setattr(workers, "_STALE_SECONDS", -1.0)
+    monkeypatch.setattr(server_processes, "_STALE_SECONDS", -1.0)
     assert (together.up, together.ready) == (0, 0)
     assert together.is_up(0)  # It has answered since it was started.
 
@@ -172,7 +171,10 @@ def test_worker_that_cannot_be_started_again_does_not_end_the_others(
 
 
 def fail_as_some_do(
-    options: ServeOptions, bound: socket.socket, place: workers.WorkerPlace, failed: Connection
+    options: ServeOptions,
+    bound: socket.socket,
+    place: WorkerPlace,
+    failed: Connection,
 ) -> None:
     """A worker that is killed within what it says, or says all of it."""
     del options, bound
