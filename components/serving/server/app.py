@@ -35,6 +35,7 @@ from components.serving.server.protocols import rest
 from components.serving.server.protocols.open_inference import describe_tensors
 from components.serving.server.protocols.rest import describe_signatures
 from components.serving.server.reading import (
+    Held,
     PredictionPath,
     PredictionRequest,
     read_body,
@@ -48,7 +49,6 @@ from components.serving.server.replies import (
     request_id,
 )
 from components.serving.server.repository import Repository
-from components.serving.server.room import Held
 
 logger = logging.getLogger(__name__)
 
@@ -190,11 +190,12 @@ class _Guarded:
         headers = dict(scope["headers"])
         body = await read_body(headers, receive, self._options, held)
         request = PredictionRequest(path, headers, body, request_id.get())
-        answer = FutureAnswer[Reply](scope["client"])
+        answer = FutureAnswer(scope["client"])
         self._predictions.answer(request, answer, held)
         del body, request  # Which are not needed until there is an answer.
         try:
-            return await answer.future
+            reply: Reply = await answer
+            return reply
         finally:
             self._predictions.drop(answer)
 

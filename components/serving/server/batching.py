@@ -9,13 +9,12 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
-from components.serving.server.replies import Reply, RequestError, refusal
-from components.serving.server.room import Room
+from components.serving.server.reading import Room
+from components.serving.server.replies import Reply, RequestError, attempt, refusal
 
-_Answer = TypeVar("_Answer")
 Ask = Callable[[Sequence[Any]], list[Any]]
 """Gives an answer, or the Reply that refuses it, for each of several requests."""
 
@@ -62,22 +61,12 @@ class Awaited(Protocol):
         """Takes the answer, or the Reply that says why there is none."""
 
 
-class FutureAnswer(Generic[_Answer]):
+class FutureAnswer(asyncio.Future[Any]):
     """What a coroutine waits for."""
 
-    __slots__ = ("client", "future")
-
     def __init__(self, client: Hashable) -> None:
+        super().__init__(loop=asyncio.get_running_loop())
         self.client = client
-        self.future: asyncio.Future[_Answer] = asyncio.get_running_loop().create_future()
-
-    def done(self) -> bool:
-        """Whether nothing is waited for any more."""
-        return self.future.done()
-
-    def set_result(self, result: _Answer) -> None:
-        """Takes the answer."""
-        self.future.set_result(result)
 
 
 @dataclass(slots=True, eq=False)
@@ -110,11 +99,9 @@ class _Batch(NamedTuple):
     def answer(self) -> tuple[list[Any], float]:
         """What each is answered, or refused with, and the seconds that it took."""
         began = time.perf_counter()
-        answers: list[Any]
-        try:
-            answers = self.ask([one.request for one in self.parts])
-        except Exception as error:
-            answers = [refusal(error)] * len(self.parts)
+        answers = attempt(self.ask, [one.request for one in self.parts])
+        if isinstance(answers, Reply):
+            answers = [answers] * len(self.parts)
         return answers, time.perf_counter() - began
 
 

@@ -28,12 +28,6 @@ from components.serving.requests import (
 from components.serving.server.batching import Awaited, Batcher, FutureAnswer, late
 from components.serving.server.metrics import Metrics
 from components.serving.server.options import ServeOptions
-from components.serving.server.protocols.answers import (
-    AnswerForm,
-    BatchAnswers,
-    RequestAnswer,
-    size_of_part,
-)
 from components.serving.server.protocols.open_inference import check_tensors
 from components.serving.server.protocols.values import (
     RequestInputs,
@@ -43,11 +37,27 @@ from components.serving.server.protocols.values import (
     rows_to_arrays,
     to_arrays,
 )
-from components.serving.server.reading import PredictionRequest, ReadRequest, read_request
+from components.serving.server.reading import (
+    SMALL_BYTES,
+    Held,
+    PredictionRequest,
+    ReadRequest,
+    Room,
+    memory_of,
+    read_request,
+)
 from components.serving.server.reading_process import LargeReader
-from components.serving.server.replies import Reply, RequestError, refusal
+from components.serving.server.replies import (
+    AnswerForm,
+    BatchAnswers,
+    Reply,
+    RequestAnswer,
+    RequestError,
+    attempt,
+    refusal,
+    size_of_part,
+)
 from components.serving.server.repository import Repository
-from components.serving.server.room import SMALL_BYTES, Held, Room, memory_of
 from components.serving.settings import OnUnreadable
 from trainer_module.errors import DataError
 from trainer_module.machine import count_cores
@@ -169,6 +179,10 @@ class SignatureCall:
                 )
         return tensors
 
+    def read(self, inputs: RequestInputs) -> Arrays:
+        """The tensors of a request; raises RequestError where the model does not take them."""
+        return self.checked(as_tensors(inputs, self.model.interface))
+
     @property
     def _are_examples(self) -> bool:
         return self.signature == EXAMPLES
@@ -210,7 +224,8 @@ class SignatureCall:
         end = 0
         for place in joined.places:
             start, end = end, end + asked[place].rows
-            found[place] = _write(asked[place], RequestAnswer(answers, slice(start, end)))
+            answer = RequestAnswer(answers, slice(start, end))
+            found[place] = attempt(_write, asked[place], answer)
         if self.log is not None:
             ones = [asked[place] for place in joined.places]
             requests = [LoggedRequest(one.name.decode(), one.rows, one.start) for one in ones]
@@ -252,27 +267,9 @@ def join(parts: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _write(asked: Asked, answer: RequestAnswer) -> Any:
-    """The reply, or what is written of some rows; or a reply that says why there is neither."""
-    try:
-        part = asked.form.part(answer)
-        return asked.form.reply([part]) if asked.start is None else part
-    except Exception as error:
-        return refusal(error)
-
-
-def _to_tensors(read: ReadRequest, call: SignatureCall) -> Arrays | Reply:
-    """The tensors of a whole request, so that what is wrong with a row is said with its place."""
-    try:
-        return call.checked(as_tensors(read.inputs, call.model.interface))
-    except Exception as error:
-        return refusal(error)
-
-
-def _join(form: AnswerForm, parts: Sequence[Any]) -> Reply:
-    try:
-        return form.reply(parts)
-    except Exception as error:
-        return refusal(error)
+    """The reply, or what is written of some rows."""
+    part = asked.form.part(answer)
+    return asked.form.reply([part]) if asked.start is None else part
 
 
 class Predictions:
@@ -405,7 +402,8 @@ class Predictions:
         """Answers a request of many rows by parts, between which others are answered."""
         loop = asyncio.get_running_loop()
         call, rows = self._call(model, read.signature), read.rows
-        tensors = await loop.run_in_executor(self._executor, _to_tensors, read, call)
+        # Of the whole request, so that what is wrong with a row is said with its place.
+        tensors = await loop.run_in_executor(self._executor, attempt, call.read, read.inputs)
         if isinstance(tensors, Reply):
             return tensors
         parts, start = [], 0
@@ -413,11 +411,11 @@ class Predictions:
             while start < rows:
                 end = min(rows, start + self._batcher.most_rows(call))
                 some = {column: values[start:end] for column, values in tensors.items()}
-                answer = FutureAnswer[Any](client)
+                answer = FutureAnswer(client)
                 asked = Asked(some, read.form, name, end - start, start)
                 self._batcher.ask(call, asked, end - start, answer)
                 try:
-                    part = await answer.future
+                    part = await answer
                 finally:
                     self._batcher.drop(answer)
                 if isinstance(part, Reply):
@@ -431,7 +429,7 @@ class Predictions:
                     )
                 parts.append(part)
                 start = end
-            return await loop.run_in_executor(self._executor, _join, read.form, parts)
+            return await loop.run_in_executor(self._executor, attempt, read.form.reply, parts)
 
     def _call(self, model: Servable, signature: str) -> SignatureCall:
         """The same one for requests that can be asked together."""

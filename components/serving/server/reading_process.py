@@ -29,16 +29,15 @@ import numpy as np
 
 from components.serving.server.batching import late
 from components.serving.server.options import ServeOptions
-from components.serving.server.protocols.answers import size_of_part
 from components.serving.server.protocols.values import as_tensors
 from components.serving.server.reading import (
     PredictionRequest,
     ReadRequest,
     json_length,
+    memory_of_json,
     read_request,
 )
-from components.serving.server.replies import Reply, RequestError, refusal
-from components.serving.server.room import memory_of_json
+from components.serving.server.replies import Reply, RequestError, refusal, size_of_part
 from trainer_module.export.interface import ModelInterface
 
 logger = logging.getLogger(__name__)

@@ -23,8 +23,8 @@ from components.serving.server.metrics import Metrics
 from components.serving.server.options import KEY_VARIABLE, ServeOptions
 from components.serving.server.predictions import Asked, SignatureCall
 from components.serving.server.processes import WorkerPlace
-from components.serving.server.protocols.answers import RequestAnswer
 from components.serving.server.protocols.values import RequestInputs, row_count
+from components.serving.server.replies import RequestAnswer
 from components.serving.server.repository import Repository
 
 

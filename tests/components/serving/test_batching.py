@@ -19,8 +19,8 @@ from components.serving.model import Model
 from components.serving.requests import Arrays
 from components.serving.server.batching import BATCH_ROWS, QUICK_SECONDS, Batcher, FutureAnswer
 from components.serving.server.protocols.values import RequestInputs, from_rows, to_arrays
+from components.serving.server.reading import Room
 from components.serving.server.replies import Reply, RequestError, refusal
-from components.serving.server.room import Room
 
 
 class Gate:
@@ -61,9 +61,9 @@ def asked_at_once(gate: Gate, values: list[Any], queue_rows: int) -> list[Any]:
             batcher = Batcher(executor, lambda rows: None, queue_rows, threads=1)
 
             async def ask(place: int, value: Any) -> list[Any]:
-                waiting = FutureAnswer[Any](place)
+                waiting = FutureAnswer(place)
                 batcher.ask(question, asked_of(request(place, value)), 1, waiting)
-                found = await waiting.future
+                found = await waiting
                 if isinstance(found, Reply):
                     return found
                 assert found.column_texts["twice"] == [b"%.1f" % (2 * value)]
@@ -151,9 +151,9 @@ def with_batcher(use: Callable[[Batcher], Any]) -> None:
 
 
 async def answer(batcher: Batcher, ask: Threads, request: Any, rows: int = 1) -> Any:
-    waiting = FutureAnswer[Any](None)
+    waiting = FutureAnswer(None)
     batcher.ask(ask, request, rows, waiting)
-    return await waiting.future
+    return await waiting
 
 
 def test_quick_model_is_asked_in_the_thread_of_the_event_loop() -> None:
@@ -182,10 +182,10 @@ def test_client_of_a_request_that_made_a_batch_fail_is_asked_alone() -> None:
 
     async def use(batcher: Batcher) -> None:
         for _ in range(3):
-            waiting = [FutureAnswer[Any](("client", n)) for n in range(8)]
+            waiting = [FutureAnswer(("client", n)) for n in range(8)]
             for n, one in enumerate(waiting):
                 batcher.ask(ask, n, 1, one)
-            found = [await one.future for one in waiting]
+            found = [await one for one in waiting]
             assert [one for one in found if not isinstance(one, Reply)] == [0, 1, 2, 4, 5, 6, 7]
         assert batches[:2] == [[0], [1, 2, 3, 4, 5, 6, 7]]
         assert all(batch == [3] for batch in batches[2:] if 3 in batch)
@@ -252,11 +252,11 @@ def test_requests_that_are_given_up_are_not_kept_while_the_model_hangs() -> None
             kept.add(told)
             batcher.ask(ask, 7, 1, told)
             batcher.drop(told)
-        last = FutureAnswer[Any](None)
+        last = FutureAnswer(None)
         batcher.ask(ask, 7, 1, last)
         assert len(kept) < 200
         gate.set()
-        assert await last.future == 7
+        assert await last == 7
 
     with_batcher(use)
 

@@ -26,10 +26,8 @@ from components.serving.model import Model
 from components.serving.requests import Arrays
 from components.serving.server.batching import QUICK_SECONDS
 from components.serving.server.options import ServeOptions, check_options
-from components.serving.server.protocols.answers import RequestAnswer
-from components.serving.server.reading import PredictionRequest
-from components.serving.server.replies import Reply
-from components.serving.server.room import memory_of_json
+from components.serving.server.reading import PredictionRequest, memory_of_json
+from components.serving.server.replies import Reply, RequestAnswer
 from trainer_module.errors import ConfigError
 
 Rows = list[dict[str, Any]]

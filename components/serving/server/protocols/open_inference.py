@@ -16,9 +16,14 @@ import orjson
 
 from components.serving.model import FeatureColumn, Servable
 from components.serving.requests import EXAMPLES, EXAMPLES_INPUT, RAW, Arrays
-from components.serving.server.protocols.answers import RequestAnswer
 from components.serving.server.protocols.values import are_whole, from_columns, parse_json
-from components.serving.server.replies import BYTES, Reply, RequestError, unknown_name
+from components.serving.server.replies import (
+    BYTES,
+    Reply,
+    RequestAnswer,
+    RequestError,
+    unknown_name,
+)
 from trainer_module.errors import counted
 from trainer_module.export.interface import ModelInterface, RawColumn, TextReader
 

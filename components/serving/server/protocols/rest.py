@@ -14,14 +14,19 @@ import orjson
 
 from components.serving.model import Servable
 from components.serving.requests import EXAMPLES, EXAMPLES_INPUT, RAW
-from components.serving.server.protocols.answers import AnswerForm, RequestAnswer
 from components.serving.server.protocols.values import (
     RequestInputs,
     Rows,
     decode_base64,
     from_columns,
 )
-from components.serving.server.replies import Reply, RequestError, unknown_name
+from components.serving.server.replies import (
+    AnswerForm,
+    Reply,
+    RequestAnswer,
+    RequestError,
+    unknown_name,
+)
 from trainer_module.export.interface import ModelInterface
 
 _MOST_SHARED = 64 << 20
