@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 import numpy as np
 import pyarrow as pa
@@ -81,16 +81,6 @@ def _text(value: bytes) -> str:
     return value.decode(errors="backslashreplace")
 
 
-class Writer(Protocol):
-    """Writes tables of one schema to a file."""
-
-    def write_table(self, table: pa.Table) -> None:
-        """Appends rows."""
-
-    def close(self) -> None:
-        """Ends the file."""
-
-
 class _JsonWriter:
     """An object a row; a number that JSON lacks, as NaN, is null."""
 
@@ -131,6 +121,8 @@ def _open_csv(path: Path, schema: pa.Schema, is_first: bool) -> Writer:
     )
 
 
+Writer = pa_csv.CSVWriter | pq.ParquetWriter | _JsonWriter
+"""Writes tables of one schema to a file."""
 Opener = Callable[[Path, pa.Schema, bool], Writer]
 Joiner = Callable[[Sequence[Path], Path], None]
 WRITERS: dict[str, tuple[Opener, Joiner]] = {

@@ -27,8 +27,6 @@ MOST_BYTES = 32 << 20
 """Of a file; then another one is begun, also within the hour."""
 _UNFINISHED = ".unfinished"
 _STREAM, _DAMAGED, _PARQUET = ".rows", ".damaged", ".parquet"
-_STREAMS = (_STREAM, ".arrows")
-"""The second is of earlier versions, which wrote no checksums: it is damaged, as far as we see."""
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _FILE = re.compile(r"\d\d-\d{4}-[0-9a-f]{6}")
 _HEAD = struct.Struct("<QQII")
@@ -114,7 +112,7 @@ class Loss(NamedTuple):
 def unfinished(folder: Path) -> list[Path]:
     """The streams that processes are writing, or have left, but for what is damaged."""
     found = (folder / _UNFINISHED).glob("*")
-    return sorted(path for path in found if path.suffix in _STREAMS and _time_of(path))
+    return sorted(path for path in found if path.suffix == _STREAM and _time_of(path))
 
 
 def finish_left(path: Path, folder: Path) -> Loss | None:

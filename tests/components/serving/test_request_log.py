@@ -567,23 +567,6 @@ def test_a_batch_that_is_gone_is_noticed(tmp_path: Path) -> None:
     assert loss[1:] == (9 * ROWS, ROWS, True)
 
 
-def test_a_stream_of_an_earlier_version_is_said_once_and_kept(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    stream = tmp_path / ".unfinished" / "2026-01-05T09-0000-00000a.arrows"
-    stream.parent.mkdir()
-    stream.write_bytes(bytes(1000))
-    for _ in range(2):
-        _look(tmp_path)
-    aside = stream.with_suffix(".damaged")
-    assert [message for message in caplog.messages if aside.name in message] == [
-        f"the request log: {aside.name} is damaged: 0 rows of it are kept, and at least 0 are lost;"
-        " it stays there until there is no room"
-    ]
-    assert list(stream.parent.iterdir()) == [aside]
-    assert aside.read_bytes() == bytes(1000)
-
-
 def read_rows(path: Path) -> list[int]:
     table = pq.read_table(path)
     assert table["text"].to_pylist() == [f"row {n}" for n in table["row"].to_pylist()]

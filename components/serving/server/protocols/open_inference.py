@@ -35,22 +35,13 @@ _KNOWN_HEADS, _LONGEST_HEAD = 64, 1 << 14
 _KNOWN_OUTPUTS = 64
 """That one of these may name."""
 _LARGEST = 2.0**63
-_DTYPES = {
-    datatype: np.dtype(name).newbyteorder("<")
-    for datatype, name in {
-        "BOOL": "bool",
-        "UINT8": "uint8",
-        "UINT16": "uint16",
-        "UINT32": "uint32",
-        "UINT64": "uint64",
-        "INT8": "int8",
-        "INT16": "int16",
-        "INT32": "int32",
-        "INT64": "int64",
-        "FP16": "float16",
-        "FP32": "float32",
-        "FP64": "float64",
-    }.items()
+_KINDS = {"UINT": ("uint", 8), "INT": ("int", 8), "FP": ("float", 16)}
+"""What NumPy calls them, and the bits of the smallest."""
+_DTYPES = {"BOOL": np.dtype("bool")} | {
+    f"{datatype}{bits}": np.dtype(f"{name}{bits}").newbyteorder("<")
+    for datatype, (name, least) in _KINDS.items()
+    for bits in (8, 16, 32, 64)
+    if bits >= least
 }
 """By the datatype of a tensor of numbers."""
 _BYTES = "BYTES"

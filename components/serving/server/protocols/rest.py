@@ -205,34 +205,23 @@ _DTYPES = {
 }
 
 
+def _tensor_info(
+    name: str, dtype: str, shape: Sequence[int | None], is_unknown: bool = False
+) -> dict[str, Any]:
+    """A tensor as TF Serving describes it; a size of None may be any."""
+    sizes = [{"size": str(size or -1), "name": ""} for size in shape]
+    tensor_shape = {"unknown_rank": is_unknown, "dim": sizes}
+    return {"dtype": _DTYPES[dtype], "tensor_shape": tensor_shape, "name": name}
+
+
 def describe_signatures(name: str, number: int, model: Servable) -> dict[str, Any]:
     """The answer to TF Serving's question for what the signatures take."""
     raw = {
-        column.request: {
-            "dtype": _DTYPES[column.dtype],
-            "tensor_shape": {"unknown_rank": column.width == 1, "dim": []},
-            "name": column.request,
-        }
-        for column in model.interface.columns
+        c.request: _tensor_info(c.request, c.dtype, (), c.width == 1)
+        for c in model.interface.columns
     }
-    examples = {
-        EXAMPLES_INPUT: {
-            "dtype": "DT_STRING",
-            "tensor_shape": {"unknown_rank": False, "dim": [{"size": "-1", "name": ""}]},
-            "name": EXAMPLES_INPUT,
-        }
-    }
-    outputs = {
-        output: {
-            "dtype": _DTYPES[dtype],
-            "tensor_shape": {
-                "unknown_rank": False,
-                "dim": [{"size": str(size or -1), "name": ""} for size in shape],
-            },
-            "name": output,
-        }
-        for output, (dtype, shape) in model.outputs.items()
-    }
+    examples = {EXAMPLES_INPUT: _tensor_info(EXAMPLES_INPUT, "string", (None,))}
+    outputs = {title: _tensor_info(title, *found) for title, found in model.outputs.items()}
     method = "tensorflow/serving/predict"
     asked = {RAW: raw, EXAMPLES: examples} if model.takes_examples else {RAW: raw}
     signatures = {

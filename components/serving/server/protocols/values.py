@@ -110,36 +110,30 @@ def _all_at_once(values: list[Any], column: RawColumn) -> np.ndarray | None:
     kinds = set(map(type, values))
     if column.dtype == "string":
         return _texts(values) if kinds <= _TEXTS else None
-    missing = MISSING.get(column.dtype)
-    if missing is None:
-        return _integers(values) if kinds == {int} else None
-    numbers = _floats(values, kinds)
-    if numbers is None or (column.is_whole and not are_whole(numbers)):
-        return None
-    return numbers.astype(column.dtype, copy=False)
+    found = _numbers_at_once(values, [column])
+    return None if found is None else found[column.request]
 
 
-def _numbers_at_once(columns: Columns, wanted: Sequence[RawColumn]) -> Arrays:
-    """Columns of one number a row, as `to_array` gives them, in a third of its time.
+def _numbers_at_once(values: list[Any], wanted: Sequence[RawColumn]) -> Arrays | None:
+    """Columns of numbers, in a third of the time that one by one takes.
 
     Args:
-      columns: have their values, which may be in a list each.
+      values: of the columns, one after the other.
       wanted: all of them may miss a number, or none.
 
     Returns:
-      Nothing where `to_array` has to look at the values, as one of them is not as it should be.
+      [values] of each column; None where a value is not as it should be, or may not be.
     """
-    flat = _without_lists(list(chain.from_iterable(columns[c.request] for c in wanted)))
-    kinds = set(map(type, flat))
-    if wanted[0].dtype not in MISSING:
-        numbers = _integers(flat) if kinds == {int} else None
+    kinds = set(map(type, values))
+    if wanted[0].dtype in MISSING:
+        numbers = _floats(values, kinds)
     else:
-        numbers = _floats(flat, kinds)
+        numbers = _integers(values) if kinds == {int} else None
     if numbers is None:
-        return {}
+        return None
     shaped = numbers.reshape(len(wanted), -1)
     if not are_whole(shaped[[column.is_whole for column in wanted]]):
-        return {}
+        return None
     of_dtype = {dtype: np.ascontiguousarray(shaped, dtype) for dtype in {c.dtype for c in wanted}}
     return {c.request: of_dtype[c.dtype][place] for place, c in enumerate(wanted)}
 
@@ -368,7 +362,8 @@ def to_arrays(columns: Columns, interface: ModelInterface) -> Arrays:
     alone = [c for c in known.values() if c.width == 1 and c.dtype != "string"]
     for may_miss in (True, False):
         if group := [column for column in alone if (column.dtype in MISSING) == may_miss]:
-            found |= _numbers_at_once(columns, group)
+            values = _without_lists(list(chain.from_iterable(columns[c.request] for c in group)))
+            found |= _numbers_at_once(values, group) or {}
     return {
         name: found[name] if name in found else to_array(columns[name], column)
         for name, column in known.items()
