@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +15,7 @@ from typing import Any, cast
 
 import requests
 import uvicorn
+from served_trips import ROOT
 
 from components.serving.model import Servable
 from components.serving.requests import RAW
@@ -71,6 +73,35 @@ def raw_call(model: object) -> SignatureCall:
 def asked_of(inputs: RequestInputs) -> Asked:
     """A request, of which the answer is left as the model gives it."""
     return Asked(inputs, _AsItIs(), b"", row_count(inputs))
+
+
+RUNNER = [sys.executable, str(ROOT / "local_runner.py")]
+
+
+@contextmanager
+def serve_process(
+    log: Path, port: int, *options: str | Path, **environment: str
+) -> Iterator[subprocess.Popen[bytes]]:
+    """The command `serve`, in a session of its own, until the end of the test at the latest."""
+    with log.open("w") as said:
+        process = subprocess.Popen(
+            [*RUNNER, "serve", "--port", str(port), *map(str, options)],
+            stderr=said,
+            stdout=subprocess.DEVNULL,
+            env=without_key() | environment,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(60)
+
+
+def wait_until_ready(port: int, process: subprocess.Popen[bytes]) -> None:
+    """Returns once a version answers."""
+    url = f"http://127.0.0.1:{port}/v2/health/ready"
+    wait_for(lambda: requests.get(url, timeout=10).ok, process)
 
 
 def wait_for(found: Callable[[], Any], process: subprocess.Popen[bytes]) -> Any:

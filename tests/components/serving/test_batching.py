@@ -104,22 +104,6 @@ def test_requests_that_wait_are_asked_together(model: Model) -> None:
     assert gate.batches == [1, 3]
 
 
-def test_request_that_fails_fails_alone(model: Model) -> None:
-    answers = asked_at_once(Gate(model), [1, 2, -3, 4], 100)
-    assert [answers[i] for i in (0, 1, 3)] == [[2], [4], [8]]
-    assert answers[2].status == 500
-
-
-def test_request_with_a_wrong_value_fails_alone(model: Model) -> None:
-    gate = Gate(model)
-    gate.opened.set()
-    asked = [asked_of([{"fare": value, **ROW}]) for value in (1, 2, "x", 4)]
-    answers = raw_call(gate)(asked)
-    assert [answers[i].arrays["twice"].tolist() for i in (0, 1, 3)] == [[2], [4], [8]]
-    assert answers[2].status == 400
-    assert b"'fare' of row 0 is text, expected a number" in answers[2].body
-
-
 def test_requests_beyond_the_queue_are_told_to_come_again(model: Model) -> None:
     answers = asked_at_once(Gate(model), [1, 2, 3, 4, 5], 2)
     assert [isinstance(answer, RequestError) for answer in answers] == [False] * 3 + [True] * 2

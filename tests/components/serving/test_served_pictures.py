@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import resource
 import subprocess
-import sys
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +24,7 @@ from served_pictures import (
     top_down_bmp,
 )
 from served_trips import ROOT
-from servers import free_port, wait_for, without_key
+from servers import free_port, serve_process, wait_until_ready
 
 from components.serving.model import load_model
 from components.serving.requests import EXAMPLES_INPUT, measure_pictures
@@ -58,20 +57,11 @@ def limit_memory(process: subprocess.Popen[bytes]) -> None:
 @pytest.fixture(scope="module")
 def address(version: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     log, port = tmp_path_factory.mktemp("log") / "log.txt", free_port()
-    command = [sys.executable, str(ROOT / "local_runner.py"), "serve", "--name", "photos"]
-    command += ["--model", str(version), "--port", str(port)]
-    environment = without_key()
-    with log.open("w") as written:
-        process = subprocess.Popen(command, stderr=written, env=environment)
-    limit_memory(process)
-    url = f"http://127.0.0.1:{port}"
-    try:
-        wait_for(lambda: requests.get(f"{url}/v2/health/ready", timeout=5).ok, process)
-        yield url
+    with serve_process(log, port, "--name", "photos", "--model", version) as process:
+        limit_memory(process)
+        wait_until_ready(port, process)
+        yield f"http://127.0.0.1:{port}"
         assert process.poll() is None, log.read_text()
-    finally:
-        process.kill()
-        process.wait(60)
 
 
 def by_rows(address: str, *photos: bytes) -> requests.Response:

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 import tracemalloc
@@ -22,8 +21,8 @@ import pytest
 import requests
 import tensorflow as tf
 import tritonclient.http as triton
-from served_trips import ROOT, Pushed
-from servers import free_port, running, wait_for, without_key
+from served_trips import Pushed
+from servers import free_port, running, serve_process, wait_until_ready
 
 from components.optimizer.converting.conversion import convert
 from components.pusher.variants import MANIFEST_FILE, VARIANTS_FOLDER, to_manifest
@@ -72,24 +71,13 @@ def serving(pushed: Pushed, features: Arrays, tmp_path_factory: pytest.TempPathF
 
 @contextmanager
 def started(
-    serving: Path, log: Path, *options: str
+    versions: Path, log: Path, *options: str
 ) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """The command `serve`, once it is ready; gives its address. Its scratch is beside the log."""
     port = free_port()
-    command = [sys.executable, str(ROOT / "local_runner.py"), "serve", "--model", str(serving)]
-    process = subprocess.Popen(
-        [*command, "--port", str(port), *options],
-        stderr=log.open("w"),
-        stdout=subprocess.DEVNULL,
-        env=without_key() | {"TMPDIR": str(log.parent)},
-    )
-    try:
-        ready = f"http://127.0.0.1:{port}/v2/health/ready"
-        wait_for(lambda: requests.get(ready, timeout=10).ok, process)
+    with serve_process(log, port, "--model", versions, *options, TMPDIR=str(log.parent)) as process:
+        wait_until_ready(port, process)
         yield f"127.0.0.1:{port}", process
-    finally:
-        process.kill()
-        process.wait()
 
 
 @contextmanager

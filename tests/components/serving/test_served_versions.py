@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,14 @@ import numpy as np
 import pytest
 import requests
 from served_trips import ROOT, Pushed
-from servers import free_port, running, wait_for, wait_until, without_key
+from servers import (
+    free_port,
+    running,
+    serve_process,
+    wait_for,
+    wait_until,
+    wait_until_ready,
+)
 
 from components.pusher.versions import (
     delete_whole,
@@ -298,25 +303,19 @@ def test_command_takes_up_versions_and_answers_what_came_before_a_stop(
     pushed: Pushed, tmp_path: Path
 ) -> None:
     serving, port = tmp_path / "trips" / "serving" / "trips", free_port()
-    command = [sys.executable, str(ROOT / "local_runner.py"), "serve", "--set", "name=trips"]
-    command += ["--config", str(ROOT / "configs" / "taxi.yaml"), "--output", str(tmp_path)]
+    config = ROOT / "configs" / "taxi.yaml"
+    options = "--set", "name=trips", "--config", config, "--output", tmp_path
     serving.mkdir(parents=True)
     url = f"http://127.0.0.1:{port}/v1/models/trips"
     body = {"instances": [{"fare": 1, "price__EUR_": 1, "area": 8, "company": "", "tags": []}]}
-    process = subprocess.Popen(
-        [*command, "--port", str(port)],
-        stdout=subprocess.DEVNULL,
-        stderr=(tmp_path / "log").open("w"),
-        env=without_key(),
-    )
-    try:
+    with serve_process(tmp_path / "log", port, *options) as process:
         ready = f"http://127.0.0.1:{port}/v2/health/ready"
         wait_for(lambda: requests.get(ready, timeout=10).status_code == 400, process)
         asked = requests.post(f"{url}:predict", json=body, timeout=10)
         assert (asked.status_code, asked.headers["retry-after"]) == (503, "1")
         shutil.copytree(pushed.version, tmp_path / "first")
         (tmp_path / "first").rename(serving / "1")
-        wait_for(lambda: requests.get(ready, timeout=10).ok, process)
+        wait_until_ready(port, process)
         shutil.copytree(pushed.version, tmp_path / "copy")
         (tmp_path / "copy").rename(serving / "2")
         statuses = []
@@ -330,15 +329,11 @@ def test_command_takes_up_versions_and_answers_what_came_before_a_stop(
         mark_withdrawn(serving / "2", "wrong labels")
         wait_for(lambda: answers_by("1"), process)
         assert set(statuses) == {200}
-        taken = subprocess.run(
-            [*command, "--port", str(port)], capture_output=True, text=True, timeout=120
-        )
-        assert taken.returncode == 2
-        assert f"--port {port} at 127.0.0.1 cannot be had" in taken.stderr
+        with serve_process(tmp_path / "taken", port, *options) as another:
+            assert another.wait(120) == 2
+        assert f"--port {port} at 127.0.0.1 cannot be had" in (tmp_path / "taken").read_text()
         process.send_signal(signal.SIGTERM)
         process.wait(60)
-    finally:
-        process.kill()
     log = (tmp_path / "log").read_text()
     assert process.returncode == 0, log
     assert "no version has been pushed to" in log

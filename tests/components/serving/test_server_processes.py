@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 import pytest
 import requests
 from served_trips import ROOT, Pushed
-from servers import free_port, wait_for, without_key
+from servers import RUNNER, free_port, serve_process, wait_for, wait_until_ready, without_key
 
 from components.serving.server import processes as server_processes
 from components.serving.server.options import ServeOptions
@@ -33,23 +33,6 @@ from pipeline.cli.early_signals import runs_until_stopped
 from trainer_module.errors import ConfigError
 
 BODY = {"instances": [{"fare": 1, "price__EUR_": 1, "area": 8, "company": "", "tags": []}]}
-COMMAND = [sys.executable, str(ROOT / "local_runner.py"), "serve", "--workers", "2", "--port"]
-
-
-@contextmanager
-def serving(log: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(
-        [*COMMAND, *options],
-        stderr=log.open("w"),
-        stdout=subprocess.DEVNULL,
-        env=without_key(),
-        start_new_session=True,
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait(60)
 
 
 @contextmanager
@@ -79,7 +62,7 @@ def test_workers_answer_at_one_port_and_one_that_dies_is_started_again(
 ) -> None:
     port, log = free_port(), tmp_path / "log"
     url = f"http://127.0.0.1:{port}"
-    options = [str(port), "--model", str(pushed.serving), "--log-requests", str(tmp_path / "asked")]
+    options = "--model", pushed.serving, "--log-requests", tmp_path / "asked"
 
     def ask(number: int) -> None:
         for _ in range(number):
@@ -90,8 +73,8 @@ def test_workers_answer_at_one_port_and_one_that_dies_is_started_again(
         found = re.findall(rf"^scopeline_{metric}(?:\{{.*\}})? (.*)$", text, re.MULTILINE)
         return sum(map(float, found))
 
-    with serving(log, *options) as process:
-        wait_for(lambda: requests.get(f"{url}/v2/health/ready", timeout=10).ok, process)
+    with serve_process(log, port, "--workers", "2", *options) as process:
+        wait_until_ready(port, process)
         assert requests.get(f"{url}/healthz", timeout=10).ok
         ask(30)
         # Whichever worker answers, it counts for both.
@@ -108,7 +91,7 @@ def test_workers_answer_at_one_port_and_one_that_dies_is_started_again(
         said = {"error": "1 of 2 workers are ready."}
         assert wait_for(unhealthy, process) == (503, said)
         ask(5)
-        wait_for(lambda: requests.get(f"{url}/v2/health/ready", timeout=10).ok, process)
+        wait_until_ready(port, process)
         ask(5)
         assert total("predictions_total") == 40
         with begun_request(port) as (asking, body):
@@ -133,7 +116,7 @@ def test_workers_that_have_nothing_to_serve_end_the_command(pushed: Pushed, tmp_
     damaged, log = tmp_path / "trips" / "1", tmp_path / "log"
     shutil.copytree(pushed.version, damaged)
     (damaged / "saved_model.pb").write_bytes(b"nothing")
-    with serving(log, str(free_port()), "--model", str(damaged.parent)) as process:
+    with serve_process(log, free_port(), "--workers", "2", "--model", damaged.parent) as process:
         process.wait(120)
     assert process.returncode == 2
     assert "can be served: " in log.read_text()
@@ -215,9 +198,6 @@ def test_the_parent_of_workers_imports_nothing_that_answers() -> None:
     ).stdout.split()
     assert "prometheus_client" in said
     assert not {"uvicorn", "starlette", "pyarrow", "tensorflow"} & {*said}
-
-
-RUNNER = [sys.executable, str(ROOT / "local_runner.py")]
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
