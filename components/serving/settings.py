@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
 from trainer_module.sections import Settings
 
@@ -28,3 +30,21 @@ class LogSettings(Settings):
     drop: list[str] = []
     """Columns that are left out, such as those with people's names; those that `features` ignores
     are as well."""
+
+
+DEFAULT_LIMIT = 4096
+"""Megabytes that a log may have: days of a busy server, and little of a disk."""
+MEGABYTE = 1_000_000
+
+
+@dataclass(frozen=True)
+class LogOptions:
+    """A log of requests."""
+
+    folder: Path
+    sample: float = 1.0
+    """The share of requests that is written down."""
+    most_bytes: int = DEFAULT_LIMIT * MEGABYTE
+    """Of all its files; then the oldest day goes."""
+    dropped: frozenset[str] = frozenset()
+    """Columns of the data that are not written down."""

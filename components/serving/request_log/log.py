@@ -25,7 +25,7 @@ from components.serving.request_log.files import (
     unfinished,
 )
 from components.serving.request_log.rows import Answered, to_rows
-from components.serving.server.options import LogOptions
+from components.serving.settings import LogOptions
 
 QUEUE_BYTES = 64 << 20
 """That may wait; what comes then is not written down, as answers do not wait for a disk."""

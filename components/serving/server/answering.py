@@ -21,8 +21,8 @@ from components.serving.certificate import load_certified, load_certified_varian
 from components.serving.model import Servable, import_tensorflow
 from components.serving.server.app import make_config
 from components.serving.server.options import ServeOptions
-from components.serving.server.processes import WorkerPlace
 from components.serving.server.repository import Repository
+from components.serving.server.workers import WorkerPlace
 from trainer_module.errors import ConfigError
 
 logger = logging.getLogger(__name__)

@@ -30,7 +30,6 @@ from components.serving.server.connections import OPEN, ClientConnection, OpenCo
 from components.serving.server.metrics import CLIENT_GONE, CONTENT_TYPE
 from components.serving.server.options import ServeOptions
 from components.serving.server.predictions import Predictions
-from components.serving.server.processes import WorkerPlace
 from components.serving.server.protocols import rest
 from components.serving.server.protocols.open_inference import describe_tensors
 from components.serving.server.protocols.rest import describe_signatures
@@ -49,6 +48,7 @@ from components.serving.server.replies import (
     request_id,
 )
 from components.serving.server.repository import Repository
+from components.serving.server.workers import WorkerPlace
 
 logger = logging.getLogger(__name__)
 

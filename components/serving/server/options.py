@@ -7,7 +7,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from components.serving.settings import OnUnreadable
+from components.serving.settings import LogOptions, OnUnreadable
 from components.serving.versions import newest_version
 from trainer_module.errors import ConfigError
 from trainer_module.export.interface import read_interface
@@ -18,24 +18,8 @@ KEY_VARIABLE = "SCOPELINE_API_KEY"
 MEMORY_OF_BODY = 5
 """The least memory for all requests, in bodies of the largest."""
 _LOCAL = ("127.0.0.1", "::1", "localhost")
-DEFAULT_LIMIT = 4096
-"""Megabytes that a log may have: days of a busy server, and little of a disk."""
-MEGABYTE = 1_000_000
 _NEAR = 0.8
 """Names that are as like as this may be meant for each other."""
-
-
-@dataclass(frozen=True)
-class LogOptions:
-    """A log of requests."""
-
-    folder: Path
-    sample: float = 1.0
-    """The share of requests that is written down."""
-    most_bytes: int = DEFAULT_LIMIT * MEGABYTE
-    """Of all its files; then the oldest day goes."""
-    dropped: frozenset[str] = frozenset()
-    """Columns of the data that are not written down."""
 
 
 @dataclass(frozen=True)

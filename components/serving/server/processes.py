@@ -18,26 +18,21 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
-from multiprocessing import get_context, parent_process
+from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from typing import Any
 
 from prometheus_client.multiprocess import mark_process_dead
 
 from components.processes.ending import SERVER_GRACE_SECONDS, Step, end, name_signal
 from components.processes.stopping import handled
 from components.serving.server.options import ServeOptions
+from components.serving.server.workers import SPAWN, WorkerPlace, Workers
 from trainer_module.errors import ConfigError, ScopelineError
 from trainer_module.scratch import ScratchFolder
 
 logger = logging.getLogger(__name__)
 
-SPAWN = get_context("spawn")
-"""Workers begin anew: TensorFlow does not live through a fork."""
-_STARTING, _NO_VERSION = -1, 0
-_STALE_SECONDS = 15.0
-"""After which a worker that tells nothing does not count: it hangs, or is about to die."""
 _OTHER_FILES = 512
 """Connections that are refused, and what libraries and the model open."""
 METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
@@ -162,56 +157,6 @@ def _end_with_parent() -> None:
     if parent is not None:
         wait([parent.sentinel])
         os.kill(os.getpid(), signal.SIGTERM)
-
-
-class Workers:
-    """What each worker has told and when, in memory that all processes of the server share."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self._versions: Any = SPAWN.RawArray("q", [_STARTING] * count)
-        self._told: Any = SPAWN.RawArray("d", count)
-        """By the monotonic clock, which Linux has one of for all processes."""
-
-    def tell(self, number: int, version: int | None) -> None:
-        """Notes that a worker answers, by the version or by none yet."""
-        self._told[number] = time.monotonic()
-        self._versions[number] = version or _NO_VERSION
-
-    def tell_gone(self, number: int) -> None:
-        """Notes that a worker has died, and is to be started again."""
-        self._versions[number] = _STARTING
-
-    def is_up(self, number: int) -> bool:
-        """Whether a worker has answered since it was started."""
-        return bool(self._versions[number] != _STARTING)
-
-    @property
-    def up(self) -> int:
-        """How many answer, with a version or without."""
-        return self._count(_NO_VERSION)
-
-    @property
-    def ready(self) -> int:
-        """How many answer by a version."""
-        return self._count(_NO_VERSION + 1)
-
-    def _count(self, least: int) -> int:
-        since = time.monotonic() - _STALE_SECONDS
-        told = zip(self._versions, self._told, strict=True)
-        return sum(version >= least and when >= since for version, when in told)
-
-
-@dataclass(frozen=True)
-class WorkerPlace:
-    """One worker's place among all."""
-
-    workers: Workers
-    number: int
-
-    def tell(self, version: int | None) -> None:
-        """Notes what this worker answers by."""
-        self.workers.tell(self.number, version)
 
 
 @dataclass(frozen=True)

@@ -12,15 +12,12 @@ import typer
 from components.example_gen.paths import is_remote
 from components.pusher.variants import find_variant
 from components.serving.server.options import (
-    DEFAULT_LIMIT,
     KEY_VARIABLE,
-    MEGABYTE,
-    LogOptions,
     ServeOptions,
     check_dropped,
     check_options,
 )
-from components.serving.settings import RequestSettings
+from components.serving.settings import DEFAULT_LIMIT, MEGABYTE, LogOptions, RequestSettings
 from components.serving.versions import newest_version, remote_error, versions_folder
 from pipeline.cli.options import (
     DEFAULT_CONFIG,

@@ -24,10 +24,10 @@ from components.serving.server.app import make_config
 from components.serving.server.metrics import Metrics
 from components.serving.server.options import KEY_VARIABLE, ServeOptions
 from components.serving.server.predictions import Asked, SignatureCall
-from components.serving.server.processes import WorkerPlace
 from components.serving.server.protocols.values import RequestInputs, row_count
 from components.serving.server.replies import RequestAnswer
 from components.serving.server.repository import Repository
+from components.serving.server.workers import WorkerPlace
 
 
 @contextmanager

@@ -47,8 +47,9 @@ from components.serving.request_log.files import (
 from components.serving.request_log.log import RequestLog, is_sampled
 from components.serving.request_log.rows import Answered, LoggedRequest, to_rows
 from components.serving.requests import EXAMPLES, RAW
-from components.serving.server.options import LogOptions, ServeOptions, check_dropped, check_log
+from components.serving.server.options import ServeOptions, check_dropped, check_log
 from components.serving.server.replies import ID_HEADER
+from components.serving.settings import LogOptions
 from trainer_module.errors import ConfigError
 
 Rows = list[dict[str, Any]]
@@ -202,7 +203,7 @@ FULL_DISK = """
 sys.path[:0] = sys.argv[4:]
 import requests
 from servers import running, wait_until
-from components.serving.server.options import LogOptions
+from components.serving.settings import LogOptions
 from components.serving.server.options import ServeOptions
 import time
 folder, serving, body = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]

@@ -27,8 +27,10 @@ from served_trips import ROOT, Pushed
 from servers import RUNNER, free_port, serve_process, wait_for, wait_until_ready, without_key
 
 from components.serving.server import processes as server_processes
+from components.serving.server import workers
 from components.serving.server.options import ServeOptions
-from components.serving.server.processes import Supervisor, WorkerPlace, Workers
+from components.serving.server.processes import Supervisor
+from components.serving.server.workers import WorkerPlace, Workers
 from pipeline.cli.early_signals import runs_until_stopped
 from trainer_module.errors import ConfigError
 
@@ -130,7 +132,7 @@ def test_worker_that_tells_nothing_for_long_does_not_count(monkeypatch: pytest.M
     together.tell(0, 7)
     together.tell(1, None)
     assert (together.up, together.ready) == (2, 1)
-    monkeypatch.setattr(server_processes, "_STALE_SECONDS", -1.0)
+    monkeypatch.setattr(workers, "_STALE_SECONDS", -1.0)
     assert (together.up, together.ready) == (0, 0)
     assert together.is_up(0)  # It has answered since it was started.
 
