@@ -30,11 +30,10 @@ from components.serving.certificate import (
     ask_examples,
     ask_raw,
     compare,
-    join,
     write_certificate,
 )
 from components.serving.model import Model, load_model
-from components.serving.requests import EXAMPLES, RAW, Arrays
+from components.serving.requests import EXAMPLES, RAW, Arrays, join_rows
 from components.serving.server.app import make_config
 from components.serving.server.options import ServeOptions
 from components.serving.server.protocols.open_inference import (
@@ -78,7 +77,7 @@ def ask_rest(asked: GoldenRequest, address: str) -> Arrays:
     """By TF Serving's REST API, an object a row."""
     url = f"{address}/v1/models/{_NAME}:predict"
     with _session() as session:
-        return join([_predict(session, url, asked, part) for part in asked.slices])
+        return join_rows([_predict(session, url, asked, part) for part in asked.slices])
 
 
 def _predict(session: requests.Session, url: str, asked: GoldenRequest, part: slice) -> Arrays:
@@ -120,7 +119,7 @@ def ask_open_inference(asked: GoldenRequest, address: str) -> Arrays:
     """By the Open Inference Protocol v2, tensors as bytes."""
     url = f"{address}/v2/models/{_NAME}/infer"
     with _session() as session:
-        return join([_infer(session, url, asked, part) for part in asked.slices])
+        return join_rows([_infer(session, url, asked, part) for part in asked.slices])
 
 
 def _infer(session: requests.Session, url: str, asked: GoldenRequest, part: slice) -> Arrays:

@@ -14,6 +14,7 @@ from components.infra_validator.limits import CertificateLimits
 from components.infra_validator.ways import certify
 from components.processes.worker import Channel, end_beyond
 from components.pusher.certificate import GoldenRow
+from components.serving.requests import join_rows
 from trainer_module.errors import TrainingError
 from trainer_module.export.interface import read_interface
 from trainer_module.sections import load_own
@@ -80,5 +81,4 @@ def ask_keras(
             taken += batch
             if batch is some:
                 break
-    joined = {name: np.concatenate([a[name] for a in answers]) for name in answers[0]}
-    return taken, joined, ""
+    return taken, join_rows(answers), ""

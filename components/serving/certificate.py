@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,13 @@ from components.pusher.certificate import (
     read_certificate,
 )
 from components.serving.model import Model, TransformedModel, load_model, load_transformed
-from components.serving.requests import EXAMPLES_INPUT, Arrays, kind_of_column, to_request
+from components.serving.requests import (
+    EXAMPLES_INPUT,
+    Arrays,
+    join_rows,
+    kind_of_column,
+    to_request,
+)
 from trainer_module.errors import DamagedFileError, DataError
 from trainer_module.export.interface import ModelInterface, RawColumn
 from trainer_module.export.variants.manifest import hash_file
@@ -223,15 +229,10 @@ class GoldenRequest:
         return pa.table(found)
 
 
-def join(parts: Sequence[Mapping[str, np.ndarray]]) -> Arrays:
-    """The answers to slices as those to all rows."""
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
 def ask_examples(asked: GoldenRequest) -> Arrays:
     """By the signature of serialised tf.Examples."""
     examples = asked.examples
-    return join(
+    return join_rows(
         [asked.model.predict_examples({EXAMPLES_INPUT: examples[part]}) for part in asked.slices]
     )
 
@@ -239,7 +240,7 @@ def ask_examples(asked: GoldenRequest) -> Arrays:
 def ask_raw(asked: GoldenRequest) -> Arrays:
     """By the signature of a tensor per column."""
     parts = ({n: tensor[part] for n, tensor in asked.tensors.items()} for part in asked.slices)
-    return join([asked.model.predict(part) for part in parts])
+    return join_rows([asked.model.predict(part) for part in parts])
 
 
 def _read_columns(rows: Sequence[GoldenRow], interface: ModelInterface) -> pa.RecordBatch:

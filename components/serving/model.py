@@ -20,7 +20,14 @@ import numpy as np
 
 from components.compat.sessions import make_callable
 from components.pusher.variants import find_variant
-from components.serving.requests import EXAMPLES, EXAMPLES_INPUT, RAW, Arrays, measure_pictures
+from components.serving.requests import (
+    EXAMPLES,
+    EXAMPLES_INPUT,
+    RAW,
+    Arrays,
+    join_rows,
+    measure_pictures,
+)
 from trainer_module.errors import DataError, shorten
 from trainer_module.export.interface import ModelInterface, RawColumn, RawDtype, read_interface
 from trainer_module.export.loading import with_operations
@@ -240,7 +247,7 @@ class Model:
                 parts.append(self._ask_at_once(signature, part))
         if len(parts) == 1:
             return parts[0]
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        return join_rows(parts)
 
     def _ask_at_once(self, signature: str, columns: Mapping[str, np.ndarray]) -> Arrays:
         import tensorflow as tf

@@ -33,6 +33,11 @@ MISSING: dict[str, object] = {"string": b"", "float32": np.nan, "float64": np.na
 """What stands for a missing value, by dtype; int64 has none."""
 
 
+def join_rows(parts: Sequence[Mapping[str, np.ndarray]]) -> Arrays:
+    """The rows of several answers, one after the other."""
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
 def kind_of_column(dtype: str, is_whole: bool) -> ColumnKind:
     """How a column is read that a model takes as a dtype."""
     if dtype == "string":

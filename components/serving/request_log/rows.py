@@ -21,7 +21,7 @@ from components.example_gen.columns.served import (
 )
 from components.serving.batch.writing import text_column, to_columns
 from components.serving.model import Servable
-from components.serving.requests import EXAMPLES, EXAMPLES_INPUT, MISSING, Arrays
+from components.serving.requests import EXAMPLES, EXAMPLES_INPUT, MISSING, Arrays, join_rows
 from trainer_module.export.interface import RawColumn
 
 _OF_PYTHON = 200
@@ -128,10 +128,7 @@ def _own_columns(together: Sequence[Answered]) -> dict[str, pa.Array]:
     ids = [name for one in together for request in one.requests for name in _ids(request)]
     times = np.repeat([round(one.time * 1000) for one in together], [one.rows for one in together])
     version = together[0].model.folder.name
-    answers = {
-        name: np.concatenate([one.answers[name] for one in together])
-        for name in together[0].answers
-    }
+    answers = join_rows([one.answers for one in together])
     return {
         REQUEST_ID: pa.array(ids, pa.string()),
         REQUEST_TIME: pa.array(times, pa.timestamp("ms", "UTC")),
