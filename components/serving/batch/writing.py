@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -121,7 +121,7 @@ def _open_csv(path: Path, schema: pa.Schema, is_first: bool) -> Writer:
     )
 
 
-Writer = pa_csv.CSVWriter | pq.ParquetWriter | _JsonWriter
+Writer: TypeAlias = pa_csv.CSVWriter | pq.ParquetWriter | _JsonWriter
 """Writes tables of one schema to a file."""
 Opener = Callable[[Path, pa.Schema, bool], Writer]
 Joiner = Callable[[Sequence[Path], Path], None]
