@@ -112,4 +112,4 @@ def test_text_is_what_the_model_takes() -> None:
 def are_bags(kind: str, columns: dict[str, dict]) -> list[bool]:
     """Of each column of text."""
     features = settings_of(model={"kind": kind}, features=columns).features.values()
-    return [cast(TextFeature, feature).is_bag for feature in features]
+    return [cast("TextFeature", feature).is_bag for feature in features]

@@ -13,7 +13,7 @@ from tensorflow_transform.tf_metadata import metadata_io
 from trainer_data import Transformed, make_image, run_transform
 
 from trainer_module.errors import DataError, TrainingError
-from trainer_module.families.supervised.trees.columns import columns_of
+from trainer_module.families.supervised.trees.forest import columns_of
 from trainer_module.families.supervised.trees.importance import raw_names
 from trainer_module.features import categorical, numeric
 from trainer_module.features.raw_columns import dense_strings

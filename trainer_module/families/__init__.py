@@ -15,7 +15,7 @@ from trainer_module.sections import import_registered
 from trainer_module.settings.tasks import LearningTask
 
 FAMILIES = {
-    "supervised": "trainer_module.families.supervised.family.SupervisedFamily",
+    "supervised": "trainer_module.families.supervised.SupervisedFamily",
     "control": "trainer_module.families.control.family.ControlFamily",
     "generation": "trainer_module.families.generation.family.GenerationFamily",
 }

@@ -27,7 +27,7 @@ from trainer_module.errors import DataError
 from trainer_module.export.variants.manifest import VARIANT_FILE, read_variant
 from trainer_module.export.variants.measuring import measure_in_process, save_sample
 from trainer_module.export.variants.running import open_variant
-from trainer_module.families.supervised.trees.columns import columns_of, split_columns
+from trainer_module.families.supervised.trees.forest import columns_of, split_columns
 from trainer_module.families.supervised.trees.growing import TreeExamples, grow
 from trainer_module.families.supervised.trees.model import build_model as build_trees
 from trainer_module.features.transformed import TransformedFeature
