@@ -17,6 +17,7 @@ from trainer_module.data.input_pipeline import steps_per_execution
 from trainer_module.errors import TrainingError
 from trainer_module.export.interface import RawColumn, request_names
 from trainer_module.export.plain import export_plain
+from trainer_module.families.generation.family import layer_sizes
 from trainer_module.families.generation.model import NETWORKS, Adversaries, Batch
 from trainer_module.families.generation.networks import NetworkShape, build_generator
 from trainer_module.families.generation.pictures import (
@@ -31,7 +32,6 @@ from trainer_module.families.generation.sampler import (
     Sampler,
     make_grid,
 )
-from trainer_module.families.generation.sizes import layer_sizes
 from trainer_module.record import write_record
 from trainer_module.runtime import Runtime, report_progress
 from trainer_module.settings import TrainerSettings

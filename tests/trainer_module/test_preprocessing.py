@@ -15,11 +15,10 @@ from trainer_data import Transformed, make_image, run_transform
 from trainer_module.errors import DataError, TrainingError
 from trainer_module.families.supervised.trees.forest import columns_of
 from trainer_module.families.supervised.trees.importance import raw_names
-from trainer_module.features import categorical, numeric
+from trainer_module.features import categorical, numeric, vocabularies, vocabulary_orders
 from trainer_module.features.raw_columns import dense_strings
-from trainer_module.features.vocabularies import analysis, orders
-from trainer_module.features.vocabularies.analysis import SumCounts
-from trainer_module.features.vocabularies.orders import ByFrequency, ClassOrder, Counts, Order
+from trainer_module.features.vocabularies import SumCounts
+from trainer_module.features.vocabulary_orders import ByFrequency, ClassOrder, Counts, Order
 from trainer_module.preprocessing import preprocessing_fn
 from trainer_module.problem import Problem
 from trainer_module.settings import Task, TrainerSettings
@@ -265,7 +264,7 @@ def test_columns_that_do_not_fit_the_settings(changes: dict, message: str) -> No
 def test_a_column_with_a_million_values_is_counted_within_bounds(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for module in (analysis, orders):
+    for module in (vocabularies, vocabulary_orders):
         monkeypatch.setattr(module, "MOST_COUNTED", 100)
     add = SumCounts(1)
     sums = add.create_accumulator()

@@ -12,11 +12,10 @@ from pydantic import Field, PrivateAttr, TypeAdapter, WrapValidator, model_valid
 
 from trainer_module.features import FEATURES
 from trainer_module.features.base import BaseFeature, IgnoredFeature
-from trainer_module.features.boolean import BooleanFeature
 from trainer_module.features.categorical import CategoricalFeature, CrossFeature
 from trainer_module.features.date import DateFeature
 from trainer_module.features.image import ImageFeature
-from trainer_module.features.numeric import NumericFeature, SequenceFeature
+from trainer_module.features.numeric import BooleanFeature, NumericFeature, SequenceFeature
 from trainer_module.features.own import OwnFeature, is_own
 from trainer_module.features.text.text import TextFeature
 from trainer_module.sections import Registered, Settings, tagged_union

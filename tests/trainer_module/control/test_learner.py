@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from trainer_module.errors import TrainingError
+from trainer_module.families.control.family import TargetSettings
 from trainer_module.families.control.learner import (
     Learner,
     LearnerSettings,
@@ -17,7 +18,6 @@ from trainer_module.families.control.learner import (
     targets,
 )
 from trainer_module.families.control.replay import Batch
-from trainer_module.families.control.task import TargetSettings
 from trainer_module.settings import MirroredStrategy
 from trainer_module.strategies import build_strategy
 

@@ -10,8 +10,8 @@ import tensorflow as tf
 import tf_keras
 
 from trainer_module.errors import TrainingError
+from trainer_module.families.control.family import TargetSettings
 from trainer_module.families.control.replay import Batch
-from trainer_module.families.control.task import TargetSettings
 
 _CLIP_NORM = 10.0
 """Of the gradients of all weights together, as Wang et al. (2016) clip them."""

@@ -1,16 +1,191 @@
-"""The hooks of the family `generation`, and what it has to say of a config."""
+"""`task: generation`: its settings, the sizes that it can make, and what it says of a config."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from trainer_module.errors import DataError, enumerate_names
 from trainer_module.families import Family
-from trainer_module.families.generation.sizes import KINDS, check_size, layer_sizes
+from trainer_module.families.supervised.tasks.classes import MulticlassTask
 from trainer_module.features.image import ImageFeature
-from trainer_module.settings import Precision
+from trainer_module.settings import ModelSettings, Precision
+from trainer_module.settings.tasks import BaseTask, LearningTask, Metric
 from trainer_module.strategies.base import Strategy
+
+DISTANCE, PRECISION, RECALL = "frechet_distance", "precision", "recall"
+COVERAGE, COPIES, SPREAD = "mode_coverage", "copies", "spread"
+OBEYED = "class_accuracy"
+
+METRICS = {
+    DISTANCE: Metric(higher_is_better=False, has_unit=True),
+    PRECISION: Metric(),
+    RECALL: Metric(),
+    COVERAGE: Metric(),
+    COPIES: Metric(higher_is_better=False, is_compared=False),
+    SPREAD: Metric(is_compared=False),
+}
+"""What `families/generation/measuring.py` computes; `docs/generation.md` says how."""
+
+
+class GanLoss(StrEnum):
+    """What the two networks of a GAN play for."""
+
+    NON_SATURATING = "non_saturating"
+    WASSERSTEIN = "wasserstein"
+
+
+class GenerationTask(LearningTask):
+    """Pictures are generated that look like those of the data."""
+
+    kind: Literal["generation"]
+    family: ClassVar[str] = "generation"
+    monitor: ClassVar[str] = "generator_loss"
+    conditional: bool = False
+    """Whether a class is asked for, which the label `data.label` names. Otherwise a label is only
+    used to measure what is generated, and need not be there."""
+    noise: PositiveInt = 100
+    """Numbers that each picture is made of, normally distributed."""
+    loss: GanLoss = GanLoss.NON_SATURATING
+    """`non_saturating` (Goodfellow et al., 2014), or `wasserstein` with a gradient penalty
+    (Gulrajani et al., 2017)."""
+    label_smoothing: float | None = Field(default=None, ge=0, lt=0.5)
+    """non_saturating: what is taken off the 1 that real pictures count as (Salimans et al., 2016).
+    Default: 0.1."""
+    gradient_penalty: PositiveFloat | None = None
+    """wasserstein: the weight of the penalty. Default: 10."""
+    critic_steps: PositiveInt | None = None
+    """Steps of the discriminator for each of the generator, with other pictures each. Default: 1;
+    of wasserstein 5."""
+    ema: float = Field(default=0.99, ge=0, lt=1)
+    """The generator that is pushed is the moving average of its weights, of which each step keeps
+    so much; 0: its weights as they are."""
+    collapse: float = Field(default=0.1, ge=0, lt=1)
+    """Generated pictures whose variance is less than this share of that of real ones are collapsed:
+    their generator is not blessed."""
+
+    @model_validator(mode="after")
+    def _options_are_read(self) -> GenerationTask:
+        wasserstein = self.loss is GanLoss.WASSERSTEIN
+        for key, is_read in (
+            ("label_smoothing", not wasserstein),
+            ("gradient_penalty", wasserstein),
+        ):
+            if getattr(self, key) is not None and not is_read:
+                raise ValueError(f"{key} is not read by loss: {self.loss.value}; leave it out")
+        return self
+
+    @property
+    def smoothing(self) -> float:
+        """What is taken off the 1 of real pictures."""
+        return 0.1 if self.label_smoothing is None else self.label_smoothing
+
+    @property
+    def penalty(self) -> float:
+        """The weight of the gradient penalty."""
+        return self.gradient_penalty or 10.0
+
+    @property
+    def steps_of_critic(self) -> int:
+        """Steps of the discriminator for each of the generator."""
+        return self.critic_steps or (5 if self.loss is GanLoss.WASSERSTEIN else 1)
+
+    @property
+    def needs_label(self) -> bool:
+        """Whether every picture has to have a class, and there have to be several."""
+        return self.conditional
+
+    @property
+    def of_rows(self) -> BaseTask:
+        """A label is a class, where there is one."""
+        return MulticlassTask(kind="multiclass")
+
+    def without_model_keys(self) -> GenerationTask:
+        """Who reads the data asks for no more than whether the label is needed."""
+        return GenerationTask(kind="generation", conditional=self.conditional)
+
+    def metrics(self) -> Mapping[str, Metric]:
+        """Distances between what is generated and pictures that were held out."""
+        return METRICS | ({OBEYED: Metric()} if self.conditional else {})
+
+    def usual_metrics(self) -> tuple[str, ...]:
+        """The distance decides."""
+        return (*self.metrics(),)
+
+
+KINDS = {"gan": "units", "dcgan": "filters"}
+"""The models of the family by the name in `model.kind`, and the key of `model.options` that has the
+sizes of their layers."""
+
+MOST_OUTPUTS = 1 << 16
+"""Numbers of a picture that a dense layer makes at most: each has a weight for every unit below."""
+LEAST_BASE, MOST_BASE = 4, 8
+"""Pixels of a side of the picture that convolutions begin with."""
+
+
+def doublings(height: int, width: int) -> int:
+    """How often a picture of 4 to 8 pixels a side is doubled to one of this size.
+
+    Raises:
+      DataError: the size is not 4 to 8 pixels times a power of 2, the same for both sides.
+    """
+    times, sides = 0, (height, width)
+    while min(sides) >= 2 * LEAST_BASE and all(side % 2 == 0 for side in sides):
+        times, sides = times + 1, (sides[0] // 2, sides[1] // 2)
+    if times and min(sides) >= LEAST_BASE and max(sides) <= MOST_BASE:
+        return times
+    raise DataError(
+        f"found {height}x{width} pixels, but dcgan doubles a picture of {LEAST_BASE} to {MOST_BASE}"
+        " pixels a side; right are sizes such as 28x28, 32x32, 48x64 and 64x64: give height and"
+        " width, as pictures are resized"
+    )
+
+
+def layer_sizes(model: ModelSettings) -> tuple[int, ...]:
+    """The sizes of the layers that a config gives, from the noise on; empty for the usual ones.
+
+    Raises:
+      DataError: they are none; the message is a reason, without the key.
+    """
+    given = model.options.get(KINDS[model.kind], [])
+    is_list = isinstance(given, list) and all(type(size) is int and size > 0 for size in given)
+    if not is_list:
+        raise DataError(f"found {given!r}; right is a list of whole numbers above 0")
+    return tuple(given)
+
+
+def check_size(
+    kind: str, height: int, width: int, channels: int, filters: Sequence[int] = ()
+) -> None:
+    """Checks that a generator can make pictures of a size.
+
+    Args:
+      kind: `gan` or `dcgan`.
+      height: in pixels.
+      width: in pixels.
+      channels: 1 or 3.
+      filters: of a dcgan at each size, from the smallest on, as `layer_sizes` has them.
+
+    Raises:
+      DataError: it cannot; the message is a reason, without the column.
+    """
+    if kind == "dcgan":
+        times = doublings(height, width)
+        if filters and len(filters) != times:
+            raise DataError(
+                f"found {height}x{width} pixels and {len(filters)} model.options.filters; such a"
+                f" picture is doubled {times} times, and takes as many"
+            )
+    elif height * width * channels > MOST_OUTPUTS:
+        raise DataError(
+            f"found {height}x{width} pixels in {channels} channels, {height * width * channels:,}"
+            f" numbers, but the dense layers of gan make {MOST_OUTPUTS:,} at most; give a smaller"
+            " height and width, or use dcgan"
+        )
+
 
 _PACKAGE = "trainer_module.families.generation"
 
@@ -38,8 +213,8 @@ class GenerationFamily(Family):
     data_graph = "pipeline.graph.generation.wire_data"
     run_fn = "trainer_module.generation_trainer.run_fn"
     measure = f"{_PACKAGE}.measuring.measure"
-    golden_rows = f"{_PACKAGE}.sampling.golden_rows"
-    sample = f"{_PACKAGE}.sampling.write_samples"
+    golden_rows = f"{_PACKAGE}.sampler.golden_rows"
+    sample = f"{_PACKAGE}.sampler.write_samples"
 
     def problems(self, config: Any) -> Iterator[tuple[str, str]]:
         """What cannot be generated, or trained, as the config has it."""

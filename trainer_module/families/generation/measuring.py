@@ -12,16 +12,23 @@ import numpy as np
 import tensorflow as tf
 
 from trainer_module.families import read_example_files
-from trainer_module.families.generation.features import (
-    Features,
-    flatten,
-    flatten_in_parts,
-    learn_features,
+from trainer_module.families.generation.family import (
+    COPIES,
+    COVERAGE,
+    DISTANCE,
+    OBEYED,
+    PRECISION,
+    RECALL,
+    SPREAD,
 )
 from trainer_module.families.generation.measures import (
+    Features,
     are_copies,
+    flatten,
+    flatten_in_parts,
     frechet_distance,
     inside,
+    learn_features,
     mode_coverage,
     resample,
 )
@@ -32,15 +39,6 @@ from trainer_module.families.generation.pictures import (
     read_pictures,
 )
 from trainer_module.families.generation.sampler import DESCRIBE, FROM_NOISE, PICTURES
-from trainer_module.families.generation.task import (
-    COPIES,
-    COVERAGE,
-    DISTANCE,
-    OBEYED,
-    PRECISION,
-    RECALL,
-    SPREAD,
-)
 from trainer_module.families.measured import Estimate, Measured
 from trainer_module.settings import ImageFeature, TrainerSettings
 

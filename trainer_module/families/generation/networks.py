@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import tensorflow as tf
 import tf_keras
 
-from trainer_module.families.generation.sizes import doublings
+from trainer_module.families.generation.family import doublings
 
 SLOPE = 0.2
 """Of LeakyReLU below 0."""

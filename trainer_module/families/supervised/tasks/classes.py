@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from trainer_module.errors import TrainingError
 from trainer_module.features.number_format import as_text
-from trainer_module.features.vocabularies.orders import ClassOrder, GivenOrder
+from trainer_module.features.vocabulary_orders import ClassOrder, GivenOrder
 from trainer_module.published import class_index, imagenet_classes
 from trainer_module.settings.tasks import (
     CALIBRATION_METRICS,
@@ -41,7 +41,7 @@ class ClassTask(BaseTask):
         import tensorflow as tf
 
         from trainer_module.features.raw_columns import dense_strings
-        from trainer_module.features.vocabularies.analysis import compute_and_apply_classes
+        from trainer_module.features.vocabularies import compute_and_apply_classes
 
         order = ClassOrder(label, numeric=column.dtype != tf.string)
         return compute_and_apply_classes(dense_strings(column), order)
@@ -298,7 +298,7 @@ class MulticlassTask(ManyClassTask):
         if not self.classes:
             return super().transform_label(column, label)
         from trainer_module.features.raw_columns import dense_strings
-        from trainer_module.features.vocabularies.analysis import compute_and_apply_classes
+        from trainer_module.features.vocabularies import compute_and_apply_classes
 
         order = GivenOrder(label, imagenet_classes(), "task.classes")
         return compute_and_apply_classes(dense_strings(column), order)
@@ -391,7 +391,7 @@ class OrdinalTask(ManyClassTask):
     def transform_label(self, column: AnyTensor, label: str) -> tf.Tensor:
         """The index in the order."""
         from trainer_module.features.raw_columns import dense_strings
-        from trainer_module.features.vocabularies.analysis import compute_and_apply_classes
+        from trainer_module.features.vocabularies import compute_and_apply_classes
 
         order = GivenOrder(label, self.names)
         return compute_and_apply_classes(dense_strings(column), order)
