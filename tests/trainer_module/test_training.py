@@ -93,7 +93,7 @@ def fit(
     model.compile(tf_keras.optimizers.SGD(rate), "mse")
     strategy = tf.distribute.get_strategy()
     given = TrainerSettings(label="y", task=Task.BINARY, train=settings)
-    inputs: Any = TrainingInputs(given, Runtime(), strategy, None, None, str(directory))
+    inputs: Any = TrainingInputs(given, Runtime(), strategy, str(directory), None, None)
     plan = TrainingPlan(epochs, epochs, steps=4, examples_per_step=1)
     checkpoint = CheckpointCallback(strategy, inputs.backup_directory, 4)
     data = data or (np.ones((4, 1), np.float32), np.ones((4, 1), np.float32))
