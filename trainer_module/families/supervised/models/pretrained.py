@@ -12,6 +12,11 @@ import tf_keras
 from trainer_module.compat.keras import synchronize
 from trainer_module.errors import TrainingError, enumerate_names
 from trainer_module.families.supervised.models import layers
+from trainer_module.families.supervised.models.pretrained_parts import (
+    HEAD,
+    base_name,
+    batch_norms,
+)
 from trainer_module.families.supervised.models.pretrained_weights import load_weights
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
@@ -147,35 +152,3 @@ def _check_images(images: tuple[TransformedFeature, ...], kind: str, network: Ne
             raise TrainingError(
                 f"image {image.name!r} has {channels} channels; {kind} takes 1 (grey) or 3 (RGB)."
             )
-
-
-HEAD = "head"
-"""The name of the model within the model that follows the network."""
-
-
-def network_of(model: tf_keras.Model, kind: str) -> tf_keras.Model:
-    """The network within a model of `pretrained.model`."""
-    return model.get_layer(base_name(kind))
-
-
-def head_of(model: tf_keras.Model) -> tf_keras.Model:
-    """The head of such a model: from features by name, pictures pooled, to the output."""
-    return model.get_layer(HEAD)
-
-
-def pooled_of(model: tf_keras.Model, images: tuple[TransformedFeature, ...]) -> tf_keras.Model:
-    """What such a model makes of pictures before its head: by name, [batch, n] each."""
-    return tf_keras.Model(
-        {image.name: model.get_layer(image.name).output for image in images},
-        {i.name: model.get_layer(i.layer_name("features")).output for i in images},
-    )
-
-
-def base_name(kind: str) -> str:
-    """The name of the network within the model."""
-    return f"{kind}_network"
-
-
-def batch_norms(network: tf_keras.Model) -> list[tf_keras.layers.Layer]:
-    """The layers of batch normalisation."""
-    return [x for x in network.layers if isinstance(x, tf_keras.layers.BatchNormalization)]
