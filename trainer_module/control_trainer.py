@@ -23,7 +23,7 @@ from trainer_module.families.control.environments import (
     Steps,
 )
 from trainer_module.families.control.family import STRATEGIES, ControlTask
-from trainer_module.families.control.learner import Learner, LearnerSettings
+from trainer_module.families.control.learner import Learner
 from trainer_module.families.control.measuring import (
     ACTION,
     OBSERVATION,
@@ -79,11 +79,16 @@ def run_fn(fn_args: Any) -> None:
     environments, replay = _open_data(
         fn_args, settings, environment, width=one.width, actions=one.actions
     )
+    rate = settings.train.learning_rate
+    assert isinstance(rate, float)  # noqa: S101 - `ControlFamily.problems` has seen to it
     learner = Learner(
         strategy,
-        _learner_settings(settings, task, environments is not None),
+        settings.model,
         one.width,
         one.actions,
+        learning_rate=rate,
+        target=task.target,
+        conservative=0.0 if environments is not None else task.conservative,
     )
     plan = RoundPlan.of(settings, task, environments is not None, strategy.num_replicas_in_sync)
     backup = Backup(
@@ -185,21 +190,6 @@ def _collect(
         act = exported_policy(policy)
     exploration = task_of(settings).exploration.final
     return collect(act, environment, int(source["episodes"]), seed, exploration)
-
-
-def _learner_settings(
-    settings: TrainerSettings, task: ControlTask, online: bool
-) -> LearnerSettings:
-    model, rate = settings.model, settings.train.learning_rate
-    assert isinstance(rate, float)  # noqa: S101 - `ControlFamily.problems` has seen to it
-    return LearnerSettings(
-        hidden_units=tuple(model.hidden_units),
-        dueling=model.dueling,
-        double=model.double,
-        learning_rate=rate,
-        conservative=0.0 if online else task.conservative,
-        target=task.target,
-    )
 
 
 def export(network: tf_keras.Model, task: ControlTask, directory: str) -> None:
