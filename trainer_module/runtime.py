@@ -17,17 +17,16 @@ from trainer_module.errors import counted
 from trainer_module.settings import (
     DefaultStrategy,
     MirroredStrategy,
-    MultiWorkerMirroredStrategy,
-    OneDeviceStrategy,
-    ParameterServerStrategy,
     Settings,
     Strategy,
-    StrategySettings,
-    TPUStrategy,
     TrainerSettings,
     TrainSettings,
 )
+from trainer_module.settings.train import StrategySettings
 from trainer_module.strategies.base import BaseStrategy
+from trainer_module.strategies.parameter_server import ParameterServerStrategy
+from trainer_module.strategies.synchronous import MultiWorkerMirroredStrategy, OneDeviceStrategy
+from trainer_module.strategies.tpu import TPUStrategy
 from trainer_module.tf_config import TFConfig
 
 

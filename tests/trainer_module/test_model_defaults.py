@@ -10,15 +10,13 @@ import pytest
 
 from trainer_module.features.text.text import TextFeature
 from trainer_module.settings import (
-    BatchSize,
     CosineSchedule,
     EarlyStoppingSettings,
     LinearSchedule,
     OptimizerName,
-    StepsBySize,
     TrainerSettings,
 )
-from trainer_module.settings.train import choose_stopping
+from trainer_module.settings.train import BatchSize, StepsBySize, choose_stopping
 
 IMAGE = {"photo": {"type": "image", "height": 8, "width": 8}}
 NUMBER = {"fare": {"type": "numeric"}}
