@@ -22,7 +22,7 @@ from trainer_module.families.control.environments import (
     SeedsOf,
     Steps,
 )
-from trainer_module.families.control.family import STRATEGIES, ControlTask
+from trainer_module.families.control.family import STRATEGIES
 from trainer_module.families.control.learner import Learner
 from trainer_module.families.control.measuring import (
     ACTION,
@@ -33,6 +33,7 @@ from trainer_module.families.control.measuring import (
     task_of,
 )
 from trainer_module.families.control.replay import Replay
+from trainer_module.families.control.task import ControlTask
 from trainer_module.families.control.training import Backup, RoundPlan, Training
 from trainer_module.families.control.transitions import (
     collect,

@@ -272,8 +272,8 @@ SUPERVISED_TASKS = {
 """Import paths of the tasks with a label by the name in `task`."""
 TASKS = {
     **SUPERVISED_TASKS,
-    "control": "trainer_module.families.control.family.ControlTask",
-    "generation": "trainer_module.families.generation.family.GenerationTask",
+    "control": "trainer_module.families.control.task.ControlTask",
+    "generation": "trainer_module.families.generation.task.GenerationTask",
 }
 """Likewise of all tasks."""
 

@@ -9,7 +9,6 @@ import pytest
 import tensorflow as tf
 
 from trainer_module.errors import TrainingError
-from trainer_module.families.control.family import TargetSettings
 from trainer_module.families.control.learner import (
     Learner,
     add_up,
@@ -17,6 +16,7 @@ from trainer_module.families.control.learner import (
     targets,
 )
 from trainer_module.families.control.replay import Batch
+from trainer_module.families.control.task import TargetSettings
 from trainer_module.settings import MirroredStrategy, ModelSettings
 from trainer_module.strategies import build_strategy
 

@@ -9,8 +9,8 @@ import tensorflow as tf
 import tf_keras
 
 from trainer_module.errors import TrainingError
-from trainer_module.families.control.family import TargetSettings
 from trainer_module.families.control.replay import Batch
+from trainer_module.families.control.task import TargetSettings
 from trainer_module.settings import ModelSettings
 
 _CLIP_NORM = 10.0

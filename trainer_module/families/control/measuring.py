@@ -18,7 +18,7 @@ from trainer_module.families.control.environments import (
     episode_seed,
     play,
 )
-from trainer_module.families.control.family import RETURN, ControlTask
+from trainer_module.families.control.task import RETURN, ControlTask
 from trainer_module.families.measured import Estimate, Measured
 from trainer_module.settings import TrainerSettings
 

@@ -28,9 +28,9 @@ from trainer_module.families.control.environments import (
     episode_seed,
     play,
 )
-from trainer_module.families.control.family import ControlTask
 from trainer_module.families.control.learner import Learner
 from trainer_module.families.control.replay import Replay
+from trainer_module.families.control.task import ControlTask
 from trainer_module.runtime import report_progress
 from trainer_module.settings import EarlyStoppingSettings, TrainerSettings
 

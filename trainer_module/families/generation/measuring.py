@@ -12,15 +12,6 @@ import numpy as np
 import tensorflow as tf
 
 from trainer_module.families import read_example_files
-from trainer_module.families.generation.family import (
-    COPIES,
-    COVERAGE,
-    DISTANCE,
-    OBEYED,
-    PRECISION,
-    RECALL,
-    SPREAD,
-)
 from trainer_module.families.generation.measures import (
     Features,
     are_copies,
@@ -39,6 +30,15 @@ from trainer_module.families.generation.pictures import (
     read_pictures,
 )
 from trainer_module.families.generation.sampler import DESCRIBE, FROM_NOISE, PICTURES
+from trainer_module.families.generation.task import (
+    COPIES,
+    COVERAGE,
+    DISTANCE,
+    OBEYED,
+    PRECISION,
+    RECALL,
+    SPREAD,
+)
 from trainer_module.families.measured import Estimate, Measured
 from trainer_module.settings import ImageFeature, TrainerSettings
 

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import tensorflow as tf
 import tf_keras
 
-from trainer_module.families.generation.family import GanLoss, GenerationTask
 from trainer_module.families.generation.networks import (
     NetworkShape,
     build_discriminator,
     build_generator,
     normalise_convolutions,
 )
+from trainer_module.families.generation.task import GanLoss, GenerationTask
 
 _TINY = 1e-12
 """Keeps the gradient of a norm finite where the norm is 0."""

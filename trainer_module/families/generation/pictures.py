@@ -16,7 +16,8 @@ import tensorflow as tf
 
 from trainer_module.data.input_pipeline import FOREVER, shuffle_in_rounds
 from trainer_module.errors import DataError
-from trainer_module.families.generation.family import GenerationTask, check_size, layer_sizes
+from trainer_module.families.generation.family import check_size, layer_sizes
+from trainer_module.families.generation.task import GenerationTask
 from trainer_module.features.image import decode_images
 from trainer_module.machine import free_memory
 from trainer_module.settings import ImageFeature, TrainerSettings
