@@ -135,11 +135,6 @@ def test_tensorboard_shows_steps_the_graph_and_a_profile(tmp_path: Path) -> None
     assert tf.io.gfile.glob(str(tmp_path / "plugins" / "profile" / "*" / "*"))
 
 
-def test_a_constant_learning_rate_is_logged_too(tmp_path: Path) -> None:
-    history = fit(tmp_path, epochs=2, learning_rate=0.25).history.history
-    assert history["learning_rate"] == pytest.approx([0.25, 0.25])
-
-
 def test_early_stopping(tmp_path: Path) -> None:
     rising = {"schedule": "steps", "values": [0.1, 1.1], "boundaries": [2]}
     model = fit(tmp_path, epochs=9, learning_rate=rising, early_stopping={"patience": 2})

@@ -42,8 +42,13 @@ def read_notes(path: str) -> dict[str, Any]:
 
     Args:
       path: of the checkpoint, without the ending of a file.
+
+    Returns:
+      Nothing of a checkpoint that no training here has left.
     """
-    with tf.io.gfile.GFile(f"{path}{NOTES_ENDING}") as file:
+    if not tf.io.gfile.exists(notes := f"{path}{NOTES_ENDING}"):
+        return {}
+    with tf.io.gfile.GFile(notes) as file:
         return dict(json.loads(file.read()))
 
 
@@ -238,7 +243,7 @@ def kept_by_epoch(directory: str, beginning: str = "") -> dict[int, str]:
         if not name.startswith(beginning):
             continue
         notes = read_notes(os.path.join(directory, name))
-        if not notes["step"]:
+        if notes and not notes["step"]:
             found[notes["epoch"]] = name
     return found
 
@@ -423,7 +428,7 @@ class CheckpointCallback(StepCallback):
         Checkpoints are found by their steps: the best epoch's would not be.
         """
         # The number alone says nothing in the first epoch.
-        steps = notes["steps"]
+        steps = notes.get("steps")
         if steps == self._steps and _number(latest) == notes["epoch"] * steps + notes["step"]:
             return True
         logger.warning(
