@@ -18,8 +18,13 @@ from trainer_module.errors import TrainingError
 from trainer_module.export.interface import RawColumn, request_names
 from trainer_module.export.plain import export_plain
 from trainer_module.families.generation.family import layer_sizes
-from trainer_module.families.generation.model import NETWORKS, Adversaries, Batch
-from trainer_module.families.generation.networks import NetworkShape, build_generator
+from trainer_module.families.generation.model import (
+    NETWORKS,
+    Adversaries,
+    Batch,
+    NetworkShape,
+    build_generator,
+)
 from trainer_module.families.generation.pictures import (
     Deal,
     generation_task,
