@@ -30,9 +30,9 @@ from rich.table import Table
 from components.evaluator.gate import Bounds, decide
 from pipeline.config.loading import load_config
 from pipeline.config.settings import PipelineConfig
+from trainer_module.control_trainer import run_fn
 from trainer_module.families.control.environments import EnvironmentSettings, Steps
 from trainer_module.families.control.measuring import exported_policy, measure
-from trainer_module.families.control.trainer import run_fn
 from trainer_module.families.control.training import EPOCHS
 from trainer_module.families.control.transitions import collect, write_transitions
 from trainer_module.families.measured import Estimate, Measured

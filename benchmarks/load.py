@@ -71,7 +71,7 @@ class _Client(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Is ready."""
-        self._transport = cast(asyncio.Transport, transport)
+        self._transport = cast("asyncio.Transport", transport)
         self._load.take_idle(self)
 
     def ask(self, request: bytes, due: float) -> None:

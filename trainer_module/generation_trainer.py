@@ -5,20 +5,26 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from trainer_module.compat.keras import StepCallback, let_replicas_share_rate
+from trainer_module.compat.keras import let_replicas_share_rate
 from trainer_module.data.input_pipeline import steps_per_execution
 from trainer_module.errors import TrainingError
 from trainer_module.export.interface import RawColumn, request_names
 from trainer_module.export.plain import export_plain
-from trainer_module.families.generation.model import NETWORKS, Adversaries, Batch
-from trainer_module.families.generation.networks import NetworkShape, build_generator
+from trainer_module.families.generation.family import layer_sizes
+from trainer_module.families.generation.model import (
+    NETWORKS,
+    Adversaries,
+    Batch,
+    NetworkShape,
+    build_generator,
+)
 from trainer_module.families.generation.pictures import (
     Deal,
     generation_task,
@@ -31,34 +37,29 @@ from trainer_module.families.generation.sampler import (
     Sampler,
     make_grid,
 )
-from trainer_module.families.generation.sizes import layer_sizes
-from trainer_module.record import write_record
-from trainer_module.runtime import Runtime, report_progress
+from trainer_module.record import figures_of, write_record
+from trainer_module.runtime import read_run
 from trainer_module.settings import TrainerSettings
 from trainer_module.settings.train import choose_epochs
 from trainer_module.strategies import hooks_of
 from trainer_module.strategies.base import Processes
 from trainer_module.training.callbacks import (
     EpochTimes,
-    LearningRate,
-    make_own_callbacks,
-    open_board,
+    make_callbacks,
     open_checkpoint,
 )
 from trainer_module.training.checkpoint import (
-    BestEpoch,
-    CheckpointCallback,
     Position,
 )
 from trainer_module.training.loops import StepLoop
 from trainer_module.training.optimizers import build_schedule
 from trainer_module.training.plan import RunInputs, TrainingPlan, open_strategy
 
+LOSSES = tuple(f"{name}_loss" for name in NETWORKS)
 SAMPLES_FOLDER = "samples"
 """In the run of a model: a grid of pictures of the same noise for each epoch."""
 _SHOWN = 64
 """Pictures of a grid."""
-_NEVER = np.iinfo(np.int64).max
 
 Logs = dict[str, Any] | None
 
@@ -67,13 +68,8 @@ Logs = dict[str, Any] | None
 class GenerationInputs(RunInputs):
     """What a training is given."""
 
-    settings: TrainerSettings
-    runtime: Runtime
-    strategy: tf.distribute.Strategy
     deal: Deal
     shape: NetworkShape
-    model_run_dir: str
-    """For the grids, too."""
 
 
 @dataclass(frozen=True)
@@ -114,10 +110,7 @@ def open_inputs(fn_args: Any) -> GenerationInputs:
       DataError: the pictures, or their classes, cannot be used.
       TrainingError: the strategy cannot be used.
     """
-    settings = TrainerSettings.from_custom_config(fn_args.custom_config)
-    runtime = getattr(fn_args, "runtime", None) or Runtime()
-    if runtime.choice is not None:
-        settings = settings.with_strategy(runtime.choice.strategy)
+    settings, runtime = read_run(fn_args)
     task = generation_task(settings)
     strategy = open_strategy(settings)
     if not hooks_of(strategy).has_step_hooks:
@@ -143,7 +136,7 @@ def open_inputs(fn_args: Any) -> GenerationInputs:
         sizes=layer_sizes(settings.model),
         synchronises=replicas > 1,
     )
-    return GenerationInputs(settings, runtime, strategy, deal, shape, fn_args.model_run_dir)
+    return GenerationInputs(settings, runtime, strategy, fn_args.model_run_dir, deal, shape)
 
 
 def _check_classes(labels: np.ndarray, classes: Sequence[str], label: str) -> None:
@@ -174,7 +167,8 @@ def train(inputs: GenerationInputs) -> TrainedNetworks:
             if callable(rate):
                 let_replicas_share_rate(optimizer, rate)
     loop = AdversarialLoop(model, strategy, plan, deal)
-    callbacks = make_callbacks(inputs, plan, loop, checkpoint)
+    inputs = replace(inputs, watchers=[Grids(inputs)])
+    callbacks = make_callbacks(inputs, plan, checkpoint, losses=LOSSES)
     start = checkpoint.restore(model)
     loop.run(start, callbacks)
     model.settle()
@@ -192,7 +186,7 @@ def plan_training(settings: TrainerSettings, deal: Deal) -> TrainingPlan:
 class AdversarialLoop(StepLoop):
     """The steps of both networks."""
 
-    losses = (len(NETWORKS),)
+    losses = (len(LOSSES),)
 
     def __init__(
         self,
@@ -204,10 +198,8 @@ class AdversarialLoop(StepLoop):
         """Prepares the loop; nothing is computed yet."""
         super().__init__(model, strategy, plan)
         self._adversaries, self._deal = model, deal
-        self.failed_at = tf.Variable([_NEVER] * len(NETWORKS), trainable=False, dtype=tf.int64)
-        """The first step in which the loss of each network was no number, counted from 1."""
         with strategy.scope():
-            self._means = [tf_keras.metrics.Mean(f"{name}_loss") for name in NETWORKS]
+            self._means = [tf_keras.metrics.Mean(name) for name in LOSSES]
 
     def read(self, step: int) -> Iterator[Any]:
         """The batches of training from a step on, counted over all epochs."""
@@ -225,11 +217,8 @@ class AdversarialLoop(StepLoop):
         return losses
 
     def end_step(self, losses: tf.Tensor) -> None:
-        """Moves the average on, and remembers a loss that is no number."""
+        """Moves the average on."""
         self._adversaries.end_step(self._strategy)
-        step = tf.cast(self._adversaries.optimizer.iterations, tf.int64)
-        bad = tf.where(tf.math.is_finite(losses), tf.constant(_NEVER, tf.int64), step)
-        self.failed_at.assign(tf.minimum(self.failed_at, bad))
 
     def metrics(self) -> list[tf_keras.metrics.Metric]:
         """The mean losses of the epoch."""
@@ -237,30 +226,7 @@ class AdversarialLoop(StepLoop):
 
     def step_logs(self, losses: tf.Tensor) -> dict[str, tf.Tensor]:
         """The losses by network."""
-        return {f"{name}_loss": losses[place] for place, name in enumerate(NETWORKS)}
-
-
-class StopOnFailure(StepCallback):
-    """Raises TrainingError where a loss is no number, and names the network and the step."""
-
-    def __init__(self, loop: AdversarialLoop) -> None:
-        super().__init__(hears_steps=True, takes_tensors=True)
-        self._loop = loop
-
-    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Looks at all steps so far."""
-        failed = {
-            name: int(step)
-            for name, step in zip(NETWORKS, self._loop.failed_at.numpy(), strict=True)
-            if step < _NEVER
-        }
-        if failed:
-            step = min(failed.values())
-            names = " and of the ".join(name for name, first in failed.items() if first == step)
-            raise TrainingError(
-                f"training diverged: the loss of the {names} is no number at step {step}; lower"
-                " train.learning_rate, or look for pictures that are broken."
-            )
+        return dict(zip(LOSSES, tf.unstack(losses), strict=True))
 
 
 class Grids(tf_keras.callbacks.Callback):
@@ -287,37 +253,6 @@ class Grids(tf_keras.callbacks.Callback):
             file.write(tf.io.encode_png(whole).numpy())
         with tf.summary.create_file_writer(self._board).as_default():
             tf.summary.image("generated", whole[tf.newaxis], epoch)
-
-
-class LossProgress(tf_keras.callbacks.Callback):
-    """Reports each epoch with the losses of both networks to whoever listens."""
-
-    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Reports."""
-        shown = ", ".join(f"{name} {(logs or {})[f'{name}_loss']:.4g}" for name in NETWORKS)
-        report_progress(epoch + 1, self.params["epochs"], "epoch", f"losses: {shown}")
-
-
-def make_callbacks(
-    inputs: GenerationInputs,
-    plan: TrainingPlan,
-    loop: AdversarialLoop,
-    checkpoint: CheckpointCallback,
-) -> list[tf_keras.callbacks.Callback]:
-    """The callbacks of a training, in working order; the last one is the checkpoint's."""
-    tf.io.gfile.makedirs(inputs.model_run_dir)
-    callbacks = [
-        EpochTimes(),
-        LearningRate(),
-        StopOnFailure(loop),
-        LossProgress(),
-        open_board(inputs),
-        BestEpoch(inputs.settings.target.monitor, plan.whole_from, plan.chooses),
-        Grids(inputs),
-        *make_own_callbacks(inputs.settings),
-    ]
-    checkpoint.watch(callbacks)
-    return [*callbacks, checkpoint]
 
 
 def export_sampler(inputs: GenerationInputs, model: Adversaries, directory: str) -> None:
@@ -351,33 +286,24 @@ def describe(inputs: GenerationInputs, trained: TrainedNetworks, seconds: float)
       trained: what came of it.
       seconds: that the loop took, since the last interruption.
     """
-    settings, deal, plan = inputs.settings, inputs.deal, trained.plan
-    epochs = len(trained.history[f"{NETWORKS[0]}_loss"])
+    deal, plan = inputs.deal, trained.plan
+    epochs = len(trained.history[LOSSES[0]])
     _, *later = trained.epoch_seconds or [0.0]
     counted = later or [*trained.epoch_seconds]
-    step_seconds = sum(counted) / (len(counted) * plan.steps) if counted else 0.0
-    reason = inputs.runtime.reason
-    notes = [f"strategy auto: {settings.train.strategy.kind}, as {reason}"] if reason else []
-    return {
-        "model": settings.model.kind,
-        "strategy": settings.train.strategy.kind,
-        "loop": "custom",
-        "precision": settings.train.precision,
-        "replicas": deal.replicas,
-        "workers": inputs.runtime.workers,
-        "global_batch_size": deal.examples,
-        "epochs": epochs,
-        "best_epoch": epochs,
-        "examples": {"train": len(deal.pictures.labels)},
-        "source": "memory",
-        "steps": epochs * plan.steps,
-        "resumed_at_step": plan.steps_until(trained.start),
-        "restarts": list(inputs.runtime.restarts),
-        "seconds": round(seconds, 3),
-        "step_seconds": round(step_seconds, 6),
-        "examples_per_second": round(
-            deal.examples * deal.parts / step_seconds if step_seconds else 0, 1
-        ),
-        "notes": notes,
-        "history": dict(trained.history),
-    }
+    return figures_of(
+        inputs.settings,
+        inputs.runtime,
+        seconds,
+        sum(counted) / (len(counted) * plan.steps) if counted else 0.0,
+        deal.examples * deal.parts,
+        loop="custom",
+        replicas=deal.replicas,
+        global_batch_size=deal.examples,
+        epochs=epochs,
+        best_epoch=epochs,
+        examples={"train": len(deal.pictures.labels)},
+        source="memory",
+        steps=epochs * plan.steps,
+        resumed_at_step=plan.steps_until(trained.start),
+        history=dict(trained.history),
+    )

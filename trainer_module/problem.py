@@ -18,7 +18,7 @@ from trainer_module.features.base import ASIDE, PACKED, BaseFeature, underscored
 from trainer_module.features.numeric import NumericFeature, packed_places
 from trainer_module.features.text.text import TextFeature
 from trainer_module.features.transformed import TransformedFeature
-from trainer_module.features.vocabularies.analysis import read_classes
+from trainer_module.features.vocabularies import read_classes
 from trainer_module.measures import make_measure
 from trainer_module.settings.tasks import BaseTask, Task, as_task
 

@@ -35,35 +35,67 @@ def describe(
     history, train = trained.history, trained.train
     epochs = len(history["loss"])
     steps = epochs * train.steps
-    step_seconds = trained.step_seconds
     per_worker = settings.train.strategy.examples_per_worker(
         runtime.workers, steps * train.global_batch_size
     )
+    record = figures_of(
+        settings,
+        runtime,
+        seconds,
+        trained.step_seconds,
+        train.global_batch_size,
+        notes=trained.notes,
+        replicas=train.replicas,
+        global_batch_size=train.global_batch_size,
+        epochs=epochs,
+        best_epoch=trained.best_epoch,
+        examples={"train": train.examples, "eval": trained.evaluation.examples},
+        examples_per_worker=per_worker,
+        source=train.source,
+        steps=steps,
+        warm_start=trained.base_model,
+        resumed_at_step=trained.start_step,
+        history=dict(history),
+        **trained.extras,
+    )
+    if trained.plan is not None:
+        record["notes"] += _notes_on_steps(settings, runtime, trained, trained.plan, per_worker)
+    return record
+
+
+def figures_of(
+    settings: TrainerSettings,
+    runtime: Runtime,
+    seconds: float,
+    step_seconds: float,
+    examples_per_step: int,
+    notes: Sequence[str] = (),
+    **others: Any,
+) -> dict[str, Any]:
+    """The record of a training of any family, as JSON.
+
+    Args:
+      settings: of the training.
+      runtime: of this process.
+      seconds: that the training took, since the last interruption.
+      step_seconds: of a step.
+      examples_per_step: that a step learns from.
+      notes: what the one who reads the summary should know.
+      others: figures by name; they go before those that follow from the settings.
+    """
+    auto = f"strategy auto: {settings.train.strategy.kind}, as {runtime.reason}"
     return {
         "model": settings.model.kind,
         "strategy": settings.train.strategy.kind,
         "loop": settings.train.loop,
         "precision": settings.train.precision,
-        "replicas": train.replicas,
         "workers": runtime.workers,
-        "global_batch_size": train.global_batch_size,
-        "epochs": epochs,
-        "best_epoch": trained.best_epoch,
-        "examples": {"train": train.examples, "eval": trained.evaluation.examples},
-        "examples_per_worker": per_worker,
-        "source": train.source,
-        "steps": steps,
-        "warm_start": trained.base_model,
-        "resumed_at_step": trained.start_step,
         "restarts": list(runtime.restarts),
         "seconds": round(seconds, 3),
         "step_seconds": round(step_seconds, 6),
-        "examples_per_second": round(
-            train.global_batch_size / step_seconds if step_seconds else 0, 1
-        ),
-        "notes": list(_notes(settings, runtime, trained, per_worker)),
-        "history": dict(history),
-        **trained.extras,
+        "examples_per_second": round(examples_per_step / step_seconds if step_seconds else 0, 1),
+        "notes": [*notes, *([auto] if runtime.reason else [])],
+        **others,
     }
 
 
@@ -114,20 +146,6 @@ def add_restarts(model_run_dir: str, restarts: Sequence[str]) -> None:
         with tf.io.gfile.GFile(path) as file:
             record = json.load(file)
         write_record(model_run_dir, record | {"restarts": list(restarts)})
-
-
-def _notes(
-    settings: TrainerSettings,
-    runtime: Runtime,
-    trained: Trained,
-    per_worker: Sequence[int | None],
-) -> Iterator[str]:
-    """What the one who reads the summary should know."""
-    yield from trained.notes
-    if runtime.reason:
-        yield f"strategy auto: {settings.train.strategy.kind}, as {runtime.reason}"
-    if trained.plan is not None:
-        yield from _notes_on_steps(settings, runtime, trained, trained.plan, per_worker)
 
 
 def _notes_on_steps(

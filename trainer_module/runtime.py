@@ -17,16 +17,16 @@ from trainer_module.errors import counted
 from trainer_module.settings import (
     DefaultStrategy,
     MirroredStrategy,
-    MultiWorkerMirroredStrategy,
-    OneDeviceStrategy,
-    ParameterServerStrategy,
     Settings,
     Strategy,
-    StrategySettings,
-    TPUStrategy,
+    TrainerSettings,
     TrainSettings,
 )
+from trainer_module.settings.train import StrategySettings
 from trainer_module.strategies.base import BaseStrategy
+from trainer_module.strategies.parameter_server import ParameterServerStrategy
+from trainer_module.strategies.synchronous import MultiWorkerMirroredStrategy, OneDeviceStrategy
+from trainer_module.strategies.tpu import TPUStrategy
 from trainer_module.tf_config import TFConfig
 
 
@@ -137,6 +137,26 @@ class Runtime(Settings):
     def reason(self) -> str:
         """Why the strategy was picked; empty where the config named it."""
         return self.choice.reason if self.choice else ""
+
+
+def read_run(
+    fn_args: Any, settings: TrainerSettings | None = None, runtime: Runtime | None = None
+) -> tuple[TrainerSettings, Runtime]:
+    """What a `run_fn` is told.
+
+    Args:
+      fn_args: TFX's FnArgs, or an object with the same attributes.
+      settings: None for those in its `custom_config`.
+      runtime: None for its `runtime`, where it has one.
+
+    Returns:
+      The settings, with the strategy that is used, and what this process is told besides.
+    """
+    settings = settings or TrainerSettings.from_custom_config(fn_args.custom_config)
+    runtime = runtime or getattr(fn_args, "runtime", None) or Runtime()
+    if runtime.choice is not None:
+        settings = settings.with_strategy(runtime.choice.strategy)
+    return settings, runtime
 
 
 RECORD_FILE = "training.json"

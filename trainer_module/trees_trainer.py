@@ -19,7 +19,7 @@ from trainer_module.data.examples import Tensors
 from trainer_module.data.input_pipeline import Split
 from trainer_module.errors import TrainingError
 from trainer_module.export.saving import export_model
-from trainer_module.families.supervised.trees.columns import columns_of, split_columns
+from trainer_module.families.supervised.trees.forest import columns_of, split_columns
 from trainer_module.families.supervised.trees.growing import Grown, TreeExamples, grow
 from trainer_module.families.supervised.trees.model import build_model
 from trainer_module.problem import Problem

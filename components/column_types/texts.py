@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from trainer_module.features.boolean import NO, YES
 from trainer_module.features.number_format import SPACES
+from trainer_module.features.numeric import NO, YES
 
 _LOOKED_AT = 100
 """Of the values, to find out what is wrong with them."""

@@ -12,8 +12,7 @@ import statistics
 from collections.abc import Sequence
 
 from components.tuner.records import TrialRecord, TrialState, best_of, ranked
-from trainer_module.tuning.objective import Objective
-from trainer_module.tuning.plan import PARTS
+from trainer_module.tuning.plan import PARTS, Objective
 
 Final = tuple[int, int]
 """The number of a trial, and the part of the train split that it is measured on again."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from trainer_module.tuning.objective import Objective
+from trainer_module.tuning.plan import Objective
 
 HOPELESS = 5
 """So many trials that have failed are enough to say that all will, where none has not."""

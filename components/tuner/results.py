@@ -11,7 +11,7 @@ from tfx.dsl.io import fileio
 
 from components.tuner.finals import choose
 from components.tuner.records import TrialRecord, ranked
-from trainer_module.tuning.objective import Objective
+from trainer_module.tuning.plan import Objective
 
 LEADERBOARD_FILE = "leaderboard.json"
 """In the artifact of the results."""

@@ -19,8 +19,7 @@ from components.tuner.pruning import make_pruner
 from components.tuner.records import TrialRecord, TrialState
 from trainer_module.errors import ConfigError, counted
 from trainer_module.settings.tune import Algorithm
-from trainer_module.tuning.plan import SearchPlan
-from trainer_module.tuning.result import TrialResult
+from trainer_module.tuning.plan import SearchPlan, TrialResult
 from trainer_module.tuning.space import KIND
 
 JOURNAL = "journal.log"

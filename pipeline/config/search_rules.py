@@ -25,7 +25,7 @@ from trainer_module.settings.tasks import BaseTask
 from trainer_module.settings.train import READERS
 from trainer_module.settings.tune import Algorithm, TuneSettings
 from trainer_module.strategies.base import Processes
-from trainer_module.tuning.objective import LOSS, PREFIX, objectives_of
+from trainer_module.tuning.plan import LOSS, PREFIX, objectives_of
 from trainer_module.tuning.space import KIND, OPTIMIZER, candidate, reads
 
 SECTIONS: dict[str, type[Settings]] = {"model": ModelSettings, "train": TrainSettings}

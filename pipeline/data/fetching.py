@@ -25,7 +25,7 @@ from pipeline.config.sections.model import (
 )
 from pipeline.config.settings import PipelineConfig
 from trainer_module.errors import ConfigError, enumerate_names, shorten
-from trainer_module.families.supervised.models.bert.files import CONFIG, WEIGHTS
+from trainer_module.families.supervised.models.bert_files import CONFIG, WEIGHTS
 from trainer_module.features.text.pieces import TOKENIZER, VOCABULARY
 from trainer_module.published import (
     CLASS_INDEX,

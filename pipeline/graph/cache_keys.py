@@ -163,7 +163,7 @@ def add_code(
       own: import paths of the user's.
       never_loads: packages whose modules the executor never loads by name.
     """
-    roots = [cast(Any, component.executor_spec).executor_class.__module__, *loaded]
+    roots = [cast("Any", component.executor_spec).executor_class.__module__, *loaded]
     component.exec_properties[CODE_KEY] = code_fingerprint(roots, own, never_loads)
 
 

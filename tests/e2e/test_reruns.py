@@ -36,7 +36,7 @@ drift: {columns: {price plan: {infinity_norm: 0.9}}}
 certificate: {enabled: false}
 """
 BUILDER = """
-from trainer_module.families.supervised.models.mlp import build_model
+from trainer_module.families.supervised.models.tables import build_mlp as build_model
 """
 RUN = ("run", "--config", "spans.yaml")
 SHOW_IMPORTS = """

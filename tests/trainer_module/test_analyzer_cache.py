@@ -17,7 +17,7 @@ from tensorflow_transform.beam import analysis_graph_builder, analyzer_cache
 
 from components.beam_workers.options import IN_PROCESS_ARGS
 from components.compat.beam import remember_lookups
-from trainer_module.features.vocabularies.analysis import CLASSES, CountsCoder
+from trainer_module.features.vocabularies import CLASSES, CountsCoder
 from trainer_module.preprocessing import preprocessing_fn
 from trainer_module.settings import TrainerSettings
 

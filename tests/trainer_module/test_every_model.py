@@ -178,7 +178,7 @@ def prepare(case: Case, directory: Path, strategy: str, loop: str) -> TrainingIn
     data = TrainingData(problem, train, Split(reader, content, ROWS, replicas))
     built = open_strategy(settings)
     assert built.num_replicas_in_sync == replicas
-    return TrainingInputs(settings, Runtime(), built, None, data, str(directory))
+    return TrainingInputs(settings, Runtime(), built, str(directory), None, data)
 
 
 def check_rows_are_alone(case: Case, model: Any, tolerance: float) -> None:

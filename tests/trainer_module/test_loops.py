@@ -21,10 +21,7 @@ from trainer_module.trainer import run_fn
 from trainer_module.training.checkpoint import (
     BestEpoch,
     CheckpointCallback,
-    OlderNotes,
     Position,
-    read_checkpoint,
-    read_notes,
     without_optimizer,
 )
 from trainer_module.training.plan import TrainingInputs
@@ -292,26 +289,6 @@ def test_more_epochs_go_on_from_the_last_checkpoint_that_was_kept(
     other = trips.fn_args(tmp_path / "run", model={"hidden_units": [8]})
     with pytest.raises(TrainingError, match="ckpt-45 does not fit the model 'mlp', whose code may"):
         evaluate_checkpoint(other, latest)
-
-
-def test_a_backup_of_an_earlier_version_is_gone_on_from(
-    trips: Transformed, expected: dict, tmp_path: Path
-) -> None:
-    """Which had the model as a part of what was saved, and the notes within it."""
-    inputs = prepare(trips, tmp_path)
-    with pytest.raises(KeyboardInterrupt):
-        train_whole(inputs, [Interrupt(35, 15)])
-    model, notes = begin(prepare(trips, tmp_path / "fresh")).model, OlderNotes()
-    latest = tf.train.latest_checkpoint(str(tmp_path / "backup"))
-    read_checkpoint(latest, model).assert_consumed()
-    notes.value = read_notes(latest)
-    older = tf.train.Checkpoint(model=model, notes=notes)
-    folder = str(tmp_path / "older")
-    tf.train.CheckpointManager(older, folder, max_to_keep=None).save(checkpoint_number=30)
-    trained = train_whole(prepare(trips, tmp_path, Runtime(backup_directory=folder)))
-    assert trained.start == Position(2, 0)
-    for name, values in expected.items():
-        assert trained.history[name] == pytest.approx(values, rel=1e-5), name
 
 
 def test_weights_alone_are_kept_beside_the_backup(

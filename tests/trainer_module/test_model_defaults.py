@@ -10,15 +10,13 @@ import pytest
 
 from trainer_module.features.text.text import TextFeature
 from trainer_module.settings import (
-    BatchSize,
     CosineSchedule,
     EarlyStoppingSettings,
     LinearSchedule,
     OptimizerName,
-    StepsBySize,
     TrainerSettings,
 )
-from trainer_module.settings.train import choose_stopping
+from trainer_module.settings.train import BatchSize, StepsBySize, choose_stopping
 
 IMAGE = {"photo": {"type": "image", "height": 8, "width": 8}}
 NUMBER = {"fare": {"type": "numeric"}}
@@ -112,4 +110,4 @@ def test_text_is_what_the_model_takes() -> None:
 def are_bags(kind: str, columns: dict[str, dict]) -> list[bool]:
     """Of each column of text."""
     features = settings_of(model={"kind": kind}, features=columns).features.values()
-    return [cast(TextFeature, feature).is_bag for feature in features]
+    return [cast("TextFeature", feature).is_bag for feature in features]

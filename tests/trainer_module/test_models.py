@@ -15,8 +15,8 @@ import tf_keras
 from trainer_data import Transformed, strategy_settings
 
 from trainer_module.errors import TrainingError
-from trainer_module.families.supervised.tasks.ordinal import OrdinalTask
-from trainer_module.families.supervised.tasks.regression import RegressionTask
+from trainer_module.families.supervised.tasks.classes import OrdinalTask
+from trainer_module.families.supervised.tasks.numbers import RegressionTask
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings, Task, TrainerSettings

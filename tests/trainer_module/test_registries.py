@@ -26,7 +26,7 @@ from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.run_context import resolve_run
 from trainer_module.errors import ConfigError
-from trainer_module.families.supervised.tasks.regression import RegressionTask
+from trainer_module.families.supervised.tasks.numbers import RegressionTask
 from trainer_module.features import FEATURES
 from trainer_module.features.base import BaseFeature
 from trainer_module.features.raw_columns import AnyTensor, dense_strings

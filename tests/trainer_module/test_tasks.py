@@ -21,8 +21,8 @@ from pipeline.graph.evaluation import make_eval_config
 from trainer_module.base_model import Axis, Description
 from trainer_module.errors import ConfigError
 from trainer_module.families.supervised.losses import make_loss
-from trainer_module.families.supervised.tasks.ordinal import OrdinalTask
-from trainer_module.families.supervised.tasks.regression import RegressionTask
+from trainer_module.families.supervised.tasks.classes import OrdinalTask
+from trainer_module.families.supervised.tasks.numbers import RegressionTask
 from trainer_module.features.raw_columns import dense_strings
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem

@@ -316,11 +316,6 @@ def test_a_diverging_model_is_not_exported(houses: Transformed, tmp_path: Path) 
     assert not (tmp_path / "Format-Serving").exists()
 
 
-def test_an_image_model_on_columns(trips: Transformed, tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match="'cnn' needs an image feature"):
-        train(trips, tmp_path, model={"kind": "cnn"})
-
-
 def test_columns_are_asked_for_by_names_that_tensorflow_takes() -> None:
     columns = ["class", "is", "fare", "Price (€)", "1st"]
     spec = {name: tf.io.FixedLenFeature([1], tf.float32) for name in columns}

@@ -93,7 +93,7 @@ def fit(
     model.compile(tf_keras.optimizers.SGD(rate), "mse")
     strategy = tf.distribute.get_strategy()
     given = TrainerSettings(label="y", task=Task.BINARY, train=settings)
-    inputs: Any = TrainingInputs(given, Runtime(), strategy, None, None, str(directory))
+    inputs: Any = TrainingInputs(given, Runtime(), strategy, str(directory), None, None)
     plan = TrainingPlan(epochs, epochs, steps=4, examples_per_step=1)
     checkpoint = CheckpointCallback(strategy, inputs.backup_directory, 4)
     data = data or (np.ones((4, 1), np.float32), np.ones((4, 1), np.float32))
@@ -133,11 +133,6 @@ def test_tensorboard_shows_steps_the_graph_and_a_profile(tmp_path: Path) -> None
     tags = {value.tag for event in found for value in event.summary.value}
     assert {"keras", "epoch_loss", "epoch_learning_rate", "batch_3"} <= tags
     assert tf.io.gfile.glob(str(tmp_path / "plugins" / "profile" / "*" / "*"))
-
-
-def test_a_constant_learning_rate_is_logged_too(tmp_path: Path) -> None:
-    history = fit(tmp_path, epochs=2, learning_rate=0.25).history.history
-    assert history["learning_rate"] == pytest.approx([0.25, 0.25])
 
 
 def test_early_stopping(tmp_path: Path) -> None:

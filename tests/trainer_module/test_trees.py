@@ -15,7 +15,7 @@ from warm_data import export, using
 from trainer_module.data.dealing import Parts
 from trainer_module.export.reference import KerasReference
 from trainer_module.families.supervised.trees import growing
-from trainer_module.families.supervised.trees.columns import columns_of, split_columns
+from trainer_module.families.supervised.trees.forest import columns_of, split_columns
 from trainer_module.families.supervised.trees.growing import Grown, TreeExamples, grow
 from trainer_module.families.supervised.trees.model import build_model
 from trainer_module.features.transformed import TransformedFeature

@@ -22,8 +22,7 @@ from trainer_module.settings.model import is_grown, load_builder
 _LAYERS = (
     "trainer_module.features.text.layers",
     "trainer_module.families.supervised.models.members",
-    "trainer_module.families.supervised.tasks.quantiles",
-    "trainer_module.families.supervised.tasks.thresholds",
+    "trainer_module.families.supervised.tasks.layers",
     "trainer_module.families.supervised.losses",
 )
 """The modules of those layers that builders import only where a model has them."""

@@ -15,7 +15,7 @@ from trainer_module.sections import import_registered
 from trainer_module.settings.tasks import LearningTask
 
 FAMILIES = {
-    "supervised": "trainer_module.families.supervised.family.SupervisedFamily",
+    "supervised": "trainer_module.families.SupervisedFamily",
     "control": "trainer_module.families.control.family.ControlFamily",
     "generation": "trainer_module.families.generation.family.GenerationFamily",
 }
@@ -125,6 +125,18 @@ class Family:
         """
         del config
         return iter(())
+
+
+class SupervisedFamily(Family):
+    """A label is predicted from columns: ExampleGen, Transform, TFMA and a network, or trees.
+
+    What differs between its tasks is what they say of the label: `BaseTask`.
+    """
+
+    has_label = True
+    graph = "pipeline.graph.supervised.wire"
+    search_graph = "pipeline.graph.supervised.wire_search"
+    data_graph = "pipeline.graph.supervised.wire_data"
 
 
 def family_of(task: LearningTask) -> Family:

@@ -14,7 +14,7 @@ _FEATURES = "trainer_module.features"
 FEATURES = {
     "numeric": f"{_FEATURES}.numeric.NumericFeature",
     "categorical": f"{_FEATURES}.categorical.CategoricalFeature",
-    "boolean": f"{_FEATURES}.boolean.BooleanFeature",
+    "boolean": f"{_FEATURES}.numeric.BooleanFeature",
     "cross": f"{_FEATURES}.categorical.CrossFeature",
     "date": f"{_FEATURES}.date.DateFeature",
     "image": f"{_FEATURES}.image.ImageFeature",

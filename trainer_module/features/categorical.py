@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field, PositiveInt, model_validator
 
 from trainer_module.features.base import BaseFeature
-from trainer_module.features.vocabularies.orders import ByFrequency
+from trainer_module.features.vocabulary_orders import ByFrequency
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -153,7 +153,7 @@ def index_categories(
     import tensorflow_transform as tft
 
     from trainer_module.features.scaling import hash_values
-    from trainer_module.features.vocabularies.analysis import compute_vocabularies
+    from trainer_module.features.vocabularies import compute_vocabularies
 
     values = {name: _read(column, features[name]) for name, column in columns.items()}
     outputs = {
@@ -190,7 +190,7 @@ def _look_up_together(
     import tensorflow as tf
     from tensorflow_transform import schema_inference, tf_utils
 
-    from trainer_module.features.vocabularies.analysis import (
+    from trainer_module.features.vocabularies import (
         JoinedTable,
         compute_joined_vocabularies,
         joined_key,

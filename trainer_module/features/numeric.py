@@ -1,4 +1,4 @@
-"""Numbers: z-scores, or what the config asks for instead."""
+"""Numbers, sequences of them, and yes and no: scaled, or as the config asks for it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trainer_module.features.base import (
     BaseFeature,
     underscored,
 )
-from trainer_module.features.number_format import STYLES, Style, Writing
+from trainer_module.features.number_format import SPACE, STYLES, Style, Writing
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -218,3 +218,45 @@ def _read(name: str, column: AnyTensor, feature: NumericFeature) -> tf.Tensor:
             "type: categorical or ignore, or written: point for numbers such as '$1,234.50'."
         )
     return written_numbers(dense_strings(column), Writing(feature.written, feature.unit or ""))
+
+
+YES = ("true", "yes", "t", "y", "1", "on")
+NO = ("false", "no", "f", "n", "0", "off")
+"""What means either, in any case."""
+
+
+class BooleanFeature(BaseFeature):
+    """True or false, yes or no, t or f, y or n, 1 or 0, on or off, in any case: 1 or -1.
+
+    A missing one is 0; where the first data had gaps, another input flags them.
+    """
+
+    type: Literal["boolean"]
+    may_mix: ClassVar[bool] = True
+
+    def forms(self) -> dict[str, str]:
+        """Those words."""
+        return {"true or false, yes or no, 1 or 0": _pattern((*YES, *NO))}
+
+    @classmethod
+    def transform(
+        cls, columns: Mapping[str, AnyTensor], features: Mapping[str, Any]
+    ) -> dict[str, tf.Tensor]:
+        """[batch, n] float32 each, and the flags of optional columns; other words are missing."""
+        import tensorflow as tf
+
+        from trainer_module.features.raw_columns import dense_strings, flag_missing
+
+        del features
+        outputs = {}
+        for name, column in columns.items():
+            text = dense_strings(column)
+            yes = tf.cast(tf.strings.regex_full_match(text, _pattern(YES)), tf.float32)
+            no = tf.cast(tf.strings.regex_full_match(text, _pattern(NO)), tf.float32)
+            outputs[name] = yes - no
+            outputs |= flag_missing(name, column, outputs[name] == 0)
+        return outputs
+
+
+def _pattern(words: tuple[str, ...]) -> str:
+    return rf"(?i){SPACE}*(?:{'|'.join(words)}){SPACE}*"

@@ -45,18 +45,16 @@ _SAME = (
 
 MEASURES = {name: Measure(f"{_KERAS}.{name}") for name in _SAME} | {
     "AUCPrecisionRecall": Measure(f"{_KERAS}.AUC", {"curve": "PR"}),
-    "BalancedAccuracy": Measure(f"{_OWN}.confusion.BalancedAccuracy", counts_classes=True),
+    "BalancedAccuracy": Measure(f"{_OWN}.own.BalancedAccuracy", counts_classes=True),
     "BinaryCrossEntropy": Measure(f"{_KERAS}.BinaryCrossentropy"),
     "CoefficientOfDetermination": Measure(f"{_KERAS}.R2Score"),
     "F1Score": Measure(f"{_KERAS}.F1Score", {"threshold": 0.5, "average": "micro"}),
-    "MacroF1": Measure(f"{_OWN}.confusion.MacroF1", counts_classes=True),
-    "MacroPrecision": Measure(f"{_OWN}.confusion.MacroPrecision", counts_classes=True),
-    "MacroRecall": Measure(f"{_OWN}.confusion.MacroRecall", counts_classes=True),
-    "MulticlassBalancedAccuracy": Measure(
-        f"{_OWN}.confusion.BalancedAccuracy", counts_classes=True
-    ),
-    "PoissonDeviance": Measure(f"{_OWN}.means.PoissonDeviance"),
-    "RankError": Measure(f"{_OWN}.means.RankError"),
+    "MacroF1": Measure(f"{_OWN}.own.MacroF1", counts_classes=True),
+    "MacroPrecision": Measure(f"{_OWN}.own.MacroPrecision", counts_classes=True),
+    "MacroRecall": Measure(f"{_OWN}.own.MacroRecall", counts_classes=True),
+    "MulticlassBalancedAccuracy": Measure(f"{_OWN}.own.BalancedAccuracy", counts_classes=True),
+    "PoissonDeviance": Measure(f"{_OWN}.own.PoissonDeviance"),
+    "RankError": Measure(f"{_OWN}.own.RankError"),
 }
 """By the class that the Evaluator measures with; of others training knows nothing."""
 

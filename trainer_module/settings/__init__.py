@@ -12,11 +12,9 @@ from pydantic import Field, PrivateAttr, TypeAdapter, WrapValidator, model_valid
 
 from trainer_module.features import FEATURES
 from trainer_module.features.base import BaseFeature, IgnoredFeature
-from trainer_module.features.boolean import BooleanFeature
-from trainer_module.features.categorical import CategoricalFeature, CrossFeature
 from trainer_module.features.date import DateFeature
 from trainer_module.features.image import ImageFeature
-from trainer_module.features.numeric import NumericFeature, SequenceFeature
+from trainer_module.features.numeric import NumericFeature
 from trainer_module.features.own import OwnFeature, is_own
 from trainer_module.features.text.text import TextFeature
 from trainer_module.sections import Registered, Settings, tagged_union
@@ -27,37 +25,23 @@ from trainer_module.settings.train import (
     AUTO,
     NOT_IN_CACHE_KEY,
     AugmentSettings,
-    BatchSize,
     CheckpointSettings,
-    ClusterSettings,
     CosineSchedule,
     CrossValidation,
     EarlyStoppingSettings,
-    ExponentialSchedule,
-    LearningRate,
     LinearSchedule,
     Loop,
     LossSettings,
     OptimizerName,
-    OptimizerSettings,
     Precision,
-    StepsBySize,
     StepSchedule,
-    StrategySettings,
     TrainSettings,
 )
 from trainer_module.strategies.base import BaseStrategy, Strategy
-from trainer_module.strategies.parameter_server import ParameterServerStrategy
 from trainer_module.strategies.synchronous import (
-    CentralStorageStrategy,
-    Communication,
     DefaultStrategy,
     MirroredStrategy,
-    MultiWorkerMirroredStrategy,
-    OneDeviceStrategy,
-    Reduction,
 )
-from trainer_module.strategies.tpu import TPUStrategy
 
 
 def _any_of(features: dict[str, str]) -> Any:
@@ -152,44 +136,26 @@ __all__ = [
     "SETTINGS_KEY",
     "AugmentSettings",
     "BaseTask",
-    "BatchSize",
-    "BooleanFeature",
-    "CategoricalFeature",
-    "CentralStorageStrategy",
     "CheckpointSettings",
-    "ClusterSettings",
-    "Communication",
     "CosineSchedule",
-    "CrossFeature",
     "CrossValidation",
     "DateFeature",
     "DefaultStrategy",
     "EarlyStoppingSettings",
-    "ExponentialSchedule",
     "Feature",
     "IgnoredFeature",
     "ImageFeature",
-    "LearningRate",
     "LinearSchedule",
     "Loop",
     "LossSettings",
     "MirroredStrategy",
     "ModelSettings",
-    "MultiWorkerMirroredStrategy",
     "NumericFeature",
-    "OneDeviceStrategy",
     "OptimizerName",
-    "OptimizerSettings",
-    "ParameterServerStrategy",
     "Precision",
-    "Reduction",
-    "SequenceFeature",
     "Settings",
     "StepSchedule",
-    "StepsBySize",
     "Strategy",
-    "StrategySettings",
-    "TPUStrategy",
     "Task",
     "TaskSettings",
     "TextFeature",

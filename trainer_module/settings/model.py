@@ -165,7 +165,7 @@ class ModelSpec:
 _MODELS = "trainer_module.families.supervised.models"
 ZOO: dict[str, ModelSpec] = {
     "bag": ModelSpec(
-        f"{_MODELS}.bag.build_model",
+        f"{_MODELS}.texts.build_bag",
         needs="text",
         model={"hidden_units": []},
         # Steps as long as the gradient: Adam's are as long for words that hardly ever come up.
@@ -177,7 +177,7 @@ ZOO: dict[str, ModelSpec] = {
         },
     ),
     "bert": ModelSpec(
-        f"{_MODELS}.bert.model.build_model",
+        f"{_MODELS}.bert.build_model",
         needs="text",
         reads=("size", "weights", "outputs"),
         model={"dropout": 0.1, "hidden_units": []},
@@ -201,9 +201,9 @@ ZOO: dict[str, ModelSpec] = {
             "epochs": 4,
         },
     ),
-    "cnn": ModelSpec(f"{_MODELS}.cnn.build_model", needs="image", reads=("filters", "layers")),
+    "cnn": ModelSpec(f"{_MODELS}.pictures.build_cnn", needs="image", reads=("filters", "layers")),
     "convnet": ModelSpec(
-        f"{_MODELS}.convnet.build_model",
+        f"{_MODELS}.pictures.build_convnet",
         needs="image",
         reads=("filters",),
         model={"filters": [], "hidden_units": []},
@@ -217,9 +217,9 @@ ZOO: dict[str, ModelSpec] = {
             "augment": {"shift": 0.1, "zoom": 0.1},
         },
     ),
-    "mlp": ModelSpec(f"{_MODELS}.mlp.build_model"),
+    "mlp": ModelSpec(f"{_MODELS}.tables.build_mlp"),
     "tabular": ModelSpec(
-        f"{_MODELS}.tabular.build_model",
+        f"{_MODELS}.tables.build_tabular",
         reads=("members",),
         model={"hidden_units": [128, 128], "dropout": 0.1},
         train={
@@ -231,7 +231,7 @@ ZOO: dict[str, ModelSpec] = {
         },
     ),
     "text_cnn": ModelSpec(
-        f"{_MODELS}.text_cnn.build_model",
+        f"{_MODELS}.texts.build_text_cnn",
         needs="text",
         reads=("filters", "widths"),
         model={"filters": [100], "hidden_units": [], "dropout": 0.5, "embedding_size": 32},
@@ -243,10 +243,10 @@ ZOO: dict[str, ModelSpec] = {
         refuses=("image", "text"),
         tasks=("binary", "multiclass", "regression"),
     ),
-    "wide_deep": ModelSpec(f"{_MODELS}.wide_deep.build_model"),
+    "wide_deep": ModelSpec(f"{_MODELS}.tables.build_wide_deep"),
     **{
         name: ModelSpec(
-            f"{_MODELS}.pretrained.model.build_model",
+            f"{_MODELS}.pretrained.build_model",
             needs="image",
             reads=("weights", "transfer", "sync_batch_norm", "outputs"),
             model={"hidden_units": []},

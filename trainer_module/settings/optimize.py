@@ -203,14 +203,3 @@ class OptimizeSettings(WhileTraining):
         if isinstance(self.required, bool):
             return self.variants if self.required else []
         return self.required
-
-
-NOT_QUANTISED = ("tabular", *NETWORKS)
-"""Their weights are in layers of ours, or in a model that is a layer: TFMOT knows neither."""
-
-
-def can_change(kind: str, told: WhileTraining) -> bool:
-    """Whether a model of a kind can be trained as it is told."""
-    if told.changes_training and is_grown(kind):
-        return False
-    return told.quantize is None or kind not in NOT_QUANTISED

@@ -263,11 +263,11 @@ class BaseTask(LearningTask):
 
 _TASKS = "trainer_module.families.supervised.tasks"
 SUPERVISED_TASKS = {
-    "binary": f"{_TASKS}.binary.BinaryTask",
-    "multiclass": f"{_TASKS}.multiclass.MulticlassTask",
-    "ordinal": f"{_TASKS}.ordinal.OrdinalTask",
-    "regression": f"{_TASKS}.regression.RegressionTask",
-    "count": f"{_TASKS}.count.CountTask",
+    "binary": f"{_TASKS}.classes.BinaryTask",
+    "multiclass": f"{_TASKS}.classes.MulticlassTask",
+    "ordinal": f"{_TASKS}.classes.OrdinalTask",
+    "regression": f"{_TASKS}.numbers.RegressionTask",
+    "count": f"{_TASKS}.numbers.CountTask",
 }
 """Import paths of the tasks with a label by the name in `task`."""
 TASKS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -20,7 +20,7 @@ from trainer_module.settings.train import choose_stopping
 from trainer_module.strategies import hooks_of
 from trainer_module.strategies.coordinator import CopyOnCoordinator
 from trainer_module.training.checkpoint import BestEpoch, CheckpointCallback
-from trainer_module.training.plan import RunInputs, TrainingInputs, TrainingPlan
+from trainer_module.training.plan import RunInputs, TrainingPlan
 
 logger = logging.getLogger(__name__)
 
@@ -45,17 +45,19 @@ class LearningRate(tf_keras.callbacks.Callback):
 
 
 class StopOnNaN(StepCallback):
-    """Raises TrainingError when the loss is not a finite number, and says at which step.
+    """Raises TrainingError when a loss is not a finite number, and says at which step.
 
     A step's loss is looked at when the next one is done: to wait for it would stop a GPU's queue.
     """
 
-    def __init__(self, steps_per_epoch: int, monitor: str, is_synchronous: bool = True) -> None:
+    def __init__(
+        self, steps_per_epoch: int, losses: Sequence[str], monitor: str, is_synchronous: bool
+    ) -> None:
         # The steps of parameter servers have no order to tell of.
         super().__init__(hears_steps=is_synchronous, takes_tensors=is_synchronous)
         self._steps = steps_per_epoch
-        self._monitor = monitor
-        self._waiting: tuple[int, int, Any] | None = None
+        self._losses, self._monitor = losses, monitor
+        self._waiting: tuple[int, int, dict[str, Any]] | None = None
         self._epoch = 0
         self._next = 0
 
@@ -70,21 +72,22 @@ class StopOnNaN(StepCallback):
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         """The last step of an execution, and the mean loss of the epoch up to it."""
         self._look()
-        loss = (logs or {}).get("loss", 0.0)
-        self._waiting = (self._next, self._epoch * self._steps + batch + 1, loss)
+        losses = {name: (logs or {}).get(name, 0.0) for name in self._losses}
+        self._waiting = (self._next, self._epoch * self._steps + batch + 1, losses)
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Looks at the last step, and at the losses of the whole epoch."""
         self._look()
-        for name in ("loss", self._monitor):
+        for name in (*self._losses, self._monitor):
             self._check(name, float((logs or {}).get(name, 0.0)), f"in epoch {epoch + 1}")
 
     def _look(self) -> None:
         if self._waiting is not None:
-            first, last, loss = self._waiting
+            first, last, losses = self._waiting
             self._waiting = None
             where = f"at step {last}" if first == last else f"between steps {first} and {last}"
-            self._check("loss", float(loss), f"{where}, in epoch {self._epoch + 1}")
+            for name, loss in losses.items():
+                self._check(name, float(loss), f"{where}, in epoch {self._epoch + 1}")
 
     def _check(self, name: str, value: float, where: str) -> None:
         if not math.isfinite(value):
@@ -193,11 +196,12 @@ def open_board(inputs: RunInputs) -> TensorBoard:
 
 
 def make_callbacks(
-    inputs: TrainingInputs,
+    inputs: RunInputs,
     plan: TrainingPlan,
     checkpoint: CheckpointCallback,
     evaluator: CopyOnCoordinator | None = None,
     patient_from: int = 0,
+    losses: Sequence[str] = ("loss",),
 ) -> list[tf_keras.callbacks.Callback]:
     """The callbacks of a training, in working order; the last one is the checkpoint's.
 
@@ -207,6 +211,7 @@ def make_callbacks(
       checkpoint: saves what the others know.
       evaluator: what evaluates each epoch, where Keras does not.
       patient_from: the epoch, counted from 0, from which on early stopping looks.
+      losses: what is learnt by, as the logs of a step have it.
     """
     tf.io.gfile.makedirs(inputs.model_run_dir)
     settings, monitor = inputs.settings, inputs.settings.target.monitor
@@ -215,7 +220,7 @@ def make_callbacks(
         # Before all that reads what it finds.
         *([evaluator] if evaluator else []),
         LearningRate(),
-        StopOnNaN(plan.steps, monitor, hooks_of(inputs.strategy).has_step_hooks),
+        StopOnNaN(plan.steps, losses, monitor, hooks_of(inputs.strategy).has_step_hooks),
         Progress(f"{inputs.prefix}{EPOCH}"),
         open_board(inputs),
         BestEpoch(monitor, plan.whole_from, plan.chooses),

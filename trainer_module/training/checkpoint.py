@@ -37,35 +37,19 @@ _OURS = "trainer_module."
 Logs = dict[str, Any] | None
 
 
-class OlderNotes(tf.train.experimental.PythonState):
-    """What checkpoints had within them that earlier versions have left: a JSON object."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.value: dict[str, Any] = {}
-
-    def serialize(self) -> str:
-        """For the checkpoint."""
-        return json.dumps(self.value)
-
-    def deserialize(self, string_value: bytes) -> None:
-        """From the checkpoint."""
-        self.value = json.loads(string_value)
-
-
 def read_notes(path: str) -> dict[str, Any]:
     """What a checkpoint says of the training that has left it: `epoch`, `step`, `history` and more.
 
     Args:
       path: of the checkpoint, without the ending of a file.
+
+    Returns:
+      Nothing of a checkpoint that no training here has left.
     """
-    notes = f"{path}{NOTES_ENDING}"
-    if tf.io.gfile.exists(notes):
-        with tf.io.gfile.GFile(notes) as file:
-            return dict(json.loads(file.read()))
-    older = OlderNotes()
-    tf.train.Checkpoint(notes=older).restore(path).expect_partial()
-    return older.value
+    if not tf.io.gfile.exists(notes := f"{path}{NOTES_ENDING}"):
+        return {}
+    with tf.io.gfile.GFile(notes) as file:
+        return dict(json.loads(file.read()))
 
 
 def read_checkpoint(path: str, model: tf_keras.Model, **others: tf_keras.Model) -> Any:
@@ -79,9 +63,7 @@ def read_checkpoint(path: str, model: tf_keras.Model, **others: tf_keras.Model) 
     Returns:
       TensorFlow's status, of which one can ask whether all was found.
     """
-    if tf.io.gfile.exists(f"{path}{NOTES_ENDING}"):
-        return tf.train.Checkpoint(root=model, **others).read(path)
-    return tf.train.Checkpoint(model=model, **others).read(path)  # Of an earlier version.
+    return tf.train.Checkpoint(root=model, **others).read(path)
 
 
 @contextmanager
@@ -156,7 +138,7 @@ class Checkpoints:
             self._delete_all_but(WEIGHTS, keep)
 
     def _write(self, content: tf.train.Checkpoint, path: str, notes: Mapping[str, Any]) -> str:
-        """Writes the notes first: a checkpoint without them would be taken for an older one."""
+        """Writes the notes first: a checkpoint is there once all of it is."""
         if self._scratch is not None:
             content.write(os.path.join(self._scratch.name, CHECKPOINT))
             return path
@@ -243,10 +225,9 @@ def name_as_in_training(directory: str, latest: str) -> None:
     """
     for _, name in sorted(kept_by_epoch(directory).items(), reverse=True):
         notes = read_notes(os.path.join(directory, name))
-        if "steps" in notes:  # Those of earlier versions are called so.
-            new = f"{CHECKPOINT}-{notes['epoch'] * notes['steps']}"
-            _rename(directory, name, new)
-            latest = new if name == latest else latest
+        new = f"{CHECKPOINT}-{notes['epoch'] * notes['steps']}"
+        _rename(directory, name, new)
+        latest = new if name == latest else latest
     write_state(directory, latest)
 
 
@@ -262,7 +243,7 @@ def kept_by_epoch(directory: str, beginning: str = "") -> dict[int, str]:
         if not name.startswith(beginning):
             continue
         notes = read_notes(os.path.join(directory, name))
-        if not notes["step"]:
+        if notes and not notes["step"]:
             found[notes["epoch"]] = name
     return found
 
@@ -436,8 +417,7 @@ class CheckpointCallback(StepCallback):
                 clear(self._directory)
             return None
         self._notes = notes
-        # Older notes do not say whether training had ended.
-        self.start = Position(notes["epoch"], notes["step"], notes.get("ended", False))
+        self.start = Position(notes["epoch"], notes["step"], notes["ended"])
         self.history = notes["history"]
         return str(latest)
 
@@ -447,8 +427,8 @@ class CheckpointCallback(StepCallback):
         They depend on the number of replicas, which another machine may have more or fewer of.
         Checkpoints are found by their steps: the best epoch's would not be.
         """
-        # The number alone says nothing in the first epoch; older notes have no steps.
-        steps = notes.get("steps", self._steps)
+        # The number alone says nothing in the first epoch.
+        steps = notes.get("steps")
         if steps == self._steps and _number(latest) == notes["epoch"] * steps + notes["step"]:
             return True
         logger.warning(

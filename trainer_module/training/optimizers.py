@@ -20,14 +20,12 @@ from trainer_module.sections import call_own, count_needed, load_own
 from trainer_module.settings import (
     AUTO,
     CosineSchedule,
-    ExponentialSchedule,
     LinearSchedule,
     OptimizerName,
-    OptimizerSettings,
     StepSchedule,
     TrainSettings,
 )
-from trainer_module.settings.train import choose_epochs
+from trainer_module.settings.train import ExponentialSchedule, OptimizerSettings, choose_epochs
 from trainer_module.training.compression import PruningPlan, with_pruning
 
 LearningRateSchedule: TypeAlias = tf_keras.optimizers.schedules.LearningRateSchedule

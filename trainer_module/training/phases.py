@@ -21,7 +21,7 @@ from trainer_module.data.examples import MEMORY_SHARE, Tensors
 from trainer_module.data.input_pipeline import Split
 from trainer_module.data.loading import TrainingData
 from trainer_module.errors import TrainingError, counted
-from trainer_module.families.supervised.models.pretrained.parts import (
+from trainer_module.families.supervised.models.pretrained_parts import (
     batch_norms,
     head_of,
     network_of,

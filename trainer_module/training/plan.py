@@ -13,7 +13,7 @@ import tf_keras
 
 from trainer_module.data.input_pipeline import Split, steps_per_execution
 from trainer_module.data.loading import Known, TrainingData, load_data
-from trainer_module.runtime import Runtime, report_ready
+from trainer_module.runtime import Runtime, read_run, report_ready
 from trainer_module.settings import TrainerSettings
 from trainer_module.settings.train import choose_epochs
 from trainer_module.strategies import build_strategy
@@ -21,6 +21,7 @@ from trainer_module.training.checkpoint import BEGINNING, CHECKPOINTS_FOLDER, Po
 from trainer_module.training.compression import PruningPlan, plan_steps
 
 
+@dataclass(frozen=True)
 class RunInputs:
     """What the inputs of a training have in common, whichever family it is of."""
 
@@ -31,6 +32,10 @@ class RunInputs:
     strategy: tf.distribute.Strategy
     model_run_dir: str
     """For TensorBoard, and the record."""
+    prefix: str = field(default="", kw_only=True)
+    """Begins what it says of its progress."""
+    watchers: Sequence[tf_keras.callbacks.Callback] = field(default=(), kw_only=True)
+    """Callbacks that see each epoch of a network."""
 
     @property
     def backup_directory(self) -> str:
@@ -43,18 +48,10 @@ class RunInputs:
 class TrainingInputs(RunInputs):
     """What a training is given, whoever trains: the run itself, a fold or a trial of a search."""
 
-    settings: TrainerSettings
-    runtime: Runtime
-    strategy: tf.distribute.Strategy
     tft_output: tft.TFTransformOutput
     data: TrainingData
-    model_run_dir: str
     base_model: str | None = None
     """Path of the model whose weights it begins with; None if it begins from scratch."""
-    prefix: str = ""
-    """Begins what it says of its progress."""
-    watchers: Sequence[tf_keras.callbacks.Callback] = ()
-    """Callbacks that see each epoch of a network."""
     tries_export: bool = False
     """Whether a model of the user's is exported before the first step, to see whether it can be."""
 
@@ -92,16 +89,13 @@ def open_inputs(
     Raises:
       TrainingError: the strategy or the data cannot be used.
     """
-    settings = settings or TrainerSettings.from_custom_config(fn_args.custom_config)
-    runtime = runtime or getattr(fn_args, "runtime", None) or Runtime()
-    if runtime.choice is not None:
-        settings = settings.with_strategy(runtime.choice.strategy)
+    settings, runtime = read_run(fn_args, settings, runtime)
     strategy = open_strategy(settings)
     tft_output = tft.TFTransformOutput(fn_args.transform_graph_path)
     data = load_data(fn_args, tft_output, settings, strategy, runtime.workers, known)
     base_model = getattr(fn_args, "base_model", None)
     return TrainingInputs(
-        settings, runtime, strategy, tft_output, data, fn_args.model_run_dir, base_model
+        settings, runtime, strategy, fn_args.model_run_dir, tft_output, data, base_model
     )
 
 

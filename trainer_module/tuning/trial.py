@@ -24,9 +24,7 @@ from trainer_module.settings.model import is_grown, load_trainer
 from trainer_module.settings.train import is_chosen
 from trainer_module.training.folds import measure
 from trainer_module.training.plan import Trained, TrainingInputs, TrainingPlan, open_inputs
-from trainer_module.tuning.objective import Objective
-from trainer_module.tuning.plan import PARTS
-from trainer_module.tuning.result import TrialResult
+from trainer_module.tuning.plan import PARTS, Objective, TrialResult
 from trainer_module.tuning.space import Values
 
 BACKUP_FOLDER = "backup"

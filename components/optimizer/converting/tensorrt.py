@@ -17,7 +17,7 @@ from onnxruntime.quantization import CalibrationMethod, create_calibrator, write
 from components.optimizer.converting.exported import Arrays, NumericModel
 from components.optimizer.converting.kinds import ConvertedFile
 from components.optimizer.converting.onnx import FILE, CalibrationSample, write_float
-from trainer_module.export.variants.onnx import CACHE_PATH, TENSORRT
+from trainer_module.export.variants.running import CACHE_PATH, TENSORRT
 
 BATCHES = (1, 32, 1024)
 """The smallest, the usual and the largest batch that an engine is built for."""

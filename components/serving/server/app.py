@@ -81,7 +81,7 @@ def make_config(
     others = OpenConnections(options.connections)
     return uvicorn.Config(
         _Guarded(_make_app(endpoints), predictions, options),
-        http=cast(Any, partial(ClientConnection, predictions, options, others)),
+        http=cast("Any", partial(ClientConnection, predictions, options, others)),
         ws="none",
         loop="uvloop",
         log_config=None,

@@ -167,14 +167,14 @@ class ClientConnection(HttpConnection):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begins."""
         ending = _Ending(transport, self.loop, self._seconds)
-        super().connection_made(cast(asyncio.Transport, ending))
+        super().connection_made(cast("asyncio.Transport", ending))
         self.flow = _Flow(self.transport)
         self._find_room()
         self._wait_for_client()
 
     def _find_room(self) -> None:
         beyond, now = len(self.connections) - self._others.limit, self.loop.time()
-        if beyond <= 0 or self._others.make_room(cast(Any, self.connections), now):
+        if beyond <= 0 or self._others.make_room(cast("Any", self.connections), now):
             return
         if beyond <= SPARE_CONNECTIONS:
             self._is_spare = True
@@ -531,7 +531,7 @@ class ClientConnection(HttpConnection):
             return
         path, self._path = self._path, None
         asked = _Prediction(self, path, choose_id(self._named.get(HEADER, b"")))
-        self.cycle = cast(Any, asked)
+        self.cycle = cast("Any", asked)
         self._running, self._task = asked, None
         body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
         self._predictions.answer(PredictionRequest(path, self._named, body, asked.name), asked)

@@ -8,8 +8,8 @@ from pathlib import Path
 from pipeline.config.issues import Issue, near_match, near_match_and
 from pipeline.config.user_code import import_paths_lead_somewhere
 from trainer_module.errors import DataError, TrainingError, counted, enumerate_names
-from trainer_module.families.supervised.models.bert.files import read_files
-from trainer_module.families.supervised.models.pretrained.formats import check_format
+from trainer_module.families.supervised.models.bert_files import read_files
+from trainer_module.families.supervised.models.weight_formats import check_format
 from trainer_module.features.text.pieces import read_pieces
 from trainer_module.published import IMAGENET, hub_name, local_folder, local_weights
 from trainer_module.settings import (

@@ -9,7 +9,6 @@ from pipeline.config.sections.evaluate import EvaluateSettings
 from pipeline.config.sections.schedule import ScheduleSettings
 from trainer_module.errors import TrainingError, enumerate_names
 from trainer_module.settings import (
-    BatchSize,
     EarlyStoppingSettings,
     Feature,
     ImageFeature,
@@ -20,7 +19,13 @@ from trainer_module.settings import (
 )
 from trainer_module.settings.model import is_grown
 from trainer_module.settings.tasks import BaseTask
-from trainer_module.settings.train import LOSSES, READ_WITHOUT_STEPS, losses_for, share_batch
+from trainer_module.settings.train import (
+    LOSSES,
+    READ_WITHOUT_STEPS,
+    BatchSize,
+    losses_for,
+    share_batch,
+)
 from trainer_module.settings.tune import AnyTune
 from trainer_module.strategies import strategies_of_several_processes
 from trainer_module.strategies.base import Processes

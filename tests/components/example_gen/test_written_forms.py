@@ -9,7 +9,8 @@ import pytest
 from components.example_gen.checks.forms import find_written, merge_written
 from components.example_gen.columns.encoded import Cell, single_values
 from trainer_module.errors import DataError
-from trainer_module.settings import BooleanFeature, DateFeature
+from trainer_module.features.numeric import BooleanFeature
+from trainer_module.settings import DateFeature
 
 DATE = {"when": DateFeature(type="date")}
 

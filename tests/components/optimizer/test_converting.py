@@ -27,7 +27,7 @@ from trainer_module.errors import DataError
 from trainer_module.export.variants.manifest import VARIANT_FILE, read_variant
 from trainer_module.export.variants.measuring import measure_in_process, save_sample
 from trainer_module.export.variants.running import open_variant
-from trainer_module.families.supervised.trees.columns import columns_of, split_columns
+from trainer_module.families.supervised.trees.forest import columns_of, split_columns
 from trainer_module.families.supervised.trees.growing import TreeExamples, grow
 from trainer_module.families.supervised.trees.model import build_model as build_trees
 from trainer_module.features.transformed import TransformedFeature
@@ -264,7 +264,7 @@ def test_onnx_runtime_writes_and_sends_nothing_of_its_own(tmp_path: Path) -> Non
     spoken_for = {"CI", "GITHUB_ACTIONS", "TF_BUILD", "ORT_DISABLE_TELEMETRY", "XDG_CACHE_HOME"}
     environment = {name: v for name, v in os.environ.items() if name not in spoken_for}
     environment |= {"HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
-    command = [sys.executable, "-c", "import trainer_module.export.variants.onnx"]
+    command = [sys.executable, "-c", "import trainer_module, onnxruntime"]
     subprocess.run(command, env=environment, check=True, cwd=Path(__file__).parents[3])
     assert not list(tmp_path.iterdir())
 

@@ -67,7 +67,7 @@ class _AsItIs:
 def raw_call(model: object) -> SignatureCall:
     """`serving_raw` of a model that takes columns."""
     metrics = Metrics(lambda: 0.0, lambda: 0.0, lambda: 0.0)
-    return SignatureCall(cast(Servable, model), RAW, ServeOptions("trips", Path()), metrics)
+    return SignatureCall(cast("Servable", model), RAW, ServeOptions("trips", Path()), metrics)
 
 
 def asked_of(inputs: RequestInputs) -> Asked:

@@ -81,7 +81,7 @@ def test_wrong_requests_are_found_before_the_model_is_asked(model: Model) -> Non
     gate, noted = Gate(model), list[int]()
     gate.opened.set()
     log = SimpleNamespace(note=lambda answered: noted.append(answered.rows))
-    call = replace(raw_call(gate), log=cast(Any, log))
+    call = replace(raw_call(gate), log=cast("Any", log))
     values: list[Any] = ["text" if place % 2 else place for place in range(32)]
     found = call([asked_of([{"fare": value, **ROW}]) for value in values])
     assert (gate.batches, noted) == ([16], [16])
@@ -256,7 +256,7 @@ def test_batches_grow_as_long_as_the_model_is_quick() -> None:
 
         with ThreadPoolExecutor(1) as executor:
             batcher = Batcher(executor, lambda rows: None, threads=1)
-            asked = (answer(batcher, cast(Any, ask), n, rows) for n in range(requests))
+            asked = (answer(batcher, cast("Any", ask), n, rows) for n in range(requests))
             await asyncio.gather(*asked)
         return max(batches)
 
@@ -292,7 +292,7 @@ def test_many_rows_of_a_model_that_is_quick_for_one_leave_the_event_loop_free() 
     async def use(batcher: Batcher) -> None:
         for _ in range(3):
             for rows in (*[1] * 12, 200):
-                assert await answer(batcher, cast(Any, ask), rows, rows) == rows
+                assert await answer(batcher, cast("Any", ask), rows, rows) == rows
         assert {here for rows, here in threads if rows == 200} == {False}
         assert all(here for rows, here in threads[1:] if rows == 1)
 

@@ -507,7 +507,7 @@ class Waiting:
 
 def test_requests_of_clients_that_have_gone_are_waited_for_by_nobody() -> None:
     model = Waiting()
-    with served(cast(Model, model)) as address, ExitStack() as stack:
+    with served(cast("Model", model)) as address, ExitStack() as stack:
         stack.callback(model.may_answer.set)
         model.may_answer.clear()
         model.is_asked.clear()

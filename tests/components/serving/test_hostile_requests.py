@@ -395,7 +395,7 @@ def test_answers_that_are_not_read_take_room(
 ) -> None:
     content = json.dumps({"instances": asked[:70]}).encode()
     patient = replace(options, body_seconds=20)  # With clients that do not read.
-    with running(patient, cast(Model, Wide(model))) as server:
+    with running(patient, cast("Model", Wide(model))) as server:
         begun, statuses = [], []
         for _ in range(8):
             begun.append(send(server, PREDICT, content, chunked=chunked))

@@ -29,12 +29,8 @@ from components.trainer.executor import _ARGUMENTS, ClusterTrainerExecutor
 from components.trainer.options import OPTIONS_VARIABLE, TrainerOptions
 from trainer_module.errors import ConfigError, TrainingError
 from trainer_module.runtime import StrategyChoice
-from trainer_module.settings import (
-    CentralStorageStrategy,
-    CheckpointSettings,
-    Strategy,
-    TrainerSettings,
-)
+from trainer_module.settings import CheckpointSettings, Strategy, TrainerSettings
+from trainer_module.strategies.synchronous import CentralStorageStrategy
 from trainer_module.training import checkpoint
 from trainer_module.training.checkpoint import kept_by_epoch, write_state
 

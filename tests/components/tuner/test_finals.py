@@ -11,9 +11,7 @@ import pytest
 from components.tuner.finals import choose, plan_finals
 from components.tuner.records import TrialRecord, TrialState, best_of
 from components.tuner.study import Study
-from trainer_module.tuning.objective import Objective
-from trainer_module.tuning.plan import SearchPlan
-from trainer_module.tuning.result import TrialResult
+from trainer_module.tuning.plan import Objective, SearchPlan, TrialResult
 
 AUC = Objective("val_auc", higher_is_better=True)
 ERROR = Objective("val_rmse", higher_is_better=False)

@@ -14,8 +14,7 @@ from components.tuner.records import TrialState, best_of, ranked
 from components.tuner.results import summarize
 from components.tuner.study import ATTEMPTS, JOURNAL, Study
 from trainer_module.errors import ConfigError
-from trainer_module.tuning.plan import SearchPlan
-from trainer_module.tuning.result import TrialResult
+from trainer_module.tuning.plan import SearchPlan, TrialResult
 
 SPACE = {
     "train.learning_rate": {"log": [1e-4, 1e-1]},

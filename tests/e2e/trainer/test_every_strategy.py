@@ -97,7 +97,7 @@ def test_a_worker_that_cannot_import_the_model(project: Project) -> None:
         "import os\n\n"
         "if '\"index\": 1' in os.environ.get('TF_CONFIG', ''):\n"
         "    raise ImportError('no module named sparkle')\n\n"
-        "from trainer_module.families.supervised.models.mlp import build_model\n"
+        "from trainer_module.families.supervised.models.tables import build_mlp as build_model\n"
     )
     done = project.scopeline(
         *("run", "--set", "train.strategy=multi_worker_mirrored"),

@@ -16,7 +16,7 @@ MODEL = """
 import os
 import signal
 
-from trainer_module.families.supervised.models.mlp import build_model as build_mlp
+from trainer_module.families.supervised.models.tables import build_mlp
 
 
 def build_model(problem, settings):

@@ -10,7 +10,7 @@ from evaluation_artifacts import HALF, config_of, measure, write_examples, write
 from sklearn import metrics as sk
 
 from pipeline.runs.results.evaluation_report import read_evaluation
-from trainer_module.families.supervised.tasks.regression import RegressionTask
+from trainer_module.families.supervised.tasks.numbers import RegressionTask
 
 
 def test_coverage_and_width_against_a_model_in_service_without_quantiles(tmp_path: Path) -> None:

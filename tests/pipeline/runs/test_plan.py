@@ -223,7 +223,7 @@ def test_code_is_named_in_words(plans: Plans, monkeypatch: pytest.MonkeyPatch) -
         ("components/schema_gen/inference.py", "SchemaGen"),
         ("components/example_validator/drift.py", "ExampleValidator"),
         ("trainer_module/preprocessing.py", "Transform"),
-        ("trainer_module/families/supervised/models/mlp.py", "Trainer"),
+        ("trainer_module/families/supervised/models/tables.py", "Trainer"),
         ("trainer_module/export/loading.py", "Evaluator"),
         ("components/serving/model.py", "InfraValidator"),
         ("trainer_module/tuning/trial.py", None),

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from trainer_module.families.control.trainer import run_fn
+from trainer_module.control_trainer import run_fn
 from trainer_module.runtime import Runtime
 
 

@@ -17,16 +17,15 @@ import tensorflow as tf
 import warm
 from control_run import arguments
 
+from trainer_module.control_trainer import COLLECTED_FILE, run_fn
 from trainer_module.errors import ConfigError, DataError, TrainingError
-from trainer_module.families.control.backup import BACKUP_FILE
 from trainer_module.families.control.measuring import (
     exported_policy,
     golden_rows,
     measure,
     task_of,
 )
-from trainer_module.families.control.trainer import COLLECTED_FILE, run_fn
-from trainer_module.families.control.training import AT_ONCE, RoundPlan
+from trainer_module.families.control.training import AT_ONCE, BACKUP_FILE, RoundPlan
 from trainer_module.runtime import RECORD_FILE
 from trainer_module.settings import TrainerSettings
 

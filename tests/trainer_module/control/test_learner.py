@@ -11,17 +11,14 @@ import tensorflow as tf
 from trainer_module.errors import TrainingError
 from trainer_module.families.control.learner import (
     Learner,
-    LearnerSettings,
     add_up,
     conservative_loss,
     targets,
 )
 from trainer_module.families.control.replay import Batch
 from trainer_module.families.control.task import TargetSettings
-from trainer_module.settings import MirroredStrategy
+from trainer_module.settings import MirroredStrategy, ModelSettings
 from trainer_module.strategies import build_strategy
-
-SETTINGS = LearnerSettings((8,), True, True, 0.01, 0.0, TargetSettings())
 
 
 def test_targets_are_of_the_best_action_by_either_network() -> None:
@@ -59,10 +56,15 @@ def batch_of(count: int, reward: float = 1.0) -> Batch:
     )
 
 
-def learner(strategy: tf.distribute.Strategy | None = None, **changed: Any) -> Learner:
+def learner(
+    strategy: tf.distribute.Strategy | None = None,
+    target: TargetSettings | None = None,
+    **changed: Any,
+) -> Learner:
     tf.random.set_seed(1)
-    settings = LearnerSettings(**{**vars(SETTINGS), **changed})
-    made = Learner(strategy or tf.distribute.get_strategy(), settings, 2, 3)
+    model = ModelSettings.model_validate({"kind": "dqn", "hidden_units": [8], **changed})
+    strategy, target = strategy or tf.distribute.get_strategy(), target or TargetSettings()
+    made = Learner(strategy, model, 2, 3, learning_rate=0.01, target=target)
     weights = np.random.default_rng(1)
     state = made.get_state()
     network = len(made.get_weights())
@@ -76,7 +78,7 @@ def learner(strategy: tf.distribute.Strategy | None = None, **changed: Any) -> L
 
 
 def test_errors_are_those_of_the_values_before_each_step() -> None:
-    one, batch = learner(dueling=False, double=False, hidden_units=()), batch_of(4)
+    one, batch = learner(dueling=False, double=False, hidden_units=[]), batch_of(4)
     kernel, bias = one.get_weights()
     values = batch.observations @ kernel + bias
     following = (batch.next_observations @ kernel + bias).max(axis=1)

@@ -19,7 +19,7 @@ from trainer_module.features.raw_columns import NO_FINGERPRINT, dense_keys, fing
 from trainer_module.problem import Problem
 from trainer_module.runtime import Runtime
 from trainer_module.settings import TrainerSettings
-from trainer_module.tuning.objective import find_objective
+from trainer_module.tuning.plan import find_objective
 from trainer_module.tuning.trial import TrialRunner
 
 PATIENTS, VISITS = 60, 10

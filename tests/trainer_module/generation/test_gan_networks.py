@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from trainer_module.families.generation.networks import (
+from trainer_module.families.generation.model import (
     NetworkShape,
     build_discriminator,
     normalise_convolutions,

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from trainer_module.errors import DataError
+from trainer_module.families.generation.family import check_size, doublings
 from trainer_module.families.generation.measures import (
     are_copies,
     find_modes,
@@ -14,7 +15,6 @@ from trainer_module.families.generation.measures import (
     mode_coverage,
     resample,
 )
-from trainer_module.families.generation.sizes import check_size, doublings
 
 RANDOM = np.random.default_rng(0)
 

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from trainer_module.families.supervised.models.pretrained.parts import batch_norms, network_of
+from trainer_module.families.supervised.models.pretrained_parts import batch_norms, network_of
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings, TrainSettings

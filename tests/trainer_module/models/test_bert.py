@@ -16,10 +16,8 @@ import tf_keras
 from safetensors.numpy import load_file, save_file
 
 from trainer_module.errors import DataError, TrainingError
-from trainer_module.families.supervised.models.bert.encoder import encode
-from trainer_module.families.supervised.models.bert.files import read_files, read_weights
-from trainer_module.families.supervised.models.bert.shape import BertShape
-from trainer_module.families.supervised.models.bert.weights import load_weights
+from trainer_module.families.supervised.models.bert import encode, load_weights
+from trainer_module.families.supervised.models.bert_files import BertShape, read_files, read_weights
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings, TrainSettings

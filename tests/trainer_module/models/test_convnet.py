@@ -17,7 +17,7 @@ from warm_data import given, load, prepare
 from trainer_module.compat.model_optimization import is_wrapper
 from trainer_module.errors import TrainingError
 from trainer_module.export.saving import export_model
-from trainer_module.families.supervised.models.convnet import LARGEST_SIDE, default_filters
+from trainer_module.families.supervised.models.pictures import LARGEST_SIDE, default_filters
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.settings import (

@@ -17,8 +17,8 @@ import tf_keras
 from trainer_data import run_script
 
 from trainer_module.errors import TrainingError
-from trainer_module.families.supervised.models.pretrained.parts import batch_norms
-from trainer_module.families.supervised.models.pretrained.weights import load_weights, open_weights
+from trainer_module.families.supervised.models.pretrained_parts import batch_norms
+from trainer_module.families.supervised.models.pretrained_weights import load_weights, open_weights
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.published import PUBLISHED

@@ -8,8 +8,7 @@ import pytest
 
 from trainer_module.settings import TrainerSettings
 from trainer_module.settings.tune import Range, TuneSettings
-from trainer_module.tuning.automatic import SPACES, automatic_space, kinds_for
-from trainer_module.tuning.plan import SearchPlan
+from trainer_module.tuning.plan import SPACES, SearchPlan, automatic_space, kinds_for
 from trainer_module.tuning.space import as_sections, candidate, dimensions_of, reads, with_values
 
 GIVEN: dict[str, Any] = {

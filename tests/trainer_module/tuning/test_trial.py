@@ -21,9 +21,13 @@ from trainer_module.errors import TrainingError
 from trainer_module.measures import measures_of
 from trainer_module.runtime import Runtime
 from trainer_module.settings.tasks import SUPERVISED_TASKS, supervised_class
-from trainer_module.tuning.objective import Objective, find_objective, objectives_of
-from trainer_module.tuning.plan import SearchPlan
-from trainer_module.tuning.result import TrialResult
+from trainer_module.tuning.plan import (
+    Objective,
+    SearchPlan,
+    TrialResult,
+    find_objective,
+    objectives_of,
+)
 from trainer_module.tuning.trial import BACKUP_FOLDER, TrialRunner
 
 Run = Callable[..., TrialResult]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Mapping
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -18,18 +19,120 @@ ANSWERED = ("value", "scores", "embedding")
 
 Arrays = dict[str, np.ndarray]
 
-RUNTIMES: Mapping[Format, tuple[str, str]] = {
-    "litert": ("trainer_module.export.variants.litert", "ai-edge-litert"),
-    "onnx": ("trainer_module.export.variants.onnx", "onnxruntime"),
-}
-"""By format, the module with the function `load`, and the package that it needs."""
-
 
 class Session(Protocol):
     """A file, loaded by its runtime; may be asked by several threads at once."""
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
         """Outputs by the names of the file's tensors, for inputs by those, [batch, ...] each."""
+
+
+MOST_SIZES = 8
+"""Sizes of a batch that an interpreter each is kept for."""
+
+
+class LiteRTSession:
+    """Interpreters, which one thread at a time asks: one for each size of a batch.
+
+    One whose tensors are resized gives NaN now and then: XNNPACK, which computes beneath, goes on
+    with buffers of the size before.
+    """
+
+    def __init__(self, path: Path, threads: int) -> None:
+        """Loads the file."""
+        from ai_edge_litert.interpreter import Interpreter
+
+        self._interpreter = Interpreter
+        self._lock = threading.Lock()
+        self._path, self._threads = str(path), threads
+        self._unused = self._make()
+        self._runners: OrderedDict[int, Any] = OrderedDict()
+
+    def _make(self) -> Any:
+        interpreter = self._interpreter(model_path=self._path, num_threads=self._threads)
+        return interpreter.get_signature_runner()
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Outputs by the names of the signature."""
+        (rows, *_) = (len(values) for values in inputs.values())
+        with self._lock:
+            if rows not in self._runners:
+                self._runners[rows], self._unused = self._unused or self._make(), None
+            self._runners.move_to_end(rows)
+            if len(self._runners) > MOST_SIZES:
+                self._runners.popitem(last=False)
+            outputs: dict[str, np.ndarray] = self._runners[rows](**inputs)
+            return outputs
+
+
+CPU = "CPUExecutionProvider"
+TENSORRT = "TensorrtExecutionProvider"
+CACHE_PATH = "trt_engine_cache_path"
+"""The setting of TensorRT's provider where engines are kept, and calibration tables looked for."""
+
+
+class OnnxSession:
+    """A session of ONNX Runtime, which any number of threads may ask."""
+
+    def __init__(self, path: Path, variant: Variant, threads: int, providers: list[Any]) -> None:
+        """Loads the file; raises RuntimeError where a provider does not start."""
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        # Threads that wait for work turn in circles else, on cores that others could have.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.log_severity_level = 3  # Of warnings there are many that nobody can mend.
+        self._session = onnxruntime.InferenceSession(str(path), options, providers)
+        self._names = [output.tensor for output in variant.outputs]
+        # ONNX Runtime goes on without a provider that does not start, on the CPU.
+        names = {one if isinstance(one, str) else one[0] for one in providers}
+        if missing := sorted(names - {*self._session.get_providers()}):
+            raise RuntimeError(f"provider {missing[0]} does not start here")
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Outputs by their names."""
+        return dict(zip(self._names, self._session.run(self._names, inputs), strict=True))
+
+
+def _load_litert(
+    path: Path, variant: Variant, threads: int, providers: tuple[str, ...]
+) -> LiteRTSession:
+    """Loads a file; ValueError if it is no model, or this release knows its operations not."""
+    del variant, providers
+    return LiteRTSession(path, threads)
+
+
+def _load_onnx(
+    path: Path, variant: Variant, threads: int, providers: tuple[str, ...]
+) -> OnnxSession:
+    """Loads a file.
+
+    Raises:
+      RuntimeError: the file is no model, or has operations that this release does not know.
+      ValueError: a provider is not there.
+    """
+    import onnxruntime
+
+    there = onnxruntime.get_available_providers()
+    if missing := [name for name in providers if name not in there]:
+        raise ValueError(f"no provider {missing[0]}, only {', '.join(there)}")
+    asked = [(name, _settings(variant, name, path.parent)) for name in providers]
+    return OnnxSession(path, variant, threads, [*asked, CPU])
+
+
+def _settings(variant: Variant, provider: str, folder: Path) -> dict[str, Any]:
+    settings = dict(variant.provider.get(provider, {}))
+    if CACHE_PATH in settings:
+        settings[CACHE_PATH] = str(folder / settings[CACHE_PATH])
+    return settings
+
+
+RUNTIMES: Mapping[Format, tuple[Callable[..., Session], str]] = {
+    "litert": (_load_litert, "ai-edge-litert"),
+    "onnx": (_load_onnx, "onnxruntime"),
+}
+"""By format, what loads a file, and the package that it needs, which is imported then."""
 
 
 @dataclass(frozen=True)
@@ -95,9 +198,8 @@ def open_variant(
       DataError: it is damaged, or its runtime is not installed.
     """
     variant = read_variant(folder)
-    module, package = RUNTIMES[variant.format]
+    load, package = RUNTIMES[variant.format]
     try:
-        load = importlib.import_module(module).load
         session = load(folder / variant.file, variant, threads, providers)
     except ImportError as error:
         raise DataError(

@@ -32,7 +32,7 @@ class ControlFamily(Family):
             *("data.episodes", "data.policy"),
         }
     )
-    run_fn = f"{_ROOM}.trainer.run_fn"
+    run_fn = "trainer_module.control_trainer.run_fn"
     measure = f"{_ROOM}.measuring.measure"
     golden_rows = f"{_ROOM}.measuring.golden_rows"
 

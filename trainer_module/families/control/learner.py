@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
@@ -12,6 +11,7 @@ import tf_keras
 from trainer_module.errors import TrainingError
 from trainer_module.families.control.replay import Batch
 from trainer_module.families.control.task import TargetSettings
+from trainer_module.settings import ModelSettings
 
 _CLIP_NORM = 10.0
 """Of the gradients of all weights together, as Wang et al. (2016) clip them."""
@@ -85,42 +85,38 @@ def conservative_loss(values: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
     return tf.reduce_logsumexp(values, axis=1) - logged
 
 
-@dataclass(frozen=True)
-class LearnerSettings:
-    """How the network learns."""
-
-    hidden_units: tuple[int, ...]
-    dueling: bool
-    double: bool
-    learning_rate: float
-    conservative: float
-    """The weight of CQL's term; 0 where transitions are new."""
-    target: TargetSettings
-
-
 class Learner:
     """A network that learns, and the one that gives its targets, under a strategy."""
 
     def __init__(
-        self, strategy: tf.distribute.Strategy, settings: LearnerSettings, width: int, actions: int
+        self,
+        strategy: tf.distribute.Strategy,
+        model: ModelSettings,
+        width: int,
+        actions: int,
+        *,
+        learning_rate: float,
+        target: TargetSettings,
+        conservative: float = 0.0,
     ) -> None:
         """Builds both networks, alike, and the optimizer.
 
         Args:
           strategy: whose replicas share the transitions of a step.
-          settings: how it learns.
+          model: which network, and which targets it learns towards.
           width: numbers of an observation.
           actions: how many there are.
+          learning_rate: of the optimizer.
+          target: how the network of the targets follows.
+          conservative: the weight of CQL's term; 0 where transitions are new.
         """
-        self._strategy, self._settings = strategy, settings
-        self._width, self._actions = width, actions
+        self._strategy, self._model, self._follows = strategy, model, target
+        self._width, self._actions, self._conservative = width, actions, conservative
         with strategy.scope():
             self._network = self._build()
             self._target = self._build()
             self._target.set_weights(self._network.get_weights())
-            self._optimizer = tf_keras.optimizers.Adam(
-                settings.learning_rate, global_clipnorm=_CLIP_NORM
-            )
+            self._optimizer = tf_keras.optimizers.Adam(learning_rate, global_clipnorm=_CLIP_NORM)
             self._optimizer.build(self._network.trainable_variables)
         self._answer = tf.function(
             self._network, input_signature=[tf.TensorSpec([None, width], tf.float32)]
@@ -129,8 +125,8 @@ class Learner:
         """Its loop is one of the graph: sixteen copies of a step would take seconds to trace."""
 
     def _build(self) -> tf_keras.Model:
-        settings = self._settings
-        return build_network(self._width, self._actions, settings.hidden_units, settings.dueling)
+        model = self._model
+        return build_network(self._width, self._actions, model.hidden_units, model.dueling)
 
     @property
     def steps(self) -> int:
@@ -198,7 +194,7 @@ class Learner:
             self._share, whole
         )
         following = self._target(next_observations)
-        chosen_by = self._network(next_observations) if self._settings.double else following
+        chosen_by = self._network(next_observations) if self._model.double else following
         wanted = tf.stop_gradient(targets(rewards, discounts, following, chosen_by))
         with tf.GradientTape() as tape:
             values = self._network(observations)
@@ -206,8 +202,8 @@ class Learner:
             size = tf.abs(errors)
             # Huber's loss: the gradient of an error is at most 1 (Mnih et al., 2015).
             losses = tf.where(size < 1.0, 0.5 * tf.square(errors), size - 0.5)
-            if self._settings.conservative:
-                losses += self._settings.conservative * conservative_loss(values, actions)
+            if self._conservative:
+                losses += self._conservative * conservative_loss(values, actions)
             # Gradients of replicas are added up.
             loss = tf.reduce_sum(weights * losses) / tf.cast(tf.shape(whole[0])[0], tf.float32)
         variables = self._network.trainable_variables
@@ -223,7 +219,7 @@ class Learner:
 
     def _follow(self) -> None:
         """Brings the target network nearer to the one that learns, or up to it now and then."""
-        target = self._settings.target
+        target = self._follows
         if target.every is None:
             share = target.polyak or _POLYAK
         else:

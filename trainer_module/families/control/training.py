@@ -1,4 +1,4 @@
-"""The loop: act, remember, learn; judge the policy now and then, and keep the best one.
+"""The loop: act, remember, learn; judge the policy now and then, keep the best one, and back up.
 
 Online, a round is some steps of all environments and then some steps of the optimizer, which one
 call of a graph takes. Offline, it is the latter alone. An epoch is so many rounds: it ends with
@@ -7,14 +7,20 @@ episodes that judge the policy, and a backup.
 
 from __future__ import annotations
 
+import io
+import json
 import logging
 import math
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
+import tensorflow as tf
 
-from trainer_module.families.control.backup import load_backup, save_backup
+from trainer_module.errors import TrainingError
 from trainer_module.families.control.environments import (
     Environments,
     EnvironmentSettings,
@@ -27,6 +33,60 @@ from trainer_module.families.control.replay import Replay
 from trainer_module.families.control.task import ControlTask
 from trainer_module.runtime import report_progress
 from trainer_module.settings import EarlyStoppingSettings, TrainerSettings
+
+BACKUP_FILE = "control.npz"
+"""In the folder for backups."""
+_NOTES = "notes"
+
+
+def save_backup(
+    directory: str, notes: Mapping[str, Any], arrays: Mapping[str, Mapping[str, np.ndarray]]
+) -> None:
+    """Replaces the backup of a training; a kill in the middle leaves the one before.
+
+    Args:
+      directory: of the backup; a path or URI.
+      notes: plain values, as JSON.
+      arrays: by name, of each part of the training.
+    """
+    named: dict[str, Any] = {
+        f"{part}/{name}": one for part, of in arrays.items() for name, one in of.items()
+    }
+    written = io.BytesIO()
+    np.savez(written, **{_NOTES: np.array(json.dumps(notes)), **named})
+    tf.io.gfile.makedirs(directory)
+    path = os.path.join(directory, BACKUP_FILE)
+    with tf.io.gfile.GFile(f"{path}.new", "wb") as file:
+        file.write(written.getvalue())
+    tf.io.gfile.rename(f"{path}.new", path, overwrite=True)
+
+
+def load_backup(directory: str) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]] | None:
+    """The notes and arrays of the backup in a folder; None where there is none.
+
+    Raises:
+      TrainingError: it cannot be read.
+    """
+    path = os.path.join(directory, BACKUP_FILE)
+    if not tf.io.gfile.exists(path):
+        return None
+    with tf.io.gfile.GFile(path, "rb") as file:
+        content = io.BytesIO(file.read())
+    arrays: dict[str, dict[str, np.ndarray]] = {}
+    try:
+        with np.load(content, allow_pickle=False) as found:
+            notes = json.loads(str(found[_NOTES]))
+            for key in found.files:
+                part, _, name = key.partition("/")
+                if name:
+                    arrays.setdefault(part, {})[name] = found[key]
+    except (ValueError, KeyError, EOFError, BadZipFile) as error:
+        raise TrainingError(
+            f"the backup {path} is damaged ({type(error).__name__}): delete it, and training begins"
+            " anew."
+        ) from error
+    return notes, arrays
+
 
 logger = logging.getLogger(__name__)
 

@@ -12,16 +12,14 @@ import numpy as np
 import tensorflow as tf
 
 from trainer_module.families import read_example_files
-from trainer_module.families.generation.features import (
+from trainer_module.families.generation.measures import (
     Features,
+    are_copies,
     flatten,
     flatten_in_parts,
-    learn_features,
-)
-from trainer_module.families.generation.measures import (
-    are_copies,
     frechet_distance,
     inside,
+    learn_features,
     mode_coverage,
     resample,
 )

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from trainer_module.data.input_pipeline import FOREVER, shuffle_in_rounds
 from trainer_module.errors import DataError
-from trainer_module.families.generation.sizes import check_size, layer_sizes
+from trainer_module.families.generation.family import check_size, layer_sizes
 from trainer_module.families.generation.task import GenerationTask
 from trainer_module.features.image import decode_images
 from trainer_module.machine import free_memory

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from trainer_module.families.supervised.tasks.multiclass import MulticlassTask
+from trainer_module.families.supervised.tasks.classes import MulticlassTask
 from trainer_module.settings.tasks import BaseTask, LearningTask, Metric
 
 DISTANCE, PRECISION, RECALL = "frechet_distance", "precision", "recall"

@@ -1,1 +1,1 @@
-"""Tasks that learn a label from columns: tasks, models, losses and trees."""
+"""The tasks that learn a label from columns: tasks, models, losses and trees."""

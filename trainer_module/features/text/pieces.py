@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer_module.errors import DataError
-from trainer_module.features.vocabularies.orders import Counts, most_frequent
+from trainer_module.features.vocabulary_orders import Counts, most_frequent
 from trainer_module.published import local_folder
 
 INSIDE = "##"

@@ -14,11 +14,11 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from trainer_module.errors import DataError
+from trainer_module.features import vocabularies
 from trainer_module.features.categorical import PADDING
 from trainer_module.features.raw_columns import AnyTensor, dense_strings
 from trainer_module.features.scaling import hash_values
-from trainer_module.features.vocabularies import analysis
-from trainer_module.features.vocabularies.orders import Counts, most_frequent
+from trainer_module.features.vocabulary_orders import Counts, most_frequent
 
 if TYPE_CHECKING:
     from trainer_module.features.text.text import TextFeature
@@ -219,7 +219,7 @@ def transform_texts(
     orders = {name: TermOrder.of(name, features[name]) for name in counted}
     rarities = {name: Rarities(orders[name]) for name in counted if features[name].is_bag}
     values = {name: _once_in_each_text(ragged) for name, ragged in sorted(counted.items())}
-    paths, rarity = analysis.compute_weighted_vocabularies(values, orders, rarities)
+    paths, rarity = vocabularies.compute_weighted_vocabularies(values, orders, rarities)
     for name, path in paths.items():
         if not features[name].is_bag:
             tokens = _padded(terms[name], features[name])

@@ -18,6 +18,7 @@ import tensorflow_text as tf_text
 import tensorflow_transform as tft
 
 from trainer_module.errors import DataError, enumerate_names
+from trainer_module.features import vocabularies
 from trainer_module.features.text.pieces import (
     FIRST,
     LAST,
@@ -27,7 +28,6 @@ from trainer_module.features.text.pieces import (
     LearntPieces,
     read_pieces,
 )
-from trainer_module.features.vocabularies import analysis
 
 if TYPE_CHECKING:
     from trainer_module.features.text.text import TextFeature
@@ -72,7 +72,7 @@ def cut_texts(
     size = max(features[name].vocabulary_size for name in texts)
     order = given or LearntPieces(size, enumerate_names(map(repr, words), "and"))
     first = next(iter(words))
-    paths = analysis.compute_vocabularies(
+    paths = vocabularies.compute_vocabularies(
         {first: counted[:0] if given else counted}, {first: order}
     )
     return {

@@ -293,7 +293,11 @@ def as_tensors(asked: RequestInputs, interface: ModelInterface) -> Arrays:
     """
     if isinstance(asked, list):
         return rows_to_arrays(asked, interface)
-    return cast(Arrays, asked) if are_tensors(asked) else to_arrays(cast(Columns, asked), interface)
+    return (
+        cast("Arrays", asked)
+        if are_tensors(asked)
+        else to_arrays(cast("Columns", asked), interface)
+    )
 
 
 def are_tensors(asked: RequestInputs) -> bool:

@@ -75,4 +75,4 @@ def open_on(
     strategy = open_strategy(settings)
     assert strategy.num_replicas_in_sync == replicas
     runtime = Runtime(backup_directory=str(directory / "backup"), backup_steps=backup_steps)
-    return TrainingInputs(settings, runtime, strategy, None, data, str(directory / "run"))
+    return TrainingInputs(settings, runtime, strategy, str(directory / "run"), None, data)

@@ -17,7 +17,7 @@ from trainings import begin, train_whole
 from trainer_module.data.input_pipeline import Split
 from trainer_module.data.loading import TrainingData
 from trainer_module.errors import TrainingError
-from trainer_module.families.supervised.models.pretrained.parts import (
+from trainer_module.families.supervised.models.pretrained_parts import (
     batch_norms,
     network_of,
     pooled_of,

@@ -15,7 +15,7 @@ from trainings import train_whole
 from trainer_module.data.examples import Content, Reader
 from trainer_module.data.input_pipeline import Split
 from trainer_module.data.loading import TrainingData
-from trainer_module.families.supervised.models.pretrained.parts import network_of
+from trainer_module.families.supervised.models.pretrained_parts import network_of
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.settings import TrainerSettings

@@ -1,10 +1,13 @@
-"""What the tasks have in common whose label is a number."""
+"""The tasks whose label is a number: regression, on request with quantiles, and counts."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
+from pydantic import AfterValidator
 
 from trainer_module.errors import DataError
 from trainer_module.settings.tasks import (
@@ -109,3 +112,179 @@ class NumberTask(BaseTask):
         import tensorflow as tf
 
         return {"value": tf.reshape(output, [-1])}
+
+
+def _check_quantiles(levels: list[float]) -> list[float]:
+    ascend = all(low < high for low, high in pairwise([0.0, *levels, 1.0]))
+    if levels and (len(levels) < 2 or not ascend):
+        raise ValueError(
+            "right are two or more numbers between 0 and 1 in ascending order, such as "
+            "[0.05, 0.95], between which nine of ten labels lie"
+        )
+    return levels
+
+
+class RegressionTask(NumberTask):
+    """A number."""
+
+    kind: Literal["regression"]
+    quantiles: Annotated[list[float], AfterValidator(_check_quantiles)] = []
+    """Quantiles of the label to predict beside it, such as `[0.05, 0.95]`: the interval between the
+    first and the last."""
+
+    def without_model_keys(self) -> BaseTask:
+        """Without the quantiles."""
+        return self.model_copy(update={"quantiles": []})
+
+    @property
+    def takes_own_loss(self) -> bool:
+        """Not with quantiles beside the number."""
+        return not self.quantiles
+
+    def metrics(self) -> Mapping[str, Metric]:
+        """Errors, what of the label's variance is explained, and how good the quantiles are."""
+        of_number = {
+            **ERRORS,
+            "mape": Metric("MeanAbsolutePercentageError", False, has_unit=True),
+            "squared_correlation": Metric("SquaredPearsonCorrelation"),
+        }
+        if not self.quantiles:
+            return of_number
+        return of_number | {
+            "coverage": Metric("Coverage", module=NUMBER_METRICS, is_compared=False),
+            "interval_width": _of_quantiles("IntervalWidth"),
+            "pinball_loss": _of_quantiles("PinballLoss", levels=self.quantiles),
+        }
+
+    def usual_metrics(self) -> tuple[str, ...]:
+        """The squared error, which training makes small, decides."""
+        return ("mse", "mae", *(("coverage", "interval_width") if self.quantiles else ()))
+
+    def outputs(self, classes: tuple[str, ...]) -> tuple[str, ...]:
+        """The number, then the quantiles."""
+        return (self.kind, *(f"quantile {level:g}" for level in self.quantiles))
+
+    @property
+    def gives(self) -> str:
+        """A number, and the quantiles if there are any."""
+        levels = "".join(f", the quantile {level:g}" for level in self.quantiles)
+        return f"the number{levels}"
+
+    def make_activation(self, problem: LabelStatistics) -> tf_keras.layers.Layer:
+        """From the scale of a fresh model, about -1 to 1, to that of the label.
+
+        Otherwise a label in the thousands would take thousands of steps to come near.
+        """
+        if self.quantiles:
+            from trainer_module.families.supervised.tasks.layers import make_number_and_quantiles
+
+            return make_number_and_quantiles(problem, self.quantiles)
+        import tensorflow as tf
+        import tf_keras
+
+        return tf_keras.layers.Rescaling(
+            problem.label_deviation, problem.label_mean, dtype=tf.float32
+        )
+
+    def make_loss(self, problem: LabelStatistics) -> tf_keras.losses.Loss:
+        """The mean squared error, and with quantiles their pinball loss."""
+        import tf_keras
+
+        return self.whole_loss(tf_keras.losses.MeanSquaredError(), problem, degree=2)
+
+    def loss_unit(self, problem: LabelStatistics) -> float:
+        """With quantiles the label's standard deviation, so that all parts of the loss count."""
+        return problem.label_deviation if self.quantiles else 1.0
+
+    def whole_loss(
+        self, loss: tf_keras.losses.Loss, problem: LabelStatistics, degree: int = 1
+    ) -> tf_keras.losses.Loss:
+        """With the pinball loss of the quantiles, if there are any."""
+        if not self.quantiles:
+            return super().whole_loss(loss, problem, degree)
+        from trainer_module.families.supervised.tasks.layers import NumberAndPinballLoss
+
+        return NumberAndPinballLoss(loss, self.quantiles, self.loss_unit(problem))
+
+    def make_metrics(self) -> list[tf_keras.metrics.Metric]:
+        """The number's mean absolute error, and the root of its squared one."""
+        if not self.quantiles:
+            return super().make_metrics()
+        from trainer_module.families.supervised.tasks import layers
+
+        return [
+            layers.NumberMeanAbsoluteError(name="mae"),
+            layers.NumberRootMeanSquaredError(name="rmse"),
+        ]
+
+    def measured(self, output: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The number as `predictions`, and the `quantiles`."""
+        if not self.quantiles:
+            return super().measured(output)
+        return {"predictions": output[:, :1], "quantiles": output[:, 1:]}
+
+    def served(self, output: tf.Tensor, problem: LabelStatistics) -> dict[str, tf.Tensor]:
+        """`value` [batch], and `quantiles` [batch, levels] in ascending order, if there are any."""
+        if not self.quantiles:
+            return super().served(output, problem)
+        return {"value": output[:, 0], "quantiles": output[:, 1:]}
+
+
+def _of_quantiles(class_name: str, **options: object) -> Metric:
+    return Metric(class_name, False, NUMBER_METRICS, options, is_compared=False, has_unit=True)
+
+
+class CountTask(NumberTask):
+    """How often something happens: the expected number, which is never negative."""
+
+    kind: Literal["count"]
+    otherwise: ClassVar[str] = "regression"
+    needs_activation: ClassVar[bool] = True
+
+    @property
+    def usual_objective(self) -> str:
+        """The deviance, but for a constant."""
+        return self.monitor
+
+    @property
+    def needs(self) -> str:
+        """What can be counted."""
+        return "a whole number that is not negative"
+
+    def takes(self, labels: np.ndarray) -> np.ndarray:
+        """Whole ones from 0 on."""
+        return super().takes(labels) & (labels >= 0) & (labels == np.floor(labels))
+
+    def metrics(self) -> Mapping[str, Metric]:
+        """The deviance of a Poisson distribution, and errors."""
+        deviance = Metric("PoissonDeviance", False, NUMBER_METRICS, has_unit=True)
+        return {"poisson_deviance": deviance, **ERRORS}
+
+    def usual_metrics(self) -> tuple[str, ...]:
+        """The deviance, which training makes small, decides."""
+        return ("poisson_deviance", "mae")
+
+    @property
+    def gives(self) -> str:
+        """A number above 0."""
+        return "the expected count, which is never negative"
+
+    def make_activation(self, problem: LabelStatistics) -> tf_keras.layers.Layer:
+        """The exponential, finite for every row; a fresh model begins near the label's mean."""
+        import tensorflow as tf
+        import tf_keras
+
+        from trainer_module.families.supervised.losses import bounded_exponential
+
+        return tf_keras.Sequential(
+            [
+                tf_keras.layers.Activation(bounded_exponential, dtype=tf.float32),
+                tf_keras.layers.Rescaling(problem.label_mean or 1.0, dtype=tf.float32),
+            ]
+        )
+
+    def make_loss(self, problem: LabelStatistics) -> tf_keras.losses.Loss:
+        """The negative logarithm of a Poisson distribution's likelihood."""
+        import tf_keras
+
+        return self.whole_loss(tf_keras.losses.Poisson(), problem)

@@ -12,8 +12,7 @@ import numpy as np
 
 from trainer_module.data.dealing import Parts
 from trainer_module.errors import TrainingError, counted
-from trainer_module.families.supervised.trees.columns import TreeColumn
-from trainer_module.families.supervised.trees.forest import Forest
+from trainer_module.families.supervised.trees.forest import Forest, TreeColumn
 from trainer_module.families.supervised.trees.importance import (
     ROWS,
     losses_of_shuffling,

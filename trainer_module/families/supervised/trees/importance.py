@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from trainer_module.families.supervised.trees.columns import TreeColumn
+from trainer_module.families.supervised.trees.forest import TreeColumn
 from trainer_module.features.base import MISSING_SUFFIX, underscored
 from trainer_module.problem import Problem
 from trainer_module.settings import Task

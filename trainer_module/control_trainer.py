@@ -23,7 +23,7 @@ from trainer_module.families.control.environments import (
     Steps,
 )
 from trainer_module.families.control.family import STRATEGIES
-from trainer_module.families.control.learner import Learner, LearnerSettings
+from trainer_module.families.control.learner import Learner
 from trainer_module.families.control.measuring import (
     ACTION,
     OBSERVATION,
@@ -41,9 +41,11 @@ from trainer_module.families.control.transitions import (
     write_transitions,
 )
 from trainer_module.machine import free_memory
-from trainer_module.runtime import Runtime, report_ready, write_record
+from trainer_module.record import figures_of
+from trainer_module.runtime import Runtime, read_run, write_record
 from trainer_module.settings import TrainerSettings
-from trainer_module.strategies import build_strategy
+from trainer_module.training.checkpoint import CHECKPOINTS_FOLDER
+from trainer_module.training.plan import open_strategy
 
 _RANDOM = "random"
 """The policy of nobody."""
@@ -51,8 +53,6 @@ COLLECTED_FILE = "transitions.parquet"
 """In the model run: the episodes that were collected."""
 _OF_A_TRANSITION = 32
 """Bytes of a transition besides its observations: action, reward, ends and priority."""
-_BACKUPS = "checkpoints"
-"""In the model run, where nobody says where backups go."""
 
 
 def run_fn(fn_args: Any) -> None:
@@ -67,25 +67,33 @@ def run_fn(fn_args: Any) -> None:
       DataError: logged transitions cannot be used.
       TrainingError: the environment fails, or the loss is not a number.
     """
-    runtime: Runtime = getattr(fn_args, "runtime", None) or Runtime()
-    settings = TrainerSettings.from_custom_config(fn_args.custom_config)
-    if runtime.choice is not None:
-        settings = settings.with_strategy(runtime.choice.strategy)
-    strategy = _open_strategy(settings)
+    settings, runtime = read_run(fn_args)
+    if settings.train.strategy.kind not in STRATEGIES:
+        able = enumerate_names([str(one) for one in STRATEGIES], "or")
+        raise ConfigError(
+            f"train.strategy is {settings.train.strategy.kind}; one process acts and learns in a"
+            f" task control, by {able}."
+        )
+    strategy = open_strategy(settings)
     environment, task = environment_of(fn_args.custom_config), task_of(settings)
     one = environment.open()
     environments, replay = _open_data(
         fn_args, settings, environment, width=one.width, actions=one.actions
     )
+    rate = settings.train.learning_rate
+    assert isinstance(rate, float)  # noqa: S101 - `ControlFamily.problems` has seen to it
     learner = Learner(
         strategy,
-        _learner_settings(settings, task, environments is not None),
+        settings.model,
         one.width,
         one.actions,
+        learning_rate=rate,
+        target=task.target,
+        conservative=0.0 if environments is not None else task.conservative,
     )
     plan = RoundPlan.of(settings, task, environments is not None, strategy.num_replicas_in_sync)
     backup = Backup(
-        runtime.backup_directory or os.path.join(fn_args.model_run_dir, _BACKUPS),
+        runtime.backup_directory or os.path.join(fn_args.model_run_dir, CHECKPOINTS_FOLDER),
         runtime.backup_steps or settings.train.backup_steps,
         runtime.writes_backup,
     )
@@ -112,22 +120,9 @@ def run_fn(fn_args: Any) -> None:
     training.run(saw)
     seconds = time.monotonic() - started
     export(learner.exported(training.best.weights), task, fn_args.serving_model_dir)
-    record = _describe(settings, runtime, training, plan, learner, len(replay), seconds)
-    record["replicas"] = strategy.num_replicas_in_sync
+    replicas = strategy.num_replicas_in_sync
+    record = _describe(settings, runtime, training, plan, learner, len(replay), replicas, seconds)
     write_record(fn_args.model_run_dir, record)
-
-
-def _open_strategy(settings: TrainerSettings) -> tf.distribute.Strategy:
-    kind = settings.train.strategy.kind
-    if kind not in STRATEGIES:
-        able = enumerate_names([str(one) for one in STRATEGIES], "or")
-        raise ConfigError(
-            f"train.strategy is {kind}; one process acts and learns in a task control, by {able}."
-        )
-    tf_keras.utils.set_random_seed(settings.train.global_seed)
-    strategy = build_strategy(settings.train.strategy)
-    report_ready()
-    return strategy
 
 
 def _open_data(
@@ -198,21 +193,6 @@ def _collect(
     return collect(act, environment, int(source["episodes"]), seed, exploration)
 
 
-def _learner_settings(
-    settings: TrainerSettings, task: ControlTask, online: bool
-) -> LearnerSettings:
-    model, rate = settings.model, settings.train.learning_rate
-    assert isinstance(rate, float)  # noqa: S101 - `ControlFamily.problems` has seen to it
-    return LearnerSettings(
-        hidden_units=tuple(model.hidden_units),
-        dueling=model.dueling,
-        double=model.double,
-        learning_rate=rate,
-        conservative=0.0 if online else task.conservative,
-        target=task.target,
-    )
-
-
 def export(network: tf_keras.Model, task: ControlTask, directory: str) -> None:
     """Exports a policy: from observations to the values of the actions, and the best of these.
 
@@ -240,6 +220,7 @@ def _describe(
     plan: RoundPlan,
     learner: Learner,
     transitions: int,
+    replicas: int,
     seconds: float,
 ) -> dict[str, Any]:
     """The record of a training, as that of the supervised ones."""
@@ -251,22 +232,21 @@ def _describe(
         f"dqn learnt {how}; epoch {best.epoch} of {progress.epoch} had the best policy, with a mean"
         f" return of {best.value:.1f} in episodes that chose it"
     )
-    auto = f"strategy auto: {settings.train.strategy.kind}, as {runtime.reason}"
-    return {
-        "model": settings.model.kind,
-        "strategy": settings.train.strategy.kind,
-        "workers": 1,
-        "global_batch_size": plan.batch,
-        "epochs": progress.epoch,
-        "best_epoch": best.epoch,
-        "examples": {"train": transitions},
-        "steps": steps,
-        "warm_start": None,
-        "resumed_at_step": training.resumed_at,
-        "restarts": list(runtime.restarts),
-        "seconds": round(seconds, 3),
-        "step_seconds": round(seconds / done, 6),
-        "examples_per_second": round(done * plan.batch / seconds, 1) if seconds else 0.0,
-        "notes": [note, *training.notes, *([auto] if runtime.reason else [])],
-        "history": progress.history,
-    }
+    return figures_of(
+        settings,
+        runtime,
+        seconds,
+        seconds / done,
+        plan.batch,
+        notes=[note, *training.notes],
+        replicas=replicas,
+        workers=1,
+        global_batch_size=plan.batch,
+        epochs=progress.epoch,
+        best_epoch=best.epoch,
+        examples={"train": transitions},
+        steps=steps,
+        warm_start=None,
+        resumed_at_step=training.resumed_at,
+        history=progress.history,
+    )

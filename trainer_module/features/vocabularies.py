@@ -25,7 +25,7 @@ import tensorflow_transform as tft
 import tensorflow_transform.beam as tft_beam
 from tensorflow_transform import analyzer_nodes, nodes
 
-from trainer_module.features.vocabularies.orders import MOST_COUNTED, Order, Weigh, most_frequent
+from trainer_module.features.vocabulary_orders import MOST_COUNTED, Order, Weigh, most_frequent
 
 
 class CountValues(beam.PTransform):

@@ -12,8 +12,12 @@ import tf_keras
 from trainer_module.compat.keras import synchronize
 from trainer_module.errors import TrainingError, enumerate_names
 from trainer_module.families.supervised.models import layers
-from trainer_module.families.supervised.models.pretrained.parts import HEAD, base_name, batch_norms
-from trainer_module.families.supervised.models.pretrained.weights import load_weights
+from trainer_module.families.supervised.models.pretrained_parts import (
+    HEAD,
+    base_name,
+    batch_norms,
+)
+from trainer_module.families.supervised.models.pretrained_weights import load_weights
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.published import IMAGENET_CLASSES, local_weights

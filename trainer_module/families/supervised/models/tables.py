@@ -1,7 +1,10 @@
-"""The default for tables: an ensemble in one network, over numbers as vectors.
+"""The networks of tables: dense layers, Wide & Deep, and the default, an ensemble in one network.
 
-RealMLP's scaling and embedding of numbers (Holzmueller et al., 2024, "Better by Default",
-arXiv:2407.04491) before TabM-mini's members (Gorishniy et al., 2024, "TabM", arXiv:2410.24210).
+`wide_deep`: Cheng et al., 2016, "Wide & Deep Learning for Recommender Systems", arXiv:1606.07792.
+
+`tabular`: RealMLP's scaling and embedding of numbers (Holzmueller et al., 2024, "Better by
+Default", arXiv:2407.04491) before TabM-mini's members (Gorishniy et al., 2024, "TabM",
+arXiv:2410.24210).
 """
 
 from __future__ import annotations
@@ -16,10 +19,55 @@ from trainer_module.families.supervised.models.members import (
     MembersMean,
     NumberVectors,
 )
+from trainer_module.features.text.layers import sum_of_terms
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings, Task
 from trainer_module.settings.train import is_usual
+
+
+def build_mlp(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
+    """The uncompiled model: `hidden_units` dense layers, then the output of the task."""
+    inputs = problem.make_inputs()
+    hidden = layers.concatenate(layers.encode(problem.features, inputs, settings.embedding_size))
+    hidden = layers.hidden_layers(hidden, settings)
+    return tf_keras.Model(inputs, problem.make_output_layer()(hidden), name="mlp")
+
+
+def build_wide_deep(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
+    """The uncompiled model: the logits of both parts added, then the activation of the task."""
+    inputs = problem.make_inputs()
+    encoded = layers.encode(problem.features, inputs, settings.embedding_size)
+    deep = layers.hidden_layers(layers.concatenate(encoded), settings)
+    units = problem.output_units
+    logits = [tf_keras.layers.Dense(units, name="deep")(deep), *_wide(problem, inputs)]
+    total = tf_keras.layers.Add()(logits) if len(logits) > 1 else logits[0]
+    return tf_keras.Model(inputs, problem.make_activation()(total), name="wide_deep")
+
+
+def _wide(problem: Problem, inputs: layers.KerasTensors) -> list[tf.Tensor]:
+    """Logits that are linear in the numbers and in the one-hot categories."""
+    logits = []
+    for feature in problem.of_kind("categorical"):
+        # One weight per value and unit: a product with the one-hot vector, without making it.
+        weights = tf_keras.layers.Embedding(
+            feature.vocabulary_size,
+            problem.output_units,
+            embeddings_initializer="zeros",
+            mask_zero=feature.many,
+            name=feature.layer_name("wide"),
+        )(inputs[feature.name])
+        logits.append(tf_keras.layers.GlobalAveragePooling1D()(weights))
+    logits += [
+        sum_of_terms(text, inputs[text.name], problem.output_units, "wide", "zeros")
+        for text in problem.of_kind("text")
+        if text.is_bag
+    ]
+    if numbers := problem.of_kind("numeric"):
+        joined = layers.concatenate([inputs[feature.name] for feature in numbers])
+        logits.append(tf_keras.layers.Dense(problem.output_units, name="wide")(joined))
+    return logits
+
 
 USUAL_QUARTILES = np.array([[-3.0], [-0.6745], [0.0], [0.6745], [3.0]])
 """Of z-scores, where the train split has not been measured."""
@@ -28,7 +76,7 @@ TEXT_DROPOUT = 0.5
 """Of the vector of a text, which has many more weights behind it than other columns have."""
 
 
-def build_model(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
+def build_tabular(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
     """The uncompiled model: `members` of `hidden_units` dense layers each, and their mean."""
     inputs = problem.make_inputs()
     hidden = layers.concatenate(_encode(problem, inputs, settings))

@@ -1,7 +1,8 @@
-"""A number together with quantiles of it, which say how far the label may be from it."""
+"""What tasks have of their own in a network: quantiles of a number, thresholds of classes."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from statistics import NormalDist
 from typing import Any
@@ -26,7 +27,9 @@ class NumberAndQuantiles(tf_keras.layers.Rescaling):
         return tf.concat([scaled[:, :1], tf.sort(scaled[:, 1:], axis=1)], 1)
 
 
-def make_activation(problem: LabelStatistics, levels: Sequence[float]) -> NumberAndQuantiles:
+def make_number_and_quantiles(
+    problem: LabelStatistics, levels: Sequence[float]
+) -> NumberAndQuantiles:
     """A new activation: it begins with the quantiles of a normal distribution."""
     normal = NormalDist(problem.label_mean, problem.label_deviation)
     begin = [problem.label_mean, *(normal.inv_cdf(level) for level in levels)]
@@ -92,3 +95,47 @@ class NumberMeanAbsoluteError(_OfTheNumber, tf_keras.metrics.MeanAbsoluteError):
 @tf_keras.saving.register_keras_serializable("scopeline")
 class NumberRootMeanSquaredError(_OfTheNumber, tf_keras.metrics.RootMeanSquaredError):
     """The root of the number's mean squared error."""
+
+
+@tf_keras.saving.register_keras_serializable("scopeline")
+class CumulativeLogits(tf_keras.layers.Layer):
+    """From [batch, 1] to the probabilities of classes, [batch, classes].
+
+    The proportional odds model: McCullagh, 1980, "Regression Models for Ordinal Data",
+    doi:10.1111/j.2517-6161.1980.tb01109.x.
+    """
+
+    APART = 2.0
+    """The distance between thresholds at the start, where each class is the likeliest somewhere."""
+    RATE = 10.0
+    """How much faster than other weights the thresholds move: by the small steps that suit a
+    network they would hardly leave their start, and classes in between would stay unlikely."""
+
+    def __init__(self, classes: int, **options: Any) -> None:
+        super().__init__(**options)
+        self.classes = classes
+
+    def build(self, input_shape: Any) -> None:
+        """The lowest threshold, and how far each is above the one before it."""
+        super().build(input_shape)
+        lowest = -self.APART * (self.classes - 2) / 2 / self.RATE
+        self.lowest = self.add_weight("lowest", (1,), initializer=_constant(lowest))
+        step = math.log(math.expm1(self.APART)) / self.RATE  # Softplus makes `APART` of it.
+        self.steps = self.add_weight("steps", (self.classes - 2,), initializer=_constant(step))
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        """The differences between the probabilities of being at most in each class."""
+        lowest = self.RATE * self.lowest
+        above = lowest + tf.cumsum(tf.nn.softplus(self.RATE * self.steps))
+        at_most = tf.sigmoid(tf.concat([lowest, above], 0) - inputs)
+        ends = tf.zeros_like(at_most[:, :1])
+        reached = tf.concat([ends, at_most, ends + 1], 1)
+        return reached[:, 1:] - reached[:, :-1]
+
+    def get_config(self) -> dict[str, Any]:
+        """What Keras makes it of again."""
+        return {**super().get_config(), "classes": self.classes}
+
+
+def _constant(value: float) -> tf_keras.initializers.Initializer:
+    return tf_keras.initializers.Constant(value)

@@ -20,7 +20,7 @@ import tf_keras
 from trainer_module.base_model import READING_ERRORS, Weight, plain_name, told
 from trainer_module.compat.keras import read_values
 from trainer_module.errors import TrainingError
-from trainer_module.families.supervised.models.pretrained.formats import (
+from trainer_module.families.supervised.models.weight_formats import (
     HDF5,
     WEIGHTS_IN_KERAS,
     check_format,

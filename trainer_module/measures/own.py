@@ -1,4 +1,4 @@
-"""Means over the classes, of how often each is taken for which: as scikit-learn has them."""
+"""Metrics that Keras has not: means over the classes, and over what each example comes to."""
 
 from __future__ import annotations
 
@@ -92,3 +92,29 @@ class BalancedAccuracy(MacroRecall):
         """Not those that are only ever predicted."""
         del said
         return there > 0
+
+
+class RankError(tf_keras.metrics.MeanMetricWrapper):
+    """By how many ranks the most probable class is off."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(_rank_error, name=name)
+
+
+class PoissonDeviance(tf_keras.metrics.MeanMetricWrapper):
+    """Twice what a count's likelihood lacks of that of a perfect prediction."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(_poisson_deviance, name=name)
+
+
+def _rank_error(y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
+    chosen = tf.cast(tf.argmax(y_pred, -1), tf.float32)
+    return tf.abs(chosen - tf.cast(y_true[:, 0], tf.float32))
+
+
+def _poisson_deviance(y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
+    truth, mean = tf.cast(y_true[:, 0], tf.float32), y_pred[:, 0]
+    # x ln x is 0 at 0.
+    surprise = tf.math.xlogy(truth, tf.math.divide_no_nan(truth, mean))
+    return 2 * (surprise - truth + mean)

@@ -1,1 +1,0 @@
-"""Networks of pictures that others have trained: tf_keras.applications with their weights."""

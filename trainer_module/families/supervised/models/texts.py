@@ -1,0 +1,91 @@
+"""The networks of texts: a linear model on TF-IDF, and convolutions over the vectors of words.
+
+`bag`: the linear one is the baseline that is hard to beat on short texts (Wang and Manning, 2012,
+"Baselines and Bigrams", ACL), that with dense layers fastText's (Joulin et al., 2016,
+arXiv:1607.01759).
+
+`text_cnn`: Kim, 2014, "Convolutional Neural Networks for Sentence Classification", arXiv:1408.5882:
+filters of 3, 4 and 5 words, 100 of each, dropout of 0.5. Its vectors start at random ("CNN-rand").
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+import tf_keras
+
+from trainer_module.errors import TrainingError, enumerate_names
+from trainer_module.families.supervised.models import layers
+from trainer_module.features.text.layers import LargestInText, sum_of_terms
+from trainer_module.features.text.text import WIDER
+from trainer_module.features.transformed import TransformedFeature
+from trainer_module.problem import Problem
+from trainer_module.settings import ModelSettings
+from trainer_module.settings.model import undemanding_models
+
+
+def build_bag(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
+    """The uncompiled model: logits of the terms, and of what all columns are together.
+
+    Raises:
+      TrainingError: no column is text.
+    """
+    if not problem.of_kind("text"):
+        raise TrainingError(
+            "model 'bag' needs text, but no column is or was found to be; give one {type: text}, "
+            f"or use {enumerate_names(undemanding_models(), 'or')}."
+        )
+    inputs = problem.make_inputs()
+    bags = [feature for feature in problem.features if feature.is_bag]
+    others = [feature for feature in problem.features if not feature.is_bag]
+    logits = [
+        sum_of_terms(bag, inputs[bag.name], problem.output_units, "wide", "zeros") for bag in bags
+    ]
+    if others or settings.hidden_units:
+        encoded = layers.encode(others, inputs, settings.embedding_size)
+        if settings.hidden_units:
+            size = WIDER * settings.embedding_size
+            encoded += [sum_of_terms(bag, inputs[bag.name], size, "embedding") for bag in bags]
+        hidden = layers.hidden_layers(layers.concatenate(encoded), settings)
+        logits.append(tf_keras.layers.Dense(problem.output_units, name="deep")(hidden))
+    total = tf_keras.layers.Add()(logits) if len(logits) > 1 else logits[0]
+    return tf_keras.Model(inputs, problem.make_activation()(total), name="bag")
+
+
+def build_text_cnn(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
+    """The uncompiled model; columns that are no text join after the convolutions.
+
+    Raises:
+      TrainingError: no column is text whose tokens are in their order.
+    """
+    texts = [feature for feature in problem.of_kind("text") if not feature.is_bag]
+    if not texts:
+        raise TrainingError(
+            "model 'text_cnn' needs text as a sequence of tokens; give a column {type: text}, "
+            "without encoding: bag, or use the model bag."
+        )
+    inputs = problem.make_inputs()
+    encoded = [part for text in texts for part in _convolve(text, inputs[text.name], settings)]
+    others = [feature for feature in problem.features if feature not in texts]
+    encoded += layers.encode(others, inputs, settings.embedding_size)
+    hidden = layers.hidden_layers(layers.concatenate(encoded), settings)
+    return tf_keras.Model(inputs, problem.make_output_layer()(hidden), name="text_cnn")
+
+
+def _convolve(
+    text: TransformedFeature, tokens: tf.Tensor, settings: ModelSettings
+) -> list[tf.Tensor]:
+    """[batch, filters] for each width."""
+    vectors = tf_keras.layers.Embedding(
+        text.vocabulary_size, settings.embedding_size, name=text.layer_name("embedding")
+    )(tokens)
+    filters = settings.filters * (len(settings.widths) if len(settings.filters) == 1 else 1)
+    if len(filters) != len(settings.widths):
+        raise TrainingError(
+            f"model 'text_cnn' has {len(settings.widths)} widths and {len(filters)} numbers of "
+            "filters; give one number for all, or one for each."
+        )
+    found = [
+        tf_keras.layers.Conv1D(count, width, padding="same", activation="relu")(vectors)
+        for count, width in zip(filters, settings.widths, strict=True)
+    ]
+    return [LargestInText()([values, tokens]) for values in found]

@@ -1,1 +1,0 @@
-"""Modules of networks by the names of earlier versions, for users' code."""
