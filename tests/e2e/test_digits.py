@@ -134,15 +134,6 @@ def ask_when_it_answers(url: str, folder: Path) -> dict[str, Any]:
             time.sleep(0.1)
 
 
-def test_second_run_says_that_nothing_has_changed(project: Project, first) -> None:
-    (run,) = (project.output / "digits" / "runs").iterdir()
-    second = project.cold()
-    assert (second.returncode, second.stderr) == (0, "")
-    (said,) = second.stdout.splitlines()
-    assert said.startswith(f"digits: nothing has changed since run {run.name}")
-    assert list((project.output / "digits" / "runs").iterdir()) == [run]
-
-
 def test_forced_run_is_cached_and_plan_changes_nothing(project: Project, first) -> None:
     before = project.versions("digits")
     second = project.scopeline("run", "--force")

@@ -23,6 +23,7 @@ SETTINGS = {
     "model.filters": "[4]",
     "model.hidden_units": "[16]",
     "evaluate.thresholds": "{accuracy: {min: 0.8}}",
+    "certificate": "false",
 }
 """A training of digits that is long enough to be hit, and good enough to be pushed."""
 

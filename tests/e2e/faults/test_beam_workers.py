@@ -17,6 +17,7 @@ data: {format: csv, path: "doors/*.csv", label: open, splits: {train: 3, eval: 1
 task: binary
 model: {kind: mlp}
 train: {epochs: 3}
+certificate: {enabled: false}
 beam: {workers: 2}
 """
 FILES, ROWS = 4, 60

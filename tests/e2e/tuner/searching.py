@@ -33,6 +33,7 @@ CONFIG: dict[str, Any] = {
     "task": "binary",
     "model": {"kind": "my_tuned_models.build_model", "hidden_units": [8]},
     "train": {"epochs": 3, "learning_rate": 0.01},
+    "certificate": {"enabled": False},
     "tune": {
         "trials": TRIALS,
         "algorithm": "random",
