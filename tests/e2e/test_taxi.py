@@ -7,13 +7,11 @@ import gzip
 import json
 import math
 import struct
-import sys
 from pathlib import Path
 
 import pytest
-import warm
 import yaml
-from e2e.conftest import ROOT, RUNNER, Project
+from e2e.conftest import ROOT, Project
 from e2e.served_taxi import ask_for, multiply
 
 from components.example_gen.builtin import BUILTIN_DATA
@@ -90,31 +88,12 @@ def test_row_request_is_answered(trained: Project) -> None:
 
 def test_version_is_asked_for_a_file_and_measured_on_it(trained: Project, tmp_path: Path) -> None:
     table, answers = BUILTIN_DATA["taxi"].locate(tmp_path), tmp_path / "answers.csv"
-    options = {
-        "--config": TAXI,
-        "--output-folder": trained.output,
-        "--input": table,
-        "--output": answers,
-        "--columns": "big_tipper",
-    }
-    given = [str(word) for option in options.items() for word in option]
-    done = warm.run(
-        [sys.executable, str(RUNNER), "predict", *given],
-        cwd=trained.folder,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    asked = ("--config", TAXI, "--input", table, "--output", answers, "--columns", "big_tipper")
+    done = trained.scopeline("predict", *asked)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = list(csv.DictReader(answers.open()))
     answers.rename(tmp_path / "model.csv")
-    done = warm.run(
-        [sys.executable, str(RUNNER), "predict", *given, "--variant", "onnx"],
-        cwd=trained.folder,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    done = trained.scopeline("predict", *asked, "--variant", "onnx")
     assert done.returncode == 0, done.stdout + done.stderr
     for row, other in zip(rows, csv.DictReader(answers.open()), strict=True):
         assert row.keys() == other.keys()

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 from pathlib import Path
 
 import psutil
-from e2e.conftest import Project
+from e2e.conftest import Project, wait_until
 
 CHILD = "components.trainer.worker"
 KILLS = int(os.environ.get("SCOPELINE_KILLS", "8"))
@@ -69,12 +68,12 @@ def wait_for_epoch(
     project: Project, run: subprocess.Popen[str], epoch: int, earlier: set[Path]
 ) -> None:
     """Returns when a log that is not among the earlier ones shows that many epochs."""
-    deadline = time.monotonic() + 240
-    while time.monotonic() < deadline and run.poll() is None:
-        for log in logs(project) - earlier:
-            if f"epoch {epoch} of {EPOCHS}" in log.read_text(errors="replace"):
-                return
-        time.sleep(0.05)
+    words = f"epoch {epoch} of {EPOCHS}"
+
+    def is_there() -> bool:
+        return any(words in log.read_text(errors="replace") for log in logs(project) - earlier)
+
+    wait_until(is_there, run)
 
 
 def check_whole_training(project: Project, strategy: str, *, resumed: bool) -> None:
