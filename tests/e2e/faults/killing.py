@@ -33,13 +33,13 @@ def arguments(strategy: str, seed: int) -> list[str]:
     return ["run", *(part for item in settings.items() for part in ("--set", "=".join(item)))]
 
 
-def children(runner: int) -> list[psutil.Process]:
-    """The processes that train for a runner, with the watchers beside them."""
+def children(runner: int, module: str = CHILD) -> list[psutil.Process]:
+    """The processes of a module that work for a runner, with the watchers beside them."""
     try:
         below = psutil.Process(runner).children(recursive=True)
     except psutil.NoSuchProcess:
         return []
-    return [process for process in below if CHILD in " ".join(_command(process))]
+    return [process for process in below if module in " ".join(_command(process))]
 
 
 def survivors(processes: list[psutil.Process]) -> list[psutil.Process]:
