@@ -38,6 +38,7 @@ noise: $(READY)  ## the share of tables of pure noise that are pushed (an hour);
 	@$(PYTHON) -m tools.noise $(ARGS)
 
 test: $(READY)  ## run all tests, three at a time, as some wait; ARGS="-k name" picks some
+	@$(PYTHON) -m compileall -q -j 0 pipeline components trainer_module  # which start hundreds of times
 	@$(PYTHON) -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-long: $(READY)  ## run the tests that `test` leaves out: chaos, days of replay, kills and stops again and again

@@ -13,6 +13,8 @@ os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import warm
+
 from pipeline.runs.imports import keep_imports
 
 LONGEST = (
@@ -75,9 +77,11 @@ LONG = (
 """Modules that train, evaluate, or start clusters or schedulers, for as long as whole pipelines."""
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """A shell that runs the tests in the background has its processes ignore Ctrl-C."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if config.getoption("numprocesses", None):
+        warm.share()
 
 
 def pytest_collection_finish() -> None:

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from components.processes.local.fork_server import serving
 from components.processes.stopping import attempt, leave, obey_signals
 from components.user_errors import is_drift
-from pipeline.component_ids import EVALUATING, SHARING, TRAINING
+from pipeline.component_ids import EVALUATING, SHARING, TRAINING, ComponentId
 from pipeline.config.settings import PipelineConfig
 from pipeline.exit_codes import EXIT_FAILED, EXIT_PUSHED
 from pipeline.kubeflow.cluster_layout import cluster_layout, run_root, working_folder
@@ -40,6 +40,8 @@ from pipeline.runs.logs import captured
 from trainer_module.errors import ConfigError, ScopelineError
 
 Work = Callable[[RunConsole], StepReport]
+FORKING = (*TRAINING, *SHARING, ComponentId.INFRA_VALIDATOR)
+"""Those that start processes, which begin with what the step has imported."""
 
 
 def main() -> None:
@@ -119,7 +121,7 @@ def _run_node(arguments: argparse.Namespace) -> int:
     # The command line is parsed before TFX is imported, which takes seconds.
     name = import_node(arguments.node)
     # Forked before anything is read from an object store, which has threads.
-    with serving() if name in (*TRAINING, *SHARING) else nullcontext():
+    with serving() if name in FORKING else nullcontext():
         return _run_named(name, arguments)
 
 

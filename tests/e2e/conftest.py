@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 import warm
 
 ROOT = Path(__file__).parents[2]
@@ -42,7 +47,9 @@ class Project:
         return {**os.environ, "TMPDIR": str(self.temporary)}
 
     def command(self, *arguments: str | Path) -> list[str]:
-        return [sys.executable, str(RUNNER), *map(str, arguments), "--output", str(self.output)]
+        """A command line; the `--output` of `predict` is for its answers."""
+        folder = "--output-folder" if arguments[:1] == ("predict",) else "--output"
+        return [sys.executable, str(RUNNER), *map(str, arguments), folder, str(self.output)]
 
     def scopeline(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
         """Runs a command to its end."""
@@ -79,6 +86,21 @@ class Project:
             text=True,
         )
 
+    @contextmanager
+    def served(self, *arguments: str | Path) -> Iterator[str]:
+        """The address of `serve`, from when it answers; it has to end well."""
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            port = listening.getsockname()[1]
+        address = f"http://127.0.0.1:{port}"
+        process = self.start("serve", *arguments, "--port", str(port))
+        try:
+            wait_until(lambda: _answers(f"{address}/healthz"), process, pause=0.1)
+            yield address
+        finally:
+            process.terminate()
+            said, errors = process.communicate(timeout=60)
+        assert process.returncode == 0, said + errors
+
     def summary(self, name: str) -> dict[str, Any]:
         """The summary of the newest run of a pipeline."""
         newest = max((self.output / name / "runs").iterdir())
@@ -103,6 +125,35 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A folder of a module's own."""
     return Project(tmp_path_factory.mktemp("project"))
+
+
+def wait_until(
+    condition: Callable[[], Any],
+    process: subprocess.Popen[str] | None = None,
+    pause: float = 0.02,
+    seconds: float = 300,
+) -> None:
+    """Returns when something is so, and fails where a process that it waits for has ended.
+
+    Args:
+      condition: asked again and again.
+      process: that brings it about; None where nothing tells that it will not come.
+      pause: between two looks, in seconds.
+      seconds: to wait at most.
+    """
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert process is None or process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(pause)
+
+
+def _answers(url: str) -> bool:
+    try:
+        requests.get(url, timeout=60)
+    except requests.ConnectionError:
+        return False
+    return True
 
 
 def answered_alone(code: str, model: Path, given: Any) -> Any:

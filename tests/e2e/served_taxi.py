@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import csv
-import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,24 +27,15 @@ def ask_for(project: Project, config: Path, table: Path, rows: int, log: Path) -
         trips = [row for row, _ in zip(csv.DictReader(file), range(rows), strict=False)]
     version = project.output / "taxi/serving/taxi" / project.versions("taxi")[-1]
     columns = read_interface(version).columns
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]
-    options = ("--config", config, "--port", str(port), "--log-requests", log)
-    process = project.start("serve", *options)
-    try:
-        wait_for(f"http://127.0.0.1:{port}/healthz")
+    with project.served("--config", config, "--log-requests", log) as address:
         for number, body in enumerate(_bodies(trips, columns)):
             answer = requests.post(
-                f"http://127.0.0.1:{port}/v1/models/taxi:predict",
+                f"{address}/v1/models/taxi:predict",
                 json={"inputs": body},
                 headers={"X-Request-Id": f"trips-{number}"},
                 timeout=60,
             )
             assert answer.ok, answer.text
-    finally:
-        process.terminate()
-        said, errors = process.communicate(timeout=60)
-    assert process.returncode == 0, said + errors
     return [row["big_tipper"] for row in trips]
 
 
@@ -60,18 +49,6 @@ def _value(text: str, column: RawColumn) -> Any:
     if column.dtype == "string":
         return text
     return float(text) if text else None
-
-
-def wait_for(url: str) -> None:
-    """Returns when a server answers."""
-    until = time.monotonic() + 120
-    while True:
-        try:
-            requests.get(url, timeout=60)
-            return
-        except requests.ConnectionError:
-            assert time.monotonic() < until
-            time.sleep(0.1)
 
 
 def multiply(log: Path, column: str, factor: float) -> None:

@@ -5,16 +5,12 @@ from __future__ import annotations
 import base64
 import csv
 import shutil
-import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 import requests
-import warm
 from e2e.conftest import RUNNER, SMALL, Project, plain, snapshot
 
 COMPONENTS = [
@@ -95,52 +91,21 @@ def test_served_model_names_the_digit(project: Project, first) -> None:
 
 def test_model_is_asked_for_files_and_by_http(project: Project, first, tmp_path: Path) -> None:
     sevens, answers = project.output / "builtin" / "digits" / "7", tmp_path / "answers.csv"
-    where = ["--output-folder", str(project.output), "--output", str(answers)]
-    options = {"cwd": project.folder, "capture_output": True, "text": True, "timeout": 600}
-    command = [sys.executable, str(RUNNER), "predict", "--input", str(sevens), *where]
-    done = warm.run(command, **options)
+    done = project.scopeline("predict", "--input", sevens, "--output", answers)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = list(csv.DictReader(answers.open()))
     assert [Path(row["file"]).name for row in rows] == sorted(p.name for p in sevens.iterdir())
     assert sum(row["class"] == "7" for row in rows) > 0.9 * len(rows)
 
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]
-    process = project.start("serve", "--port", str(port))
-    try:
-        answer = ask_when_it_answers(f"http://127.0.0.1:{port}/v1/models/digits:predict", sevens)
-    finally:
-        process.terminate()
-        process.communicate(timeout=60)
-    assert process.returncode == 0
-    predicted = answer["predictions"][0]
+    # As README's curl does.
+    encoded = base64.b64encode(min(sevens.iterdir()).read_bytes()).decode()
+    asked = {"instances": [{"image": {"b64": encoded}}]}
+    with project.served() as address:
+        answer = requests.post(f"{address}/v1/models/digits:predict", json=asked, timeout=60)
+    assert answer.ok, answer.text
+    predicted = answer.json()["predictions"][0]
     assert predicted["class"] == rows[0]["class"]
     assert predicted["scores"][7] == pytest.approx(float(rows[0]["score_7"]), abs=1e-5)
-
-
-def ask_when_it_answers(url: str, folder: Path) -> dict[str, Any]:
-    """Sends the first picture of a folder, as README's curl does."""
-    encoded = base64.b64encode(min(folder.iterdir()).read_bytes()).decode()
-    until = time.monotonic() + 120
-    while True:
-        try:
-            answer = requests.post(
-                url, json={"instances": [{"image": {"b64": encoded}}]}, timeout=60
-            )
-            assert answer.ok, answer.text
-            return dict(answer.json())
-        except requests.ConnectionError:
-            assert time.monotonic() < until
-            time.sleep(0.1)
-
-
-def test_second_run_says_that_nothing_has_changed(project: Project, first) -> None:
-    (run,) = (project.output / "digits" / "runs").iterdir()
-    second = project.cold()
-    assert (second.returncode, second.stderr) == (0, "")
-    (said,) = second.stdout.splitlines()
-    assert said.startswith(f"digits: nothing has changed since run {run.name}")
-    assert list((project.output / "digits" / "runs").iterdir()) == [run]
 
 
 def test_forced_run_is_cached_and_plan_changes_nothing(project: Project, first) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import warm
 import yaml
 from e2e.conftest import Project
 from PIL import Image
@@ -59,16 +58,8 @@ def test_the_generator_is_measured_certified_and_pushed(generation: Project) -> 
 
 
 def predict(generation: Project, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Asks the version that is pushed; `--output` is that of the command."""
-    asked = generation.command("predict", "--config", "shades.yaml", *arguments)[:-2]
-    command = [*asked, "--output-folder", str(generation.output)]
-    return warm.run(
-        command,
-        cwd=generation.folder,
-        env=generation.environment,
-        capture_output=True,
-        text=True,
-    )
+    """Asks the version that is pushed."""
+    return generation.scopeline("predict", "--config", "shades.yaml", *arguments)
 
 
 def test_pictures_are_asked_for(generation: Project) -> None:

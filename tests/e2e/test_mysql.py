@@ -27,6 +27,7 @@ def arguments(server: MariaDB, database: str = "meta") -> list[str]:
         "metadata": server.url(database),
         "train.epochs": "1",
         "evaluate.thresholds": "{}",
+        "certificate": "false",
     }
     settings = [SMALL, *(f"{key}={value}" for key, value in keys.items())]
     return [part for setting in settings for part in ("--set", setting)]

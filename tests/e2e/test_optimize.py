@@ -6,14 +6,12 @@ import csv
 import json
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-import warm
-from e2e.conftest import ROOT, RUNNER, SMALL, Project, plain
+from e2e.conftest import ROOT, SMALL, Project, plain, wait_until
 
 DIGITS = ROOT / "configs" / "digits.yaml"
 SETTINGS = (SMALL, "train.epochs=4", "evaluate.thresholds={accuracy: {min: 0.1}}")
@@ -73,11 +71,7 @@ def models(project: Project) -> list[dict[str, Any]]:
 def approved(project: Project) -> Approved:
     manual = command("push.approve=manual")
     process = project.start(*manual)
-    deadline = time.monotonic() + 400
-    while VARIANTS[0] not in kept(project):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: VARIANTS[0] in kept(project), process, pause=0.01)
     process.kill()
     out, errors = process.communicate()
     killed = subprocess.CompletedProcess(manual, process.returncode, out, errors)
@@ -148,8 +142,7 @@ def test_a_variant_answers_files_as_the_model_does(
     for number, variant in enumerate(([], ["--variant", "float"], ["--variant", "int8"])):
         answers = tmp_path / f"answers{number}.csv"
         options = ["--model", approved.version, "--input", sevens, "--output", answers, *variant]
-        words = [sys.executable, RUNNER, "predict", *options]
-        done = warm.run(list(map(str, words)), cwd=tmp_path, capture_output=True, text=True)
+        done = project.scopeline("predict", *options)
         assert done.returncode == 0, done.stdout + done.stderr
         tables.append(list(csv.DictReader(answers.open())))
     model, floats, ints = tables
@@ -178,10 +171,9 @@ def test_a_variant_is_measured_on_labelled_files(project: Project, approved: App
     assert model[2:] != ints[2:], "eight bits are not the same numbers"
 
 
-def test_a_variant_that_is_not_there_is_named(approved: Approved, tmp_path: Path) -> None:
+def test_a_variant_that_is_not_there_is_named(project: Project, approved: Approved) -> None:
     options = ["--model", approved.version, "--input", "x.csv", "--output", "y.csv"]
-    words = [sys.executable, RUNNER, "predict", *options, "--variant", "int16x8"]
-    done = warm.run(list(map(str, words)), cwd=tmp_path, capture_output=True, text=True)
+    done = project.scopeline("predict", *options, "--variant", "int16x8")
     assert done.returncode == 2
     assert "--variant int16x8" in done.stderr
     assert "has no such variant; it has float, int8" in done.stderr

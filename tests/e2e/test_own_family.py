@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import requests
-import warm
 from e2e.conftest import Project
-from e2e.served_taxi import wait_for
 
 PAGE = Path(__file__).parents[2] / "docs/your-code.md"
 
@@ -72,10 +69,7 @@ def test_a_worse_model_is_not_pushed(points: FamilyProject) -> None:
 def predict(points: FamilyProject, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Asks the newest version without the family: the pushed folder says what it takes."""
     version = points.output / "points/serving/points" / points.versions("points")[-1]
-    command = Project(points.folder).command("predict", *arguments, "--model", version)[:-2]
-    return warm.run(
-        command, cwd=points.folder, env=points.environment, capture_output=True, text=True
-    )
+    return Project(points.folder).scopeline("predict", *arguments, "--model", version)
 
 
 def test_files_and_requests_are_answered(points: FamilyProject) -> None:
@@ -84,20 +78,12 @@ def test_files_and_requests_are_answered(points: FamilyProject) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     header, near, far = (points.folder / "answers.csv").read_text().splitlines()
     assert header == '"id","distance"'
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]
-    process = points.start("serve", "--config", "points.yaml", "--port", str(port))
-    try:
-        wait_for(f"http://127.0.0.1:{port}/healthz")
-        url = f"http://127.0.0.1:{port}/v1/models/points:predict"
+    with points.served("--config", "points.yaml") as address:
+        url = f"{address}/v1/models/points:predict"
         answer = requests.post(
             url, json={"instances": [{"x": 1, "y": 2}, {"x": 4, "y": 6}]}, timeout=60
         )
         refused = requests.post(url, json={"instances": [{"x": "one", "y": 2}]}, timeout=60)
-    finally:
-        process.terminate()
-        said, errors = process.communicate(timeout=60)
-    assert process.returncode == 0, said + errors
     assert refused.status_code == 400
     for line, found in zip((near, far), answer.json()["predictions"], strict=True):
         assert float(line.split(",")[1]) == pytest.approx(found, abs=1e-5)

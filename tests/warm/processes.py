@@ -51,8 +51,8 @@ _END_SECONDS = 10
 _LOCK = threading.Lock()
 _address: str | None = None
 """Of the zygote, once there is one."""
-
-
+SHARED = "WARM_ZYGOTE"
+"""The variable with the address of a zygote that is another process's, see `share`."""
 FROZEN = ("PYTHONHASHSEED", "TF_USE_LEGACY_KERAS")
 """Variables that Python and its libraries read once: a fork keeps what the zygote had."""
 
@@ -216,6 +216,11 @@ def run(
     return done
 
 
+def share() -> None:
+    """Has pytest's workers, which this process starts, use its zygote: each would need seconds."""
+    os.environ[SHARED] = _zygote()
+
+
 def install(address: str) -> None:
     """In a forked process: scripts that it starts are forked, too, by the same zygote."""
     global _address
@@ -228,7 +233,7 @@ def _zygote() -> str:
     global _address
     with _LOCK:
         if _address is None:
-            _address = _start()
+            _address = os.environ.get(SHARED) or _start()
     return _address
 
 

@@ -39,10 +39,6 @@ from pipeline.own_modules import PACKAGES, ROOT
 from trainer_module.compat.insides import find_changes
 from warm.processes import Kind, Program
 
-CANNOT_FLUSH = 120
-"""Python's exit code where the last of the output could not be written."""
-
-
 _address = ""
 """Of the zygote that has forked this process; set there."""
 _added: dict[str, str] = {}
@@ -156,24 +152,13 @@ def become_and_run(told: Mapping[str, Any], server: int) -> NoReturn:
         code, is_interrupted = 1, isinstance(error, KeyboardInterrupt)
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
-    if not _flush():
-        code = CANNOT_FLUSH
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
     if is_interrupted:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
     os._exit(code)
-
-
-def _flush() -> bool:
-    """Writes what is left of the output; whether that went well for standard output."""
-    with contextlib.suppress(OSError, ValueError):
-        sys.stderr.flush()
-    try:
-        if not sys.stdout.closed:
-            sys.stdout.flush()
-    except OSError:
-        return False
-    return True
 
 
 def _run(program: Program) -> None:
@@ -201,16 +186,9 @@ def _run(program: Program) -> None:
 
 
 def _run_script(name: str, names: dict[str, Any]) -> None:
-    try:
-        text = Path(name).read_bytes()
-    except OSError as error:
-        path = os.path.abspath(name)  # noqa: PTH100
-        found = f"[Errno {error.errno}] {error.strerror}"
-        sys.stderr.write(f"{sys.executable}: can't open file {path!r}: {found}\n")
-        sys.exit(2)
     loader = importlib.machinery.SourceFileLoader("__main__", name)
     names.update(__file__=name, __cached__=None, __loader__=loader)
-    exec(compile(text, name, "exec"), names)  # noqa: S102
+    exec(compile(Path(name).read_bytes(), name, "exec"), names)  # noqa: S102
 
 
 def _exit_code(end: SystemExit) -> int:

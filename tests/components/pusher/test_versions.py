@@ -163,7 +163,7 @@ def test_kill_at_any_moment_leaves_whole_versions_alone(model: Path, tmp_path: P
     base.mkdir()  # The first kill may come before the push has made it.
     chance = random.Random(7)  # noqa: S311 - no secret
     abandoned = 0
-    for _ in range(20):
+    for _ in range(10):
         process = subprocess.Popen(
             [sys.executable, "-c", PUSH, str(model), str(base)],
             stdin=subprocess.PIPE,

@@ -105,10 +105,10 @@ def test_what_fails_ahead_fails_where_it_is_consumed():
 
 @pytest.fixture
 def few_descriptors() -> Iterator[None]:
-    """Room for 90 more open files in this process."""
+    """Room for 25 more open files in this process."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     now = len(list(Path("/proc/self/fd").iterdir()))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (now + 90, limits[1]))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (now + 25, limits[1]))
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
@@ -117,9 +117,9 @@ def test_more_files_than_may_be_open(tmp_path, few_descriptors):
     folder = tmp_path / "Split-train"
     folder.mkdir()
     row = tf.train.Example().SerializeToString()
-    files = [write(folder / f"{i:03d}.gz", [row] * 3) for i in range(200)]
-    assert sum(len(part) for part in read_spread(files, 600)) == 600
+    files = [write(folder / f"{i:03d}.gz", [row] * 3) for i in range(60)]
+    assert sum(len(part) for part in read_spread(files, 180)) == 180
     examples = standard_artifacts.Examples()
     examples.uri = str(tmp_path)
     examples.split_names = artifact_utils.encode_split_names(["train"])
-    assert sum(batch.num_rows for batch in read_columns([examples], "train", [])) == 600
+    assert sum(batch.num_rows for batch in read_columns([examples], "train", [])) == 180

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 from pathlib import Path
 
 import psutil
-from e2e.conftest import Project
+from e2e.conftest import Project, wait_until
 
 CHILD = "components.trainer.worker"
 KILLS = int(os.environ.get("SCOPELINE_KILLS", "8"))
@@ -23,6 +22,7 @@ SETTINGS = {
     "model.filters": "[4]",
     "model.hidden_units": "[16]",
     "evaluate.thresholds": "{accuracy: {min: 0.8}}",
+    "certificate": "false",
 }
 """A training of digits that is long enough to be hit, and good enough to be pushed."""
 
@@ -33,13 +33,13 @@ def arguments(strategy: str, seed: int) -> list[str]:
     return ["run", *(part for item in settings.items() for part in ("--set", "=".join(item)))]
 
 
-def children(runner: int) -> list[psutil.Process]:
-    """The processes that train for a runner, with the watchers beside them."""
+def children(runner: int, module: str = CHILD) -> list[psutil.Process]:
+    """The processes of a module that work for a runner, with the watchers beside them."""
     try:
         below = psutil.Process(runner).children(recursive=True)
     except psutil.NoSuchProcess:
         return []
-    return [process for process in below if CHILD in " ".join(_command(process))]
+    return [process for process in below if module in " ".join(_command(process))]
 
 
 def survivors(processes: list[psutil.Process]) -> list[psutil.Process]:
@@ -68,12 +68,12 @@ def wait_for_epoch(
     project: Project, run: subprocess.Popen[str], epoch: int, earlier: set[Path]
 ) -> None:
     """Returns when a log that is not among the earlier ones shows that many epochs."""
-    deadline = time.monotonic() + 240
-    while time.monotonic() < deadline and run.poll() is None:
-        for log in logs(project) - earlier:
-            if f"epoch {epoch} of {EPOCHS}" in log.read_text(errors="replace"):
-                return
-        time.sleep(0.05)
+    words = f"epoch {epoch} of {EPOCHS}"
+
+    def is_there() -> bool:
+        return any(words in log.read_text(errors="replace") for log in logs(project) - earlier)
+
+    wait_until(is_there, run)
 
 
 def check_whole_training(project: Project, strategy: str, *, resumed: bool) -> None:

@@ -19,6 +19,7 @@ data: {format: csv, path: fruit.csv, label: kind, splits: {train: 3, eval: 1}}
 task: multiclass
 model: {kind: mlp, hidden_units: [8]}
 train: {epochs: 5, batch_size: 16, learning_rate: 0.01}
+certificate: {enabled: false}
 """
 COLUMNS = ("weight", "colour", "kind")
 
@@ -167,20 +168,3 @@ def test_curated_schema_that_contradicts_the_data_stops_the_run(trained: Project
     assert chosen is not None
     assert curated.read_text() == kept.replace(chosen[0], "")
     assert "nothing has to change" in trained.scopeline(*accept).stdout
-
-
-def test_header_only_is_refused_before_training(trained: Project) -> None:
-    write(trained.folder, [])
-    done = trained.scopeline("run", "--config", "fruit.yaml")
-    assert done.returncode == 2
-    assert trained.summary("fruit")["error"]["component"] == "ExampleGen"
-    assert str(trained.folder / "fruit.csv") in done.stdout
-    assert "Traceback" not in done.stdout + done.stderr
-
-
-def test_no_file_is_refused_without_a_run(trained: Project) -> None:
-    done = trained.scopeline("run", "--config", "fruit.yaml", "--set", "data.path=*.tsv")
-    assert done.returncode == 2
-    assert "No file matches" in done.stdout + done.stderr
-    assert "fruit.csv" in done.stdout + done.stderr
-    assert "Traceback" not in done.stdout + done.stderr

@@ -6,10 +6,12 @@ import os
 import re
 import subprocess
 import time
+from contextlib import suppress
 
 import psutil
 import pytest
 from e2e.conftest import Project
+from e2e.faults.killing import children
 
 CONFIG = """
 name: doors
@@ -17,6 +19,7 @@ data: {format: csv, path: "doors/*.csv", label: open, splits: {train: 3, eval: 1
 task: binary
 model: {kind: mlp}
 train: {epochs: 3}
+certificate: {enabled: false}
 beam: {workers: 2}
 """
 FILES, ROWS = 4, 60
@@ -35,25 +38,15 @@ def doors(project: Project) -> Project:
     return project
 
 
-def children(run: int) -> list[psutil.Process]:
-    """The processes of a run, as long as it lasts."""
-    try:
-        return psutil.Process(run).children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
-
-
 def kill_worker(run: subprocess.Popen[str]) -> None:
     """Kills the first worker that a run starts."""
     deadline = time.monotonic() + 60
     while run.poll() is None and time.monotonic() < deadline:
-        for process in children(run.pid):
-            try:
-                if WORKER in " ".join(process.cmdline()) and os.getpgid(process.pid) == process.pid:
+        for process in children(run.pid, WORKER):
+            with suppress(psutil.NoSuchProcess, ProcessLookupError):
+                if os.getpgid(process.pid) == process.pid:
                     process.kill()
                     return
-            except (psutil.NoSuchProcess, ProcessLookupError):
-                continue
     raise AssertionError(f"no worker was started: {run.communicate()}")
 
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
 import warm
-from e2e.conftest import Project
+from e2e.conftest import Project, wait_until
 from e2e.faults.killing import (
     arguments,
     backups,
@@ -53,7 +51,7 @@ def killed(project: Project, stopped: Stopped) -> Killed:
     process = project.start(*TRAINING)
     try:
         # The second one comes after the first holds the lock, or it would be the run.
-        wait_for(lambda: bool(logs(project) - earlier), process)
+        wait_until(lambda: bool(logs(project) - earlier), process)
         second = project.scopeline("run")
         wait_for_epoch(project, process, epoch=5, earlier=earlier)
         processes = children(process.pid)
@@ -62,14 +60,6 @@ def killed(project: Project, stopped: Stopped) -> Killed:
         process.kill()
         process.wait()
     return Killed(second, processes, before)
-
-
-def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 300
-    while not condition():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
 
 
 def test_stop_at_the_end_of_a_component_is_not_lost(stopped: Stopped) -> None:
@@ -85,10 +75,7 @@ def test_second_run_at_once_is_refused(killed: Killed) -> None:
 
 
 def test_nothing_trains_on_without_its_run(killed: Killed) -> None:
-    deadline = time.monotonic() + 10
-    while survivors(killed.processes):
-        assert time.monotonic() < deadline, "a process stayed"
-        time.sleep(0.1)
+    wait_until(lambda: not survivors(killed.processes), seconds=10)
 
 
 def test_killed_run_is_seen_in_its_summary(project: Project, killed: Killed) -> None:
@@ -111,7 +98,7 @@ def test_training_goes_on_where_it_was_killed(project: Project, killed: Killed) 
 
 def test_stopped_run_says_that_it_was_stopped(project: Project, killed: Killed) -> None:
     process = project.start(*LONG)
-    wait_for(lambda: bool(backups(project)), process)
+    wait_until(lambda: bool(backups(project)), process)
     process.send_signal(signal.SIGTERM)
     said, errors = process.communicate(timeout=120)
     assert process.returncode == 130, said + errors

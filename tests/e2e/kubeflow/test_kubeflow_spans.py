@@ -29,6 +29,7 @@ schedule:
 drift:
   columns: {payment_type: {infinity_norm: 0.4}}
   on_drift: fail
+certificate: {enabled: false}
 """
 ROWS_A_DAY = 800
 COLUMNS = ("fare", "payment_type", "trip_miles", "trip_start_hour", "big_tipper")

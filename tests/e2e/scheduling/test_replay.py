@@ -29,7 +29,11 @@ from tools.replay import MINOR_COLUMNS, NAME, Replay
 
 DAYS, QUIET, POISONED = 4, 3, 4
 WINDOW = 3
-SETTINGS = (f"schedule.window={{last: {WINDOW}}}", "schedule.cron=0 3 * * *")
+SETTINGS = (
+    f"schedule.window={{last: {WINDOW}}}",
+    "schedule.cron=0 3 * * *",
+    "certificate=false",
+)
 NIGHTS = [(1,), (1, 2), (2, 4)]
 """The days that each training takes."""
 ALL_DAYS = 10

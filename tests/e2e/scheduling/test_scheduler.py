@@ -19,6 +19,7 @@ def config(project: Project) -> str:
     raw["model"] = {"kind": "cnn", "filters": [4], "hidden_units": [16]}
     raw["train"] = {"epochs": 1}
     raw["evaluate"] = {"thresholds": {"accuracy": {"min": 0.05}}}
+    raw["certificate"] = {"enabled": False}
     raw["schedule"] = {"cron": "0 3 * * *", "timezone": "Europe/Paris"}
     path = project.folder / "nightly.yaml"
     path.write_text(yaml.safe_dump(raw))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import ml_metadata as mlmd
 import pytest
-from e2e.conftest import ROOT, SMALL, Project
+from e2e.conftest import ROOT, SMALL, Project, wait_until
 from ml_metadata.proto import metadata_store_pb2 as pb
 
 from components.pusher.versions import list_versions, read_provenance
@@ -42,11 +41,7 @@ def pushed(project: Project, layout: Layout) -> list[Path]:
     assert first.returncode == 0, first.stdout + first.stderr
     serving = Path(layout.serving)
     process = project.start(*run_with(2))
-    deadline = time.monotonic() + 400
-    while len(list_versions(serving)) < 2:
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    wait_until(lambda: len(list_versions(serving)) == 2, process, pause=0.001)
     process.kill()
     process.communicate()
     return list_versions(serving)

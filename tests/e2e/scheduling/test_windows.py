@@ -29,6 +29,7 @@ schedule:
 drift:
   columns: {price plan: {infinity_norm: 0.3}}
   on_drift: fail
+certificate: {enabled: false}
 """
 
 

@@ -73,17 +73,6 @@ def test_status(project: Project, file: Path) -> None:
     assert rows(project) == (0, [(name, "up") for name in NAMES])
 
 
-def test_second_start_is_refused(project: Project, file: Path) -> None:
-    before = file.read_text()
-    done = project.scopeline("cluster", "start")
-    assert done.returncode == 2
-    assert done.stderr == (
-        f"a cluster is running in {file.parent} already (3 of 3 servers); use it, or end it first: "
-        f"`python local_runner.py cluster stop --output {project.output}`.\n"
-    )
-    assert file.read_text() == before
-
-
 def test_notebook_trains_two_models(notebook: nbformat.NotebookNode) -> None:
     outputs = [out for cell in notebook.cells for out in cell.get("outputs", [])]
     assert {output.output_type for output in outputs} == {"stream"}
@@ -161,7 +150,4 @@ def test_stop_leaves_no_process(project: Project, file: Path) -> None:
     assert not file.exists()
     for pid in processes.values():
         assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    for verb in ("stop", "status"):
-        again = project.scopeline("cluster", verb)
-        assert again.returncode == 2
-        assert again.stderr.startswith(f"there is no cluster in {project.output / 'cluster'}; ")
+    assert project.scopeline("cluster", "status").returncode == 2

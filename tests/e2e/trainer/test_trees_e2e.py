@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import csv
 import random
-import subprocess
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e.conftest import Project, answered_alone
+from e2e.conftest import Project, answered_alone, wait_until
 from e2e.faults.killing import children, survivors
 
 ROWS = 500
@@ -101,27 +99,20 @@ def test_plain_tensorflow_serves_them(trained: Project) -> None:
     assert sum(right) > 0.93 * ROWS
 
 
-def wait_for(run: subprocess.Popen[str], project: Project, words: str, earlier: set[Path]) -> None:
-    """Returns when the log of a new run has the words, or the run has ended."""
-    deadline = time.monotonic() + 240
-    while time.monotonic() < deadline and run.poll() is None:
-        for log in set((project.output / "loans/runs").glob("*/run.log")) - earlier:
-            if words in log.read_text(errors="replace"):
-                return
-        time.sleep(0.05)
-
-
 @pytest.mark.long
 def test_a_growth_that_was_killed_begins_anew_beside_a_model_in_service(trained: Project) -> None:
     # None stops early, so that there is time to kill it in.
     longer = ("--set", "model.trees=600", "--set", "train.early_stopping={patience: 600}")
     command = ("run", "--config", "loans.yaml", *longer)
-    before, earlier = (
-        trained.versions("loans"),
-        set((trained.output / "loans/runs").glob("*/run.log")),
-    )
+    before, runs = trained.versions("loans"), trained.output / "loans/runs"
+    earlier = set(runs.glob("*/run.log"))
+
+    def is_growing() -> bool:
+        new = set(runs.glob("*/run.log")) - earlier
+        return any("forest 1 of 5" in log.read_text(errors="replace") for log in new)
+
     run = trained.start(*command)
-    wait_for(run, trained, "forest 1 of 5", earlier)
+    wait_until(is_growing, run)
     processes = children(run.pid)
     assert processes, run.communicate()
     run.kill()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import time
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ CONFIG: dict[str, Any] = {
     "task": "binary",
     "model": {"kind": "my_tuned_models.build_model", "hidden_units": [8]},
     "train": {"epochs": 3, "learning_rate": 0.01},
+    "certificate": {"enabled": False},
     "tune": {
         "trials": TRIALS,
         "algorithm": "random",
@@ -94,13 +94,3 @@ def journal_lines(project: Project) -> list[dict[str, Any]]:
     lines = path.read_text().splitlines() if path else []
     # The last line may be half written.
     return [json.loads(line) for line in lines if line.endswith("}")]
-
-
-def wait_for_trials(project: Project, count: int) -> None:
-    """Returns when so many trials have ended."""
-    deadline = time.monotonic() + 240
-    while time.monotonic() < deadline:
-        if len(ended(project)) >= count:
-            return
-        time.sleep(0.02)
-    raise AssertionError("no trial has ended")

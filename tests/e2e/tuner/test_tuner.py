@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 import yaml
-from e2e.conftest import Project, plain
+from e2e.conftest import Project, plain, wait_until
 from e2e.faults.killing import KILLS, survivors
 from e2e.tuner.searching import (
     TRIALS,
@@ -21,7 +21,6 @@ from e2e.tuner.searching import (
     journal_lines,
     kept_journal,
     measured_again,
-    wait_for_trials,
     write_rooms,
 )
 
@@ -50,7 +49,7 @@ class Searched:
 def searched(project: Project) -> Searched:
     write_rooms(project)
     search = project.start("tune", "--config", "rooms.yaml")
-    wait_for_trials(project, 2)
+    wait_until(lambda: len(ended(project)) >= 2, search)
     processes = psutil.Process(search.pid).children(recursive=True)
     search.kill()
     search.communicate()
@@ -118,11 +117,8 @@ def test_best_of_a_search_by_itself_are_measured_again_also_after_a_kill(
     # Half as many measurements as trials: the config and the best one, on two parts each.
     command = ("tune", "--config", "rooms.yaml", "--set", "tune={trials: 8, prune: false}")
     search = project.start(*command)
-    deadline = time.monotonic() + 240
-    while not (before := measured_again(journal_lines(project))):
-        assert search.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: measured_again(journal_lines(project)), search)
+    before = measured_again(journal_lines(project))
     search.kill()
     search.communicate()
     (project.folder / "out of memory").touch()

@@ -45,12 +45,6 @@ class Worded(Money):
         return {name: dense_strings(column) for name, column in columns.items()}
 
 
-class Sparse(Money):
-    @classmethod
-    def transform(cls, columns, features):
-        return columns
-
-
 class Listed(Money):
     @classmethod
     def transform(cls, columns, features):

@@ -249,6 +249,12 @@ def test_server_that_is_away_may_come_back(layout: Layout, scheme: str) -> None:
         check_store(config.metadata, layout)
 
 
+def test_a_service_cannot_be_copied_for_a_plan(layout: Layout, tmp_path: Path) -> None:
+    config = load_config(DIGITS, ["metadata=grpc://metadata:8080"])
+    with pytest.raises(ConfigError, match=r"cannot be copied.*name the database behind it"):
+        copy_to_sqlite(config.metadata, layout, tmp_path / "copy.db")
+
+
 def test_run_with_a_corrupt_file_ends_with_a_sentence(file: Path, tmp_path: Path) -> None:
     file.write_bytes(b"is this a database?" * 300)
     done = warm.run(
