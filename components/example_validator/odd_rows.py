@@ -13,7 +13,7 @@ from tfx import types
 
 from components.arrow_types import holds_bytes
 from components.example_gen.columns.encoded import Cell, list_lengths
-from components.example_gen.origin import read_origin
+from components.example_gen.planning import read_origin
 from trainer_module.errors import DataError, counted
 
 SHOWN_CHARACTERS = 40

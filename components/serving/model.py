@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from components.compat.sessions import make_callable
+from components.compat.tensorflow import make_callable
 from components.pusher.variants import find_variant
 from components.serving.requests import EXAMPLES, EXAMPLES_INPUT, RAW, Arrays, measure_pictures
 from trainer_module.errors import DataError, shorten

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from components.arrow_types import holds_bytes
 from components.column_types.dates import Dates, may_be_dates
-from components.example_gen.checks.forms import matches, texts_of
+from components.example_gen.checks.values import matches, texts_of
 from components.example_gen.columns.encoded import Cell, shown
 from components.example_gen.formats import ExampleGenSettings
 from trainer_module.errors import DataError

@@ -15,8 +15,8 @@ from tfx.proto import example_gen_pb2
 from tfx.utils import proto_utils
 
 from components.beam_workers.options import IN_PROCESS_ARGS
-from components.example_gen import custom_config
 from components.example_gen.component import ArrowExampleGen
+from components.example_gen.executor import pack_settings, unpack_settings
 from components.example_gen.formats import ExampleGenSettings
 from components.user_errors import find_user_error
 from trainer_module.errors import DataError
@@ -114,8 +114,8 @@ def test_settings_survive_the_way_to_the_executor():
     settings = ExampleGenSettings(
         format="images", label="animal", task="multiclass", mixed_columns=("b", "a")
     )
-    sent = proto_utils.proto_to_json(custom_config.pack(settings))
-    assert custom_config.unpack(sent) == settings
+    sent = proto_utils.proto_to_json(pack_settings(settings))
+    assert unpack_settings(sent) == settings
 
 
 @pytest.mark.parametrize("data_format", ["images", "idx"])

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from tfx.utils import proto_utils
 
-from components.example_gen import custom_config
 from components.example_gen.columns.encoded import ColumnKind
-from components.example_gen.csv_settings import CsvSettings
-from components.example_gen.formats import ExampleGenSettings
+from components.example_gen.executor import pack_settings, unpack_settings
+from components.example_gen.formats import CsvSettings, ExampleGenSettings
 from components.example_gen.notes import read_notes
 from components.example_gen.sources import make_source
-from components.example_gen.sources.base import Survey, merge_surveys, note_placeholders
+from components.example_gen.sources.base import Survey
+from components.example_gen.sources.surveys import merge_surveys, note_columns
 
 TEXT = "label,Größe,plan\n" + "".join(f"{i % 2},{i}.5,naïve {i % 3}\n" for i in range(40))
 Rows = Callable[..., list[dict]]
@@ -105,7 +105,7 @@ def test_latin_1_far_into_a_file_is_found_and_further_on_said(
     lines = ["label,x", *[f"{i % 2},{'x' * 1000}" for i in range(3000)], "1,caf\xe9"]
     written(tmp_path, "\n".join(lines).encode("latin-1"))
     assert read_rows(tmp_path)[-1]["x"] == ["café".encode()]
-    monkeypatch.setattr("components.example_gen.sources.csv.dialect._ENCODING_BLOCKS", 1)
+    monkeypatch.setattr("components.example_gen.sources.csv_dialect._ENCODING_BLOCKS", 1)
     said = read_error(tmp_path)
     assert "a.csv is read as utf-8, but line 3002 holds bytes that are none" in said
     assert "data.csv: {encoding: cp1252}" in said
@@ -147,7 +147,7 @@ def test_words_among_numbers_are_missing_and_told(
     kinds = merge_surveys(surveys, settings)
     assert kinds["x"] is ColumnKind.FLOAT
     said = f"column 'x': among 14 numbers '{missing.strip()}' (26) count as missing"
-    assert note_placeholders(surveys, kinds) == ([] if missing == "NaN" else [said])
+    assert [*note_columns(surveys, kinds, settings)] == ([] if missing == "NaN" else [said])
 
 
 @pytest.mark.parametrize("word", ["NA", "none"])
@@ -281,7 +281,7 @@ def test_settings_reach_the_executor_wherever_it_runs() -> None:
     """As an execution property, which is a part of the cache key."""
     csv = CsvSettings(delimiter="\t", quote=None, header=["a", "label"], missing_values=["?", "é"])
     settings = ExampleGenSettings(format="csv", label="label", task="binary", csv=csv)
-    packed = proto_utils.proto_to_json(custom_config.pack(settings))
-    assert custom_config.unpack(packed) == settings
+    packed = proto_utils.proto_to_json(pack_settings(settings))
+    assert unpack_settings(packed) == settings
     plain = ExampleGenSettings(format="csv", label="label", task="binary")
-    assert packed != proto_utils.proto_to_json(custom_config.pack(plain))
+    assert packed != proto_utils.proto_to_json(pack_settings(plain))

@@ -10,8 +10,7 @@ import pytest
 import tfx
 from tfx.components.example_gen.csv_example_gen.executor import Executor as StockExecutor
 
-from components.example_gen.csv_settings import CsvSettings
-from components.example_gen.formats import ExampleGenSettings
+from components.example_gen.formats import CsvSettings, ExampleGenSettings
 from components.example_gen.sources import make_source
 
 TAXI = Path(tfx.__path__[0], "examples/chicago_taxi_pipeline/data/big_tipper_label/data.csv")

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 
+from components.example_gen.executor import ShardWriter, shard_name
 from components.example_gen.notes import read_notes
-from components.example_gen.shards import ShardWriter, shard_name
 from trainer_module.errors import DataError
 
 

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import tensorflow as tf
 
-from components.example_gen.columns.served import mark_own
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.notes import read_notes
 from components.example_gen.paths import find_label_files
 from components.example_gen.sources import make_source
+from components.example_gen.sources.parquet_source import mark_own
 from pipeline.config.sections.data import csv_is_the_format
 from pipeline.config.settings import PipelineConfig
 

@@ -12,7 +12,7 @@ from components.example_gen.columns.seen import survey_text
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.notes import read_notes
 from components.example_gen.sources import make_source
-from components.example_gen.sources.base import merge_surveys
+from components.example_gen.sources.surveys import merge_surveys
 from trainer_module.errors import DataError
 
 ZIPS = ["02139", "2139", "10001", ""] * 10

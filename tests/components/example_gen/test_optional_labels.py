@@ -7,10 +7,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from components.example_gen.first_look.tables import look_at_table
+from components.example_gen.first_look import look_at_table
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.sources import make_source
-from components.example_gen.sources.base import merge_surveys
+from components.example_gen.sources.surveys import merge_surveys
 from trainer_module.errors import DataError
 
 WRITERS = {

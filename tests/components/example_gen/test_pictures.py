@@ -16,7 +16,7 @@ import tensorflow as tf
 from PIL import Image
 
 from components.example_gen.notes import read_notes
-from components.example_gen.sources.pictures.decoding import make_decodable
+from components.example_gen.sources.pictures import make_decodable
 from trainer_module.errors import DataError
 from trainer_module.features.image import ImageFeature, decode_images
 

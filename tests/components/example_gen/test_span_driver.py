@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tfx.proto import example_gen_pb2, range_config_pb2
 
-from components.example_gen.spans.driver import Driver
+from components.example_gen.component import Driver
 
 HOUR = 20454 * 24 + 8
 """The 1st of January 2026, at 8."""

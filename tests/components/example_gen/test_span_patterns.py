@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from components.example_gen.spans.placeholders import is_hourly, is_span_pattern, pattern_fault
+from components.example_gen.paths import is_hourly, is_span_pattern, pattern_fault
 
 
 @pytest.mark.parametrize(

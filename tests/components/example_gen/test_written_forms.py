@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from components.example_gen.checks.forms import find_written, merge_written
+from components.example_gen.checks.values import find_written, merge_written
 from components.example_gen.columns.encoded import Cell, single_values
 from trainer_module.errors import DataError
 from trainer_module.settings import BooleanFeature, DateFeature

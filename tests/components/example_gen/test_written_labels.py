@@ -12,7 +12,7 @@ import pytest
 from components.example_gen.columns.encoded import ColumnKind
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.sources import make_source
-from components.example_gen.sources.base import merge_surveys, note_written_label
+from components.example_gen.sources.surveys import merge_surveys, note_columns
 from components.serving.batch.reading import Input, read_blocks
 from trainer_module.errors import DataError
 from trainer_module.export.interface import ModelInterface, RawColumn
@@ -56,7 +56,7 @@ def test_order_of_rows_and_files_decides_nothing(tmp_path: Path) -> None:
         source = make_source(SETTINGS)
         surveys = [source.survey((str(file),)) for file in sorted(folder.glob("*"))]
         kinds.append(merge_surveys(surveys, SETTINGS))
-        (note,) = note_written_label(surveys, kinds[-1], SETTINGS)
+        (note,) = note_columns(surveys, kinds[-1], SETTINGS)
         assert note.startswith("label 'price' is read from text, where '$")
         with pytest.raises(DataError, match=r"Label 'price' is 'soon' in row \d+ of .*\.csv, but"):
             [list(source.read((str(file),), kinds[-1])) for file in folder.glob("*")]

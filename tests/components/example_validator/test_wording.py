@@ -14,7 +14,7 @@ from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2, statistics_p
 from tfx.types import standard_artifacts
 
 from components.example_gen.formats import ExampleGenSettings
-from components.example_gen.origin import note_origin
+from components.example_gen.planning import note_origin
 from components.example_validator.anomalies import (
     OUT_OF_RANGE,
     UNREADABLE,

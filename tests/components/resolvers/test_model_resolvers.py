@@ -10,7 +10,7 @@ from ml_metadata.proto import metadata_store_pb2 as pb
 from tfx.types import Artifact, artifact_utils, standard_artifacts
 
 from components.pusher.versions import WITHDRAWN_PROPERTY
-from components.resolvers.models import LatestOtherBlessedModelStrategy, WarmStartModelStrategy
+from components.resolvers import LatestOtherBlessedModelStrategy, WarmStartModelStrategy
 from pipeline.versions.waiting import Candidate, mark_blessing
 
 

@@ -12,9 +12,8 @@ from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 
 from components.column_types.choice import Choice, annotate, read_choices
 from components.example_validator.anomalies import contradicted_columns
-from components.schema_gen.accepting import accept_data
-from components.schema_gen.edits import edit_schema
-from components.schema_gen.inference import infer_schema
+from components.schema_gen.files import edit_schema
+from components.schema_gen.inference import accept_data, infer_schema
 from trainer_module.settings import Task
 
 ROWS: dict[str, list[Any]] = {

@@ -12,8 +12,8 @@ import tensorflow_data_validation as tfdv
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tensorflow_transform.tf_metadata import schema_utils
 
+from components.schema_gen.component import fill_gaps
 from components.schema_gen.files import keep_schema, read_schema, schema_revision
-from components.schema_gen.gaps import fill_gaps
 from components.schema_gen.inference import infer_schema
 from trainer_module.errors import DataError
 from trainer_module.features.raw_columns import MISSING_INTEGER
