@@ -13,7 +13,7 @@ from tfx.components.example_gen import utils
 from tfx.dsl.components.common import resolver
 from tfx.dsl.input_resolution.strategies import span_range_strategy
 from tfx.proto import range_config_pb2
-from tfx.types import artifact, standard_artifacts
+from tfx.types import artifact
 from tfx.types.standard_component_specs import (
     ANALYZER_CACHE_KEY,
     EXAMPLES_KEY,
@@ -119,29 +119,6 @@ def _blessed_models(
     return sorted(blessed, key=lambda model: model.id, reverse=True)
 
 
-def _examples_behind(store: mlmd.MetadataStore, model: int) -> set[int]:
-    """The ids of the Examples, as they were read, that a model was trained on.
-
-    Trainer's Examples are those that Transform wrote; Transform's are those that were read.
-    """
-    transformed = _examples_of(store, _producers(store, {model}))
-    return _examples_of(store, _producers(store, transformed))
-
-
-def _producers(store: mlmd.MetadataStore, artifacts: set[int]) -> set[int]:
-    """The executions that have them as outputs: their maker, and runs that took it from cache."""
-    events = store.get_events_by_artifact_ids(artifacts) if artifacts else []
-    return {event.execution_id for event in events if event.type == metadata_store_pb2.Event.OUTPUT}
-
-
-def _examples_of(store: mlmd.MetadataStore, executions: set[int]) -> set[int]:
-    """The ids of the Examples among the inputs of executions."""
-    events = store.get_events_by_execution_ids(executions) if executions else []
-    inputs = {event.artifact_id for event in events if event.type == metadata_store_pb2.Event.INPUT}
-    artifacts = store.get_artifacts_by_id(inputs) if inputs else []
-    return {a.id for a in artifacts if a.type == standard_artifacts.Examples.TYPE_NAME}
-
-
 Artifacts = dict[str, list[artifact.Artifact]]
 
 
@@ -219,7 +196,7 @@ class StatisticsOfSpanStrategy(resolver.ResolverStrategy):
         """
         examples = _current(store, input_dict[EXAMPLES_KEY]).get(self._span)
         statistics = input_dict[STATISTICS_KEY]
-        makers = _executions_by_output(store, statistics)
+        makers = _executions_by_output(store, (s.id for s in statistics))
         counted = _inputs_by_execution(store, (e for made in makers.values() for e in made))
         found = [
             candidate
@@ -246,7 +223,7 @@ class OlderAnalyzerCacheStrategy(resolver.ResolverStrategy):
         """
         window = {examples.id for examples in input_dict[EXAMPLES_KEY]}
         caches = input_dict[ANALYZER_CACHE_KEY]
-        makers = _executions_by_output(store, caches)
+        makers = _executions_by_output(store, (c.id for c in caches))
         ids = {execution for made in makers.values() for execution in made}
         complete = {
             execution.id
@@ -271,7 +248,7 @@ def _current(
     That is not always the newest one, or the one of the latest version: where a file was changed
     and changed back, or a version was taken back, the component is cached and gives an earlier one.
     """
-    makers = _executions_by_output(store, artifacts)
+    makers = _executions_by_output(store, (a.id for a in artifacts))
 
     def rank(candidate: artifact.Artifact) -> tuple[int, int, int]:
         version = _int_property(candidate, utils.VERSION_PROPERTY_NAME)
@@ -291,12 +268,26 @@ def _int_property(candidate: artifact.Artifact, name: str) -> int:
     return int(text) if text else candidate.get_int_custom_property(name)
 
 
+def _examples_behind(store: mlmd.MetadataStore, model: int) -> set[int]:
+    """The ids of the Examples, as they were read, that a model was trained on.
+
+    Trainer's Examples are those that Transform wrote; Transform's are those that were read.
+    """
+    return _examples_of_makers(store, _examples_of_makers(store, {model}))
+
+
+def _examples_of_makers(store: mlmd.MetadataStore, artifacts: Iterable[int]) -> set[int]:
+    """The ids of the examples that whatever gave artifacts has taken."""
+    makers = set[int]().union(*_executions_by_output(store, artifacts).values())
+    return set[int]().union(*_inputs_by_execution(store, makers).values())
+
+
 def _executions_by_output(
-    store: mlmd.MetadataStore, artifacts: Iterable[artifact.Artifact]
+    store: mlmd.MetadataStore, artifacts: Iterable[int]
 ) -> dict[int, set[int]]:
     """By an artifact's id, the executions that gave it, anew or from the cache."""
     found: dict[int, set[int]] = collections.defaultdict(set)
-    for event in _events(store.get_events_by_artifact_ids, [a.id for a in artifacts]):
+    for event in _events(store.get_events_by_artifact_ids, sorted(artifacts)):
         if event.type == metadata_store_pb2.Event.OUTPUT:
             found[event.artifact_id].add(event.execution_id)
     return found

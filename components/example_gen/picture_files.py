@@ -10,13 +10,12 @@ import stat
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-import numpy as np
 import pyarrow as pa
 from PIL import Image, UnidentifiedImageError
 
 from components.arrow_types import holds_bytes
 from components.example_gen.checks.values import texts_of
-from components.example_gen.columns.encoded import Cell, list_lengths
+from components.example_gen.columns.encoded import Cell, rows_of, values_of
 from components.example_gen.files import MAGIC_BYTES, kind_of_file, reason_of
 from components.example_gen.formats import ExampleGenSettings, OnBadFile
 from components.example_gen.paths import PICTURE_EXTENSIONS, is_remote
@@ -134,11 +133,11 @@ def picture_files(name: str, column: pa.Array, first: Cell, folder: str) -> list
     if len(row_of) < len(column):
         row = next(row for row, of in enumerate([*row_of, -1]) if row != of)
         raise DataError(
-            f"Column {name!r} is empty in row {first.row + row} of {first.file}: every row needs"
+            f"Column {name!r} is empty in {first.below(row)}: every row needs"
             " the path of a picture; give it one, or remove the row."
         )
     return [
-        _locate(name, text, Cell(first.file, first.row + place), folder, inside)
+        _locate(name, text, first.below(place), folder, inside)
         for place, text in enumerate(texts.to_pylist())
     ]
 
@@ -153,7 +152,7 @@ def _locate(name: str, path: str, cell: Cell, folder: str, inside: str) -> str:
     real = file if is_remote(folder) else os.path.realpath(file)
     if not real.startswith(inside.rstrip("/") + "/"):
         raise DataError(
-            f"Column {name!r} is {path!r} in row {cell.row} of {cell.file}, which leads out of"
+            f"Column {name!r} is {path!r} in {cell}, which leads out of"
             f" {folder}: name a file in it, or the folder that all pictures are in by features:"
             f" {{{name}: {{folder: ...}}}}."
         )
@@ -164,13 +163,13 @@ def check_files_exist(name: str, files: Iterable[str], first: Cell) -> None:
     """Raises DataError for the first row whose local picture is not there."""
     for place, file in enumerate(files):
         if not is_remote(file) and not os.path.isfile(file):
-            raise missing_picture_error(name, file, Cell(first.file, first.row + place))
+            raise missing_picture_error(name, file, first.below(place))
 
 
 def missing_picture_error(name: str, file: str, cell: Cell) -> DataError:
     """The error for a row whose picture is not there."""
     return DataError(
-        f"Column {name!r} names {file} in row {cell.row} of {cell.file}, and there is no such"
+        f"Column {name!r} names {file} in {cell}, and there is no such"
         f" file: put it there, correct the path, or say where paths begin by features: {{{name}:"
         " {folder: ...}}."
     )
@@ -181,7 +180,7 @@ def broken_picture_error(
 ) -> DataError:
     """The error for a row whose file is no picture."""
     return DataError(
-        f"Column {name!r} names {file} in row {cell.row} of {cell.file}, which cannot be decoded"
+        f"Column {name!r} names {file} in {cell}, which cannot be decoded"
         f" ({reason}): {mending_of_pictures('the row', 'rows', on_bad_file)}."
     )
 
@@ -195,20 +194,17 @@ def check_encoded_pictures(rows: pa.RecordBatch, first: Cell, settings: ExampleG
       settings: the columns, and how many pixels a picture may have.
     """
     for name in settings.encoded_pictures:
-        column = rows.column(name) if name in rows.schema.names else pa.array([])
-        if pa.types.is_null(column.type):
-            continue
-        values = column.flatten()
+        column = rows.column(name) if name in rows.schema.names else pa.nulls(0)
+        values = values_of(column)
         if not holds_bytes(values.type):
             continue  # Transform says what is right.
-        row_of = np.repeat(np.arange(len(column)), list_lengths(column))
-        for value, row in zip(values.to_pylist(), row_of, strict=True):
+        for value, row in zip(values.to_pylist(), rows_of(column), strict=True):
             try:
                 read_header(value, settings.max_pixels)
             except DataError as error:
                 raise DataError(
-                    f"Column {name!r} holds no picture that can be decoded in row"
-                    f" {first.row + row} of {first.file} ({error}): replace it, or remove the row."
+                    f"Column {name!r} holds no picture that can be decoded in {first.below(row)}"
+                    f" ({error}): replace it, or remove the row."
                 ) from None
 
 

@@ -27,7 +27,13 @@ from components.example_gen.checks.values import (
     find_written,
     merge_written,
 )
-from components.example_gen.columns.encoded import Cell, find_infinite, label_lengths, show_names
+from components.example_gen.columns.encoded import (
+    Cell,
+    find_infinite,
+    label_lengths,
+    show_names,
+    shown,
+)
 from components.example_gen.formats import ExampleGenSettings, Unlabelled
 from components.example_gen.notes import DataNotes, FileNotes
 from trainer_module.errors import DataError, counted
@@ -111,7 +117,7 @@ class ChunkReport:
         missing = np.flatnonzero(~labelled)
         self.unlabelled_rows += len(missing)
         if len(missing) and not self.unlabelled:
-            self.unlabelled = [Cell(first.file, first.row + int(missing[0]))]
+            self.unlabelled = [first.below(missing[0])]
 
     def _add_classes(
         self, labels: pa.Array, splits: np.ndarray, split_names: Sequence[str]
@@ -165,10 +171,9 @@ def _check_finite(rows: pa.RecordBatch, first: Cell, settings: ExampleGenSetting
         if found is not None:
             place, number = found
             raise DataError(
-                f"Column {name!r} is {number} in row {first.row + place} of"
-                f" {first.file} (32 bits hold numbers up to 3.4e38): write a number, leave it empty"
-                f" for a missing one, or leave the column out by features: {{{name}: {{type:"
-                " ignore}}."
+                f"Column {name!r} is {number} in {first.below(place)} (32 bits hold numbers up to"
+                " 3.4e38): write a number, leave it empty for a missing one, or leave the column"
+                f" out by features: {{{name}: {{type: ignore}}}}."
             )
 
 
@@ -201,8 +206,8 @@ def _check_labels(
     place = int(np.argmax(lengths > 1))
     if lengths.max(initial=0) > 1:
         raise DataError(
-            f"Label {settings.label!r} has {lengths[place]} values in row"
-            f" {first.row + int(row_of[place])} of {first.file}: every row needs exactly one."
+            f"Label {settings.label!r} has {lengths[place]} values in {first.below(row_of[place])}:"
+            " every row needs exactly one."
         )
     task = settings.label_task
     if not task.needs:
@@ -213,9 +218,7 @@ def _check_labels(
         usable = task.takes(labels.to_numpy(zero_copy_only=False))
     if not usable.all():
         place = int(np.argmin(usable))
-        value, row = labels[place].as_py(), first.row + int(row_of[place])
-        shown = value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
-        raise unusable_label(settings, Cell(first.file, row, shown))
+        raise unusable_label(settings, first.below(row_of[place], shown(labels[place].as_py())))
 
 
 def check_label_column(columns: Iterable[str], label: str, file: str = "the data") -> None:
@@ -239,7 +242,7 @@ def unusable_label(
     task = settings.label_task
     other = f", or choose task: {task.otherwise}" if task.otherwise else ""
     return DataError(
-        f"Label {settings.label!r} is {cell.value!r} in row {cell.row} of {cell.file}, but task:"
+        f"Label {settings.label!r} is {cell.value!r} in {cell}, but task:"
         f" {task.kind} needs {task.needs} in every row. {way_out}{other}."
     )
 
@@ -310,8 +313,7 @@ def check_report(
 def _check_unlabelled(report: ChunkReport, settings: ExampleGenSettings) -> list[str]:
     """Refuses rows without a label unless they may be left out, which is said then."""
     check_label_column(report.columns, settings.label)
-    cell, rows = report.unlabelled[0], counted(report.unlabelled_rows, "row")
-    place = f"row {cell.row} of {cell.file}"
+    place, rows = report.unlabelled[0], counted(report.unlabelled_rows, "row")
     if settings.unlabelled is Unlabelled.FAIL:
         raise DataError(
             f"Label {settings.label!r} is missing in {rows}, first in {place}: fill it in, or leave"

@@ -15,8 +15,10 @@ from components.example_gen.columns.encoded import (
     Cell,
     first_values,
     list_lengths,
+    rows_of,
     show_names,
     shown,
+    values_of,
 )
 from components.example_gen.columns.seen import NUMBER, are_placeholders
 from trainer_module.data.order import ordered_keys, parse_times
@@ -84,7 +86,7 @@ def _forms_of(name: str, column: pa.Array, first: Cell, feature: BaseFeature) ->
     def written(place: int) -> Written:
         value = shown(texts[place].as_py())
         forms = tuple(form for form, fit in fits.items() if fit[place])
-        return Written(forms, Cell(first.file, first.row + int(row_of[place]), value))
+        return Written(forms, first.below(row_of[place], value))
 
     if (place := _first_misfit(every)) is not None:
         raise _unreadable(name, written(place).first, feature)
@@ -108,16 +110,12 @@ def matches(texts: pa.StringArray, pattern: str) -> np.ndarray:
 
 def texts_of(column: pa.Array) -> tuple[pa.StringArray, np.ndarray]:
     """The values that are there, as text, and the row of each; a whole number has no point."""
-    if pa.types.is_null(column.type):
-        return pa.array([], pa.string()), np.zeros(0, np.int64)
-    row_of = np.repeat(np.arange(len(column)), list_lengths(column))
-    values = column.flatten()
+    values, row_of = values_of(column), rows_of(column)
     if pa.types.is_floating(values.type):
         numbers = values.to_numpy().astype(np.float64)
         texts = pa.array([_show_number(n) for n in numbers], pa.string())
     else:
-        is_text = holds_bytes(values.type)
-        texts = values.view(pa.string()) if is_text else values.cast(pa.string())
+        texts = values.view(pa.string()) if holds_bytes(values.type) else values.cast(pa.string())
     there = pc.not_equal(pc.ascii_trim_whitespace(texts), "")
     return texts.filter(there), row_of[np.asarray(there.to_numpy(zero_copy_only=False), bool)]
 
@@ -133,7 +131,7 @@ def _unreadable(name: str, cell: Cell, feature: BaseFeature) -> DataError:
     right = enumerate_names(forms[:_SHOWN_FORMS], "or")
     more = f" or {len(forms) - _SHOWN_FORMS} other ways" if len(forms) > _SHOWN_FORMS else ""
     return DataError(
-        f"Column {name!r} is {cell.value!r} in row {cell.row} of {cell.file}, which is no"
+        f"Column {name!r} is {cell.value!r} in {cell}, which is no"
         f" {feature.type}: right is {right}{more}. Correct it, leave it empty where it is missing,"
         f" or declare what it is by features: {{{name}: {{type: ...}}}}."
     )
@@ -141,11 +139,10 @@ def _unreadable(name: str, cell: Cell, feature: BaseFeature) -> DataError:
 
 def _two_ways(name: str, one: Written, other: Written) -> DataError:
     first, second = one.first, other.first
-    place = f"in row {second.row} of {second.file}"
     return DataError(
-        f"Column {name!r} is written in two ways: {first.value!r} ({' or '.join(one.forms)}) in row"
-        f" {first.row} of {first.file}, but {second.value!r} ({' or '.join(other.forms)}) {place}:"
-        " write all of them in one."
+        f"Column {name!r} is written in two ways: {first.value!r} ({' or '.join(one.forms)}) in"
+        f" {first}, but {second.value!r} ({' or '.join(other.forms)}) in {second}: write all of"
+        " them in one."
     )
 
 
@@ -162,13 +159,10 @@ def check_numbers(rows: pa.RecordBatch, first: Cell, names: Iterable[str]) -> No
         of them are numbers, written as text.
     """
     there = set(rows.schema.names)
-    for name in names:
-        if name not in there:
-            continue
+    for name in (name for name in names if name in there):
         column = rows.column(name)
-        values = pa.nulls(0) if pa.types.is_null(column.type) else column.flatten()
-        is_text = holds_bytes(values.type)
-        if is_text and len(values):
+        values = values_of(column)
+        if holds_bytes(values.type) and len(values):
             raise _no_number(name, column, values, first)
 
 
@@ -176,11 +170,10 @@ def _no_number(name: str, column: pa.Array, values: pa.Array, first: Cell) -> Da
     texts = pc.ascii_trim_whitespace(values.view(pa.string()))
     is_number = pc.match_substring_regex(texts, NUMBER).to_numpy(zero_copy_only=False)
     place = int(np.argmin(is_number))
-    row = first.row + int(np.repeat(np.arange(len(column)), list_lengths(column))[place])
-    value = shown(values[place].as_py())
+    cell = first.below(rows_of(column)[place], shown(values[place].as_py()))
     what = "a number that is kept as text" if is_number[place] else "no number"
     return DataError(
-        f"Column {name!r} is {value!r} in row {row} of {first.file}, which is {what}, but"
+        f"Column {name!r} is {cell.value!r} in {cell}, which is {what}, but"
         f" features.{name} says numeric: correct it, leave it empty where it is missing, or write"
         f" features: {{{name}: {{type: categorical}}}} (or ignore)."
     )
@@ -223,15 +216,11 @@ def check_weights(rows: pa.RecordBatch, first: Cell, name: str) -> np.ndarray:
     if usable.all():
         return numbers
     row = int(np.argmin(usable))
-    found = ", ".join(str(_show(value)) for value in column[row].as_py() or []) or "missing"
+    found = ", ".join(map(shown, column[row].as_py() or [])) or "missing"
     raise DataError(
-        f"Weight {name!r} is {found} in row {first.row + row} of {first.file}: every row needs a "
+        f"Weight {name!r} is {found} in {first.below(row)}: every row needs a "
         "number that is not negative; 0 is for one that must not count."
     )
-
-
-def _show(value: object) -> object:
-    return shown(value) if isinstance(value, bytes) else value
 
 
 @dataclass(frozen=True)
@@ -266,7 +255,7 @@ def read_order(rows: pa.RecordBatch, first: Cell, name: str) -> Order:
     except pa.ArrowInvalid as error:
         row, value = _first_without_time(values)
         raise DataError(
-            f"Column {name!r} is {shown(value)!r} in row {first.row + row} of {first.file}, but"
+            f"Column {name!r} is {shown(value)!r} in {first.below(row)}, but"
             " data.order_by needs numbers, or dates and times such as 2026-01-31 or"
             " 2026-01-31T18:30:00Z in every row."
         ) from error

@@ -49,13 +49,20 @@ class Cell:
     row: int
     value: str = ""
 
+    def __str__(self) -> str:
+        return f"row {self.row} of {self.file}"
 
-def shown(value: bytes | str) -> str:
+    def below(self, rows: int, value: str = "") -> Cell:
+        """The cell so many rows further down."""
+        return Cell(self.file, self.row + int(rows), value)
+
+
+def shown(value: object) -> str:
     """The beginning of a value, as a message shows it."""
     if isinstance(value, bytes):
         # A value may be a whole picture: no more of it is decoded than can be shown.
         value = value[: _BYTES_OF_CHARACTER * _SHOWN].decode(errors="backslashreplace")
-    return value[:_SHOWN]
+    return str(value)[:_SHOWN]
 
 
 # Of columns in a message.
@@ -108,12 +115,18 @@ def list_columns(
         parts = [batch.column(name) for batch in batches]
         lengths = np.concatenate([list_lengths(part) for part in parts])
         if name in several or lengths.max(initial=0) > 1:
-            columns[name] = lengths, _joined([_values(part) for part in parts])
+            columns[name] = lengths, _joined([values_of(part) for part in parts])
     return columns
 
 
-def _values(column: pa.Array) -> pa.Array:
+def values_of(column: pa.Array) -> pa.Array:
+    """All values of a list column, one after the other."""
     return pa.nulls(0) if pa.types.is_null(column.type) else column.flatten()
+
+
+def rows_of(column: pa.Array) -> np.ndarray:
+    """The row of each of these values, int64."""
+    return np.repeat(np.arange(len(column)), list_lengths(column))
 
 
 def _joined(parts: Sequence[pa.Array]) -> pa.Array:
@@ -150,17 +163,12 @@ def find_infinite(column: pa.Array) -> tuple[int, float] | None:
 
     A number that 32 bits cannot hold is infinite in a column of them.
     """
-    if pa.types.is_null(column.type):
-        return None
-    values = column.flatten()
-    if not pa.types.is_floating(values.type):
-        return None
-    infinite = np.isinf(values.to_numpy())
+    values = values_of(column)
+    infinite = np.isinf(values.to_numpy()) if pa.types.is_floating(values.type) else np.zeros(0)
     if not infinite.any():
         return None
     place = int(np.argmax(infinite))
-    row = np.searchsorted(np.cumsum(list_lengths(column)), place, side="right")
-    return int(row), values[place].as_py()
+    return int(rows_of(column)[place]), values[place].as_py()
 
 
 def label_lengths(labels: pa.Array) -> np.ndarray:

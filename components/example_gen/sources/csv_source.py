@@ -110,8 +110,8 @@ def check_no_nul(name: str, values: pa.BinaryArray, first: Cell) -> None:
     found = pc.fill_null(pc.match_substring(values, "\0"), False).to_numpy(zero_copy_only=False)
     if found.any():
         raise DataError(
-            f"Column {name!r} holds a NUL character in row {first.row + int(np.argmax(found))} of"
-            f" {first.file}: the file is damaged, or its encoding is another one; write it again."
+            f"Column {name!r} holds a NUL character in {first.below(np.argmax(found))}: the file is"
+            " damaged, or its encoding is another one; write it again."
         )
 
 
@@ -214,8 +214,8 @@ def _encode(
         )
         right = "a whole number" if kind is ColumnKind.INT else "a number"
         raise DataError(
-            f"Column {name!r} holds {shown(cells[place].as_py())!r} in row {first.row + place} of"
-            f" {first.file}, expected {right}, or an empty cell where it is missing."
+            f"Column {name!r} holds {shown(cells[place].as_py())!r} in {first.below(place)},"
+            f" expected {right}, or an empty cell where it is missing."
         ) from None
 
 

@@ -206,6 +206,6 @@ def _line_error(file: str, line: int, reason: str) -> DataError:
 
 def _type_error(name: str, cell: Cell) -> DataError:
     return DataError(
-        f"Key {name!r} is {cell.value!r} in row {cell.row} of {cell.file}, and of another type in"
+        f"Key {name!r} is {cell.value!r} in {cell}, and of another type in"
         " earlier rows: give it numbers alone, or text alone (null means missing)."
     )

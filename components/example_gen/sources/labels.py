@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 
 from components.example_gen.checks.report import unusable_label
 from components.example_gen.columns.encoded import (
-    Cell,
     ColumnKind,
     first_values,
     label_lengths,
@@ -297,8 +296,8 @@ class WrittenLabelSource(RowsSource):
         numbers = [None if _is_missing(text) else writing.read(text) for text in texts]
         for place, number in enumerate(numbers):  # The different texts, in the order of their rows.
             if number is not None and math.isnan(number):
-                row = batch.first.row + pc.index(encoded.indices, place).as_py()
-                cell = Cell(batch.first.file, row, shown(texts[place]))
+                row = pc.index(encoded.indices, place).as_py()
+                cell = batch.first.below(row, shown(texts[place]))
                 raise unusable_label(self._settings, cell)
         labels = pa.array(numbers, pa.float32()).take(encoded.indices)
         place = batch.rows.schema.get_field_index(name)

@@ -187,8 +187,8 @@ def cut(batches: Iterable[Batch]) -> Iterator[Batch]:
     """The same rows in batches small enough to hold their pictures."""
     for batch in batches:
         for start in range(0, batch.rows.num_rows, _BATCH_FILES):
-            first = replace(batch.first, row=batch.first.row + start)
-            yield replace(batch, rows=batch.rows.slice(start, _BATCH_FILES), first=first)
+            rows = batch.rows.slice(start, _BATCH_FILES)
+            yield replace(batch, rows=rows, first=batch.first.below(start))
 
 
 def read_pictures(
@@ -209,7 +209,7 @@ def read_pictures(
     for name in settings.pictures.keys() & set(rows.schema.names):
 
         def refuse(file: str, place: int, error: Exception, name: str = name) -> DataError:
-            cell = Cell(first.file, first.row + place)
+            cell = first.below(place)
             if isinstance(error, DataError):
                 return broken_picture_error(name, file, cell, str(error), settings.on_bad_file)
             if isinstance(error, tf.errors.NotFoundError):

@@ -147,16 +147,16 @@ def check_column(name: str, column: SeenColumn, settings: ExampleGenSettings) ->
         return
     if column.are_amounts and settings.are_numbers(name):
         raise DataError(
-            f"Column {name!r} is declared numeric, but {cell.value!r} in row {cell.row} of"
-            f" {cell.file} is text (such values: {column.texts}). Write it as a plain number, or"
+            f"Column {name!r} is declared numeric, but {cell.value!r} in {cell}"
+            f" is text (such values: {column.texts}). Write it as a plain number, or"
             f" read it by `features: {{{name}: {{type: numeric, written: point, unit: $}}}}`,"
             " with the unit that stands beside the numbers if there is one."
         )
     if not column.is_mixed:
         return
     raise DataError(
-        f"Column {name!r} holds {column.numbers} numbers, but {cell.value!r} in row {cell.row} of"
-        f" {cell.file} is not a number (such values: {column.texts}). {_way_out(column, settings)},"
+        f"Column {name!r} holds {column.numbers} numbers, but {cell.value!r} in {cell}"
+        f" is not a number (such values: {column.texts}). {_way_out(column, settings)},"
         f" or accept numbers and text with `features: {{{name}: {{type: categorical}}}}`."
     )
 
@@ -234,7 +234,7 @@ def note_columns(
         if cell is not None and is_lost and not settings.are_numbers(name):
             yield (
                 f"column {name!r} is read as numbers, but {column.padded:,} of {column.numbers:,}"
-                f" begin with 0, first {cell.value!r} in row {cell.row} of {cell.file}; if they are"
+                f" begin with 0, first {cell.value!r} in {cell}; if they are"
                 f" codes, write features: {{{name}: {{type: categorical}}}}"
             )
         is_number = kinds[name] in (ColumnKind.INT, ColumnKind.FLOAT)
