@@ -8,7 +8,7 @@ import os
 import posixpath
 import stat
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pyarrow as pa
 from PIL import Image, UnidentifiedImageError
@@ -226,19 +226,11 @@ def folder_revision(folders: Iterable[str], without: Collection[str] = ()) -> st
 
 
 def _walk(folder: str, without: Collection[str]) -> Iterator[tuple[str, os.stat_result]]:
-    try:
-        with os.scandir(folder) as entries:
-            listed = [entry for entry in entries if not entry.name.startswith(".")]
-    except OSError:
-        return  # Gone since, or nobody's to look into: whoever names a picture there is told.
-    for entry in listed:
-        if entry.is_dir(follow_symlinks=False):
-            if os.path.realpath(entry.path) not in without:
-                yield from _walk(entry.path, without)
-            continue
-        try:
-            state = entry.stat()
-        except OSError:
-            continue
-        if stat.S_ISREG(state.st_mode):
-            yield entry.path, state
+    # What is gone since, or nobody's to look into, is left out: whoever names a picture is told.
+    for root, inside, files in os.walk(folder):
+        seen = (name for name in inside if not name.startswith("."))
+        inside[:] = [n for n in seen if os.path.realpath(os.path.join(root, n)) not in without]
+        for path in (os.path.join(root, name) for name in files if not name.startswith(".")):
+            with suppress(OSError):
+                if stat.S_ISREG((state := os.stat(path)).st_mode):
+                    yield path, state

@@ -12,11 +12,9 @@ from tfx.orchestration import metadata
 from tfx.orchestration.local.local_dag_runner import LocalDagRunner
 from tfx.orchestration.pipeline import Pipeline
 from tfx.proto import example_gen_pb2, range_config_pb2
-from tfx.utils import proto_utils
 
 from components.beam_workers.options import IN_PROCESS_ARGS
 from components.example_gen.component import ArrowExampleGen, Driver
-from components.example_gen.executor import pack_settings, unpack_settings
 from components.example_gen.formats import ExampleGenSettings
 from components.user_errors import find_user_error
 from trainer_module.errors import DataError
@@ -108,14 +106,6 @@ def test_other_settings_are_not_served_from_the_cache(tmp_path):
     assert "There is no label column 'lable'" in str(error)
     executions, _ = read_store(tmp_path)
     assert [e.last_known_state for e in executions] == [Execution.COMPLETE, Execution.FAILED]
-
-
-def test_settings_survive_the_way_to_the_executor():
-    settings = ExampleGenSettings(
-        format="images", label="animal", task="multiclass", mixed_columns=("b", "a")
-    )
-    sent = proto_utils.proto_to_json(pack_settings(settings))
-    assert unpack_settings(sent) == settings
 
 
 @pytest.mark.parametrize("data_format", ["images", "idx"])

@@ -90,20 +90,6 @@ def test_shares_are_kept(buckets):
     np.testing.assert_allclose(found, np.array(buckets) / sum(buckets), atol=0.01)
 
 
-def test_a_partition_feature_keeps_equal_values_together():
-    users = [[i % 10] for i in range(200)]
-    table = batch(
-        user=pa.array(users, pa.list_(pa.int64())),
-        row=pa.array([[i] for i in range(200)], pa.list_(pa.int64())),
-    )
-    splits = assign_splits(split_hashes(table, "user"), [1, 1])
-    assert set(splits) == {0, 1}
-    for user in range(10):
-        assert len(set(splits[user::10])) == 1
-    with pytest.raises(DataError, match=r"by 'person', but .* no such column; it has user, row\."):
-        split_hashes(table, "person")
-
-
 def test_the_order_of_files_and_rows_is_no_matter(tmp_path, generate):
     lines = [f"{i % 2},{i},name {i % 7}" for i in range(200)] * 2
     one, other = tmp_path / "one", tmp_path / "other"
@@ -136,6 +122,8 @@ def test_a_partition_feature_holds_in_the_executor(tmp_path, generate):
     ]
     assert users[0] | users[1] == set(range(10))
     assert not users[0] & users[1]
+    with pytest.raises(DataError, match=r"by 'person', but .* no such column; it has t, f\."):
+        split_hashes(rows().select(["t", "f"]), "person")
 
 
 @pytest.mark.parametrize(
