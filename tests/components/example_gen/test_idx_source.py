@@ -1,70 +1,17 @@
-"""Images in folders and IDX files: the same features from both, and every damage named."""
+"""IDX files: the same features as of images in folders, and every damage named."""
 
 from __future__ import annotations
 
 import gzip
-import io
 import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from PIL import Image
 
 PIXELS = np.arange(30 * 4 * 5, dtype=np.uint8).reshape(30, 4, 5)
 LABELS = np.arange(30, dtype=np.uint8) % 3
-
-
-def encode(pixels: np.ndarray, kind: str = "PNG") -> bytes:
-    """An image file's bytes."""
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, kind)
-    return buffer.getvalue()
-
-
-def write_image(path: Path, data: bytes) -> None:
-    """Writes a file, and its folder where missing."""
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(data)
-
-
-def test_images_keep_their_bytes_and_take_their_folders_name(tmp_path, read_rows):
-    files = {
-        "cat/1.png": encode(PIXELS[0]),
-        "cat/2.JPG": encode(PIXELS[1], "JPEG"),
-        "dog/3.jpeg": encode(PIXELS[2], "JPEG"),
-        "dog/4.Bmp": encode(np.stack([PIXELS[3]] * 3, -1), "BMP"),
-    }
-    for name, data in files.items():
-        write_image(tmp_path / name, data)
-    for name in ("Thumbs.db", ".DS_Store", "README.md"):
-        write_image(tmp_path / "cat" / name, b"no image")
-    rows = read_rows(tmp_path, "images", pattern="*/*", label="animal")
-    found = sorted((row["animal"][0], row["image"][0]) for row in rows)
-    assert found == sorted((name[:3].encode(), data) for name, data in files.items())
-
-
-def test_every_shard_of_images_has_all_classes(tmp_path, execute, read_split):
-    for number in range(1100):
-        write_image(
-            tmp_path / f"class{number % 2}" / f"{number}.png",
-            encode(np.full((1, 1), number // 5, np.uint8)),
-        )
-    examples = execute(tmp_path, "images", pattern="*/*")
-    shards = sorted(Path(examples.uri, "Split-train").iterdir())
-    assert [shard.name for shard in shards] == [
-        f"data_tfrecord-0000{shard}-of-00003.gz" for shard in range(3)
-    ]
-    for shard in shards:
-        records = list(tf.data.TFRecordDataset(str(shard), "GZIP").as_numpy_iterator())
-        labels = {
-            tf.train.Example.FromString(record).features.feature["label"].bytes_list.value[0]
-            for record in records
-        }
-        assert labels == {b"class0", b"class1"}
-    total = len(read_split(examples, "train")) + len(read_split(examples, "eval"))
-    assert total == 1100
 
 
 def idx(magic: int, array: np.ndarray) -> bytes:
