@@ -235,11 +235,8 @@ class OptionalLabelSource(RowsSource):
 
     def read(self, files: Files, kinds: dict[str, ColumnKind]) -> Iterator[Batch]:
         """Yields the rows, with a label."""
-        label, there = self._settings.label, self._rows.glance(files)
-        given = kinds.copy()
-        if there and label not in there:
-            given.pop(label, None)
-        for batch in self._rows.read(files, given):
+        label = self._settings.label
+        for batch in self._rows.read(files, kinds):
             yield batch if _has_labels(batch, label) else _with_labels(batch, label)
 
 
