@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import SupportsIndex
 
 import numpy as np
 import pyarrow as pa
@@ -52,7 +53,7 @@ class Cell:
     def __str__(self) -> str:
         return f"row {self.row} of {self.file}"
 
-    def below(self, rows: int, value: str = "") -> Cell:
+    def below(self, rows: SupportsIndex, value: str = "") -> Cell:
         """The cell so many rows further down."""
         return Cell(self.file, self.row + int(rows), value)
 
