@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_data_validation as tfdv
 from tensorflow_data_validation.statistics.stats_impl import generate_statistics_in_memory
-from tfx.types import Artifact, standard_artifacts
+from tfx.types import Artifact, artifact_utils, standard_artifacts
 from tfx_bsl.coders.example_coder import RecordBatchToExamplesEncoder
 from trips import trips
 from validations import Statistics, Validation
@@ -32,6 +32,7 @@ class Spans:
         """A span of one split."""
         examples = standard_artifacts.Examples()
         examples.uri = str(self._root / name)
+        examples.split_names = artifact_utils.encode_split_names(["train"])
         path = Path(examples.uri, "Split-train", "data.gz")
         path.parent.mkdir(parents=True)
         with tf.io.TFRecordWriter(str(path), "GZIP") as writer:
