@@ -12,7 +12,7 @@ from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
 from components.row_counts import read_row_counts
 from components.split_files import split_files
-from components.tfrecords.reading import read_batches, rows_for_columns
+from components.tfrecords import read_batches, rows_for_columns
 from trainer_module.data.order import spread_rows
 
 # Few enough that records of some megabytes, such as photographs, fit into memory.

@@ -25,7 +25,7 @@ from components.beam_workers.options import IN_PROCESS_ARGS
 from components.column_types.decision import choose_types
 from components.column_types.facts import look_at
 from components.processes.local.launcher import LocalLauncher
-from components.schema_gen.gaps import fill_gaps
+from components.schema_gen.component import fill_gaps
 from components.schema_gen.inference import infer_schema
 from components.tuner.finals import choose
 from components.tuner.search import Search, SearchJob

@@ -16,7 +16,7 @@ from apache_beam.runners.portability.fn_api_runner.worker_handlers import (
 from apache_beam.transforms import environments
 
 from components.beam_workers.failing import died
-from components.compat.beam_workers import check_listening
+from components.compat.beam import check_listening
 from components.compat.speed import imported
 from components.processes.ending import LOOKS_EVERY
 from components.processes.launcher import Place, WorkerSpec

@@ -14,7 +14,7 @@ from components.beam_workers.failing import find_cause
 from components.beam_workers.options import most_workers
 from components.beam_workers.processes import ForkedWorkers
 from components.beam_workers.sizing import choose_workers
-from components.compat.beam_workers import listen_here_alone
+from components.compat.beam import listen_here_alone
 from components.row_counts import check_rows
 from components.spreading import SpreadFiles
 

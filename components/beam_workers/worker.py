@@ -15,7 +15,7 @@ from apache_beam.runners.portability.fn_api_runner.worker_handlers import (
 )
 
 from components.beam_workers.failing import describe_error
-from components.compat.beam_workers import DescribingHarness
+from components.compat.beam import DescribingHarness
 from components.compat.speed import speed_up
 from components.processes.worker import Channel
 

@@ -31,15 +31,6 @@ class Change:
 
 CHANGES = (
     Change(
-        "tfx.utils.io_utils",
-        "tfx.remember_schemas",
-        {
-            "tfx.utils.io_utils": {
-                "SchemaReader.read": "d466e0849e13",
-            },
-        },
-    ),
-    Change(
         "apache_beam",
         "beam.remember_lookups",
         {
@@ -83,37 +74,6 @@ CHANGES = (
                 "RecordBasedTFXIO": "4c38dfd49e09",
                 "AppendRawRecordColumn": "8b7c3ee2ce8a",
                 "ReadTfRecord": "b237bfa40e78",
-            },
-        },
-    ),
-    Change(
-        "tensorflow_data_validation",
-        "tfdv.vectorise_histograms",
-        {
-            "tensorflow_data_validation.utils.quantiles_util": {
-                "_get_bin_weights": "ff414b2605f2",
-                "_strip_infinities": "5356e674a955",
-                "generate_equi_width_histogram": "79bbfb3ee17d",
-            },
-        },
-    ),
-    Change(
-        "tensorflow_data_validation",
-        "tfdv.merge_many",
-        {
-            "tensorflow_data_validation.statistics.stats_impl": {
-                "GenerateSlicedStatisticsImpl": "59f120cedd01",
-                "_CombinerStatsGeneratorsCombineFn.extract_output": "975dac068824",
-                "extract_statistics_output": "4b00d0c72436",
-            },
-        },
-    ),
-    Change(
-        "tensorflow_data_validation",
-        "tfdv.validate_by_columns",
-        {
-            "tensorflow_data_validation.api.validation_api": {
-                "validate_statistics_internal": "b1b3c33efb39",
             },
         },
     ),

@@ -23,8 +23,7 @@ from tfx_bsl.tfxio.tf_example_record import TFExampleRecord
 
 from components.row_counts import count_read
 from components.spreading import SpreadFiles
-from components.tfrecords.ahead import work_ahead
-from components.tfrecords.reading import read_batches, rows_for_columns
+from components.tfrecords import read_batches, rows_for_columns, work_ahead
 from trainer_module.errors import DataError
 
 _MOST_ROWS = 1000

@@ -19,7 +19,7 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx.components.transform import executor, labels
 
 from components.row_counts import count_written
-from components.tfrecords.writing import open_writer, write_all
+from components.tfrecords import open_writer, write_all
 
 _Batch = tuple[pa.RecordBatch, dict[str, pa.Array]]
 _SUFFIX = ".gz"

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from components.example_gen.checks.columns import show_names
-from components.example_gen.checks.order import read_order
-from components.example_gen.columns.encoded import Cell, list_lengths
-from components.example_gen.splits.hashed import hash_rows
+from components.example_gen.checks.values import read_order
+from components.example_gen.columns.encoded import Cell, list_lengths, show_names
+from components.example_gen.splits import hash_rows
 from trainer_module.errors import DataError
 
 BLOCKS = 12

@@ -18,10 +18,10 @@ from tfx.types import Artifact
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
 from components.arrow_types import holds_bytes
-from components.example_gen.checks.whole import TRAIN_SPLIT
-from components.example_gen.splits.hashed import hash_rows
+from components.example_gen.checks.report import TRAIN_SPLIT
+from components.example_gen.splits import hash_rows
 from components.split_files import split_files
-from components.tfrecords.reading import read_batches, rows_for_columns
+from components.tfrecords import read_batches, rows_for_columns
 
 logger = logging.getLogger(__name__)
 

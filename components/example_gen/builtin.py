@@ -33,19 +33,6 @@ def _package_folder(package: str) -> Path:
     return Path(spec.origin).parent
 
 
-def _locate_taxi(cache: Path) -> Path:
-    """The 15,002 Chicago taxi trips inside the TFX wheel."""
-    del cache
-    folder = _package_folder("tfx") / "examples" / "chicago_taxi_pipeline" / "data"
-    return folder / "big_tipper_label" / "data.csv"
-
-
-def _locate_reviews(cache: Path) -> Path:
-    """The 100 reviews of films inside the TFX wheel, which are none of a file that is a table."""
-    del cache
-    return _package_folder("tfx") / "examples" / "imdb" / "data" / "imdb_small_with_labels.txt"
-
-
 def _locate_digits(cache: Path) -> Path:
     """The 1,797 digits of scikit-learn as PNG files, written once below the cache folder."""
     target = cache / "digits"
@@ -79,8 +66,14 @@ def _write_digits(folder: Path) -> None:
             image.save(folder / str(label) / f"{number:04d}.png")
 
 
+def _in_tfx(path: str) -> Callable[[Path], Path]:
+    """What gives the path of one of the examples inside the TFX wheel."""
+    return lambda _: _package_folder("tfx") / "examples" / path
+
+
 BUILTIN_DATA = {
     "digits": BuiltinData("images", _locate_digits),
-    "reviews": BuiltinData("csv", _locate_reviews),
-    "taxi": BuiltinData("csv", _locate_taxi),
+    "reviews": BuiltinData("csv", _in_tfx("imdb/data/imdb_small_with_labels.txt")),
+    "taxi": BuiltinData("csv", _in_tfx("chicago_taxi_pipeline/data/big_tipper_label/data.csv")),
 }
+"""Of TFX 100 reviews of films, none of a file that is a table, and 15,002 Chicago taxi trips."""

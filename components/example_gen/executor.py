@@ -7,14 +7,20 @@ from __future__ import annotations
 
 import logging
 import posixpath
-from collections.abc import Iterator
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from types import TracebackType
 from typing import Any
 
 import apache_beam as beam
 import numpy as np
+import tensorflow as tf
+from google.protobuf import json_format, struct_pb2
 from tfx import types
 from tfx.components.example_gen import write_split
 from tfx.components.example_gen.base_example_gen_executor import BaseExampleGenExecutor
+from tfx.components.example_gen.write_split import DEFAULT_TF_RECORD_FILE_NAME
 from tfx.components.util import examples_utils
 from tfx.dsl.io import fileio
 from tfx.proto import example_gen_pb2
@@ -24,34 +30,93 @@ from tfx.utils import proto_utils
 from tfx_bsl.coders.example_coder import RecordBatchToExamplesEncoder
 
 from components.compat.tfx import make_beam_pipeline
-from components.example_gen import custom_config
-from components.example_gen.checks.named_pictures import check_encoded_pictures
-from components.example_gen.checks.rows import ChunkReport, is_kept
-from components.example_gen.checks.whole import check_report
+from components.example_gen.checks.report import ChunkReport, check_report, is_kept
 from components.example_gen.columns.encoded import ColumnKind
-from components.example_gen.columns.known_kinds import ColumnKinds, with_known_dates
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.notes import DataNotes, write_notes
-from components.example_gen.origin import note_origin
-from components.example_gen.planning import Chunk, Plan, make_plan, plan_chunks
-from components.example_gen.shards import ShardWriter, shard_name
+from components.example_gen.picture_files import check_encoded_pictures
+from components.example_gen.planning import Chunk, Plan, make_plan, note_origin, plan_chunks
 from components.example_gen.sources import make_source
-from components.example_gen.sources.base import (
-    Batch,
-    Source,
-    Survey,
+from components.example_gen.sources.base import Batch, Source, Survey
+from components.example_gen.sources.pictures import cut, read_pictures
+from components.example_gen.sources.surveys import (
+    ColumnKinds,
     gather_notes,
     merge_surveys,
-    note_lost_zeros,
-    note_placeholders,
+    note_columns,
     note_unseen_values,
-    note_written_label,
+    with_known_dates,
 )
-from components.example_gen.sources.pictures.named import cut, read_pictures
-from components.example_gen.splits.hashed import assign_splits, split_hashes
-from components.example_gen.splits.ranked import Cuts, Ranks, cut_groups, rank_rows
+from components.example_gen.splits import (
+    Cuts,
+    Ranks,
+    assign_splits,
+    cut_groups,
+    rank_rows,
+    split_hashes,
+)
 from components.row_counts import lost_rows, write_row_counts
 from components.spreading import SpreadFiles
+from components.tfrecords import open_writer, write_all
+
+
+def pack_settings(settings: ExampleGenSettings) -> example_gen_pb2.CustomConfig:
+    """Packs the settings as a protobuf Struct."""
+    struct = struct_pb2.Struct()
+    struct.update(settings.model_dump(mode="json"))
+    config = example_gen_pb2.CustomConfig()
+    config.custom_config.Pack(struct, deterministic=True)
+    return config
+
+
+def unpack_settings(custom_config: str) -> ExampleGenSettings:
+    """Reads the settings from the JSON of a CustomConfig, as executors receive it."""
+    config = example_gen_pb2.CustomConfig()
+    proto_utils.json_to_proto(custom_config, config)
+    struct = struct_pb2.Struct()
+    config.custom_config.Unpack(struct)
+    return ExampleGenSettings.model_validate(json_format.MessageToDict(struct))
+
+
+def shard_name(shard: int, shards: int) -> str:
+    """File name of a shard, counted from 0."""
+    return f"{DEFAULT_TF_RECORD_FILE_NAME}-{shard:05d}-of-{shards:05d}.gz"
+
+
+class ShardWriter:
+    """Writes gzipped TFRecord files under temporary names; a clean exit renames them into place.
+
+    So a chunk that fails or is done twice leaves no half shard where readers would find it.
+    """
+
+    def __init__(self, temporary_folder: str) -> None:
+        self._temporary_folder = temporary_folder
+        self._writers: dict[str, tuple[str, tf.io.TFRecordWriter]] = {}
+        self.rows: Counter[str] = Counter()
+        """What was written, by path."""
+
+    def write(self, path: str, examples: Sequence[bytes]) -> None:
+        """Appends serialized examples to the shard that will be `path`."""
+        if path not in self._writers:
+            temporary = posixpath.join(self._temporary_folder, uuid.uuid4().hex)
+            self._writers[path] = temporary, open_writer(temporary)
+        write_all(self._writers[path][1], examples)
+        self.rows[path] += len(examples)
+
+    def __enter__(self) -> ShardWriter:
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for path, (temporary, writer) in self._writers.items():
+            writer.close()
+            if error is None:
+                fileio.rename(temporary, path, overwrite=True)
+
 
 _FOUND = "found.json"
 
@@ -76,7 +141,7 @@ class _WriteChunk(beam.DoFn):
                     continue
                 check_encoded_pictures(batch.rows, batch.first, plan.settings)
                 rows, whole = read_pictures(batch.rows, batch.first, plan.settings, report.files)
-                splits = np.where(whole, self._assign(chunk, batch, cuts, report), -1)
+                splits = np.where(whole, self._assign(chunk, batch, cuts), -1)
                 report.add_rows(batch.rows, splits, plan.split_names, batch.first, plan.settings)
                 examples = np.array(batch.examples or encoder.encode(rows), object)
                 shard = chunk.first_shard + number % chunk.shards
@@ -87,13 +152,8 @@ class _WriteChunk(beam.DoFn):
         report.shards.update(writer.rows)
         yield report
 
-    def _assign(
-        self, chunk: Chunk, batch: Batch, cuts: Cuts | None, report: ChunkReport
-    ) -> np.ndarray:
-        """The index of each row's split, [rows]; -1 for one that is left out.
-
-        Counts in the report which rows are split by the same value.
-        """
+    def _assign(self, chunk: Chunk, batch: Batch, cuts: Cuts | None) -> np.ndarray:
+        """The index of each row's split, [rows]; -1 for one that is left out."""
         plan = self._plan
         kept = is_kept(batch.rows, plan.settings)
         splits = np.full(batch.rows.num_rows, chunk.input_split)
@@ -102,7 +162,6 @@ class _WriteChunk(beam.DoFn):
             splits[kept] = cuts.assign(ranks.only(kept))
         elif plan.hash_buckets:
             hashes = split_hashes(batch.rows, plan.partition_feature)
-            report.equal.add(hashes[kept])
             splits = assign_splits(hashes, plan.hash_buckets)
         return np.where(kept, splits, -1)
 
@@ -138,7 +197,7 @@ class Executor(BaseExampleGenExecutor):
             examples,
             input_config,
             output_config,
-            with_known_dates(custom_config.unpack(exec_properties[specs.CUSTOM_CONFIG_KEY])),
+            with_known_dates(unpack_settings(exec_properties[specs.CUSTOM_CONFIG_KEY])),
         )
         source = make_source(plan.settings)
         base = exec_properties[specs.INPUT_BASE_KEY]
@@ -227,9 +286,7 @@ def _write_found(
     of_files = [
         *gather_notes(surveys),
         *note_unseen_values(surveys, plan.settings),
-        *note_lost_zeros(surveys, kinds, plan.settings),
-        *note_placeholders(surveys, kinds),
-        *note_written_label(surveys, kinds, plan.settings),
+        *note_columns(surveys, kinds, plan.settings),
     ]
     notes = [*of_files, *found.sentences, *(cuts.notes if cuts is not None else [])]
     with fileio.open(posixpath.join(plan.temporary_folder, _FOUND), "w") as file:

@@ -2,19 +2,62 @@
 
 from __future__ import annotations
 
+import codecs
 import posixpath
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
-from components.example_gen.csv_settings import CsvSettings
-from components.example_gen.label_settings import LabelsSettings
 from trainer_module.features.pixels import DATA_PIXELS
-from trainer_module.sections import RegisteredName
-from trainer_module.settings import Feature, Settings, Task, TaskSettings
+from trainer_module.sections import RegisteredName, Settings
+from trainer_module.settings import Feature, Task, TaskSettings
 from trainer_module.settings.tasks import BaseTask, as_task
+
+
+def _sign(text: str) -> str:
+    if len(text) != 1 or not text.isascii() or text in "\r\n":
+        raise ValueError('right is one sign of ASCII, such as ";" or "\\t" for a tab')
+    return text
+
+
+def _encoding(name: str) -> str:
+    try:
+        codecs.lookup(name)
+    except LookupError:
+        raise ValueError("right is an encoding that Python knows, such as cp1252") from None
+    return name
+
+
+class CsvSettings(Settings):
+    """How CSV files are written, where looking at them does not tell; each file is looked at."""
+
+    delimiter: Annotated[str, AfterValidator(_sign)] | None = None
+    """What stands between cells; default: a comma, semicolon, tab or bar, whichever fits."""
+    encoding: Annotated[str, AfterValidator(_encoding)] | None = None
+    """Such as cp1252; default: by the byte order mark, else UTF-8 if it is that, else cp1252."""
+    header: list[str] | None = Field(default=None, min_length=1)
+    """The columns' names, in order, of files whose first row is data."""
+    quote: Annotated[str, AfterValidator(_sign)] | None = '"'
+    """What stands around cells that hold delimiters or line ends; null: nothing does."""
+    decimal: Literal[".", ","] = "."
+    """What stands before the decimals of a number."""
+    missing_values: list[str] = []
+    """Cells that mean a missing value, such as NA, besides empty ones."""
+    strip: bool = True
+    """Whether spaces around cells and names of columns are taken away."""
+
+
+class LabelsSettings(Settings):
+    """Files of labels."""
+
+    path: str = Field(min_length=1)
+    """A file, folder or glob of CSV, JSON lines or Parquet, with a column of the label's name."""
+    key: str = Field(min_length=1)
+    """The column that is in the data and in these files, such as `request_id` of what `serve
+    --log-requests` writes. Of several labels of a key the last one counts."""
+
 
 # The feature that holds the encoded image, of formats that hold images.
 IMAGE_FEATURE = "image"
@@ -54,19 +97,17 @@ class FormatSpec:
 
 
 _SOURCES = "components.example_gen.sources"
-_TABLE = "components.example_gen.first_look.tables.look_at_table"
-_IMAGES = "components.example_gen.first_look.images.look_at_images"
-_EMPTINESS = "components.example_gen.first_look.emptiness"
+_FIRST_LOOK = "components.example_gen.first_look"
 FORMATS: dict[str, FormatSpec] = {
     "csv": FormatSpec(
-        f"{_SOURCES}.csv.source.CsvSource",
+        f"{_SOURCES}.csv_source.CsvSource",
         "*.csv*",
         endings=(".csv", ".tsv"),
         names_pictures=True,
         holds_bytes=False,
         guesses_types=True,
-        first_look=_TABLE,
-        holds_rows=f"{_EMPTINESS}.csv_holds_rows",
+        first_look=f"{_FIRST_LOOK}.look_at_table",
+        holds_rows=f"{_FIRST_LOOK}.csv_holds_rows",
     ),
     "jsonl": FormatSpec(
         f"{_SOURCES}.jsonl_source.JsonlSource",
@@ -76,29 +117,29 @@ FORMATS: dict[str, FormatSpec] = {
         holds_bytes=False,
         guesses_types=True,
         may_lack_columns=True,
-        first_look=_TABLE,
-        holds_rows=f"{_EMPTINESS}.text_holds_lines",
+        first_look=f"{_FIRST_LOOK}.look_at_table",
+        holds_rows=f"{_FIRST_LOOK}.text_holds_lines",
     ),
     "parquet": FormatSpec(
         f"{_SOURCES}.parquet_source.ParquetSource",
         "*.parquet",
         endings=(".parquet",),
         names_pictures=True,
-        first_look=_TABLE,
-        holds_rows=f"{_EMPTINESS}.parquet_holds_rows",
+        first_look=f"{_FIRST_LOOK}.look_at_table",
+        holds_rows=f"{_FIRST_LOOK}.parquet_holds_rows",
     ),
     "images": FormatSpec(
-        f"{_SOURCES}.pictures.folders.ImagesSource",
+        f"{_SOURCES}.pictures.ImagesSource",
         "*/*",
         holds_images=True,
         has_file_per_example=True,
-        first_look=_IMAGES,
+        first_look=f"{_FIRST_LOOK}.look_at_images",
     ),
     "idx": FormatSpec(f"{_SOURCES}.idx_source.IdxSource", holds_images=True),
     "tfrecord": FormatSpec(
         f"{_SOURCES}.tfrecord_source.TFRecordSource",
         endings=(".tfrecord", ".tfrecords"),
-        holds_rows=f"{_EMPTINESS}.holds_bytes",
+        holds_rows=f"{_FIRST_LOOK}.holds_bytes",
     ),
     "environment": FormatSpec("", has_files=False),
 }

@@ -28,7 +28,7 @@ from tfx.types.standard_component_specs import (
 from tfx.utils import writer_utils
 
 from components.column_types.choice import read_choices
-from components.column_types.counted import count_columns
+from components.column_types.facts import count_columns
 from components.example_validator.anomalies import Checked, find_anomalies, write_anomalies
 from components.example_validator.drift import Drift, Older
 from components.example_validator.review import (

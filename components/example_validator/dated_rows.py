@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from components.column_types.dates import may_be_dates
-from components.column_types.names import names_births, names_moments
-from components.example_gen.checks.order import read_order
+from components.column_types.hints import names_births, names_moments
+from components.example_gen.checks.values import read_order
 from components.example_gen.columns.encoded import Cell, single_values
 from components.example_validator.leakage import ranks_of
 from trainer_module.errors import DataError

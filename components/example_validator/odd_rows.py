@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from tfx import types
 
 from components.arrow_types import holds_bytes
-from components.example_gen.columns.encoded import Cell, list_lengths
-from components.example_gen.origin import read_origin
+from components.example_gen.columns.encoded import Cell, list_lengths, rows_of, values_of
+from components.example_gen.planning import read_origin
 from trainer_module.errors import DataError, counted
 
 SHOWN_CHARACTERS = 40
@@ -36,7 +36,7 @@ class Rows:
         if self.first is None:
             return rows
         value = f" ({self.first.value})" if self.first.value else ""
-        return f"{rows}, first in row {self.first.row} of {self.first.file}{value}"
+        return f"{rows}, first in {self.first}{value}"
 
 
 def find_rows(
@@ -67,8 +67,7 @@ def find_rows(
                 counts[name] += int(odd.sum())
                 if odd.any() and name not in first:
                     row = int(np.argmax(odd))
-                    value = show_value(values[row].as_py())
-                    first[name] = Cell(batch.first.file, batch.first.row + row, value)
+                    first[name] = batch.first.below(row, show_value(values[row].as_py()))
     except (DataError, OSError):
         return {}
     return {name: Rows(counts[name], total, cell) for name, cell in first.items()}
@@ -105,10 +104,9 @@ def any_value(is_odd: Callable[[pa.Array], np.ndarray]) -> Test:
     """Rows with a value that is odd, by what says so of flat values."""
 
     def test(column: pa.Array) -> np.ndarray:
-        odd = np.zeros(len(column), bool)
-        if not pa.types.is_null(column.type):
-            rows = np.repeat(np.arange(len(column)), list_lengths(column))
-            odd[rows[is_odd(column.flatten())]] = True
+        odd, values = np.zeros(len(column), bool), values_of(column)
+        if len(values):
+            odd[rows_of(column)[is_odd(values)]] = True
         return odd
 
     return test

@@ -177,12 +177,6 @@ def _beyond(column: CheckedColumn) -> Finding:
     )
 
 
-def _unique(column: CheckedColumn) -> Finding:
-    bounds = column.feature.unique_constraints
-    found = max(s.string_stats.unique for s in column.statistics)
-    return Finding(f"{bounds.min} to {bounds.max} different values", f"{found}")
-
-
 _WORDS: tuple[tuple[Callable[[CheckedColumn], Finding], set[int]], ...] = (
     (lambda _: Finding("such a column", "none in the data"), {_Type.SCHEMA_MISSING_COLUMN}),
     (
@@ -219,14 +213,6 @@ _WORDS: tuple[tuple[Callable[[CheckedColumn], Finding], set[int]], ...] = (
     ),
     (lambda _: Finding("finite numbers", "infinite ones or NaN", not_finite), NOT_FINITE),
     (lambda _: Finding("text in UTF-8", "other bytes", not_utf8), {_Type.ENUM_TYPE_INVALID_UTF8}),
-    (
-        _unique,
-        {
-            _Type.FEATURE_TYPE_HIGH_UNIQUE,
-            _Type.FEATURE_TYPE_LOW_UNIQUE,
-            _Type.FEATURE_TYPE_NO_UNIQUE,
-        },
-    ),
 )
 """What is told, and of which of TFDV's kinds of anomalies: what says most comes first."""
 

@@ -7,8 +7,9 @@ ImportSchemaGen caches by path, so that an edited schema is not seen.
 from __future__ import annotations
 
 import json
+import math
 import posixpath
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from google.protobuf import text_format
@@ -20,21 +21,99 @@ from tfx.dsl.components.base import base_component, base_executor, executor_spec
 from tfx.dsl.io import fileio
 from tfx.types import artifact_utils, component_spec, standard_artifacts
 from tfx.types.standard_component_specs import EXAMPLES_KEY, SCHEMA_KEY, STATISTICS_KEY
+from tfx_bsl.tfxio import tensor_representation_util
 
 from components.column_types.choice import annotate, read_choices, strip_choices
-from components.column_types.counted import count_columns
 from components.column_types.decision import choose_types
-from components.column_types.facts import look_at, look_at_lists
+from components.column_types.facts import count_columns, look_at, look_at_lists
 from components.column_types.pictures import choose_size
 from components.example_gen.columns.encoded import flat_columns, list_columns
 from components.example_gen.notes import read_notes
 from components.examples_reader import read_columns, read_sample
-from components.schema_gen.files import keep_schema, read_schema, write_text
-from components.schema_gen.gaps import fill_gaps
+from components.schema_gen.files import keep_schema, read_schema, schema_revision, write_text
 from components.schema_gen.inference import infer_schema
-from components.schema_gen.names import check_is_inferred, floats_among, make_whole
 from trainer_module.errors import DataError
+from trainer_module.features.raw_columns import MISSING_INTEGER
 from trainer_module.settings import Task
+
+_Gap = schema_pb2.TensorRepresentation.DefaultValue
+_GAPS = {
+    schema_pb2.FLOAT: _Gap(float_value=math.nan),
+    schema_pb2.INT: _Gap(int_value=MISSING_INTEGER),
+    schema_pb2.BYTES: _Gap(bytes_value=b""),
+}
+"""Stands for a missing value in a dense tensor; `dense_numbers` and `dense_strings` know it."""
+
+
+def fill_gaps(schema: schema_pb2.Schema) -> None:
+    """Says what stands in a dense tensor for a missing value of a column that used to have none.
+
+    Such a column costs no more to parse than one that has a value in every row, and the model gets
+    no input of its own that flags what never happened while it learnt. Columns of several values,
+    or of which the schema says that they may be missing, are sparse.
+    """
+    given = tensor_representation_util.GetTensorRepresentationsFromSchema(schema) or {}
+    # Those of all columns: readers infer none where the schema has some.
+    tensors = tensor_representation_util.InferTensorRepresentationsFromMixedSchema(schema)
+    for feature in schema.feature:
+        if feature.name not in given and _is_in_every_row(feature):
+            dense = schema_pb2.TensorRepresentation.DenseTensor(
+                column_name=feature.name, default_value=_GAPS[feature.type]
+            )
+            dense.shape.dim.add(size=1)
+            tensors[feature.name] = schema_pb2.TensorRepresentation(dense_tensor=dense)
+    tensor_representation_util.SetTensorRepresentationsInSchema(schema, tensors)
+
+
+def _is_in_every_row(feature: schema_pb2.Feature) -> bool:
+    """Whether the schema expects one value of a feature in each example, without insisting."""
+    counts = (feature.value_count.min, feature.value_count.max)
+    return feature.presence.min_fraction == 1 and counts == (1, 1) and feature.type in _GAPS
+
+
+def floats_among(schema: schema_pb2.Schema, names: Collection[str]) -> set[str]:
+    """Those of the columns that are floats in the schema."""
+    return {f.name for f in schema.feature if f.type == schema_pb2.FLOAT and f.name in names}
+
+
+def make_whole(
+    schema: schema_pb2.Schema,
+    names: set[str],
+    statistics: Iterable[statistics_pb2.DatasetFeatureStatisticsList],
+) -> set[str]:
+    """Makes those of the columns whole numbers that are so in the data; returns their names."""
+    whole = {
+        feature.path.step[0] or feature.name
+        for split in statistics
+        for feature in split.datasets[0].features
+        if feature.type == statistics_pb2.FeatureNameStatistics.INT
+    }
+    for feature in schema.feature:
+        if feature.name in names & whole:
+            feature.type = schema_pb2.INT
+            feature.ClearField("domain_info")
+    return names & whole
+
+
+def check_is_inferred(path: str, curated: str, columns: set[str]) -> None:
+    """Refuses to change a schema that a user wrote or edited.
+
+    Args:
+      path: the schema.
+      curated: the path of the user's own schema, or empty.
+      columns: of whole numbers that are names, and floats in the schema.
+
+    Raises:
+      DataError: it is the user's.
+    """
+    if curated or schema_revision(None, path):
+        column, *others = sorted(columns)
+        raise DataError(
+            f"{path}: column {column!r} is `type: FLOAT`, which would change some of its whole "
+            "numbers, and the config takes them for names; write `type: INT` there"
+            + (f", and for {', '.join(others)}." if others else ".")
+        )
+
 
 Statistics: TypeAlias = dict[str, statistics_pb2.DatasetFeatureStatisticsList]
 """By split."""

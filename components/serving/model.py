@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from components.compat.sessions import make_callable
+from components.compat.tensorflow import make_callable
 from components.pusher.variants import find_variant
 from components.serving.requests import (
     EXAMPLES,

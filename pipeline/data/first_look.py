@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from components.example_gen.columns.known_kinds import read_known_kinds
-from components.example_gen.files.opening import is_gzip
+from components.example_gen.files import is_gzip
 from components.example_gen.formats import FORMATS, ExampleGenSettings
 from components.example_gen.paths import is_remote
+from components.example_gen.sources.surveys import read_known_kinds
 from components.named_columns import check_named_columns
 from pipeline.data.span_files import File
 from pipeline.data.spans import Span
 from trainer_module.sections import import_registered
 
 if TYPE_CHECKING:
-    from components.example_gen.first_look.tables import FirstRows
+    from components.example_gen.first_look import FirstRows
 
 MAX_BYTES = 64 << 20
 """More than that would take longer than what an early refusal saves; ExampleGen checks it."""
@@ -62,7 +62,7 @@ def read_first_rows(settings: ExampleGenSettings, span: Span) -> FirstRows | Non
     if not spec.first_look or spec.holds_images or not is_local or _is_large(span):
         return None
     # Imported only now: most commands read no data.
-    from components.example_gen.first_look.tables import read_first_rows as read
+    from components.example_gen.first_look import read_first_rows as read
 
     return read(settings, files)
 

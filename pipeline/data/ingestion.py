@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from components.example_gen.formats import FORMATS, ExampleGenSettings, Unlabelled
-from components.example_gen.label_settings import LabelsSettings
+from components.example_gen.formats import FORMATS, ExampleGenSettings, LabelsSettings, Unlabelled
 from components.example_gen.paths import is_remote
 from pipeline.config.sections.data import DataSettings, has_spans
 from pipeline.config.settings import PipelineConfig
@@ -111,7 +110,7 @@ def pictures_revision(data: DataSettings, folders: Mapping[str, str], layout: La
     if not local:
         return ""
     # It imports Arrow, which data without pictures does without.
-    from components.example_gen.checks.named_pictures import folder_revision
+    from components.example_gen.picture_files import folder_revision
 
     return folder_revision(local, written)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable
 
-from components.example_gen.csv_settings import CsvSettings
-from components.example_gen.formats import FORMATS
+from components.example_gen.formats import FORMATS, CsvSettings
 from pipeline.config.sections.data import DataSettings
 from pipeline.data.span_files import File
 from trainer_module.sections import import_registered

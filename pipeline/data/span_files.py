@@ -11,8 +11,15 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from components.example_gen.paths import find_label_files, is_hidden, is_remote
-from components.example_gen.spans.placeholders import DATE, HOUR, NAMES, PLACEHOLDER
+from components.example_gen.paths import (
+    DATE,
+    HOUR,
+    NAMES,
+    PLACEHOLDER,
+    find_label_files,
+    is_hidden,
+    is_remote,
+)
 from pipeline.config.sections.data import DataSettings, SpanKind
 
 _ESCAPED = re.compile(rf"\\\{{({'|'.join(NAMES)})(?::(\d+))?\\\}}")

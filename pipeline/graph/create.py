@@ -8,7 +8,7 @@ from tfx.orchestration import pipeline
 
 from components.beam_workers.options import LOCAL_ARGS
 from components.pusher.component import Pusher
-from components.resolvers.models import LatestOtherBlessedModelStrategy
+from components.resolvers import LatestOtherBlessedModelStrategy
 from pipeline.component_ids import ComponentId
 from pipeline.graph.data import Spans
 from pipeline.graph.families import Given, Wired

@@ -10,15 +10,13 @@ from tfx.dsl.components.common.resolver import Resolver, ResolverStrategy
 from tfx.types import standard_artifacts
 
 from components.evaluator.inputs import BASELINE_EXAMPLES_KEY
-from components.resolvers.models import (
+from components.resolvers import (
     CANDIDATE_KEY,
     LatestOtherBlessedModelStrategy,
-    WarmStartModelStrategy,
-)
-from components.resolvers.spans import (
     OlderAnalyzerCacheStrategy,
     SpanWindowStrategy,
     StatisticsOfSpanStrategy,
+    WarmStartModelStrategy,
 )
 from pipeline.component_ids import ComponentId, ResolverId
 

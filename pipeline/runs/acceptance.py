@@ -11,9 +11,8 @@ from tensorflow_metadata.proto.v0 import statistics_pb2
 from tfx.dsl.io import fileio
 
 from components.example_validator.anomalies import contradicted_columns
-from components.schema_gen.accepting import accept_data
-from components.schema_gen.edits import edit_schema
-from components.schema_gen.files import read_schema, replace_text, schema_content
+from components.schema_gen.files import edit_schema, read_schema, replace_text, schema_content
+from components.schema_gen.inference import accept_data
 from pipeline.component_ids import ComponentId
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout

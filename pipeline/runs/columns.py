@@ -13,7 +13,7 @@ from tfx.dsl.io import fileio
 from components.column_types.choice import Choice, read_choices
 from components.column_types.decision import choose_types
 from components.column_types.facts import look_at, look_at_lists
-from components.example_gen.first_look.tables import FirstRows
+from components.example_gen.first_look import FirstRows
 from components.example_gen.formats import FORMATS
 from components.example_validator.review import find_in_split
 from components.schema_gen.files import read_schema

@@ -16,8 +16,7 @@ from components.example_gen.columns.encoded import ColumnKind
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.sources import make_source
 from components.example_validator.component import DRIFT_SPLIT
-from components.example_validator.drift import Drift, Older
-from components.example_validator.skew import ColumnSkew, measure_skew
+from components.example_validator.drift import ColumnSkew, Drift, Older, measure_skew
 from components.named_columns import check_named_columns
 from pipeline.config.sections.data import has_spans, span_kind
 from pipeline.config.settings import PipelineConfig

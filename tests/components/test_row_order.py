@@ -19,7 +19,7 @@ from tfx_bsl.coders.example_coder import RecordBatchToExamplesEncoder
 
 from components import examples_reader
 from components.column_types.choice import read_choices
-from components.column_types.counted import count_columns
+from components.column_types.facts import count_columns
 from components.example_gen.columns.encoded import single_values
 from components.example_validator.review import review_examples
 from components.examples_reader import read_columns, read_sample, read_spread
@@ -27,7 +27,7 @@ from components.row_counts import write_row_counts
 from components.schema_gen.component import Executor as SchemaExecutor
 from components.schema_gen.inference import infer_schema
 from components.statistics_gen.component import add_values
-from components.tfrecords.writing import open_writer, write_all
+from components.tfrecords import open_writer, write_all
 from trainer_module.data.order import spread_rows
 from trainer_module.settings import Task
 

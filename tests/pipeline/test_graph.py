@@ -16,8 +16,12 @@ from tfx.dsl.input_resolution.strategies.latest_blessed_model_strategy import (
 from tfx.orchestration.pipeline import Pipeline
 
 from components.beam_workers.options import LOCAL_ARGS
-from components.resolvers.models import LatestOtherBlessedModelStrategy, WarmStartModelStrategy
-from components.resolvers.spans import SpanWindowStrategy, StatisticsOfSpanStrategy
+from components.resolvers import (
+    LatestOtherBlessedModelStrategy,
+    SpanWindowStrategy,
+    StatisticsOfSpanStrategy,
+    WarmStartModelStrategy,
+)
 from pipeline.config.fingerprint import CODE_KEY
 from pipeline.config.settings import PipelineConfig
 from pipeline.data.location import locate_data

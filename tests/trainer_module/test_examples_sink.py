@@ -21,7 +21,6 @@ from trainer_data import Transformed, make_image, run_transform, to_example, wri
 from components.beam_workers.options import IN_PROCESS_ARGS
 from components.compat import tfx_transform
 from components.compat.beam import remember_lookups
-from components.compat.tfdv import vectorise_histograms
 from components.compat.tfx_bsl import batch_by_bytes, read_by_batches
 from components.compat.tfx_transform import write_by_batches
 from trainer_module.settings import TrainerSettings
@@ -96,7 +95,6 @@ def test_the_same_transformed_examples(tmp_path, switch):
 
 def statistics(root: Path, raw: Path) -> dict[str, Any]:
     remember_lookups()
-    vectorise_histograms()
     examples, found = standard_artifacts.Examples(), standard_artifacts.ExampleStatistics()
     examples.uri, found.uri = str(raw), str(root)
     examples.split_names = '["train", "eval"]'

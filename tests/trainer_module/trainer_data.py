@@ -31,7 +31,7 @@ from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
 from components.beam_workers.options import IN_PROCESS_ARGS
 from components.compat.beam import remember_lookups
-from components.schema_gen.gaps import fill_gaps
+from components.schema_gen.component import fill_gaps
 from components.schema_gen.inference import infer_schema
 from trainer_module.problem import Problem
 from trainer_module.runtime import RECORD_FILE

@@ -17,7 +17,7 @@ from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 from components.evaluator.batched.rows import ModelRows
 from components.evaluator.slices import BASELINE
 from components.evaluator.variants import answer_by_variant
-from components.tfrecords.reading import read_batches
+from components.tfrecords import read_batches
 from trainer_module.errors import DataError
 from trainer_module.export.loading import load_exported
 

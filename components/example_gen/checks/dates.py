@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from components.arrow_types import holds_bytes
 from components.column_types.dates import Dates, may_be_dates
-from components.example_gen.checks.forms import matches, texts_of
-from components.example_gen.columns.encoded import Cell, shown
+from components.example_gen.checks.values import matches, texts_of
+from components.example_gen.columns.encoded import Cell, shown, values_of
 from components.example_gen.formats import ExampleGenSettings
 from trainer_module.errors import DataError
 from trainer_module.features.date_formats import WITH_TIME, Form, candidates
@@ -74,7 +74,7 @@ class DateTally:
     def dates(self, fit: _Fit, date_format: str) -> Dates:
         """The column as dates of a format."""
         odd = fit.first_odd
-        first_odd = f"{odd.value!r} in row {odd.row} of {odd.file}" if odd is not None else ""
+        first_odd = f"{odd.value!r} in {odd}" if odd is not None else ""
         return Dates(date_format, self.values, fit.shown, self.values - fit.values, first_odd)
 
     def fit(self, pattern: str) -> _Fit:
@@ -147,12 +147,11 @@ def _read_as(name: str, tally: DateTally, date_format: str) -> Dates:
 
 
 def _tally(column: pa.Array, first: Cell, known: str | None) -> Iterator[DateTally]:
-    values = pa.nulls(0) if pa.types.is_null(column.type) else column.flatten()
-    is_text = holds_bytes(values.type)
-    if not is_text or not len(values):
+    values = values_of(column)
+    if not holds_bytes(values.type) or not len(values):
         return
     if known is None and not may_be_dates(_some(values, _GLANCE)):
-        yield DateTally(len(values), Cell(first.file, first.row, shown(values[0].as_py())), {})
+        yield DateTally(len(values), first.below(0, shown(values[0].as_py())), {})
         return
     texts, row_of = texts_of(column)
     if not len(texts):
@@ -166,7 +165,7 @@ def _tally(column: pa.Array, first: Cell, known: str | None) -> Iterator[DateTal
         forms[form.pattern] = form
 
     def cell(place: int) -> Cell:
-        return Cell(first.file, first.row + int(row_of[place]), shown(texts[place].as_py()))
+        return first.below(row_of[place], shown(texts[place].as_py()))
 
     def try_form(form: Form, pattern: str) -> _Fit:
         is_date = matches(values, pattern)

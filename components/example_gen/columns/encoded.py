@@ -11,10 +11,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import SupportsIndex
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from trainer_module.errors import DataError
 
 _SHOWN = 80
 """Characters of a value."""
@@ -47,13 +50,31 @@ class Cell:
     row: int
     value: str = ""
 
+    def __str__(self) -> str:
+        return f"row {self.row} of {self.file}"
 
-def shown(value: bytes | str) -> str:
+    def below(self, rows: SupportsIndex, value: str = "") -> Cell:
+        """The cell so many rows further down."""
+        return Cell(self.file, self.row + int(rows), value)
+
+
+def shown(value: object) -> str:
     """The beginning of a value, as a message shows it."""
     if isinstance(value, bytes):
         # A value may be a whole picture: no more of it is decoded than can be shown.
         value = value[: _BYTES_OF_CHARACTER * _SHOWN].decode(errors="backslashreplace")
-    return value[:_SHOWN]
+    return str(value)[:_SHOWN]
+
+
+# Of columns in a message.
+_SHOWN_NAMES = 20
+
+
+def show_names(names: Sequence[str]) -> str:
+    """Names of columns for a message: the first ones, on one line."""
+    shown = [name if name.isprintable() else repr(name)[:80] for name in names[:_SHOWN_NAMES]]
+    more = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
 def single_values(values: pa.Array) -> pa.LargeListArray:
@@ -95,12 +116,18 @@ def list_columns(
         parts = [batch.column(name) for batch in batches]
         lengths = np.concatenate([list_lengths(part) for part in parts])
         if name in several or lengths.max(initial=0) > 1:
-            columns[name] = lengths, _joined([_values(part) for part in parts])
+            columns[name] = lengths, _joined([values_of(part) for part in parts])
     return columns
 
 
-def _values(column: pa.Array) -> pa.Array:
+def values_of(column: pa.Array) -> pa.Array:
+    """All values of a list column, one after the other."""
     return pa.nulls(0) if pa.types.is_null(column.type) else column.flatten()
+
+
+def rows_of(column: pa.Array) -> np.ndarray:
+    """The row of each of these values, int64."""
+    return np.repeat(np.arange(len(column)), list_lengths(column))
 
 
 def _joined(parts: Sequence[pa.Array]) -> pa.Array:
@@ -137,17 +164,12 @@ def find_infinite(column: pa.Array) -> tuple[int, float] | None:
 
     A number that 32 bits cannot hold is infinite in a column of them.
     """
-    if pa.types.is_null(column.type):
-        return None
-    values = column.flatten()
-    if not pa.types.is_floating(values.type):
-        return None
-    infinite = np.isinf(values.to_numpy())
+    values = values_of(column)
+    infinite = np.isinf(values.to_numpy()) if pa.types.is_floating(values.type) else np.zeros(0)
     if not infinite.any():
         return None
     place = int(np.argmax(infinite))
-    row = np.searchsorted(np.cumsum(list_lengths(column)), place, side="right")
-    return int(row), values[place].as_py()
+    return int(rows_of(column)[place]), values[place].as_py()
 
 
 def label_lengths(labels: pa.Array) -> np.ndarray:
@@ -163,3 +185,103 @@ def label_lengths(labels: pa.Array) -> np.ndarray:
         is_nan = pc.equal(names, "nan").to_numpy(zero_copy_only=False)
         lengths[lengths == 1] = is_nan == 0
     return lengths
+
+
+_TEXTUAL = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_fixed_size_binary,
+)
+
+
+def kind_of(column_type: pa.DataType) -> ColumnKind | None:
+    """The kind of a column of the type; None for types that no feature can hold."""
+    types = pa.types
+    if _is_list(column_type):
+        return None if _is_list(column_type.value_type) else kind_of(column_type.value_type)
+    if types.is_dictionary(column_type):
+        return kind_of(column_type.value_type)
+    if types.is_null(column_type):
+        return ColumnKind.UNKNOWN
+    if types.is_integer(column_type) or types.is_boolean(column_type):
+        return ColumnKind.INT
+    if types.is_floating(column_type) or types.is_decimal(column_type):
+        return ColumnKind.FLOAT
+    if types.is_temporal(column_type) and not types.is_duration(column_type):
+        return ColumnKind.BYTES if not types.is_interval(column_type) else None
+    return ColumnKind.BYTES if any(is_text(column_type) for is_text in _TEXTUAL) else None
+
+
+def untypable_error(name: str, column_type: pa.DataType, file: str) -> DataError:
+    """The error for a column of a type that no feature can hold."""
+    return DataError(
+        f"Column {name!r} of {file} is of type {column_type}, which no feature can hold: turn"
+        " it into numbers, text or lists of those, or leave it out."
+    )
+
+
+def flatten(table: pa.Table, file: str) -> pa.Table:
+    """The table with objects (structs) as columns of what they hold, by path: `address.city`.
+
+    Raises:
+      DataError: two columns would have one name.
+    """
+    while any(pa.types.is_struct(column_type) for column_type in table.schema.types):
+        table = table.flatten()
+    if len(set(table.column_names)) < table.num_columns:
+        twice = next(name for name in table.column_names if table.column_names.count(name) > 1)
+        raise DataError(
+            f"{file} holds {twice!r} twice, as a key and as a key within an object: rename"
+            " one of them."
+        )
+    return table
+
+
+def _is_list(column_type: pa.DataType) -> bool:
+    return (
+        pa.types.is_list(column_type)
+        or pa.types.is_large_list(column_type)
+        or pa.types.is_fixed_size_list(column_type)
+    )
+
+
+def encode_typed(name: str, column: pa.Array, kind: ColumnKind, file: str) -> pa.LargeListArray:
+    """A column as an encoded one; nulls, in lists too, are missing values."""
+    if kind is ColumnKind.UNKNOWN or pa.types.is_null(column.type):
+        return no_values(len(column), kind)
+    if _is_list(column.type):
+        values, parents = column.flatten(), pc.list_parent_indices(column)
+    else:
+        values, parents = column, pa.array(np.arange(len(column)))
+    valid = values.is_valid()
+    lengths = np.bincount(parents.filter(valid).to_numpy(), minlength=len(column))
+    try:
+        return lists(_convert(values.filter(valid), kind), lengths)
+    except pa.ArrowInvalid as error:
+        raise DataError(
+            f"Column {name!r} of {file} holds a value that no feature can hold ({error}): store"
+            " integers of at most 64 bits, signed."
+        ) from error
+
+
+def _convert(values: pa.Array, kind: ColumnKind) -> pa.Array:
+    """Values without nulls as int64, float32 or binary; times as ISO 8601, UTC where zoned."""
+    types = pa.types
+    if types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    target = ARROW_TYPES[kind]
+    if kind is ColumnKind.INT:
+        return values.cast(target)
+    if kind is ColumnKind.FLOAT:
+        # Decimals have no direct way to float32.
+        return values.cast(pa.float64()).cast(target, safe=False)
+    if types.is_timestamp(values.type):
+        zone = "Z" if values.type.tz else ""
+        text = values.cast(pa.timestamp(values.type.unit)).cast(pa.string())
+        text = pc.replace_substring(text, " ", "T", max_replacements=1)
+        return pc.binary_join_element_wise(text, zone, "").cast(target)
+    if not any(is_text(values.type) for is_text in _TEXTUAL):
+        values = values.cast(pa.string())
+    return values.cast(target)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.sources.base import Source
-from components.example_gen.sources.joined_labels import JoinedSource
-from components.example_gen.sources.optional_labels import OptionalLabelSource
-from components.example_gen.sources.written_labels import WrittenLabelSource
+from components.example_gen.sources.labels import (
+    JoinedSource,
+    OptionalLabelSource,
+    WrittenLabelSource,
+)
 from trainer_module.sections import import_registered
 
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 import tensorflow as tf
 
 from components.example_gen.columns.encoded import Cell, ColumnKind
-from components.example_gen.files.opening import is_gzip, open_stream, unreadable_error
+from components.example_gen.files import is_gzip, open_stream, unreadable_error
 from components.example_gen.sources.base import Batch, Files, Source
-from components.example_gen.sources.pictures.folders import image_rows
+from components.example_gen.sources.pictures import image_rows
 from trainer_module.errors import DataError, counted
 
 # Magic number by number of dimensions: two zeros, 8 for uint8, the dimensions.

@@ -15,17 +15,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
-from components.example_gen.columns.encoded import Cell, ColumnKind, no_values
-from components.example_gen.columns.seen import SeenColumn, needs_integers
-from components.example_gen.files.magic import check_is_text
-from components.example_gen.files.opening import open_stream, reason_of, unreadable_error
-from components.example_gen.sources.base import Batch, Files, Source, Survey
-from components.example_gen.sources.typed_columns import (
+from components.example_gen.columns.encoded import (
+    Cell,
+    ColumnKind,
     encode_typed,
     flatten,
     kind_of,
+    no_values,
     untypable_error,
 )
+from components.example_gen.columns.seen import SeenColumn, needs_integers
+from components.example_gen.files import check_is_text, open_stream, reason_of, unreadable_error
+from components.example_gen.sources.base import Batch, Files, Source, Survey
 from trainer_module.errors import DataError
 
 _BLOCK_BYTES = 4 << 20
@@ -205,6 +206,6 @@ def _line_error(file: str, line: int, reason: str) -> DataError:
 
 def _type_error(name: str, cell: Cell) -> DataError:
     return DataError(
-        f"Key {name!r} is {cell.value!r} in row {cell.row} of {cell.file}, and of another type in"
+        f"Key {name!r} is {cell.value!r} in {cell}, and of another type in"
         " earlier rows: give it numbers alone, or text alone (null means missing)."
     )

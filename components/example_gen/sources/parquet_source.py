@@ -1,28 +1,51 @@
 """Parquet: columns by their own types, a few thousand rows of a row group at a time.
 
-What structs hold are columns named by their path, `address.city`, as with JSON lines.
+What structs hold are columns named by their path, `address.city`, as with JSON lines. Files that
+`serve --log-requests` writes hold columns beside those that the model asked for; they are left out,
+as a model must not learn from what another one answered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from components.example_gen.columns.encoded import Cell, ColumnKind
-from components.example_gen.columns.seen import SeenColumn
-from components.example_gen.columns.served import read_own
-from components.example_gen.files.opening import open_file, reason_of
-from components.example_gen.sources.base import Batch, Files, Source, Survey
-from components.example_gen.sources.typed_columns import (
+from components.example_gen.columns.encoded import (
+    Cell,
+    ColumnKind,
     encode_typed,
     flatten,
     kind_of,
     untypable_error,
 )
+from components.example_gen.columns.seen import SeenColumn
+from components.example_gen.files import open_file, reason_of
+from components.example_gen.sources.base import Batch, Files, Source, Survey
 from trainer_module.errors import DataError
+
+OWN_COLUMNS_KEY = b"scopeline.own_columns"
+"""In the metadata of a Parquet file's schema: the names, as JSON."""
+REQUEST_ID = "request_id"
+"""Tells rows apart: the id of the request, and of several rows the place as well, `id/0`."""
+REQUEST_TIME = "request_time"
+MODEL_VERSION = "model_version"
+ANSWER = "answer_"
+"""What the names of the columns with the answers begin with."""
+
+
+def mark_own(columns: Iterable[str]) -> dict[bytes, bytes]:
+    """The metadata that `read_own` reads."""
+    return {OWN_COLUMNS_KEY: json.dumps(list(columns)).encode()}
+
+
+def read_own(metadata: Mapping[bytes, bytes] | None) -> frozenset[str]:
+    """The columns of a file that are no data; none of a file that no server has written."""
+    return frozenset(json.loads((metadata or {}).get(OWN_COLUMNS_KEY, b"[]")))
+
 
 _BATCH_ROWS = 4096
 _PANDAS_INDEX = "__index_level_"

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
 from components.example_gen.columns.encoded import Cell, ColumnKind
-from components.example_gen.files.opening import is_gzip
+from components.example_gen.files import is_gzip
 from components.example_gen.sources.base import Batch, Files, Source
 from trainer_module.errors import DataError
 

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 from ai_edge_litert import schema_py_generated as schema
 
-from components.compat.litert import calibrate, quantise
+from components.compat.tensorflow import calibrate, quantise
 from components.optimizer.converting.exported import Arrays, NumericModel
 from components.optimizer.converting.kinds import ConvertedFile
 from components.optimizer.converting.precision import Operation, float_operations

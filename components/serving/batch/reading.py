@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from components.example_gen.checks.named_pictures import check_encoded_pictures
 from components.example_gen.columns.encoded import (
     Cell,
     ColumnKind,
@@ -20,21 +19,21 @@ from components.example_gen.columns.encoded import (
     list_lengths,
     lists,
 )
-from components.example_gen.columns.known_kinds import ColumnKinds, find_label_writing
 from components.example_gen.columns.seen import SeenColumn
-from components.example_gen.csv_settings import CsvSettings
-from components.example_gen.files.images import is_picture
-from components.example_gen.files.opening import is_gzip
+from components.example_gen.files import is_gzip
 from components.example_gen.formats import (
     FORMATS,
     IMAGE_FEATURE,
+    CsvSettings,
     ExampleGenSettings,
     format_by_name,
 )
 from components.example_gen.notes import FileNotes
 from components.example_gen.paths import find_neighbours, is_hidden, no_file_error, resolve_input
+from components.example_gen.picture_files import check_encoded_pictures, is_picture
 from components.example_gen.sources import make_source
 from components.example_gen.sources.base import Source
+from components.example_gen.sources.surveys import ColumnKinds, find_label_writing
 from components.named_columns import check_named_columns
 from components.serving.batch.writing import text_column
 from components.serving.requests import EXAMPLES_INPUT, kind_of_column, measure_pictures
@@ -233,7 +232,7 @@ def _read_table(
     batches = source.read((file,), kinds)
     asked = list(dict.fromkeys([*(column.name for column in interface.columns), *given.also]))
     if settings.pictures:
-        from components.example_gen.sources.pictures.named import cut, read_pictures
+        from components.example_gen.sources.pictures import cut, read_pictures
 
         batches = cut(batches)
     for batch in batches:

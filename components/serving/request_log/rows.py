@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from components.example_gen.columns.served import (
+from components.example_gen.sources.parquet_source import (
     ANSWER,
     MODEL_VERSION,
     REQUEST_ID,

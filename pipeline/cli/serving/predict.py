@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from components.example_gen.csv_settings import CsvSettings
+from components.example_gen.formats import CsvSettings
 from components.pusher.variants import find_variant
 from components.serving.settings import OnUnreadable
 from components.serving.versions import check_model, find_version

@@ -11,14 +11,21 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PositiveInt
 
 from components.example_gen.builtin import BUILTIN_DATA
-from components.example_gen.csv_settings import CsvSettings
-from components.example_gen.formats import FORMATS, IMAGE_FEATURE, DataFormat, OnBadFile, Unlabelled
-from components.example_gen.label_settings import LabelsSettings
-from components.example_gen.paths import find_label_files, is_remote
-from components.example_gen.spans.placeholders import (
+from components.example_gen.formats import (
+    FORMATS,
+    IMAGE_FEATURE,
+    CsvSettings,
+    DataFormat,
+    LabelsSettings,
+    OnBadFile,
+    Unlabelled,
+)
+from components.example_gen.paths import (
     HOURS_A_DAY,
+    find_label_files,
     is_dated,
     is_hourly,
+    is_remote,
     is_span_pattern,
 )
 from pipeline.config.issues import Issue, near_match

@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from components.example_gen.spans.placeholders import pattern_fault
+from components.example_gen.paths import pattern_fault
 from pipeline.config.issues import Issue
 from pipeline.config.sections.data import (
     DataSettings,

@@ -13,7 +13,7 @@ import grpc
 import pytest
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
 
-from components.compat.beam_workers import check_listening, listen_here_alone
+from components.compat.beam import check_listening, listen_here_alone
 from trainer_module.errors import InternalError
 from trainer_module.strategies.network import find_exposed
 

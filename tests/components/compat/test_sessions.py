@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.client.session import BaseSession
 
-from components.compat import sessions
+from components.compat import tensorflow as sessions
 
 
 @pytest.fixture(scope="module")

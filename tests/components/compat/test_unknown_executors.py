@@ -8,7 +8,7 @@ import pytest
 from apache_beam.runners.worker.sdk_worker import SdkHarness
 from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
 
-from components.compat.beam_workers import DescribingHarness
+from components.compat.beam import DescribingHarness
 from components.compat.tfx import make_beam_pipeline
 from trainer_module.errors import InternalError
 

@@ -10,8 +10,7 @@ from types import FunctionType
 from typing import Any
 
 import pytest
-import tensorflow_data_validation  # noqa: F401 - so that there is something to change
-import tensorflow_transform.beam  # noqa: F401
+import tensorflow_transform.beam  # noqa: F401 - so that there is something to change
 import tfx.components.transform.executor
 import tfx.components.util.tfxio_utils  # noqa: F401
 

@@ -14,12 +14,10 @@ from tfx.types import standard_artifacts
 from tfx.utils import proto_utils
 
 from components.beam_workers.options import IN_PROCESS_ARGS
-from components.example_gen import custom_config
-from components.example_gen.csv_settings import CsvSettings
-from components.example_gen.executor import Executor
-from components.example_gen.formats import ExampleGenSettings
+from components.example_gen.executor import Executor, pack_settings
+from components.example_gen.formats import CsvSettings, ExampleGenSettings
 from components.example_gen.sources import make_source
-from components.example_gen.sources.base import merge_surveys
+from components.example_gen.sources.surveys import merge_surveys
 from components.user_errors import find_user_error
 from trainer_module.errors import DataError
 
@@ -45,7 +43,7 @@ def _exec_properties(
         "output_config": proto_utils.proto_to_json(outputs),
         "output_data_format": example_gen_pb2.FORMAT_TF_EXAMPLE,
         "output_file_format": example_gen_pb2.FORMAT_TFRECORDS_GZIP,
-        "custom_config": proto_utils.proto_to_json(custom_config.pack(settings)),
+        "custom_config": proto_utils.proto_to_json(pack_settings(settings)),
     }
 
 

@@ -1,18 +1,22 @@
-"""CSV: the same examples as stock CsvExampleGen makes, and errors a person can act on."""
+"""CSV: the examples of stock CsvExampleGen, errors to act on, and numbers that are text."""
 
 from __future__ import annotations
 
-import gzip
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import tfx
 from tfx.components.example_gen.csv_example_gen.executor import Executor as StockExecutor
 
-from components.example_gen.csv_settings import CsvSettings
-from components.example_gen.formats import ExampleGenSettings
+from components.example_gen.columns.encoded import ColumnKind
+from components.example_gen.columns.seen import survey_text
+from components.example_gen.formats import CsvSettings, ExampleGenSettings
+from components.example_gen.notes import read_notes
 from components.example_gen.sources import make_source
+from components.example_gen.sources.surveys import merge_surveys
+from trainer_module.errors import DataError
 
 TAXI = Path(tfx.__path__[0], "examples/chicago_taxi_pipeline/data/big_tipper_label/data.csv")
 ROWS = [f"{i % 3},{i},{i / 8},name {i}" for i in range(60)]
@@ -114,32 +118,6 @@ def test_the_order_of_columns_may_differ_between_files(tmp_path, read_rows):
     assert read_rows(tmp_path) == one + one
 
 
-def test_gzipped_files_and_byte_order_marks(tmp_path, read_rows):
-    write_csv(tmp_path / "a.csv")
-    plain = read_rows(tmp_path)
-    data = (tmp_path / "a.csv").read_bytes()
-    (tmp_path / "a.csv").unlink()
-    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"\xef\xbb\xbf" + data))
-    assert len(plain) == len(ROWS)
-    assert read_rows(tmp_path) == plain
-
-
-def test_a_wide_table_is_read_in_as_few_blocks_as_a_narrow_one(tmp_path):
-    """What a block costs is by the column."""
-    settings = ExampleGenSettings(format="csv", label="column_0", task="binary")
-    source, blocks = make_source(settings), {}
-    for columns in (500, 2500):
-        header = ",".join(f"column_{place}" for place in range(columns))
-        rows = [",".join(["some text"] * columns)] * 900
-        path = tmp_path / f"{columns}.csv"
-        write_csv(path, header, rows)
-        files = (str(path),)
-        batches = source.read(files, source.glance(files))
-        blocks[columns] = [batch.rows.num_rows for batch in batches]
-    assert sum(blocks[500]) == sum(blocks[2500]) == 900
-    assert len(blocks[500]) == len(blocks[2500])
-
-
 def test_blocks_follow_each_other_with_the_right_row_numbers(tmp_path):
     folder = write_csv(
         tmp_path / "a.csv", rows=[f"{i % 2},{i},0,{'x' * 1000}" for i in range(9000)]
@@ -157,16 +135,9 @@ def test_blocks_follow_each_other_with_the_right_row_numbers(tmp_path):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("", ["a.csv is empty"]),
-        ("\n\n", ["a.csv is empty"]),
-        (HEADER, ["a.csv holds a header but no rows"]),
         (HEADER + "\n\n", ["a.csv holds a header but no rows"]),
-        ("label,x,x\n0,1,2\n", ["names column 'x' 2 times"]),
-        ("label,x\n0,1\n1,2,3\n", ["Row 3 of", "a.csv has 3 columns, expected 2"]),
-        ("label,x\n0,1\n1\n", ["Row 3 of", "a.csv has 1 column, expected 2", "cut off"]),
         ('label,x\n0,1\n1,"2\n0,3\n1,4\n', ["A quotation mark in", "a.csv is never closed"]),
         ('label,x,y\n0,1,2\n1,"2,4\n0,3,5\n', ["Row 3 of", "quotation mark in it may not be"]),
-        ("lable,x\n0,1\n1,2\n", ["no label column 'label'", "lable, x", "did you mean 'lable'?"]),
         ('y,"x\n0,1\n1,2\n', ["a.csv"]),
         ("y,x\n0,1\n1,2\n", ["no label column 'label' in", "a.csv; found x, y", "set data.label"]),
     ],
@@ -183,41 +154,11 @@ def test_a_quotation_mark_that_swallows_more_than_a_block_is_refused(tmp_path, r
     assert "never closed, or a row is longer than 4 MiB" in read_error(tmp_path)
 
 
-def test_headers_that_differ_are_refused(tmp_path, read_error):
-    write_csv(tmp_path / "a.csv")
-    write_csv(tmp_path / "b.csv", "label,number,part,name")
-    message = read_error(tmp_path)
-    assert f"columns of {tmp_path}/b.csv differ from those of {tmp_path}/a.csv" in message
-    assert "lacks share and has in addition part" in message
-
-
-@pytest.mark.parametrize(
-    ("damage", "words"),
-    [
-        (lambda data: data[:-20], "no complete gzip file"),
-        (lambda data: data[:30] + b"damage" + data[36:], "no complete gzip file"),
-        (lambda data: b"label,x\n0,1\n", "no complete gzip file"),
-    ],
-)
-def test_damaged_gzip_files_are_refused(tmp_path, read_error, damage, words):
-    data = gzip.compress("\n".join([HEADER, *ROWS]).encode())
-    (tmp_path / "a.csv.gz").write_bytes(damage(data))
-    message = read_error(tmp_path)
-    assert f"{tmp_path}/a.csv.gz is {words}" in message
-
-
 def mixed_rows() -> list[str]:
     """Numbers in column `number`, but for a text in row 52."""
     rows = list(ROWS)
     rows[50] = "2,fifty,1.0,name"
     return rows
-
-
-def test_text_among_numbers_is_refused(tmp_path, read_error):
-    write_csv(tmp_path / "a.csv", rows=mixed_rows())
-    message = read_error(tmp_path)
-    assert "Column 'number' holds 59 numbers, but 'fifty' in row 52 of" in message
-    assert "`features: {number: {type: categorical}}`" in message
 
 
 def test_text_among_numbers_passes_where_it_is_declared(tmp_path, read_rows):
@@ -244,33 +185,25 @@ def test_blank_lines_before_the_header_are_skipped(tmp_path, read_rows):
 
 
 @pytest.mark.parametrize(
-    ("known", "expected"),
-    [("FLOAT", [5.0]), ("BYTES", [b"5"]), ("INT", [5])],
-)
-def test_a_column_keeps_the_type_that_the_schema_has(known, expected, tmp_path, read_rows):
-    """On a day when its values would do as whole numbers."""
-    schema = tmp_path / "schema.pbtxt"
-    schema.write_text(f'feature {{ name: "x" type: {known} }}')
-    folder = write_csv(tmp_path / "data.csv", "label,x", ["1,5", "0,"])
-    rows = read_rows(folder, pattern="*.csv", schema_file=str(schema))
-    assert rows[0]["x"] == expected
-    assert type(rows[0]["x"][0]) is type(expected[0])
-    assert rows[1]["x"] == []
-
-
-@pytest.mark.parametrize(
     ("known", "whole", "expected"),
-    [("", (), float), ("", ("x",), int), ("FLOAT", ("x",), float), ("INT", (), int)],
+    [
+        ("", (), [5.0]),
+        ("", ("x",), [5]),
+        ("FLOAT", (), [5.0]),
+        ("FLOAT", ("x",), [5.0]),
+        ("BYTES", (), [b"5"]),
+        ("INT", (), [5]),
+    ],
 )
-def test_whole_numbers_are_numbers_that_may_have_a_fraction(
+def test_whole_numbers_are_what_the_schema_has_or_numbers_that_may_have_a_fraction(
     known, whole, expected, tmp_path, read_rows
 ):
     schema = tmp_path / "schema.pbtxt"
     schema.write_text(f'feature {{ name: "x" type: {known} }}' if known else "")
     folder = write_csv(tmp_path / "data.csv", "label,x", ["1,5", "0,"])
     rows = read_rows(folder, pattern="*.csv", schema_file=str(schema), whole_columns=whole)
-    assert [(row["x"], type(row["label"][0])) for row in rows] == [([5], int), ([], int)]
-    assert type(rows[0]["x"][0]) is expected
+    assert [(row["x"], type(row["label"][0])) for row in rows] == [(expected, int), ([], int)]
+    assert type(rows[0]["x"][0]) is type(expected[0])
 
 
 @pytest.mark.parametrize("data_format", ["csv", "jsonl"])
@@ -319,3 +252,100 @@ def test_only_what_was_text_before_may_hold_mostly_numbers(known, tmp_path, read
     else:
         said = read_error(folder, **told)
         assert "Column 'x' holds 2 numbers, but 'A 19' in row 4 of " in said
+
+
+ZIPS = ["02139", "2139", "10001", ""] * 10
+SAME_WIDTH = ["10001"] * 200 + ["02139"]
+DAYS = ["20260131", "", "20250228"]
+AMOUNTS = ["850", '"1,200"', "999.50", "NA", "($3)", '"$1,234.50"'] * 3
+SLIP = [str(i) for i in range(10, 410)] + ["07"]
+
+
+def write(folder: Path, values: list[str], name: str = "a.csv") -> Path:
+    rows = (f"{i % 2},{value}" for i, value in enumerate(values))
+    (folder / name).write_text("\n".join(["label,code", *rows]) + "\n")
+    return folder / name
+
+
+def kind_of(folder: Path, **settings: object) -> ColumnKind:
+    told = ExampleGenSettings(format="csv", **{"label": "label", "task": "binary", **settings})
+    source = make_source(told)
+    surveys = [source.survey((str(file),)) for file in sorted(folder.glob("*.csv"))]
+    return merge_surveys(surveys, told)["code"]
+
+
+def test_codes_stay_as_they_are_written(tmp_path, generate):
+    write(tmp_path, ZIPS)
+    rows = [row for split in generate(tmp_path, task="binary").values() for row in split]
+    values = [row.features.feature["code"].bytes_list.value[:] for row in rows]
+    assert {value[0] for value in values if value} == {b"02139", b"2139", b"10001"}
+
+
+@pytest.mark.parametrize(
+    ("values", "settings", "expected"),
+    [
+        (ZIPS, {}, ColumnKind.BYTES),
+        (SAME_WIDTH, {}, ColumnKind.BYTES),
+        (SLIP, {}, ColumnKind.FLOAT),
+        (SLIP, {"mixed_columns": ("code",)}, ColumnKind.BYTES),
+        (ZIPS, {"number_columns": ("code",)}, ColumnKind.FLOAT),
+        (ZIPS, {"label": "code", "task": "regression"}, ColumnKind.FLOAT),
+        (ZIPS, {"label": "code", "task": "multiclass"}, ColumnKind.BYTES),
+        (ZIPS, {"order_by": "code"}, ColumnKind.INT),
+        ([*ZIPS, "0.5"], {}, ColumnKind.FLOAT),
+        (["0", "5", "10"] * 9, {}, ColumnKind.FLOAT),
+        (DAYS, {}, ColumnKind.BYTES),
+        ([*DAYS, "20260230"], {}, ColumnKind.FLOAT),
+        ([*DAYS, "7"], {}, ColumnKind.FLOAT),
+        (AMOUNTS, {}, ColumnKind.BYTES),
+        (AMOUNTS, {"number_columns": ("code",), "mixed_columns": ("code",)}, ColumnKind.BYTES),
+        (DAYS, {"number_columns": ("code",)}, ColumnKind.FLOAT),
+        (DAYS, {"mixed_columns": ("code",)}, ColumnKind.INT),
+    ],
+)
+def test_what_is_a_code(tmp_path, values, settings, expected):
+    write(tmp_path, values)
+    assert kind_of(tmp_path, **settings) is expected
+
+
+def test_all_files_decide(tmp_path):
+    write(tmp_path, ["2139"] * 20)
+    assert kind_of(tmp_path) is ColumnKind.FLOAT
+    write(tmp_path, ["02139"] * 20, "b.csv")
+    assert kind_of(tmp_path) is ColumnKind.BYTES
+
+
+def test_what_a_schema_has_for_numbers_stays_numbers(tmp_path):
+    schema = tmp_path / "schema.pbtxt"
+    schema.write_text('feature { name: "code" type: FLOAT }')
+    write(tmp_path, ZIPS)
+    assert kind_of(tmp_path, schema_file=str(schema)) is ColumnKind.FLOAT
+
+
+def test_zeros_that_are_lost_are_said(tmp_path, execute):
+    file = write(tmp_path, SLIP)
+    assert read_notes(execute(tmp_path, task="binary")).sentences == [
+        f"column 'code' is read as numbers, but 1 of 401 begin with 0, first '07' in row 402 of"
+        f" {file}; if they are codes, write features: {{code: {{type: categorical}}}}"
+    ]
+
+
+def test_a_part_of_an_array_is_looked_at_by_itself():
+    values = pa.array([b"0", b"07", None, b"12", b"012"], pa.binary()).slice(2)
+    column = survey_text(values, "a.csv", 4, ColumnKind.UNKNOWN)
+    assert (column.numbers, column.padded, column.widths) == (2, 1, (2, 3))
+    assert (column.first_padded.row, column.first_padded.value) == (6, "012")
+
+
+def test_amounts_are_refused_as_plain_numbers_with_the_way_to_read_them(tmp_path):
+    write(tmp_path, AMOUNTS)
+    with pytest.raises(DataError, match=r"'1,200' in row 3 of .* is text") as error:
+        kind_of(tmp_path, number_columns=("code",))
+    assert "features: {code: {type: numeric, written: point, unit: $}}" in str(error.value)
+
+
+@pytest.mark.parametrize("slip", ["12x", "soon", '"3,5"'])
+def test_a_slip_among_amounts_is_an_error(tmp_path, slip):
+    write(tmp_path, [*AMOUNTS, slip, *["7"] * 90])
+    with pytest.raises(DataError, match="is not a number"):
+        kind_of(tmp_path)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 
+from components.example_gen.columns.encoded import shown
+from components.example_gen.executor import ShardWriter, shard_name
 from components.example_gen.notes import read_notes
-from components.example_gen.shards import ShardWriter, shard_name
 from trainer_module.errors import DataError
 
 
@@ -18,14 +17,6 @@ def write(folder: Path, labels: list[object], name: str = "a.csv") -> None:
     """Writes rows with those labels."""
     rows = [f"{label},{row}" for row, label in enumerate(labels)]
     (folder / name).write_text("\n".join(["label,x", *rows]) + "\n")
-
-
-@pytest.mark.parametrize("task", ["multiclass", "regression"])
-def test_missing_labels(tmp_path, refusal, task):
-    write(tmp_path, [0, 1, "", 1, "", *[0, 1] * 20])
-    message = refusal(tmp_path, task=task)
-    assert f"Label 'label' is missing in 2 rows, first in row 4 of {tmp_path}/a.csv" in message
-    assert "leave such rows out by data: {unlabelled: skip}" in message
 
 
 @pytest.mark.parametrize(
@@ -65,11 +56,6 @@ def test_nan_is_no_class(tmp_path, refusal, labels):
     assert "Label 'label' is missing in 20 rows, first in row" in refusal(tmp_path)
 
 
-def test_no_label_at_all(tmp_path, refusal):
-    write(tmp_path, [""] * 40)
-    assert "is missing in 40 rows, first in row 2" in refusal(tmp_path)
-
-
 @pytest.mark.parametrize(("odd", "shown"), [("-Infinity", "-inf"), ("1e39", "inf")])
 def test_an_infinite_number(tmp_path, refusal, generate, odd, shown):
     rows = [f"{i % 2},{i / 4}," for i in range(20)]
@@ -77,17 +63,6 @@ def test_an_infinite_number(tmp_path, refusal, generate, odd, shown):
     assert f"Column 'x' is {shown} in row 22 of {tmp_path}/a.csv" in refusal(tmp_path)
     kept = generate(tmp_path, mixed_columns=("x",))
     assert sum(map(len, kept.values())) == 41, "the config says that it is no number"
-
-
-def test_a_label_and_nothing_else(tmp_path, refusal):
-    (tmp_path / "a.csv").write_text("label\n" + "yes\nno\n" * 20)
-    assert "The label 'label' is the data's only column: there is nothing" in refusal(tmp_path)
-
-
-def test_one_class_only(tmp_path, refusal):
-    write(tmp_path, ["yes"] * 40)
-    message = refusal(tmp_path)
-    assert "Label 'label' is 'yes' in every row: a classifier needs two classes" in message
 
 
 def test_one_value_of_a_regression_label_is_a_note(tmp_path, execute):
@@ -124,36 +99,9 @@ def test_two_classes_for_a_multiclass_task_are_a_note(tmp_path, execute):
     assert note.startswith("label 'label' has 2 classes ('no', 'yes'): with task: binary the area")
 
 
-def test_three_classes_for_a_binary_task(tmp_path, refusal):
-    write(tmp_path, ["yes", "no", "maybe"] * 20)
-    message = refusal(tmp_path, task="binary")
-    assert "3 classes ('maybe', 'no', 'yes'), but task: binary needs two" in message
-
-
-@pytest.mark.parametrize(
-    ("odd", "shown"), [("cheap", "'cheap' in row 22"), ("inf", "'inf' in row 22")]
-)
-def test_a_regression_label_that_is_no_number(tmp_path, refusal, odd, shown):
-    write(tmp_path, [*[1.5] * 20, odd, *[2.5] * 20])
-    message = refusal(tmp_path, task="regression")
-    assert f"Label 'label' is {shown} of {tmp_path}/a.csv" in message
-    assert "needs a finite number" in message
-
-
-def test_a_regression_label_of_text(tmp_path, refusal):
-    write(tmp_path, ["low", "high"] * 20)
-    assert "is 'low' in row 2 of" in refusal(tmp_path, task="regression")
-
-
 def test_a_class_may_be_a_number_or_a_name(tmp_path, generate):
     write(tmp_path, [*range(10), "unknown"] * 10)
     assert sum(map(len, generate(tmp_path).values())) == 110
-
-
-def test_a_label_of_several_values(tmp_path, refusal):
-    labels = pa.array([[1], [0], [1, 0]] * 20)
-    pq.write_table(pa.table({"label": labels, "x": range(60)}), tmp_path / "a.parquet")
-    assert "has 2 values in row 3 of" in refusal(tmp_path, "parquet")
 
 
 def test_an_empty_share(tmp_path, refusal):
@@ -228,3 +176,50 @@ def test_a_chunk_that_fails_leaves_no_shard(tmp_path):
 def test_a_folder_without_files(tmp_path, refusal):
     (tmp_path / "folder").mkdir()
     assert f"No file matches '{tmp_path}/*'" in refusal(tmp_path)
+
+
+def write_weights(folder: Path, odd: str, others: str = "") -> None:
+    """Rows of which one has an odd weight."""
+    rows = [f"{i % 2},{i},{others or i / 4}" for i in range(20)]
+    lines = ["label,x,trust", *rows, f"1,0,{odd}", *rows]
+    (folder / "a.csv").write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("odd", "weight", "words"),
+    [
+        ("-0.5", "trust", "Weight 'trust' is -0.5 in row 22 of {}/a.csv: every row"),
+        ("", "trust", "Weight 'trust' is missing in row 22 of"),
+        ("nan", "trust", "Weight 'trust' is nan in row 22 of"),
+        ("1e39", "trust", "Weight 'trust' is inf in row 22 of"),
+        ("0", "trusts", "no column 'trusts', which data.weight names; did you mean 'trust'?"),
+    ],
+)
+def test_a_weight_of_no_use(tmp_path, refusal, odd, weight, words):
+    write_weights(tmp_path, odd)
+    assert words.format(tmp_path) in refusal(tmp_path, weight=weight)
+
+
+def test_weights_are_numbers_of_which_some_count(tmp_path, refusal, generate):
+    write_weights(tmp_path, "0")
+    assert sum(map(len, generate(tmp_path, weight="trust").values())) == 41
+    write_weights(tmp_path, "much", "much")
+    assert "Weight 'trust' is much in row 2 of" in refusal(tmp_path, weight="trust")
+    write_weights(tmp_path, "0", "0")
+    message = refusal(tmp_path, weight="trust")
+    assert message.startswith("Weight 'trust' is 0 in all ")
+    assert "rows of split 'train', so that none of them would count" in message
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("x" * 100, "x" * 80),
+        (("x" + "é" * 99).encode(), "x" + "é" * 79),
+        (("x" + "\U0001f600" * 99).encode(), "x" + "\U0001f600" * 79),
+        (b"a\xff", "a\\xff"),
+        (1.5, "1.5"),
+    ],
+)
+def test_a_long_value_is_cut_between_characters(value: object, expected: str) -> None:
+    assert shown(value) == expected

@@ -9,9 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from components.example_gen.checks.rows import EqualRows
 from components.example_gen.notes import read_notes
-from components.example_gen.splits.hashed import assign_splits, hash_rows, split_hashes
+from components.example_gen.splits import assign_splits, hash_rows, split_hashes
 from trainer_module.errors import DataError
 
 INTS = [[1], [], [2, 3], [-1], None]
@@ -91,20 +90,6 @@ def test_shares_are_kept(buckets):
     np.testing.assert_allclose(found, np.array(buckets) / sum(buckets), atol=0.01)
 
 
-def test_a_partition_feature_keeps_equal_values_together():
-    users = [[i % 10] for i in range(200)]
-    table = batch(
-        user=pa.array(users, pa.list_(pa.int64())),
-        row=pa.array([[i] for i in range(200)], pa.list_(pa.int64())),
-    )
-    splits = assign_splits(split_hashes(table, "user"), [1, 1])
-    assert set(splits) == {0, 1}
-    for user in range(10):
-        assert len(set(splits[user::10])) == 1
-    with pytest.raises(DataError, match=r"by 'person', but .* no such column; it has user, row\."):
-        split_hashes(table, "person")
-
-
 def test_the_order_of_files_and_rows_is_no_matter(tmp_path, generate):
     lines = [f"{i % 2},{i},name {i % 7}" for i in range(200)] * 2
     one, other = tmp_path / "one", tmp_path / "other"
@@ -137,6 +122,8 @@ def test_a_partition_feature_holds_in_the_executor(tmp_path, generate):
     ]
     assert users[0] | users[1] == set(range(10))
     assert not users[0] & users[1]
+    with pytest.raises(DataError, match=r"by 'person', but .* no such column; it has t, f\."):
+        split_hashes(rows().select(["t", "f"]), "person")
 
 
 @pytest.mark.parametrize(
@@ -145,18 +132,20 @@ def test_a_partition_feature_holds_in_the_executor(tmp_path, generate):
         (
             900,
             None,
-            r"split 'eval' has \d+\.\d% of the rows, where data\.splits asks for 33%: as many as"
-            " 900 rows are equal, and stay together",
+            r"split 'eval' has \d+\.\d% of the rows, where data\.splits asks for 33%: equal"
+            " rows stay together",
         ),
         (0, None, None),
         (
             0,
             "name",
-            r"as many as 300 rows have one value of 'name' \(data\.split_by\), and stay together",
+            r"rows with one value of 'name' \(data\.split_by\) stay together",
         ),
     ],
 )
-def test_equal_rows_that_make_a_split_small_are_counted(tmp_path, execute, equal, by, note):
+def test_rows_that_make_a_split_small_as_they_stay_together_are_said(
+    tmp_path, execute, equal, by, note
+):
     rows = [f"{i % 2},{i},name {i % 5}" for i in range(1500)] + ["1,7.5,name 8"] * equal
     random.Random(1).shuffle(rows)  # noqa: S311 - no secret
     (tmp_path / "a.csv").write_text("\n".join(["label,x,name", *rows]))
@@ -170,16 +159,3 @@ def test_classes_of_one_row_are_said_where_they_make_a_split_small(tmp_path, exe
     (tmp_path / "a.csv").write_text("\n".join(["label,x", *rows]))
     notes = "; ".join(read_notes(execute(tmp_path, stratify=True)).sentences)
     assert "of the rows, where data.splits asks for 33%: a class of one row is in 'train'" in notes
-
-
-def test_the_most_frequent_hash_is_counted_over_many_batches_in_little_memory():
-    random, equal = np.random.default_rng(0), EqualRows()
-    for _ in range(20):
-        hashes = random.integers(0, 2**63, 5_000, np.uint64)
-        hashes[:250] = 7
-        part = EqualRows()
-        part.add(hashes)
-        equal.merge(part)
-    assert len(equal.counts) <= 16_384
-    assert 5_000 - 100_000 / 16_384 <= equal.most <= 5_000
-    assert int(equal.hashes[equal.counts.argmax()]) == 7

@@ -99,26 +99,21 @@ def test_examples_are_made_of_them(tmp_path: Path, generate) -> None:
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        ([{"label": 1}, '{"label": 1,'], ["Line 2 of", "no JSON object (Expecting property name"]),
-        (['[{"label": 1}]'], ["Line 1 of", "found a list"]),
         (["[", '{"label": 1},', "]"], ["Line 1 of", "no JSON object"]),
         ([{"label": 1}, "", "7"], ["Line 3 of", "found a int"]),
         ([{"x": 1}, "", {"x": "one"}], ["Key 'x' changed from number to string in line 3 of"]),
         ([{"x": {"y": [1]}}, {"x": {"y": ["a"]}}], ["Key 'x.y' changed from number to string"]),
         (['\0{"label": 1}'], ["Line 1 of", "no JSON object"]),
         (['{"x": 1, "x": 2}'], ["Key 'x' was specified twice in line 1 of"]),
-        ([{"x": [{"y": 1}], "label": 1}], ["Column 'x' of", "which no feature can hold"]),
         ([{"x.y": 1, "x": {"y": 2}}], ["holds 'x.y' twice"]),
         ([{"": 1, "label": 2}], ["A key in", "is empty"]),
         ([{}, {}], ["holds no object with keys"]),
-        ([""], ["holds no object with keys"]),
-        ([{"lable": 1}], ["There is no label column 'label' in"]),
     ],
 )
 def test_what_cannot_be_read_is_said(tmp_path: Path, read_error, rows: list, words: list) -> None:
     write(tmp_path, *rows)
     said = read_error(tmp_path, "jsonl")
-    assert "a.jsonl" in said or "label column" in said
+    assert "a.jsonl" in said
     for word in words:
         assert word in said
 
@@ -132,11 +127,3 @@ def test_types_that_differ_between_blocks_are_said(
     said = read_error(tmp_path, "jsonl")
     assert "Key 'x'" in said
     assert "51 of" in said or "row 5" in said
-
-
-def test_bytes_that_are_no_text_are_said(tmp_path: Path, read_error) -> None:
-    (tmp_path / "a.jsonl").write_bytes(b'{"label": 1}\n{"label": 1, "x": "caf\xe9"}\n')
-    assert "Line 2 of" in (said := read_error(tmp_path, "jsonl"))
-    assert "is not UTF-8" in said
-    (tmp_path / "a.jsonl").rename(tmp_path / "a.jsonl.gz")
-    assert "is no complete gzip file" in read_error(tmp_path, "jsonl")

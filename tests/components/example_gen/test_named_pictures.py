@@ -11,10 +11,10 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from components.example_gen.checks.named_pictures import folder_revision
-from components.example_gen.first_look.tables import look_at_table
+from components.example_gen.first_look import look_at_table
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.notes import read_notes
+from components.example_gen.picture_files import folder_revision
 from trainer_module.errors import DataError
 
 TABLE = {"pattern": "*.csv", "label": "y", "task": "binary"}
@@ -54,7 +54,7 @@ def read(artifact: Any) -> list[tf.train.Example]:
 def test_rows_have_the_pictures_that_they_name(
     folder: Path, execute: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("components.example_gen.sources.pictures.named._BATCH_ROWS", 5)
+    monkeypatch.setattr("components.example_gen.sources.pictures._BATCH_FILES", 5)
     artifact = execute(folder, pictures={"photo": ""}, **TABLE)
     shades = {}
     for example in read(artifact):

@@ -103,13 +103,6 @@ def test_a_struct_beside_a_column_of_its_path_is_refused(tmp_path, read_error):
     assert "holds 'at.lat' twice" in read_error(tmp_path, "parquet")
 
 
-def test_integers_of_more_than_63_bits_are_refused(tmp_path, read_error):
-    write(tmp_path / "a.parquet", pa.array([2**63], pa.uint64()))
-    message = read_error(tmp_path, "parquet")
-    assert "Column 'column'" in message
-    assert "9223372036854775808" in message
-
-
 def test_text_in_a_column_of_numbers_is_refused(tmp_path, read_error):
     write(tmp_path / "a.parquet", pa.array([1, 2]))
     write(tmp_path / "b.parquet", pa.array(["x"]))
@@ -123,19 +116,6 @@ def test_text_in_a_column_of_numbers_passes_where_it_is_declared(tmp_path, read_
     write(tmp_path / "b.parquet", pa.array(["x"]))
     rows = read_rows(tmp_path, "parquet", mixed_columns=("column",))
     assert {row["column"][0] for row in rows} == {b"1", b"2", b"x"}
-
-
-@pytest.mark.parametrize("damage", [lambda data: b"", lambda data: data[:-30]])
-def test_damaged_files_are_refused(tmp_path, read_error, damage):
-    write(tmp_path / "a.parquet", pa.array([1, 2]))
-    data = (tmp_path / "a.parquet").read_bytes()
-    (tmp_path / "a.parquet").write_bytes(damage(data))
-    assert f"{tmp_path}/a.parquet is no complete Parquet file" in read_error(tmp_path, "parquet")
-
-
-def test_a_file_without_rows_is_refused(tmp_path, read_error):
-    pq.write_table(pa.table({"label": pa.array([], pa.int64())}), tmp_path / "a.parquet")
-    assert f"{tmp_path}/a.parquet holds no rows" in read_error(tmp_path, "parquet")
 
 
 def test_the_index_of_pandas_is_no_column(tmp_path, read_rows):

@@ -16,7 +16,7 @@ import tensorflow as tf
 from PIL import Image
 
 from components.example_gen.notes import read_notes
-from components.example_gen.sources.pictures.decoding import make_decodable
+from components.example_gen.sources.pictures import make_decodable
 from trainer_module.errors import DataError
 from trainer_module.features.image import ImageFeature, decode_images
 
@@ -161,9 +161,8 @@ def test_what_is_no_picture_has_a_reason(data, reason):
 def write_pictures(folder: Path) -> None:
     """Two classes of pictures, and what is found beside them."""
     for number in range(40):
-        name = folder / f"class{number % 2}" / f"{number}.png"
-        name.parent.mkdir(exist_ok=True)
-        name.write_bytes(encode(Image.new("L", (2, 2), number), "PNG"))
+        data = encode(Image.new("L", (2, 2), number), "PNG")
+        write_image(folder / f"class{number % 2}" / f"{number}.png", data)
     (folder / "class0" / "moving.gif").write_bytes(encode(COLOURS, "GIF", **OTHER_FRAMES))
     (folder / "class1" / "_DSC1.jpg").write_bytes(encode(COLOURS.convert("CMYK"), "JPEG"))
     (folder / "class0" / "broken.png").write_bytes(encode(COLOURS, "PNG")[:70])
@@ -196,9 +195,8 @@ def test_no_file_goes_unmentioned(tmp_path, execute, read_split, refusal):
 def test_pictures_of_too_many_pixels_are_broken(tmp_path, execute, read_split, refusal):
     """By their headers, and by that which the graph's decoder reads."""
     for number in range(20):
-        name = tmp_path / f"class{number % 2}" / f"{number}.png"
-        name.parent.mkdir(exist_ok=True)
-        name.write_bytes(encode(Image.new("L", (2, 2), number), "PNG"))
+        data = encode(Image.new("L", (2, 2), number), "PNG")
+        write_image(tmp_path / f"class{number % 2}" / f"{number}.png", data)
     larger = encode(Image.new("L", (9, 8)), "WEBP")
     (tmp_path / "class0" / "large.webp").write_bytes(larger)
     message = refusal(tmp_path, "images", pattern="*/*", max_pixels=70)
@@ -248,7 +246,50 @@ def test_encoded_pictures_of_a_table_are_measured(tmp_path, refusal, execute, co
 @pytest.mark.parametrize("stratify", [False, True])
 def test_pictures_that_are_all_broken_are_refused(tmp_path, refusal, stratify):
     for name in ("cat", "dog"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "1.png").write_bytes(b"no picture")
+        write_image(tmp_path / name / "1.png", b"no picture")
     message = refusal(tmp_path, "images", pattern="*/*", on_bad_file="skip", stratify=stratify)
     assert "No picture can be read: 2 broken pictures are left out" in message
+
+
+def write_image(path: Path, data: bytes) -> None:
+    """Writes a file, and its folder where missing."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(data)
+
+
+def test_images_keep_their_bytes_and_take_their_folders_name(tmp_path, read_rows):
+    files = {
+        "cat/1.png": encode(GREYS, "PNG"),
+        "cat/2.JPG": encode(GREYS, "JPEG"),
+        "dog/3.jpeg": encode(COLOURS, "JPEG"),
+        "dog/4.Bmp": encode(COLOURS, "BMP"),
+    }
+    for name, data in files.items():
+        write_image(tmp_path / name, data)
+    for name in ("Thumbs.db", ".DS_Store", "README.md"):
+        write_image(tmp_path / "cat" / name, b"no image")
+    rows = read_rows(tmp_path, "images", pattern="*/*", label="animal")
+    found = sorted((row["animal"][0], row["image"][0]) for row in rows)
+    assert found == sorted((name[:3].encode(), data) for name, data in files.items())
+
+
+def test_every_shard_of_images_has_all_classes(tmp_path, execute, read_split):
+    for number in range(1100):
+        write_image(
+            tmp_path / f"class{number % 2}" / f"{number}.png",
+            encode(Image.new("L", (1, 1), number // 5), "PNG"),
+        )
+    examples = execute(tmp_path, "images", pattern="*/*")
+    shards = sorted(Path(examples.uri, "Split-train").iterdir())
+    assert [shard.name for shard in shards] == [
+        f"data_tfrecord-0000{shard}-of-00003.gz" for shard in range(3)
+    ]
+    for shard in shards:
+        records = list(tf.data.TFRecordDataset(str(shard), "GZIP").as_numpy_iterator())
+        labels = {
+            tf.train.Example.FromString(record).features.feature["label"].bytes_list.value[0]
+            for record in records
+        }
+        assert labels == {b"class0", b"class1"}
+    total = len(read_split(examples, "train")) + len(read_split(examples, "eval"))
+    assert total == 1100

@@ -13,7 +13,7 @@ import pytest
 from components.example_gen.columns.encoded import Cell
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.notes import read_notes
-from components.example_gen.splits.ranked import Ranks, cut_groups, rank_rows
+from components.example_gen.splits import Ranks, cut_groups, rank_rows
 from trainer_module.errors import DataError
 
 NAMES = ["eval", "train", "test"]

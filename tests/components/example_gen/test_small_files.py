@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
-import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 from tfx.proto import example_gen_pb2
@@ -20,10 +18,6 @@ from components.example_gen.sources import make_source
 
 TABLE = pa.table({"x": [i / 4 for i in range(240)], "label": [i % 2 for i in range(240)]})
 FILES = 40
-
-
-def write_jsonl(table: pa.Table, path: str) -> None:
-    Path(path).write_text("".join(f"{json.dumps(row)}\n" for row in table.to_pylist()))
 
 
 def write_tfrecord(table: pa.Table, path: str) -> None:
@@ -39,8 +33,6 @@ def write_tfrecord(table: pa.Table, path: str) -> None:
     ("data_format", "write"),
     [
         ("csv", pa_csv.write_csv),
-        ("jsonl", write_jsonl),
-        ("parquet", pq.write_table),
         ("tfrecord", write_tfrecord),
     ],
 )

@@ -46,20 +46,6 @@ def test_useful_columns_are_left_alone() -> None:
         ([7.0] * ROWS, "is 7 in every row"),
         ([b"EUR"] * ROWS, "is 'EUR' in every row"),
         (pa.nulls(ROWS, pa.float32()).to_pylist(), "has no value in any row"),
-        (np.arange(ROWS), "has another whole number in each of 400 rows, as an identifier has"),
-        (
-            np.arange(ROWS).astype(np.float32) + 9000,
-            "has another whole number in each of 400 rows, as an identifier has",
-        ),
-        (
-            [f"c-{row}".encode() for row in range(ROWS)],
-            "has 400 different values in 400 rows, as an identifier has",
-        ),
-        (
-            [f"the {row} food was really good".encode() for row in range(ROWS)],
-            "holds sentences (400 different values in 400 rows), each of which would be a category "
-            "of its own",
-        ),
         (LABELS * 2.5 + 1, "gives the label away (AUC 1.0000 by itself)"),
         (1 - LABELS, "gives the label away (AUC 1.0000 by itself)"),
         (
@@ -134,23 +120,6 @@ def test_rows_that_are_kept_together_are_held_out_together() -> None:
     (finding,) = review_columns(columns, "label", Task.BINARY).findings
     assert finding.gives_away
     assert not review_columns(columns, "label", Task.BINARY, groups=names).findings
-
-
-def test_columns_that_map_one_to_one_are_said_once() -> None:
-    codes = RANDOM.integers(0, 5, ROWS)
-    names = [[b"de", b"fr", b"it", b"es", b"pl"][code] for code in codes]
-    flags = {"rare": np.arange(ROWS) == 7, "odd": np.arange(ROWS) == 7}
-    told = found(code=codes, name=names, words=WORDS, **{n: f * 1 for n, f in flags.items()})
-    assert told.pop("odd") == 'is the same as "rare" in every row'
-    assert told == {
-        "name": 'maps one to one to "code": each of 5 values of the one stands for one of the '
-        "other, and one of the two columns is enough"
-    }
-    assert list(found(euros=NUMBERS, words=WORDS, dollars=-2 * NUMBERS)) == ["dollars"]
-    pairs = {"latitude": RANDOM.normal(size=ROWS), "longitude": RANDOM.normal(size=ROWS)}
-    assert found(**pairs) == {}, "numbers of which each is another say nothing of each other"
-    places = RANDOM.integers(0, 9, ROWS)
-    assert found(**{name: values[places] for name, values in pairs.items()}) == {}
 
 
 def test_the_strongest_column_is_known() -> None:

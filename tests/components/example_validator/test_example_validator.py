@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import tensorflow_data_validation as tfdv
 from pydantic import TypeAdapter
-from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2, statistics_pb2
+from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2
 from tfx.components.example_validator.executor import Executor as StockExecutor
-from tfx.types import Artifact, Channel, artifact_utils, standard_artifacts
+from tfx.types import Channel, standard_artifacts
+from validations import Statistics, Validation, make_drift
 
-from components.example_validator.anomalies import Anomaly, read_anomalies
-from components.example_validator.component import ExampleValidator, Executor, ValidationSettings
-from components.example_validator.drift import Drift
-from pipeline.config.sections.schedule import DriftSettings
+from components.example_validator.component import ExampleValidator, ValidationSettings
 from trainer_module.errors import DataError, DriftError, InternalError
 from trainer_module.settings import Task
 
-Statistics: TypeAlias = statistics_pb2.DatasetFeatureStatisticsList
 ROWS = 2000
 
 
@@ -45,85 +41,9 @@ def count(cash: float = 0.5, fare: float = 0.0, odd: int = 0, **columns: list) -
 BEFORE = count()
 
 
-def make_drift(section: dict[str, Any]) -> Drift:
-    """Takes the section of a config."""
-    return Drift(**DriftSettings.model_validate(section).model_dump(mode="json"))
-
-
-class Validation:
-    """Runs the component's executor on artifacts in a folder."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.schema = tfdv.infer_schema(BEFORE)
-
-    def run(
-        self,
-        now: Statistics,
-        drift: dict[str, Any] | None = None,
-        before: Statistics | None = BEFORE,
-        on_anomaly: str = "fail",
-        evaluation: Statistics = BEFORE,
-        splits: Sequence[str] = ("train", "eval"),
-    ) -> list[Anomaly]:
-        """The anomalies of the train split `now` and of an eval split.
-
-        Args:
-          now: statistics of the train split.
-          drift: the section of a config.
-          before: statistics of what was trained on before, if anything was.
-          on_anomaly: the key of a config.
-          evaluation: statistics of the eval split.
-          splits: those that the artifact of the statistics names.
-        """
-        tfdv.write_schema_text(self.schema, str(self._folder("schema") / "schema.pbtxt"))
-        inputs = self.inputs = {
-            "statistics": [self._statistics("now", now, evaluation)],
-            "schema": [self._artifact(standard_artifacts.Schema, "schema")],
-        }
-        inputs["statistics"][0].split_names = artifact_utils.encode_split_names([*splits])
-        if before is not None:
-            inputs["previous_statistics"] = [self._statistics("before", before, before)]
-        anomalies = self.anomalies = self._artifact(
-            standard_artifacts.ExampleAnomalies, "anomalies"
-        )
-        settings = ValidationSettings(
-            "tipped",
-            Task.BINARY,
-            declared=[],
-            on_anomaly=on_anomaly,
-            drift=make_drift(drift) if drift else Drift(),
-            compared_with="span 6",
-        )
-        self.output = Executor().Do(
-            inputs,
-            {"anomalies": [anomalies]},
-            {"settings": TypeAdapter(ValidationSettings).dump_json(settings)},
-        )
-        return read_anomalies(anomalies)
-
-    def _folder(self, *names: str) -> Path:
-        folder = self.root.joinpath(*names)
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
-
-    def _artifact(self, kind: type[Artifact], name: str) -> Artifact:
-        artifact = kind()
-        artifact.uri = str(self.root / name)
-        return artifact
-
-    def _statistics(self, name: str, train: Statistics, evaluation: Statistics) -> Artifact:
-        artifact = self._artifact(standard_artifacts.ExampleStatistics, name)
-        artifact.split_names = artifact_utils.encode_split_names(["train", "eval"])
-        for split, statistics in (("train", train), ("eval", evaluation)):
-            path = self._folder(name, f"Split-{split}") / "FeatureStats.pb"
-            path.write_bytes(statistics.SerializeToString())
-        return artifact
-
-
 @pytest.fixture
 def validation(tmp_path: Path) -> Validation:
-    return Validation(tmp_path)
+    return Validation(tmp_path, BEFORE)
 
 
 def infinity_norm(threshold: float, on_drift: str = "warn") -> dict[str, Any]:
@@ -171,7 +91,7 @@ def test_only_the_train_split_is_compared(validation: Validation) -> None:
 
 def test_nothing_is_compared_without_older_statistics_or_thresholds(validation: Validation) -> None:
     moved = count(cash=0.9)
-    assert validation.run(moved, infinity_norm(0.1, "fail"), before=None) == []
+    assert validation.run(moved, infinity_norm(0.1, "fail"), is_first=True) == []
     assert validation.run(moved, drift=None) == []
     assert len(validation.run(moved, infinity_norm(0.1))) == 1
 
@@ -255,9 +175,9 @@ def test_comparators_of_a_curated_schema_hold_for_other_columns(validation: Vali
 def test_thresholds_that_mean_nothing(
     columns: dict[str, Any], message: str, validation: Validation
 ) -> None:
-    for before in (BEFORE, None):
+    for is_first in (False, True):
         with pytest.raises(DataError) as caught:
-            validation.run(BEFORE, {"columns": columns}, before)
+            validation.run(BEFORE, {"columns": columns}, is_first=is_first)
         assert str(caught.value) == message
 
 

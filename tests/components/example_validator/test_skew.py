@@ -10,9 +10,14 @@ from tensorflow_data_validation.statistics.stats_impl import generate_statistics
 from trips import trips
 
 from components.example_gen.columns.encoded import no_values
-from components.example_validator.drift import Drift, Older, chance_distance
+from components.example_validator.drift import (
+    ColumnSkew,
+    Drift,
+    Older,
+    chance_distance,
+    measure_skew,
+)
 from components.example_validator.moves import find_column
-from components.example_validator.skew import ColumnSkew, measure_skew
 from trainer_module.errors import DataError
 
 DRIFT = Drift(

@@ -14,7 +14,7 @@ from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2, statistics_p
 from tfx.types import standard_artifacts
 
 from components.example_gen.formats import ExampleGenSettings
-from components.example_gen.origin import note_origin
+from components.example_gen.planning import note_origin
 from components.example_validator.anomalies import (
     OUT_OF_RANGE,
     UNREADABLE,
@@ -159,33 +159,3 @@ def test_files_that_are_gone_leave_what_the_statistics_say(
         file.unlink()
     (anomaly,) = tell(schema, statistics(plan=["gold", "tin"] * 10), examples)
     assert anomaly.description.endswith("found 'tin' in 10 of 20 rows")
-
-
-def test_the_schema_is_looked_through_no_more_often_for_many_odd_columns() -> None:
-    """All columns of thousands may be odd, of which each costs what it costs alone."""
-    looks = {}
-    for count in (3, 60):
-        columns = [f"plan {place}" for place in range(count)]
-        before, now = ({name: [value] * 20 for name in columns} for value in ("gold", "tin"))
-        schema = infer_schema([statistics(**before)], "label", Task.BINARY, [])
-        odd = statistics(**now)
-        checked = {"train": Checked(odd, tfdv.validate_statistics(odd, schema))}
-        counting = _Counting(schema)
-        told = find_anomalies(checked, counting, "label", [], False, None)
-        assert len(told) == count
-        first = min(map(str, told))
-        assert first == "train split, plan 0: expected one of 'gold'; found 'tin' in 20 of 20 rows"
-        looks[count] = counting.looks
-    assert looks[60] == looks[3]
-
-
-class _Counting:
-    """A schema that counts how often somebody begins to go through its columns or domains."""
-
-    def __init__(self, schema: schema_pb2.Schema) -> None:
-        self._schema = schema
-        self.looks = 0
-
-    def __getattr__(self, name: str) -> Any:
-        self.looks += 1
-        return getattr(self._schema, name)

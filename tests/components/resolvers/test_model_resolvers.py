@@ -10,7 +10,7 @@ from ml_metadata.proto import metadata_store_pb2 as pb
 from tfx.types import Artifact, artifact_utils, standard_artifacts
 
 from components.pusher.versions import WITHDRAWN_PROPERTY
-from components.resolvers.models import LatestOtherBlessedModelStrategy, WarmStartModelStrategy
+from components.resolvers import LatestOtherBlessedModelStrategy, WarmStartModelStrategy
 from pipeline.versions.waiting import Candidate, mark_blessing
 
 
@@ -87,10 +87,11 @@ class History:
     def _link(self, name: str, inputs: list[int], output: int) -> None:
         execution = pb.Execution(type_id=self._executions[name])
         (number,) = self.store.put_executions([execution])
-        sides = [(i, pb.Event.INPUT) for i in inputs] + [(output, pb.Event.OUTPUT)]
-        self.store.put_events(
-            [pb.Event(artifact_id=a, execution_id=number, type=side) for a, side in sides]
-        )
+        path = pb.Event.Path(steps=[pb.Event.Path.Step(key="examples")])
+        given = [pb.Event(artifact_id=i, type=pb.Event.INPUT, path=path) for i in inputs]
+        for event in (*given, pb.Event(artifact_id=output, type=pb.Event.OUTPUT)):
+            event.execution_id = number
+            self.store.put_events([event])
 
 
 @pytest.fixture

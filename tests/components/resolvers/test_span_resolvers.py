@@ -18,7 +18,7 @@ from tfx.proto import range_config_pb2
 from tfx.types import Channel
 from tfx.types.standard_artifacts import Examples, ExampleStatistics, TransformCache
 
-from components.resolvers.spans import (
+from components.resolvers import (
     OlderAnalyzerCacheStrategy,
     SpanWindowStrategy,
     StatisticsOfSpanStrategy,

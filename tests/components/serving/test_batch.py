@@ -105,7 +105,7 @@ def test_csv_is_answered_as_its_rows_are(
 def test_wrong_type_is_said_with_its_row_and_what_was_done_is_kept(
     model: Model, rows: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("components.example_gen.sources.csv.source._BLOCK_SIZE", 2000)
+    monkeypatch.setattr("components.example_gen.sources.csv_source._BLOCK_SIZE", 2000)
     path, output = tmp_path / "in.csv", tmp_path / "out.csv"
     lines = ["fare,price (EUR),area,company,tags"]
     lines += [f"{row['fare']},{row['price (EUR)']},8,Ace,t1" for row in rows]

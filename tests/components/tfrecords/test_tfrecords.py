@@ -12,9 +12,14 @@ import tensorflow as tf
 from tfx.types import artifact_utils, standard_artifacts
 
 from components.examples_reader import read_columns, read_spread
-from components.tfrecords.ahead import work_ahead
-from components.tfrecords.reading import read_batches, rows_for_columns, rows_for_models
-from components.tfrecords.writing import open_writer, write_all
+from components.tfrecords import (
+    open_writer,
+    read_batches,
+    rows_for_columns,
+    rows_for_models,
+    work_ahead,
+    write_all,
+)
 from trainer_module.errors import DataError
 
 

@@ -13,7 +13,7 @@ from e2e.conftest import ROOT, SMALL, Project, wait_until
 from ml_metadata.proto import metadata_store_pb2 as pb
 
 from components.pusher.versions import list_versions, read_provenance
-from components.resolvers.models import _examples_behind
+from components.resolvers import _examples_behind
 from pipeline.config.loading import load_config
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog

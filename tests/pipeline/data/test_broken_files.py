@@ -12,7 +12,7 @@ import pytest
 import yaml
 from broken_files import BROKEN, GOOD, LINES, Broken, image, parquet
 
-from components.example_gen.first_look.tables import look_at_table
+from components.example_gen.first_look import look_at_table
 from components.example_gen.formats import ExampleGenSettings
 from pipeline.config.loading import load_config
 from pipeline.data.first_look import look_at_data

@@ -13,7 +13,7 @@ import pytest
 from ml_metadata.proto import metadata_store_pb2 as pb
 
 from components.pusher.versions import list_versions
-from components.resolvers.models import _examples_behind
+from components.resolvers import _examples_behind
 from pipeline.config.loading import load_config
 from pipeline.records.event_log import EventKind
 from pipeline.records.metadata import forgetting

@@ -1,1 +1,0 @@
-"""The rules by which a column gets its type, one after the other, for `decision`."""

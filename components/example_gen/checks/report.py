@@ -1,0 +1,435 @@
+"""What the chunks of the data say of labels, weights and columns, judged as a whole."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from components.example_gen.checks.dates import (
+    DateTally,
+    check_dates,
+    find_dates,
+    merge_tallies,
+    tally_dates,
+)
+from components.example_gen.checks.values import (
+    Written,
+    check_numbers,
+    check_weights,
+    find_written,
+    merge_written,
+)
+from components.example_gen.columns.encoded import (
+    Cell,
+    find_infinite,
+    label_lengths,
+    show_names,
+    shown,
+)
+from components.example_gen.formats import ExampleGenSettings, Unlabelled
+from components.example_gen.notes import DataNotes, FileNotes
+from trainer_module.errors import DataError, counted
+
+
+@dataclass
+class ChunkReport:
+    """What one chunk of the data held; addable, so that the whole can be judged at the end."""
+
+    columns: set[str] = field(default_factory=set)
+    rows: Counter[str] = field(default_factory=Counter)
+    """Number of rows by split."""
+    shards: Counter[str] = field(default_factory=Counter)
+    """Number of rows by the file that they were written to."""
+    chunks: int = 0
+    """Of which this is the report."""
+    classes: dict[str, Counter[Any]] = field(default_factory=dict)
+    """Number of rows by split and value of the label; empty for regression."""
+    label_bounds: tuple[float, float] | None = None
+    """The smallest and the largest label, of numbers; None where there are none."""
+    weighed: set[str] = field(default_factory=set)
+    """The splits with a row that counts."""
+    unlabelled: list[Cell] = field(default_factory=list)
+    """The first row without a label."""
+    unlabelled_rows: int = 0
+    files: FileNotes = field(default_factory=FileNotes)
+    written: dict[str, Written] = field(default_factory=dict)
+    """How the values of columns are written whose type reads some forms alone."""
+    dates: dict[str, DateTally] = field(default_factory=dict)
+    """How the values of columns are written of which nobody has said what they are."""
+
+    def add_rows(
+        self,
+        rows: pa.RecordBatch,
+        splits: np.ndarray,
+        split_names: Sequence[str],
+        first: Cell,
+        settings: ExampleGenSettings,
+    ) -> None:
+        """Counts a batch.
+
+        Args:
+          rows: list columns of int64, float32 or binary.
+          splits: the index of each row's split; -1 for one that is left out.
+          split_names: the names they stand for.
+          first: where the batch begins.
+          settings: the label and the task.
+
+        Raises:
+          DataError: a label is no single number where the task is regression, or several values;
+            a number is infinite, or text where numbers are declared.
+        """
+        self.columns.update(rows.schema.names)
+        _check_finite(rows, first, settings)
+        check_numbers(rows, first, settings.number_columns)
+        self.written = merge_written(self.written, find_written(rows, first, settings.features))
+        self.dates = merge_tallies(self.dates, tally_dates(rows, first, settings))
+        if settings.weight:
+            counts = (check_weights(rows, first, settings.weight) > 0) & (splits >= 0)
+            self.weighed |= {split_names[index] for index in np.unique(splits[counts])}
+        labelled = _has_label(rows, settings.label)
+        self._add_unlabelled(labelled, first)
+        kept = splits >= 0
+        splits, chosen = splits[kept], labelled & kept
+        for name, count in zip(
+            split_names, np.bincount(splits, minlength=len(split_names)), strict=True
+        ):
+            self.rows[name] += int(count)
+        if not chosen.any() or len(splits) > chosen.sum():
+            return
+        labels = rows.column(settings.label)
+        if not chosen.all():
+            labels = labels.filter(pa.array(chosen))
+        _check_labels(labels, np.flatnonzero(chosen), first, settings)
+        if settings.task.is_classification:
+            self._add_classes(labels.flatten(), splits, split_names)
+        else:
+            self._add_numbers(labels.flatten())
+
+    def _add_unlabelled(self, labelled: np.ndarray, first: Cell) -> None:
+        missing = np.flatnonzero(~labelled)
+        self.unlabelled_rows += len(missing)
+        if len(missing) and not self.unlabelled:
+            self.unlabelled = [first.below(missing[0])]
+
+    def _add_classes(
+        self, labels: pa.Array, splits: np.ndarray, split_names: Sequence[str]
+    ) -> None:
+        for split, name in enumerate(split_names):
+            counts = pc.value_counts(labels.filter(pa.array(splits == split)))
+            values, numbers = counts.field("values"), counts.field("counts")
+            total = self.classes.setdefault(name, Counter())
+            total.update(dict(zip(values.to_pylist(), numbers.to_pylist(), strict=True)))
+
+    def _add_numbers(self, labels: pa.Array) -> None:
+        if len(labels):
+            bounds = pc.min_max(labels).as_py()
+            self._widen((bounds["min"], bounds["max"]))
+
+    def _widen(self, bounds: tuple[float, float] | None) -> None:
+        if self.label_bounds is None or bounds is None:
+            self.label_bounds = self.label_bounds or bounds
+        else:
+            low, high = zip(self.label_bounds, bounds, strict=True)
+            self.label_bounds = min(low), max(high)
+
+    @classmethod
+    def sum(cls, reports: Iterable[ChunkReport]) -> ChunkReport:
+        """One report of all that the reports cover."""
+        total = cls()
+        for report in reports:
+            total.columns |= report.columns
+            total.rows += report.rows
+            total.shards += report.shards
+            total.chunks += report.chunks
+            for split, counts in report.classes.items():
+                total.classes.setdefault(split, Counter()).update(counts)
+            total._widen(report.label_bounds)
+            total.weighed |= report.weighed
+            total.unlabelled = total.unlabelled or report.unlabelled
+            total.unlabelled_rows += report.unlabelled_rows
+            total.files.add(report.files)
+            total.written = merge_written(total.written, report.written)
+            total.dates = merge_tallies(total.dates, report.dates)
+        return total
+
+
+def _check_finite(rows: pa.RecordBatch, first: Cell, settings: ExampleGenSettings) -> None:
+    """Refuses an infinite number, which would make all means and losses infinite as well."""
+    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        # A column that the config declares to be something else is no number to the model.
+        is_special = name in (settings.label, settings.weight)
+        is_number = not is_special and name not in settings.mixed_columns
+        found = find_infinite(column) if is_number else None
+        if found is not None:
+            place, number = found
+            raise DataError(
+                f"Column {name!r} is {number} in {first.below(place)} (32 bits hold numbers up to"
+                " 3.4e38): write a number, leave it empty for a missing one, or leave the column"
+                f" out by features: {{{name}: {{type: ignore}}}}."
+            )
+
+
+def is_kept(rows: pa.RecordBatch, settings: ExampleGenSettings) -> np.ndarray:
+    """Whether each row of a batch is one to learn from, [rows]: all are, or those with a label."""
+    if settings.unlabelled is Unlabelled.SKIP:
+        return _has_label(rows, settings.label)
+    return np.ones(rows.num_rows, bool)
+
+
+def _has_label(rows: pa.RecordBatch, label: str) -> np.ndarray:
+    """Whether each row of a batch has a label, [rows]."""
+    if label not in rows.schema.names:
+        return np.zeros(rows.num_rows, bool)
+    return label_lengths(rows.column(label)) > 0
+
+
+def _check_labels(
+    column: pa.Array, row_of: np.ndarray, first: Cell, settings: ExampleGenSettings
+) -> None:
+    """Refuses a batch's labels, none missing, where one is several values or no number.
+
+    Args:
+      column: a list for each label.
+      row_of: the place of each in the batch.
+      first: where the batch begins.
+      settings: the label and the task.
+    """
+    lengths, labels = label_lengths(column), column.flatten()
+    place = int(np.argmax(lengths > 1))
+    if lengths.max(initial=0) > 1:
+        raise DataError(
+            f"Label {settings.label!r} has {lengths[place]} values in {first.below(row_of[place])}:"
+            " every row needs exactly one."
+        )
+    task = settings.label_task
+    if not task.needs:
+        return
+    is_number = pa.types.is_floating(labels.type) or pa.types.is_integer(labels.type)
+    usable = np.zeros(len(labels), bool)
+    if is_number or task.label_kind.is_classification:
+        usable = task.takes(labels.to_numpy(zero_copy_only=False))
+    if not usable.all():
+        place = int(np.argmin(usable))
+        raise unusable_label(settings, first.below(row_of[place], shown(labels[place].as_py())))
+
+
+def check_label_column(columns: Iterable[str], label: str, file: str = "the data") -> None:
+    """Raises DataError unless a file has a column for the label."""
+    names = sorted(columns)
+    if label in names:
+        return
+    near = difflib.get_close_matches(label, names, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else "set data.label to one of them."
+    if len(names) == 1 and any(separator in names[0] for separator in ",;\t|"):
+        hint = "name what separates the columns by data.csv: {delimiter: ...}."
+    raise DataError(
+        f"There is no label column {label!r} in {file}; found {show_names(names)}: {hint}"
+    )
+
+
+def unusable_label(
+    settings: ExampleGenSettings, cell: Cell, way_out: str = "Correct it"
+) -> DataError:
+    """The error for a label that the task cannot use."""
+    task = settings.label_task
+    other = f", or choose task: {task.otherwise}" if task.otherwise else ""
+    return DataError(
+        f"Label {settings.label!r} is {cell.value!r} in {cell}, but task:"
+        f" {task.kind} needs {task.needs} in every row. {way_out}{other}."
+    )
+
+
+def show_label(value: Any) -> str:
+    """A label's value for a message."""
+    return repr(value.decode(errors="backslashreplace")) if isinstance(value, bytes) else str(value)
+
+
+# The split that a model is trained on, by TFX's convention.
+TRAIN_SPLIT = "train"
+_CHANCE = 4
+"""Standard errors that a split is off its share by chance, at the most."""
+_MUCH = 0.25
+"""Of its share that a split may be off without a word."""
+
+
+def check_report(
+    report: ChunkReport,
+    split_names: Sequence[str],
+    shares: Sequence[int],
+    settings: ExampleGenSettings,
+    could_stratify: bool = False,
+) -> DataNotes:
+    """Judges the data as a whole.
+
+    Args:
+      report: the sum over all chunks.
+      split_names: the splits that are to be.
+      shares: of each split; empty where the splits are inputs of their own.
+      settings: label and task.
+      could_stratify: whether data.stratify is a way out.
+
+    Returns:
+      What is to be known of data that can be used.
+
+    Raises:
+      DataError: there is only a label, a split is empty, labels are missing, the classes cannot
+        be learned, or dates are written in another way than earlier ones.
+    """
+    if report.columns == {settings.label}:
+        raise DataError(
+            f"The label {settings.label!r} is the data's only column: there is nothing to predict"
+            " it from; check data.path and data.label."
+        )
+    notes = report.files.sentences()
+    if not report.rows.total() and notes:
+        raise DataError(f"No picture can be read: {notes[0]}; replace them with complete ones.")
+    if report.unlabelled_rows:
+        notes += _check_unlabelled(report, settings)
+    _check_splits(report.rows, split_names, bool(shares), settings.order_by)
+    notes += _note_shares(report, split_names, shares, settings)
+    if settings.weight:
+        _check_weighed(report, split_names, settings.weight)
+    if not settings.target.needs_label:
+        pass  # Classes tell such rows apart where there are some.
+    elif settings.task.is_classification:
+        notes += _check_classes(report.classes, split_names, settings, could_stratify)
+    elif report.label_bounds is not None and len(set(report.label_bounds)) == 1:
+        notes.append(
+            f"label {settings.label!r} is {report.label_bounds[0]:g} in every row: there is nothing"
+            " to learn; check data.label and the data"
+        )
+    notes += check_dates(report.dates, settings.known_dates)
+    return DataNotes(notes, find_dates(report.dates))
+
+
+def _check_unlabelled(report: ChunkReport, settings: ExampleGenSettings) -> list[str]:
+    """Refuses rows without a label unless they may be left out, which is said then."""
+    check_label_column(report.columns, settings.label)
+    place, rows = report.unlabelled[0], counted(report.unlabelled_rows, "row")
+    if settings.unlabelled is Unlabelled.FAIL:
+        raise DataError(
+            f"Label {settings.label!r} is missing in {rows}, first in {place}: fill it in, or leave"
+            " such rows out by data: {unlabelled: skip}."
+        )
+    if not report.rows.total():
+        raise DataError(f"Label {settings.label!r} is missing in all {rows}: fill it in.")
+    if settings.labels is not None:
+        return [f"{rows} have no label in {settings.labels.path}, and are left out, first {place}"]
+    return [f"{rows} without a label are left out (data.unlabelled: skip), first {place}"]
+
+
+def _check_weighed(report: ChunkReport, split_names: Sequence[str], weight: str) -> None:
+    """Refuses a split of which nothing could be learnt, or measured."""
+    idle = [name for name in split_names if name not in report.weighed]
+    if idle:
+        rows = counted(report.rows[idle[0]], "row")
+        raise DataError(
+            f"Weight {weight!r} is 0 in all {rows} of split {idle[0]!r}, so that none of them"
+            " would count: check data.weight and the data."
+        )
+
+
+def _check_splits(
+    rows: Counter[str], split_names: Sequence[str], hash_splits: bool, order_by: str
+) -> None:
+    empty = [name for name in split_names if not rows[name]]
+    if not empty:
+        return
+    counts = ", ".join(f"{name} {rows[name]}" for name in split_names)
+    change = "give it a larger share in data.splits, or more data"
+    if not hash_splits:
+        change = "check its glob in data.splits"
+    elif order_by:
+        change = f"{order_by!r} (data.order_by) has too few different values to be split by"
+    raise DataError(f"Split {empty[0]!r} got no rows (rows per split: {counts}): {change}.")
+
+
+def _note_shares(
+    report: ChunkReport,
+    split_names: Sequence[str],
+    shares: Sequence[int],
+    settings: ExampleGenSettings,
+) -> list[str]:
+    """Notes the split that is furthest from its share, where chance does not explain it."""
+    rows, notes = report.rows.total(), []
+    for name, share in zip(split_names, shares, strict=bool(shares)):
+        asked, got = share / sum(shares), report.rows[name] / rows
+        by_chance = _CHANCE * math.sqrt(asked * (1 - asked) / rows)
+        if abs(got - asked) > max(by_chance, _MUCH * asked):
+            notes.append((abs(got - asked) / asked, name, got, asked))
+    if not notes:
+        return []
+    _, name, got, asked = max(notes)
+    if settings.order_by:
+        why = f"rows with one value of {settings.order_by!r} (data.order_by) stay together"
+    elif settings.split_by:
+        why = f"rows with one value of {settings.split_by!r} (data.split_by) stay together"
+    elif settings.stratify:
+        why = f"a class of one row is in {TRAIN_SPLIT!r}, and equal rows stay together"
+    else:
+        why = "equal rows stay together"
+    return [
+        f"split {name!r} has {got:.1%} of the rows, where data.splits asks for {asked:.0%}: {why}"
+    ]
+
+
+def _check_classes(
+    classes: dict[str, Counter[Any]],
+    split_names: Sequence[str],
+    settings: ExampleGenSettings,
+    could_stratify: bool,
+) -> list[str]:
+    """Refuses classes that cannot be learned, and returns notes on those that are not measured."""
+    total: Counter[Any] = sum(classes.values(), Counter())
+    shown = ", ".join(show_label(value) for value in sorted(total)[:5])
+    shown += " and more" if len(total) > 5 else ""
+    if len(total) == 1:
+        raise DataError(
+            f"Label {settings.label!r} is {shown} in every row: a classifier needs two classes or"
+            " more; check data.label and the data."
+        )
+    most = settings.label_task.most_classes
+    if most is not None and len(total) > most:
+        other = "regression" if any(_has_fraction(value) for value in total) else "multiclass"
+        raise DataError(
+            f"Label {settings.label!r} has {counted(len(total), 'class')} ({shown}), but task:"
+            f" binary needs two: choose task: {other}, or check data.label."
+        )
+    notes = []
+    if settings.target.kind == "multiclass" and len(total) == 2:
+        notes.append(
+            f"label {settings.label!r} has 2 classes ({shown}): with task: binary the area under"
+            " the ROC curve, precision and recall are measured too"
+        )
+    way_out = "add examples of it, or leave it out"
+    if could_stratify:
+        way_out = "write data: {stratify: true}, which trains on each class, or add examples of it"
+    train = TRAIN_SPLIT if TRAIN_SPLIT in split_names else split_names[0]
+    for split in split_names:
+        unseen = sorted(value for value in classes[split] if value not in classes[train])
+        if unseen:
+            value = unseen[0]
+            raise DataError(
+                f"Class {show_label(value)} of label {settings.label!r} occurs"
+                f" {counted(classes[split][value], 'time')} in split {split!r} but never in"
+                f" {train!r} (such classes: {len(unseen)}): {way_out}."
+            )
+        absent = sorted(value for value in classes[train] if value not in classes[split])
+        if absent:
+            notes.append(
+                f"split {split!r} has no example of {counted(len(absent), 'class')} that {train!r}"
+                f" has, such as {show_label(absent[0])}"
+            )
+    return notes
+
+
+def _has_fraction(value: Any) -> bool:
+    return isinstance(value, float) and not value.is_integer()

@@ -1,0 +1,272 @@
+"""Whether a column's values are what the config says: of a form, numbers, weights, an order."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from components.arrow_types import holds_bytes
+from components.example_gen.columns.encoded import (
+    Cell,
+    first_values,
+    list_lengths,
+    rows_of,
+    show_names,
+    shown,
+    values_of,
+)
+from components.example_gen.columns.seen import NUMBER, are_placeholders
+from trainer_module.data.order import ordered_keys, parse_times
+from trainer_module.errors import DataError, enumerate_names
+from trainer_module.features.base import BaseFeature
+
+# Of a value, and of the names of forms, in a message.
+_SHOWN_FORMS = 3
+
+
+@dataclass(frozen=True)
+class Written:
+    """In which forms all values of a column are written."""
+
+    forms: tuple[str, ...]
+    first: Cell
+    """The first value."""
+
+    def merge(self, name: str, other: Written) -> Written:
+        """The same for the rows of both; DataError if they have no form in common."""
+        common = tuple(form for form in self.forms if form in other.forms)
+        if not common:
+            raise _two_ways(name, self, other)
+        return replace(self, forms=common)
+
+
+def merge_written(one: Mapping[str, Written], other: Mapping[str, Written]) -> dict[str, Written]:
+    """Both by column; DataError if the values of one column are written in two ways."""
+    both = {name: one[name].merge(name, other[name]) for name in one.keys() & other.keys()}
+    return {**one, **other, **both}
+
+
+def find_written(
+    rows: pa.RecordBatch, first: Cell, features: Mapping[str, BaseFeature]
+) -> dict[str, Written]:
+    """The forms of each column that has some, and a value in the batch.
+
+    Args:
+      rows: list columns of int64, float32 or binary.
+      first: where the batch begins.
+      features: by column, what the config declares.
+
+    Raises:
+      DataError: names the first row whose value cannot be read, or is written in another way than
+        those before it.
+    """
+    return {
+        name: written
+        for name in features.keys() & set(rows.schema.names)
+        for written in _forms_of(name, rows.column(name), first, features[name])
+    }
+
+
+def _forms_of(name: str, column: pa.Array, first: Cell, feature: BaseFeature) -> Iterator[Written]:
+    texts, row_of = texts_of(column)
+    if not len(texts):
+        return
+    names = list(feature.forms())
+    every = np.stack([matches(texts, pattern) for pattern in feature.forms().values()])
+    # A word for a missing value goes with every form, unless it is one itself.
+    every |= ~every.any(axis=0) & are_placeholders(texts).to_numpy(zero_copy_only=False)
+    # Whether each value, [values], is written in a form.
+    fits = dict(zip(names, every, strict=True))
+
+    def written(place: int) -> Written:
+        value = shown(texts[place].as_py())
+        forms = tuple(form for form, fit in fits.items() if fit[place])
+        return Written(forms, first.below(row_of[place], value))
+
+    if (place := _first_misfit(every)) is not None:
+        raise _unreadable(name, written(place).first, feature)
+    if (place := _first_misfit(np.logical_and.accumulate(every, axis=1))) is not None:
+        raise _two_ways(name, written(0), written(place))
+    forms = tuple(form for form, fit in fits.items() if fit.all())
+    yield replace(written(0), forms=forms)
+
+
+def _first_misfit(fits: np.ndarray) -> int | None:
+    """The first value of no form, of whether each form [forms, values] has it."""
+    misfits = ~fits.any(axis=0)
+    return int(np.argmax(misfits)) if misfits.any() else None
+
+
+def matches(texts: pa.StringArray, pattern: str) -> np.ndarray:
+    """Whether each text is as the pattern has it, from end to end."""
+    found = pc.match_substring_regex(texts, rf"\A(?:{pattern})\z")
+    return np.asarray(found.to_numpy(zero_copy_only=False), bool)
+
+
+def texts_of(column: pa.Array) -> tuple[pa.StringArray, np.ndarray]:
+    """The values that are there, as text, and the row of each; a whole number has no point."""
+    values, row_of = values_of(column), rows_of(column)
+    if pa.types.is_floating(values.type):
+        numbers = values.to_numpy().astype(np.float64)
+        texts = pa.array([_show_number(n) for n in numbers], pa.string())
+    else:
+        texts = values.view(pa.string()) if holds_bytes(values.type) else values.cast(pa.string())
+    there = pc.not_equal(pc.ascii_trim_whitespace(texts), "")
+    return texts.filter(there), row_of[np.asarray(there.to_numpy(zero_copy_only=False), bool)]
+
+
+def _show_number(number: float) -> str:
+    if np.isnan(number):
+        return ""
+    return str(int(number)) if number.is_integer() else str(number)
+
+
+def _unreadable(name: str, cell: Cell, feature: BaseFeature) -> DataError:
+    forms = list(feature.forms())
+    right = enumerate_names(forms[:_SHOWN_FORMS], "or")
+    more = f" or {len(forms) - _SHOWN_FORMS} other ways" if len(forms) > _SHOWN_FORMS else ""
+    return DataError(
+        f"Column {name!r} is {cell.value!r} in {cell}, which is no"
+        f" {feature.type}: right is {right}{more}. Correct it, leave it empty where it is missing,"
+        f" or declare what it is by features: {{{name}: {{type: ...}}}}."
+    )
+
+
+def _two_ways(name: str, one: Written, other: Written) -> DataError:
+    first, second = one.first, other.first
+    return DataError(
+        f"Column {name!r} is written in two ways: {first.value!r} ({' or '.join(one.forms)}) in"
+        f" {first}, but {second.value!r} ({' or '.join(other.forms)}) in {second}: write all of"
+        " them in one."
+    )
+
+
+def check_numbers(rows: pa.RecordBatch, first: Cell, names: Iterable[str]) -> None:
+    """Refuses a batch in which a column that is declared numeric is one of text.
+
+    Args:
+      rows: list columns of int64, float32 or binary.
+      first: where the batch begins.
+      names: the columns that are declared numeric.
+
+    Raises:
+      DataError: names the first row whose value is no number, or the first row with a value if all
+        of them are numbers, written as text.
+    """
+    there = set(rows.schema.names)
+    for name in (name for name in names if name in there):
+        column = rows.column(name)
+        values = values_of(column)
+        if holds_bytes(values.type) and len(values):
+            raise _no_number(name, column, values, first)
+
+
+def _no_number(name: str, column: pa.Array, values: pa.Array, first: Cell) -> DataError:
+    texts = pc.ascii_trim_whitespace(values.view(pa.string()))
+    is_number = pc.match_substring_regex(texts, NUMBER).to_numpy(zero_copy_only=False)
+    place = int(np.argmin(is_number))
+    cell = first.below(rows_of(column)[place], shown(values[place].as_py()))
+    what = "a number that is kept as text" if is_number[place] else "no number"
+    return DataError(
+        f"Column {name!r} is {cell.value!r} in {cell}, which is {what}, but"
+        f" features.{name} says numeric: correct it, leave it empty where it is missing, or write"
+        f" features: {{{name}: {{type: categorical}}}} (or ignore)."
+    )
+
+
+def no_value_error(name: str) -> DataError:
+    """The error for a column that is declared numeric and has no value anywhere."""
+    return DataError(
+        f"Column {name!r} has no value in any row, but features.{name} says numeric: fill it in, or"
+        f" write features: {{{name}: {{type: ignore}}}}."
+    )
+
+
+def check_weights(rows: pa.RecordBatch, first: Cell, name: str) -> np.ndarray:
+    """Refuses a batch in which some weight is missing, no number, infinite or negative.
+
+    Args:
+      rows: list columns of int64, float32 or binary.
+      first: where the batch begins.
+      name: the column of the weights.
+
+    Returns:
+      The weights, [rows] float64.
+
+    Raises:
+      DataError: names the first row that has no usable weight.
+    """
+    if name not in rows.schema.names:
+        near = difflib.get_close_matches(name, rows.schema.names, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else "name one that is there, or none."
+        raise DataError(f"There is no column {name!r}, which data.weight names; {hint}")
+    column = rows.column(name)
+    lengths = list_lengths(column)
+    usable = lengths == 1
+    if usable.all():
+        values = column.flatten()
+        is_number = pa.types.is_floating(values.type) or pa.types.is_integer(values.type)
+        numbers = values.to_numpy().astype(np.float64) if is_number else np.full(len(rows), -1.0)
+        usable = np.isfinite(numbers) & (numbers >= 0)
+    if usable.all():
+        return numbers
+    row = int(np.argmin(usable))
+    found = ", ".join(map(shown, column[row].as_py() or [])) or "missing"
+    raise DataError(
+        f"Weight {name!r} is {found} in {first.below(row)}: every row needs a "
+        "number that is not negative; 0 is for one that must not count."
+    )
+
+
+@dataclass(frozen=True)
+class Order:
+    """What some rows are ordered by."""
+
+    keys: np.ndarray
+    """[rows], int64 or float: numbers, or microseconds since 1970."""
+    missing: np.ndarray
+    """[rows] bool: which have no value, and count as the oldest."""
+
+
+def read_order(rows: pa.RecordBatch, first: Cell, name: str) -> Order:
+    """Reads the column that rows are ordered by: numbers, or dates and times as texts.
+
+    Args:
+      rows: list columns of int64, float32 or binary.
+      first: where the batch begins.
+      name: of the column.
+
+    Raises:
+      DataError: a value cannot be ordered, or there is no such column.
+    """
+    if name not in rows.schema.names:
+        raise DataError(
+            f"Splits are to be made by the order of {name!r} (data.order_by), but the data has no"
+            f" such column; it has {show_names(rows.schema.names)}."
+        )
+    values = first_values(rows.column(name))
+    try:
+        keys = ordered_keys(values)
+    except pa.ArrowInvalid as error:
+        row, value = _first_without_time(values)
+        raise DataError(
+            f"Column {name!r} is {shown(value)!r} in {first.below(row)}, but"
+            " data.order_by needs numbers, or dates and times such as 2026-01-31 or"
+            " 2026-01-31T18:30:00Z in every row."
+        ) from error
+    return Order(keys, values.is_null(nan_is_null=True).to_numpy(zero_copy_only=False))
+
+
+def _first_without_time(values: pa.Array) -> tuple[int, bytes]:
+    """The place and the value of the first text that is no date or time."""
+    for row in range(len(values)):
+        try:
+            parse_times(values.slice(row, 1))
+        except pa.ArrowInvalid:
+            return row, values[row].as_py()
+    raise AssertionError("all of them are dates or times")

@@ -1,0 +1,122 @@
+"""Files as such: opened, told apart by their first bytes; free of TFX.
+
+What knows remote files is imported for them alone, as it takes seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+
+import pyarrow as pa
+
+from components.example_gen.paths import is_remote
+from trainer_module.errors import DataError
+
+
+def open_file(file: str) -> pa.NativeFile:
+    """A local or remote file's bytes as they are."""
+    if not is_remote(file):
+        return pa.OSFile(file)
+    from apache_beam.io.filesystem import CompressionTypes
+    from apache_beam.io.filesystems import FileSystems
+
+    opened = FileSystems.open(file, compression_type=CompressionTypes.UNCOMPRESSED)
+    return pa.PythonFile(opened, mode="r")
+
+
+def open_stream(file: str) -> pa.NativeFile:
+    """A file's bytes, of a .gz file those within; reading a damaged one raises OSError."""
+    stream = open_file(file)
+    return pa.CompressedInputStream(stream, "gzip") if is_gzip(file) else stream
+
+
+def exists(path: str) -> bool:
+    """Whether there is a local or remote file or folder."""
+    if not is_remote(path):
+        return os.path.exists(path)
+    from tfx.dsl.io import fileio
+
+    return bool(fileio.exists(path))
+
+
+def is_folder(path: str) -> bool:
+    """Whether a local or remote path is a folder."""
+    if not is_remote(path):
+        return os.path.isdir(path)
+    from tfx.dsl.io import fileio
+
+    return bool(fileio.isdir(path))
+
+
+def is_gzip(file: str) -> bool:
+    """Whether the name says that the file is gzipped."""
+    return posixpath.splitext(file)[1].lower() == ".gz"
+
+
+def unreadable_error(file: str, error: Exception) -> DataError:
+    """The error for a file whose bytes cannot be had."""
+    reason = reason_of(error)
+    if is_gzip(file):
+        return DataError(f"{file} is no complete gzip file ({reason}): copy or compress it again.")
+    return DataError(f"{file} cannot be read ({reason}): copy or write it again.")
+
+
+def reason_of(error: Exception) -> str:
+    """What a library said, on one line and without signs that no screen shows."""
+    words = " ".join(str(error).split())
+    return "".join(sign if sign.isprintable() else "?" for sign in words)
+
+
+MAGIC_BYTES = 40
+"""So many of a file's first bytes tell."""
+_BINARY_KINDS = {
+    b"\x89PNG": "a PNG image",
+    b"\xff\xd8\xff": "a JPEG image",
+    b"GIF8": "a GIF image",
+    b"RIFF": "a WebP image",
+    b"II*\0": "a TIFF image",
+    b"MM\0*": "a TIFF image",
+    b"PK\x03\x04": "a zip archive, or an Excel workbook",
+    b"\xd0\xcf\x11\xe0": "an old Excel workbook",
+    b"\x1f\x8b": "gzipped, without the ending .gz",
+    b"BZh": "compressed by bzip2",
+    b"(\xb5/\xfd": "compressed by Zstandard",
+    b"\xfd7zXZ": "compressed by xz",
+    b"PAR1": "a Parquet file",
+    b"ARROW1": "an Arrow file",
+    b"SQLite format 3": "an SQLite database",
+}
+_TEXT_KINDS = {
+    b"%pdf-": "a PDF",
+    b"<!doctype": "an HTML page",
+    b"<html": "an HTML page",
+    b"<?xml": "an XML file",
+    b"version https://git-lfs": "a pointer of Git LFS, without the file itself",
+}
+_CONTROL = frozenset(range(32)) - frozenset(b"\t\n\f\r")
+
+
+def kind_of_file(head: bytes) -> str:
+    """What a file with such first bytes is, for messages; empty if that is not known."""
+    # A table may have a column PAR1.
+    is_binary = not _CONTROL.isdisjoint(head)
+    kinds = _BINARY_KINDS if is_binary else _TEXT_KINDS
+    start = head if is_binary else head.lower()
+    return next((kind for magic, kind in kinds.items() if start.startswith(magic)), "")
+
+
+def check_is_text(file: str, wanted: str) -> None:
+    """Raises DataError for a file that begins as another kind of file than text does.
+
+    Args:
+      file: its path; of a .gz file the bytes within are looked at.
+      wanted: what it should be.
+    """
+    try:
+        with open_stream(file) as stream:
+            kind = kind_of_file(stream.read(MAGIC_BYTES))
+    except OSError as error:
+        raise unreadable_error(file, error) from error
+    if kind:
+        raise DataError(f"{file} is {kind}, not {wanted}: export it as {wanted}, or leave it out.")

@@ -1,0 +1,236 @@
+"""Picture files, in folders or named by a table: whether they are pictures, without TensorFlow."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import posixpath
+import stat
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+import pyarrow as pa
+from PIL import Image, UnidentifiedImageError
+
+from components.arrow_types import holds_bytes
+from components.example_gen.checks.values import texts_of
+from components.example_gen.columns.encoded import Cell, rows_of, values_of
+from components.example_gen.files import MAGIC_BYTES, kind_of_file, reason_of
+from components.example_gen.formats import ExampleGenSettings, OnBadFile
+from components.example_gen.paths import PICTURE_EXTENSIONS, is_remote
+from trainer_module.errors import DataError, counted
+from trainer_module.features.pixels import PictureHeader, check_pixels, read_header
+
+# Pillow knows others that start programs such as Ghostscript, and may be built without some.
+_NAMES = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "AVIF", "JPEG2000", "PPM")
+# What desktops leave behind, besides names with a dot.
+_LITTER = ("thumbs.db", "desktop.ini", "__macosx")
+
+
+def select_images(files: Sequence[str]) -> list[str]:
+    """The files that are images by their names.
+
+    Raises:
+      DataError: there are files, but no image is among them.
+    """
+    images = [file for file in files if is_picture(file)]
+    if files and not images:
+        raise DataError(
+            f"There is no image among the {counted(len(files), 'file')} next to {files[0]}: images"
+            f" need one of the extensions {', '.join(PICTURE_EXTENSIONS)}, in one folder per class;"
+            " of folders within folders, data.path can be a glob, such as photos/*/*/*."
+        )
+    return images
+
+
+def is_picture(file: str) -> bool:
+    """Whether a file is an image by its name."""
+    return file.lower().endswith(PICTURE_EXTENSIONS) and not is_left_behind(file)
+
+
+def is_left_behind(file: str) -> bool:
+    """Whether a desktop has left a file, or the folder it is in."""
+    return is_litter(file) or is_litter(posixpath.dirname(file))
+
+
+def is_litter(path: str) -> bool:
+    """Whether a file or folder is one that desktops make for themselves."""
+    name = posixpath.basename(path).lower()
+    return name.startswith(".") or name in _LITTER
+
+
+@contextmanager
+def open_picture(data: bytes, most_pixels: int) -> Iterator[Image.Image]:
+    """A picture by Pillow, of which no more than the header is read yet.
+
+    Args:
+      data: the encoded picture.
+      most_pixels: that it may have.
+
+    Raises:
+      DataError: it is none, or a damaged one, which may be found out while it is used; the message
+        is a reason, without the file.
+    """
+    Image.init()
+    formats = [name for name in _NAMES if name in Image.OPEN]
+    # Of more Pillow would warn; the next lines refuse them.
+    Image.MAX_IMAGE_PIXELS = None  # no inside: documented, and Pillow has no other way
+    try:
+        with Image.open(io.BytesIO(data), formats=formats) as image:
+            pixels = image.width * image.height
+            check_pixels(PictureHeader(str(image.format), *image.size, pixels), most_pixels)
+            yield image
+    except UnidentifiedImageError:
+        found = f"it begins with {data[:8]!r}" if data else "it is empty"
+        known = kind_of_file(data[:MAGIC_BYTES])
+        raise DataError(known or f"{found}, as no picture does") from None
+    except DataError:
+        raise
+    except Exception as error:
+        raise DataError(reason_of(error) or type(error).__name__) from None
+
+
+def broken_image_error(file: str, reason: str, on_bad_file: OnBadFile | None) -> DataError:
+    """The error for a file that is no complete picture."""
+    return DataError(
+        f"Image {file} cannot be decoded ({reason}): "
+        f"{mending_of_pictures('it', 'files', on_bad_file)}."
+    )
+
+
+def mending_of_pictures(removed: str, all_such: str, on_bad_file: OnBadFile | None) -> str:
+    """What helps where a picture is broken.
+
+    Args:
+      removed: what may be removed.
+      all_such: what a config could leave out.
+      on_bad_file: what the config says; None where no config is asked.
+    """
+    if on_bad_file is None:
+        return f"replace it with a complete picture, or remove {removed}"
+    return (
+        f"replace it with a complete picture, remove {removed}, or leave all such {all_such} out"
+        " by data.on_bad_file: skip"
+    )
+
+
+def picture_files(name: str, column: pa.Array, first: Cell, folder: str) -> list[str]:
+    """The file that each row names.
+
+    Args:
+      name: of the column, for messages.
+      column: a list per row, of one path.
+      first: where the rows begin.
+      folder: that the paths begin in; empty for that of the file with the rows.
+
+    Raises:
+      DataError: names the first row without a path, or with one that leaves the folder.
+    """
+    folder = folder or posixpath.dirname(first.file)
+    inside = folder if is_remote(folder) else os.path.realpath(folder)
+    texts, row_of = texts_of(column)
+    if len(row_of) < len(column):
+        row = next(row for row, of in enumerate([*row_of, -1]) if row != of)
+        raise DataError(
+            f"Column {name!r} is empty in {first.below(row)}: every row needs"
+            " the path of a picture; give it one, or remove the row."
+        )
+    return [
+        _locate(name, text, first.below(place), folder, inside)
+        for place, text in enumerate(texts.to_pylist())
+    ]
+
+
+def _locate(name: str, path: str, cell: Cell, folder: str, inside: str) -> str:
+    """The file of a path; a link may lead no further than a path."""
+    file = posixpath.normpath(posixpath.join(folder, path))
+    if is_remote(folder):
+        # What makes one slash of two would take the scheme for a folder.
+        scheme, _, rest = posixpath.join(folder, path).partition("://")
+        file = f"{scheme}://{posixpath.normpath(rest)}"
+    real = file if is_remote(folder) else os.path.realpath(file)
+    if not real.startswith(inside.rstrip("/") + "/"):
+        raise DataError(
+            f"Column {name!r} is {path!r} in {cell}, which leads out of"
+            f" {folder}: name a file in it, or the folder that all pictures are in by features:"
+            f" {{{name}: {{folder: ...}}}}."
+        )
+    return file
+
+
+def check_files_exist(name: str, files: Iterable[str], first: Cell) -> None:
+    """Raises DataError for the first row whose local picture is not there."""
+    for place, file in enumerate(files):
+        if not is_remote(file) and not os.path.isfile(file):
+            raise missing_picture_error(name, file, first.below(place))
+
+
+def missing_picture_error(name: str, file: str, cell: Cell) -> DataError:
+    """The error for a row whose picture is not there."""
+    return DataError(
+        f"Column {name!r} names {file} in {cell}, and there is no such"
+        f" file: put it there, correct the path, or say where paths begin by features: {{{name}:"
+        " {folder: ...}}."
+    )
+
+
+def broken_picture_error(
+    name: str, file: str, cell: Cell, reason: str, on_bad_file: OnBadFile | None
+) -> DataError:
+    """The error for a row whose file is no picture."""
+    return DataError(
+        f"Column {name!r} names {file} in {cell}, which cannot be decoded"
+        f" ({reason}): {mending_of_pictures('the row', 'rows', on_bad_file)}."
+    )
+
+
+def check_encoded_pictures(rows: pa.RecordBatch, first: Cell, settings: ExampleGenSettings) -> None:
+    """Raises DataError for the first row that holds a picture which the model cannot decode.
+
+    Args:
+      rows: list columns, of encoded pictures where the settings say so.
+      first: where the rows begin.
+      settings: the columns, and how many pixels a picture may have.
+    """
+    for name in settings.encoded_pictures:
+        column = rows.column(name) if name in rows.schema.names else pa.nulls(0)
+        values = values_of(column)
+        if not holds_bytes(values.type):
+            continue  # Transform says what is right.
+        for value, row in zip(values.to_pylist(), rows_of(column), strict=True):
+            try:
+                read_header(value, settings.max_pixels)
+            except DataError as error:
+                raise DataError(
+                    f"Column {name!r} holds no picture that can be decoded in {first.below(row)}"
+                    f" ({error}): replace it, or remove the row."
+                ) from None
+
+
+def folder_revision(folders: Iterable[str], without: Collection[str] = ()) -> str:
+    """Changes with the names, sizes and times of the files below local folders.
+
+    Hidden ones and their contents do not count, as they are those of Git and other tools.
+
+    Args:
+      folders: with pictures.
+      without: folders below them that hold none, but change with each run.
+    """
+    without = {os.path.realpath(folder) for folder in without}
+    found = hashlib.sha256()
+    for folder in folders:
+        for path, state in sorted(_walk(folder, without)):
+            found.update(f"{path}\0{state.st_size}\0{state.st_mtime_ns}\0".encode(errors="replace"))
+    return found.hexdigest()[:16]
+
+
+def _walk(folder: str, without: Collection[str]) -> Iterator[tuple[str, os.stat_result]]:
+    # What is gone since, or nobody's to look into, is left out: whoever names a picture is told.
+    for root, inside, files in os.walk(folder):
+        seen = (name for name in inside if not name.startswith("."))
+        inside[:] = [n for n in seen if os.path.realpath(os.path.join(root, n)) not in without]
+        for path in (os.path.join(root, name) for name in files if not name.startswith(".")):
+            with suppress(OSError):
+                if stat.S_ISREG((state := os.stat(path)).st_mode):
+                    yield path, state

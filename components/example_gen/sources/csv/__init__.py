@@ -1,1 +1,0 @@
-"""CSV: its dialect and header, and what its cells are."""

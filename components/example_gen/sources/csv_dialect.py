@@ -1,0 +1,285 @@
+"""How a CSV file is written, found by looking at it: encoding, what separates cells, header.
+
+Each file is looked at by itself, as those of a folder may come from different programs.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+
+from components.example_gen.columns.seen import is_number
+from components.example_gen.files import open_stream, unreadable_error
+from components.example_gen.formats import CsvSettings, ExampleGenSettings
+from trainer_module.errors import DataError, counted
+
+UTF8 = "utf-8"
+# Those of 32 bits begin as those of 16.
+_MARKS = {
+    codecs.BOM_UTF8: UTF8,
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+_BLOCK_BYTES = 1 << 20
+_ENCODING_BLOCKS = 16
+"""So many are looked at for an encoding; what differs further on is refused as it is read."""
+_DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+_DELIMITER_BYTES = 1 << 16
+_DELIMITER_ROWS = 100
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How one file is written."""
+
+    delimiter: str
+    encoding: str
+    quote: str | None
+
+    def rows(self, text: Iterator[str]) -> Iterator[list[str]]:
+        """The rows of a text that are not empty."""
+        return (
+            row for row in csv.reader(text, **_reader_options(self.delimiter, self.quote)) if row
+        )
+
+    def note(self, settings: CsvSettings) -> str:
+        """What people should know of what was found; empty where it is what anyone expects."""
+        parts = []
+        if settings.delimiter is None and self.delimiter != ",":
+            parts.append(f"cells are separated by {_DELIMITERS[self.delimiter]}")
+        if settings.encoding is None and self.encoding != UTF8:
+            parts.append(f"the encoding is {self.encoding}")
+        return " and ".join(parts)
+
+
+def find_dialect(file: str, settings: ExampleGenSettings) -> Dialect:
+    """Looks at the beginning of a file for what the settings leave open.
+
+    Raises:
+      DataError: the file cannot be read.
+    """
+    stated = settings.csv
+    encoding = stated.encoding or find_encoding(file)
+    delimiter = stated.delimiter or _find_delimiter(file, encoding, settings)
+    return Dialect(delimiter, encoding, stated.quote)
+
+
+def open_text(file: str, encoding: str) -> pa.NativeFile:
+    """A file's text in UTF-8, whatever it is encoded in; bytes that are no UTF-8 pass here."""
+    stream = open_stream(file)
+    if codecs.lookup(encoding).name == UTF8:
+        return stream
+    return pa.transcoding_input_stream(stream, encoding, UTF8)
+
+
+def read_text(file: str, encoding: str) -> io.TextIOWrapper:
+    """The same for Python's own modules."""
+    stream = open_text(file, encoding)
+    return io.TextIOWrapper(stream, "utf-8-sig", errors="surrogateescape", newline="")
+
+
+def encoding_error(file: str, encoding: str) -> DataError:
+    """The error for a file of which some bytes are not of the encoding."""
+    line = _undecodable_line(file, encoding)
+    place = f"line {line}" if line else "some place"
+    return DataError(
+        f"{file} is read as {encoding}, but {place} holds bytes that are none: save the file as"
+        " UTF-8, or name its encoding, such as data.csv: {encoding: cp1252}."
+    )
+
+
+def find_encoding(file: str) -> str:
+    """The encoding of a file: by its byte order mark, else UTF-8 if it is that, else the likeliest.
+
+    Raises:
+      DataError: the file cannot be read.
+    """
+    decoder, before = codecs.getincrementaldecoder(UTF8)(), b""
+    try:
+        with open_stream(file) as stream:
+            for _ in range(_ENCODING_BLOCKS):
+                block = stream.read(_BLOCK_BYTES)
+                marks = (name for mark, name in _MARKS.items() if block.startswith(mark))
+                if not before and (marked := next(marks, None)):
+                    return marked
+                try:
+                    decoder.decode(block, final=not block)
+                except UnicodeDecodeError:
+                    return _encoding_of(block or before)
+                if not block:
+                    break
+                before = block
+    except OSError as error:
+        raise unreadable_error(file, error) from error
+    return UTF8
+
+
+def _encoding_of(block: bytes) -> str:
+    """The likely encoding of bytes some of which are no UTF-8."""
+    text = block.decode(UTF8, errors="replace")
+    broken = text.count("\N{REPLACEMENT CHARACTER}")
+    others = sum(not character.isascii() for character in text) - broken
+    if others > broken:
+        return UTF8  # Damaged, which is said as it is read.
+    try:
+        block.decode("cp1252")
+    except UnicodeDecodeError:
+        return "latin-1"
+    return "cp1252"
+
+
+def _find_delimiter(file: str, encoding: str, settings: ExampleGenSettings) -> str:
+    """The delimiter that makes the most of the first rows: the same number of cells in each."""
+    try:
+        with read_text(file, encoding) as text:
+            head = text.read(_DELIMITER_BYTES)
+    except OSError as error:
+        raise unreadable_error(file, error) from error
+    except UnicodeError as error:
+        raise encoding_error(file, encoding) from error
+    lines = head.splitlines(keepends=True)
+    # The last may be cut off.
+    lines = lines[:-1] if len(head) == _DELIMITER_BYTES and len(lines) > 1 else lines
+
+    def merit(delimiter: str) -> tuple[bool, bool, float, int]:
+        options = _reader_options(delimiter, settings.csv.quote)
+        try:
+            rows = [row for row in islice(csv.reader(lines, **options), _DELIMITER_ROWS) if row]
+        except csv.Error:
+            return (False, False, 0, 0)
+        if not rows or len(rows[0]) == 1:
+            return (False, False, 0, 0)
+        has_label = settings.label in map(str.strip, rows[0])
+        agreeing = sum(len(row) == len(rows[0]) for row in rows) / len(rows)
+        return (True, has_label, agreeing, len(rows[0]))
+
+    return max(_DELIMITERS, key=merit)
+
+
+def _reader_options(delimiter: str, quote: str | None) -> dict[str, Any]:
+    if quote is None:
+        return {"delimiter": delimiter, "quoting": csv.QUOTE_NONE}
+    return {"delimiter": delimiter, "quotechar": quote}
+
+
+def _undecodable_line(file: str, encoding: str) -> int | None:
+    """The first line, counted from 1, with bytes that are not of an encoding; None if unknown."""
+    if codecs.lookup(encoding).name.startswith(("utf-16", "utf-32")):
+        return None  # Its lines do not end in a byte of their own.
+    with open_stream(file) as stream:
+        for number, line in enumerate(io.BufferedReader(stream), 1):
+            try:
+                line.decode(encoding)
+            except UnicodeDecodeError:
+                return number
+    return None
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a file's columns are called."""
+
+    names: list[str]
+    written: list[str] | None
+    """The names as they stand in the file; None where it has none."""
+
+    @property
+    def first_row(self) -> int:
+        """The number of the first row of data."""
+        return 1 if self.written is None else 2
+
+
+def read_header(file: str, dialect: Dialect, settings: ExampleGenSettings) -> Header:
+    """The names of the columns, which must be there and unique, with a row to follow.
+
+    Raises:
+      DataError: they are not, or the first row looks like data.
+    """
+    try:
+        with read_text(file, dialect.encoding) as text:
+            rows = dialect.rows(text)
+            first, second = next(rows, None), next(rows, None)
+    except OSError as error:
+        raise unreadable_error(file, error) from error
+    except UnicodeError as error:
+        raise encoding_error(file, dialect.encoding) from error
+    except csv.Error as error:
+        raise DataError(f"{file} begins as no CSV does ({error}): write it again.") from error
+    if first is None:
+        raise DataError(f"{file} is empty: it needs a header and rows, or leave the file out.")
+    if settings.csv.header is not None:
+        _check_stated(file, first, settings.csv.header)
+        return Header(settings.csv.header, None)
+    names = [name.strip() for name in first] if settings.csv.strip else first
+    _check_names(file, names, dialect, settings)
+    if second is None:
+        raise DataError(f"{file} holds a header but no rows: add rows, or leave the file out.")
+    return Header(names, first)
+
+
+def _check_stated(file: str, first: list[str], names: list[str]) -> None:
+    """Whether names from the config fit a file's first row."""
+    if [cell.strip() for cell in first] == names:
+        raise DataError(
+            f"The first row of {file} holds the columns' names already: leave data.csv.header out."
+        )
+    if len(first) != len(names):
+        raise DataError(
+            f"data.csv.header names {counted(len(names), 'column')}, but the first row of {file}"
+            f" has {len(first)}: name each column once, in the file's order."
+        )
+
+
+def _check_names(
+    file: str, names: list[str], dialect: Dialect, settings: ExampleGenSettings
+) -> None:
+    if any("\udc80" <= character <= "\udcff" for name in names for character in name):
+        raise encoding_error(file, dialect.encoding)
+    if settings.label not in names and any(map(is_number, names)):
+        shown = ", ".join(repr(name) for name in names[:3])
+        raise DataError(
+            f"The first row of {file} looks like data ({shown}{', ...' if len(names) > 3 else ''}),"
+            f" not like a header: {_header_line(len(names), settings.label)}"
+        )
+    twice = [name for name, count in Counter(names).items() if count > 1 and name]
+    if twice:
+        raise DataError(
+            f"The header of {file} names column {twice[0]!r} {Counter(names)[twice[0]]} times:"
+            " give each column a name of its own. If that row is data,"
+            f" {_header_line(len(names), settings.label)}"
+        )
+    if "" in names:
+        place = names.index("")
+        hint = "" if place else " (to_csv(index=False) leaves the index of pandas out)"
+        if place == len(names) - 1:
+            hint = " (a delimiter at the end of the row makes a column more)"
+        raise DataError(
+            f"Column {place + 1} of {len(names)} has no name in row 1 of {file}: write one"
+            f" there, or remove the column{hint}."
+        )
+    for name in names:
+        if "\0" in name:
+            raise DataError(
+                f"The name {name[:20]!r} in row 1 of {file} holds a NUL character: remove it, or,"
+                " for text in UTF-16, write data.csv: {encoding: utf-16-le}."
+            )
+
+
+def _header_line(columns: int, label: str) -> str:
+    """What to write where a file has no header."""
+    shown = [f"column_{number}" for number in range(1, min(columns, 4))]
+    more = ["..."] if columns > 4 else []
+    return (
+        f"name its {counted(columns, 'column')} in the config, such as data.csv: {{header:"
+        f" [{', '.join([*shown, *more, label])}]}}."
+    )

@@ -1,0 +1,339 @@
+"""CSV: types from all rows, values and missing cells as stock CsvExampleGen has them, but trimmed.
+
+Rows are counted as records, from 1 for the header; lines without anything are no rows.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+
+from components.example_gen.columns.encoded import Cell, ColumnKind, shown
+from components.example_gen.columns.seen import (
+    SeenColumn,
+    encode_text,
+    holds_any,
+    parse_numbers,
+    survey_text,
+    without_placeholders,
+)
+from components.example_gen.files import check_is_text, reason_of, unreadable_error
+from components.example_gen.formats import CsvSettings
+from components.example_gen.sources.base import Batch, Files, Source, Survey
+from components.example_gen.sources.csv_dialect import (
+    UTF8,
+    Dialect,
+    Header,
+    encoding_error,
+    find_dialect,
+    open_text,
+    read_header,
+)
+from trainer_module.errors import DataError, counted, enumerate_names
+
+# Numbers with a decimal comma, in which points stand between thousands.
+_COMMA_NUMBER = r"^\s*[+-]?(\d{1,3}(\.\d{3})+|\d*)(,\d+)?(e[+-]?\d+)?\s*$"
+
+
+def clean_cells(values: pa.BinaryArray, settings: CsvSettings) -> pa.BinaryArray:
+    """Cells as the settings want them; those that are empty are nulls already."""
+    values = mark_missing(values, settings.missing_values)
+    if settings.strip and holds_any(values, b" \t"):
+        values = _trim(values, settings.missing_values)
+    if settings.decimal == "," and holds_any(values, b",."):
+        values = _with_points(values)
+    return values
+
+
+def mark_missing(values: pa.BinaryArray, missing_values: list[str]) -> pa.BinaryArray:
+    """The cells, with nulls for those that mean a missing value as they are written."""
+    if not missing_values:
+        return values
+    missing = pc.is_in(values, pa.array([text.encode() for text in missing_values], pa.binary()))
+    return pc.if_else(missing, pa.scalar(None, pa.binary()), values)
+
+
+def missing_numbers(settings: CsvSettings) -> dict[str, float]:
+    """The values that mean a missing one and are numbers: -999 is also written -999.0."""
+    numbers = {}
+    for text in settings.missing_values:
+        cell = pa.array([text.encode()], pa.binary())
+        cell = _with_points(cell) if settings.decimal == "," else cell
+        number = parse_numbers(cell, ColumnKind.FLOAT)
+        if number is not None and math.isfinite(number[0].as_py()):
+            numbers[text] = number[0].as_py()
+    return numbers
+
+
+def find_missing(
+    raw: pa.BinaryArray, cells: pa.BinaryArray, kind: ColumnKind, settings: CsvSettings
+) -> set[str]:
+    """Which of the values that mean a missing one occur in cells.
+
+    Args:
+      raw: as they are written.
+      cells: as `clean_cells` gives them.
+      kind: of these cells.
+      settings: which values mean a missing one.
+    """
+    texts = raw.view(pa.string())
+    texts = pc.ascii_trim_whitespace(texts) if settings.strip else texts
+    found = {text for text in settings.missing_values if pc.index(texts, text).as_py() >= 0}
+    if kind in (ColumnKind.INT, ColumnKind.FLOAT):
+        numbers = parse_numbers(cells, ColumnKind.FLOAT)
+        known = missing_numbers(settings).items()
+        found |= {text for text, number in known if pc.index(numbers, number).as_py() >= 0}
+    return found
+
+
+def count_trimmed(before: pa.BinaryArray, after: pa.BinaryArray) -> int:
+    """In how many cells spaces were taken away."""
+    if before is after:
+        return 0
+    lengths = (pc.fill_null(pc.binary_length(cells), 0) for cells in (before, after))
+    return int(pc.sum(pc.not_equal(*lengths)).as_py() or 0)
+
+
+def check_no_nul(name: str, values: pa.BinaryArray, first: Cell) -> None:
+    """Raises DataError for a cell with a NUL character, which no text holds."""
+    if not holds_any(values, b"\0"):
+        return
+    found = pc.fill_null(pc.match_substring(values, "\0"), False).to_numpy(zero_copy_only=False)
+    if found.any():
+        raise DataError(
+            f"Column {name!r} holds a NUL character in {first.below(np.argmax(found))}: the file is"
+            " damaged, or its encoding is another one; write it again."
+        )
+
+
+def _trim(values: pa.BinaryArray, missing_values: list[str]) -> pa.BinaryArray:
+    trimmed = pc.ascii_trim_whitespace(values.view(pa.string()))
+    if pc.sum(pc.binary_length(trimmed)).as_py() == pc.sum(pc.binary_length(values)).as_py():
+        return values
+    missing = pc.is_in(trimmed, pa.array(["", *missing_values]))
+    return pc.if_else(missing, pa.scalar(None, pa.string()), trimmed).view(pa.binary())
+
+
+def _with_points(values: pa.BinaryArray) -> pa.BinaryArray:
+    text = values.view(pa.string())
+    points = pc.replace_substring(pc.replace_substring(text, ".", ""), ",", ".")
+    is_number = pc.match_substring_regex(text, _COMMA_NUMBER, ignore_case=True)
+    return pc.if_else(is_number, points, text).view(pa.binary())
+
+
+# Bytes parsed at a time, and so the longest row.
+_BLOCK_SIZE = 4 << 20
+# Of a wide table more, as what a block costs is by the column: for each so many, as much again.
+_COLUMNS_OF_BLOCK = 500
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A file that has been looked at, ready to be parsed."""
+
+    file: str
+    dialect: Dialect
+    header: Header
+    settings: CsvSettings
+
+    @property
+    def block_size(self) -> int:
+        """Bytes that are parsed at a time."""
+        return _BLOCK_SIZE * (1 + len(self.header.names) // _COLUMNS_OF_BLOCK)
+
+
+class CsvSource(Source):
+    """Reads CSV files in two passes, a block at a time."""
+
+    def survey(self, files: Files) -> Survey:
+        """The columns of one file, their types from all of its rows."""
+        table = self._look_at(files[0])
+        row, trimmed, missing = table.header.first_row, Counter[str](), set[str]()
+        columns = {name: SeenColumn() for name in table.header.names}
+        unread = table.settings.missing_values
+        for batch in _parse(table):
+            for name, raw in zip(columns, batch.columns, strict=True):
+                check_no_nul(name, raw, Cell(table.file, row))
+                values, seen = clean_cells(raw, table.settings), columns[name]
+                trimmed[name] += count_trimmed(mark_missing(raw, unread), values)
+                here = survey_text(values, table.file, row, seen.kind)
+                columns[name] = seen.merge(here)
+                if unread:
+                    missing |= find_missing(raw, values, here.kind, table.settings)
+            row += batch.num_rows
+        if row == table.header.first_row:
+            raise DataError(
+                f"{table.file} holds a header but no rows: add rows, or leave the file out."
+            )
+        notes = tuple(_notes(table, columns, +trimmed))
+        return Survey(table.file, columns, notes, frozenset(missing))
+
+    def read(self, files: Files, kinds: dict[str, ColumnKind]) -> Iterator[Batch]:
+        """Yields the rows of one file, a block at a time."""
+        table = self._look_at(files[0])
+        names, row = table.header.names, table.header.first_row
+        missing = list(missing_numbers(table.settings).values())
+        for batch in _parse(table):
+            first = Cell(table.file, row)
+            columns = [
+                _encode(name, clean_cells(values, table.settings), kinds[name], missing, first)
+                for name, values in zip(names, batch.columns, strict=True)
+            ]
+            yield Batch(pa.record_batch(columns, names), first)
+            row += batch.num_rows
+
+    def glance(self, files: Files) -> dict[str, ColumnKind]:
+        """The columns of the header, as text."""
+        return dict.fromkeys(self._look_at(files[0]).header.names, ColumnKind.BYTES)
+
+    def _look_at(self, file: str) -> _Table:
+        check_is_text(file, "CSV")
+        dialect = find_dialect(file, self._settings)
+        return _Table(file, dialect, read_header(file, dialect, self._settings), self._settings.csv)
+
+
+def _encode(
+    name: str, cells: pa.BinaryArray, kind: ColumnKind, missing: list[float], first: Cell
+) -> pa.LargeListArray:
+    try:
+        return encode_text(cells, kind, missing)
+    except pa.ArrowInvalid:
+        place = next(
+            i
+            for i, cell in enumerate(without_placeholders(cells))
+            if cell.is_valid and parse_numbers(pa.array([cell.as_py()], pa.binary()), kind) is None
+        )
+        right = "a whole number" if kind is ColumnKind.INT else "a number"
+        raise DataError(
+            f"Column {name!r} holds {shown(cells[place].as_py())!r} in {first.below(place)},"
+            f" expected {right}, or an empty cell where it is missing."
+        ) from None
+
+
+def _notes(table: _Table, columns: dict[str, SeenColumn], trimmed: Counter[str]) -> Iterator[str]:
+    """What was found that not every CSV has, and what changed other values than numbers."""
+    if note := table.dialect.note(table.settings):
+        yield note
+    changed = [name for name in trimmed if columns[name].kind is ColumnKind.BYTES]
+    header = table.header
+    changed += [
+        n for n, w in zip(header.names, header.written or header.names, strict=True) if n != w
+    ]
+    if changed:
+        shown = enumerate_names(map(repr, dict.fromkeys(changed)), "and")
+        yield f"spaces around {shown} are taken away; data.csv: {{strip: false}} keeps them"
+
+
+def _parse(table: _Table) -> Iterator[pa.RecordBatch]:
+    """Yields blocks of rows, each column binary, empty cells null."""
+    invalid: list[pa_csv.InvalidRow] = []
+
+    def refuse(row: pa_csv.InvalidRow) -> str:
+        invalid.append(row)
+        return "error"
+
+    file, dialect = table.file, table.dialect
+    stream, last = _TextStream(file, dialect), None
+    try:
+        for batch in _open_parser(pa.PythonFile(stream, mode="r"), table, refuse):
+            if batch.num_rows:
+                last = batch
+                yield batch
+    except UnicodeError as error:
+        raise encoding_error(file, dialect.encoding) from error
+    except OSError as error:
+        raise unreadable_error(file, error) from error
+    except pa.ArrowInvalid as error:
+        raise _syntax_error(table, error, invalid) from error
+    finally:
+        stream.close()
+    if last is not None and stream.quotes % 2 and b"\n" in (last.columns[-1][-1].as_py() or b""):
+        raise _quote_error(table)
+
+
+def _open_parser(
+    stream: pa.NativeFile, table: _Table, refuse: Callable[[pa_csv.InvalidRow], str]
+) -> pa_csv.CSVStreamingReader:
+    header, settings = table.header, table.settings
+    return pa_csv.open_csv(
+        stream,
+        # Without threads an invalid row's number is known; measured, they gain nothing here.
+        read_options=pa_csv.ReadOptions(
+            use_threads=False,
+            block_size=table.block_size,
+            column_names=header.names if header.written is None else None,
+        ),
+        parse_options=pa_csv.ParseOptions(
+            delimiter=table.dialect.delimiter,
+            quote_char=settings.quote or False,
+            newlines_in_values=settings.quote is not None,
+            invalid_row_handler=refuse,
+        ),
+        convert_options=pa_csv.ConvertOptions(
+            column_types=dict.fromkeys(header.written or header.names, pa.binary()),
+            null_values=[""],
+            strings_can_be_null=True,
+        ),
+    )
+
+
+class _TextStream(io.RawIOBase):
+    """A file's text in UTF-8, counting quotation marks: Arrow takes one that never closes for good.
+
+    Reading raises UnicodeDecodeError for bytes that are not of the file's encoding.
+    """
+
+    def __init__(self, file: str, dialect: Dialect) -> None:
+        self._stream = open_text(file, dialect.encoding)
+        self._quote = (dialect.quote or "").encode()
+        self._decoder = codecs.getincrementaldecoder(UTF8)()
+        self.quotes = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._stream.read(size)
+        self._decoder.decode(data, final=not data)
+        if self._quote:
+            self.quotes += data.count(self._quote)
+        return data
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
+
+
+def _syntax_error(table: _Table, error: Exception, invalid: list[pa_csv.InvalidRow]) -> DataError:
+    if invalid:
+        row = invalid[0]
+        hint = "a value that holds a delimiter needs quotation marks around it"
+        if table.dialect.delimiter == ",":
+            hint = "a value that holds a comma needs quotation marks around it"
+        if row.actual_columns < row.expected_columns:
+            hint = "it is cut off, or a value in it holds a line break without quotation marks"
+        if "\n" in row.text:
+            hint = "a quotation mark in it may not be closed"
+        return DataError(
+            f"Row {row.number} of {table.file} has {counted(row.actual_columns, 'column')},"
+            f" expected {row.expected_columns} as in the header: {hint}."
+        )
+    if "straddling" in str(error):
+        return _quote_error(table)
+    return DataError(f"{table.file} is no CSV ({reason_of(error)}): write it again.")
+
+
+def _quote_error(table: _Table) -> DataError:
+    return DataError(
+        f"A quotation mark in {table.file} is never closed, or a row is longer than"
+        f" {table.block_size >> 20} MiB: close it (a mark within a value is written twice)."
+    )

@@ -1,0 +1,306 @@
+"""Sources that change the label of another one's rows: joined by a key, made, or read from text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from components.example_gen.checks.report import unusable_label
+from components.example_gen.columns.encoded import (
+    ColumnKind,
+    first_values,
+    label_lengths,
+    no_values,
+    show_names,
+    shown,
+    single_values,
+)
+from components.example_gen.columns.seen import SeenColumn, sample_words
+from components.example_gen.formats import ExampleGenSettings, LabelsSettings
+from components.example_gen.paths import find_label_files, label_format
+from components.example_gen.sources.base import Batch, Files, Source, Survey
+from components.example_gen.sources.parquet_source import REQUEST_ID
+from components.example_gen.sources.surveys import ColumnKinds
+from trainer_module.errors import DataError
+from trainer_module.features.number_format import SPACES, Writing, is_placeholder
+
+_JOINED_ROWS = 65_536
+"""That are joined together: each join looks at all labels."""
+
+MakeSource = Callable[[ExampleGenSettings], Source]
+
+
+class RowsSource(Source):
+    """A source that changes the rows of another one; what it does not override is the other's."""
+
+    def __init__(self, settings: ExampleGenSettings, rows: Source) -> None:
+        """Reads nothing yet.
+
+        Args:
+          settings: of the rows.
+          rows: reads the rows.
+        """
+        super().__init__(settings)
+        self._rows = rows
+
+    def plan(self, files: Sequence[str]) -> list[Files]:
+        """As the rows' format has it."""
+        return self._rows.plan(files)
+
+    def look_over(self, pattern: str, files: Sequence[str]) -> list[str]:
+        """As the rows' format has it."""
+        return self._rows.look_over(pattern, files)
+
+    def glance(self, files: Files) -> dict[str, ColumnKind]:
+        """As the rows' format has it."""
+        return self._rows.glance(files)
+
+
+@dataclass(frozen=True)
+class _Labels:
+    """All labels: keys as text, each once, and the label of each."""
+
+    keys: pa.Array
+    labels: pa.Array
+
+
+class JoinedSource(RowsSource):
+    """A source whose rows get the labels of other files; a row without one has none."""
+
+    def __init__(
+        self,
+        settings: ExampleGenSettings,
+        labels: LabelsSettings,
+        rows: Source,
+        make_source: MakeSource,
+    ) -> None:
+        """Reads nothing yet.
+
+        Args:
+          settings: of the rows.
+          labels: where the labels are.
+          rows: reads the rows.
+          make_source: makes what reads a format.
+        """
+        super().__init__(settings, rows)
+        self._labels, self._make_source = labels, make_source
+        self._column: SeenColumn | None = None
+        self._found: tuple[ColumnKind, _Labels] | None = None
+
+    def survey(self, files: Files) -> Survey:
+        """The columns of the rows, and the label."""
+        survey = self._rows.survey(files)
+        _check_columns(survey.columns, self._labels.key, self._settings.label, files[0])
+        if self._column is None:
+            self._column = self._survey_labels()
+        return replace(survey, columns={**survey.columns, self._settings.label: self._column})
+
+    def glance(self, files: Files) -> dict[str, ColumnKind]:
+        """The columns at the beginning of the rows, and the label."""
+        return {name: column.kind for name, column in self.survey(files).columns.items()}
+
+    def read(self, files: Files, kinds: dict[str, ColumnKind]) -> Iterator[Batch]:
+        """Yields the rows with their labels; the id of a request is no data."""
+        kind = kinds[self._settings.label]
+        if self._found is None or self._found[0] is not kind:
+            self._found = kind, self._read_labels(kind)
+        batches: list[Batch] = []
+        for batch in self._rows.read(files, kinds):
+            batches.append(batch)
+            if sum(one.rows.num_rows for one in batches) >= _JOINED_ROWS:
+                yield from self._join(batches, self._found[1])
+                batches = []
+        yield from self._join(batches, self._found[1])
+
+    def _join(self, batches: Sequence[Batch], found: _Labels) -> Iterator[Batch]:
+        if not batches:
+            return
+        key = self._labels.key
+        keys = pa.chunked_array(
+            [_as_text(b.rows.column(key), key, b.first.file) for b in batches], pa.binary()
+        )
+        places = pc.index_in(keys, value_set=found.keys).combine_chunks()
+        start = 0
+        for batch in batches:
+            rows, count = batch.rows, batch.rows.num_rows
+            values = found.labels.take(places.slice(start, count))
+            is_empty = values.null_count == count
+            label = no_values(count) if is_empty else single_values(values)
+            rows = rows.append_column(self._settings.label, label)
+            if key == REQUEST_ID:
+                rows = rows.drop_columns([key])
+            yield replace(batch, rows=rows, examples=None)
+            start += count
+
+    def _sources(self) -> Iterator[tuple[Source, Files]]:
+        """What reads each file of labels."""
+        for file in find_label_files(self._labels.path):
+            yield self._make_source(self._settings_of(file)), (file,)
+
+    def _settings_of(self, file: str) -> ExampleGenSettings:
+        return ExampleGenSettings(
+            format=label_format(file),
+            label=self._settings.label,
+            task=self._settings.target,
+            csv=self._settings.csv,
+            mixed_columns=(self._labels.key,),
+            # Names the columns that are kept, though a server has added them.
+            labels=None,
+        )
+
+    def _survey_labels(self) -> SeenColumn:
+        columns = []
+        for source, files in self._sources():
+            found = source.survey(files).columns
+            for name in (self._labels.key, self._settings.label):
+                if name not in found:
+                    raise DataError(
+                        f"data.labels: {files[0]} has no column {name!r}; found"
+                        f" {show_names(sorted(found))}."
+                    )
+            columns.append(found[self._settings.label])
+        return reduce(SeenColumn.merge, columns)
+
+    def _read_labels(self, kind: ColumnKind) -> _Labels:
+        key, label = self._labels.key, self._settings.label
+        keys, labels = [], []
+        for source, files in self._sources():
+            seen = {n: column.kind for n, column in source.survey(files).columns.items()}
+            for batch in source.read(files, seen | {label: kind}):
+                keys.append(_as_text(batch.rows.column(key), key, files[0]))
+                labels.append(first_values(batch.rows.column(label)))
+        typed = next((part.type for part in labels if not pa.types.is_null(part.type)), pa.int64())
+        table = pa.table(
+            {
+                "key": pa.chunked_array(keys, pa.binary()),
+                "label": pa.chunked_array([part.cast(typed) for part in labels], typed),
+            }
+        )
+        return _last_of_each(table)
+
+
+def _last_of_each(table: pa.Table) -> _Labels:
+    """Each key once, with its last label that is one."""
+    known = table.filter(pc.and_(table["key"].is_valid(), table["label"].is_valid()))
+    numbered = known.append_column("place", pa.array(range(known.num_rows), pa.int64()))
+    last = numbered.group_by("key").aggregate([("place", "max")])["place_max"]
+    kept = known.take(last)
+    return _Labels(kept["key"].combine_chunks(), kept["label"].combine_chunks())
+
+
+def _as_text(column: pa.Array, key: str, file: str) -> pa.Array:
+    """The keys of an encoded column as text, whatever kind the files have taken them for."""
+    values = first_values(column)
+    if pa.types.is_floating(values.type):
+        raise DataError(
+            f"data.labels.key: column {key!r} of {file} holds fractions, by which no rows can be"
+            " told apart; name another column."
+        )
+    if pa.types.is_null(values.type) or pa.types.is_binary(values.type):
+        return values.cast(pa.binary())
+    return values.cast(pa.string()).cast(pa.binary())
+
+
+def _check_columns(columns: dict[str, SeenColumn], key: str, label: str, file: str) -> None:
+    if label in columns:
+        raise DataError(
+            f"{file} has a column {label!r}, which data.labels takes from other files; leave"
+            " data.labels out, or drop the column."
+        )
+    if key not in columns:
+        raise DataError(
+            f"data.labels.key: {file} has no column {key!r}; found {show_names(sorted(columns))}."
+        )
+
+
+NO_CLASS = b"none"
+"""The class of all rows of such data."""
+
+
+class OptionalLabelSource(RowsSource):
+    """A source whose rows get a label where none of them has one."""
+
+    def survey(self, files: Files) -> Survey:
+        """The columns of the rows, and a label."""
+        survey, label = self._rows.survey(files), self._settings.label
+        if not survey.columns or label in survey.columns:
+            return survey
+        column = SeenColumn(ColumnKind.BYTES, texts=1)
+        return replace(survey, columns={**survey.columns, label: column})
+
+    def read(self, files: Files, kinds: dict[str, ColumnKind]) -> Iterator[Batch]:
+        """Yields the rows, with a label."""
+        label = self._settings.label
+        for batch in self._rows.read(files, kinds):
+            yield batch if _has_labels(batch, label) else _with_labels(batch, label)
+
+
+def _has_labels(batch: Batch, label: str) -> bool:
+    names = batch.rows.schema.names
+    return label in names and label_lengths(batch.rows.column(label)).max(initial=0) > 0
+
+
+def _with_labels(batch: Batch, label: str) -> Batch:
+    names = [name for name in batch.rows.schema.names if name != label]
+    labels = single_values(pa.array([NO_CLASS] * batch.rows.num_rows, pa.binary()))
+    columns = [*(batch.rows.column(name) for name in names), labels]
+    return replace(batch, rows=pa.record_batch(columns, [*names, label]), examples=None)
+
+
+class WrittenLabelSource(RowsSource):
+    """A source whose label becomes a number where it is one in text."""
+
+    def survey(self, files: Files) -> Survey:
+        """The columns of the rows, and words of a label that is text."""
+        survey, label = self._rows.survey(files), self._settings.label
+        column = survey.columns.get(label)
+        if column is None or column.kind is not ColumnKind.BYTES:
+            return survey
+        kinds = {name: one.kind for name, one in survey.columns.items()}
+        words = frozenset[str]()
+        for batch in self._rows.read(files, kinds):
+            values = batch.rows.column(label).flatten()
+            if pa.types.is_null(values.type):
+                continue
+            found = values.unique().cast(pa.binary()).to_pylist()
+            words = sample_words(words | {word.decode(errors="replace") for word in found})
+        return replace(survey, columns={**survey.columns, label: replace(column, words=words)})
+
+    def read(self, files: Files, kinds: dict[str, ColumnKind]) -> Iterator[Batch]:
+        """Yields the rows, with numbers as labels."""
+        writing = kinds.label_writing if isinstance(kinds, ColumnKinds) else None
+        if writing is None:
+            yield from self._rows.read(files, kinds)
+            return
+        as_text = kinds.copy()
+        as_text[self._settings.label] = ColumnKind.BYTES
+        for batch in self._rows.read(files, as_text):
+            yield self._with_numbers(batch, writing)
+
+    def _with_numbers(self, batch: Batch, writing: Writing) -> Batch:
+        name = self._settings.label
+        column = batch.rows.column(name)
+        if pa.types.is_null(column.type) or label_lengths(column).max(initial=0) > 1:
+            return batch  # What is wrong with several values is said later.
+        encoded = first_values(column).dictionary_encode()
+        values = encoded.dictionary.cast(pa.binary()).to_pylist()
+        texts = [value.decode(errors="replace") for value in values]
+        numbers = [None if _is_missing(text) else writing.read(text) for text in texts]
+        for place, number in enumerate(numbers):  # The different texts, in the order of their rows.
+            if number is not None and math.isnan(number):
+                row = pc.index(encoded.indices, place).as_py()
+                cell = batch.first.below(row, shown(texts[place]))
+                raise unusable_label(self._settings, cell)
+        labels = pa.array(numbers, pa.float32()).take(encoded.indices)
+        place = batch.rows.schema.get_field_index(name)
+        rows = batch.rows.set_column(place, name, single_values(labels))
+        return replace(batch, rows=rows, examples=None)
+
+
+def _is_missing(text: str) -> bool:
+    return not text.strip(SPACES) or is_placeholder(text)

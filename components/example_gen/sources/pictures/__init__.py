@@ -1,1 +1,0 @@
-"""Pictures: folders of them, and files that a table names."""

@@ -1,0 +1,291 @@
+"""What the surveys of all files come to: the kinds of columns, and what people should know."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from google.protobuf import text_format
+from tensorflow_metadata.proto.v0 import schema_pb2
+
+from components.column_types.choice import read_choices
+from components.example_gen.checks.report import check_label_column, unusable_label
+from components.example_gen.checks.values import no_value_error
+from components.example_gen.columns.encoded import ColumnKind, show_names
+from components.example_gen.columns.seen import SeenColumn, is_comma_number
+from components.example_gen.files import exists, open_file
+from components.example_gen.formats import ExampleGenSettings
+from components.example_gen.sources.base import Survey
+from trainer_module.errors import DataError, enumerate_names
+from trainer_module.features.number_format import SPACES, Writing, find_writing
+
+_KINDS = {
+    schema_pb2.INT: ColumnKind.INT,
+    schema_pb2.FLOAT: ColumnKind.FLOAT,
+    schema_pb2.BYTES: ColumnKind.BYTES,
+}
+
+
+def read_known_kinds(path: str) -> dict[str, ColumnKind]:
+    """The kind of each column of a schema in text format; none if there is no such file.
+
+    Raises:
+      DataError: the file is no schema.
+    """
+    return {f.name: _KINDS[f.type] for f in _read(path).feature if f.type in _KINDS}
+
+
+def with_known_dates(settings: ExampleGenSettings) -> ExampleGenSettings:
+    """The settings, with the formats of dates in the schema if it is there.
+
+    Raises:
+      DataError: the file is no schema, or says of a column what none can be.
+    """
+    path = settings.schema_file
+    if settings.known_dates is not None or not path or not exists(path):
+        return settings
+    dates = {
+        name: choice.settings["format"]
+        for name, choice in read_choices(_read(path), path).items()
+        if choice.type == "date" and choice.settings.get("format")
+    }
+    return settings.model_copy(update={"known_dates": dates})
+
+
+def _read(path: str) -> schema_pb2.Schema:
+    """A schema in text format; an empty one if there is no such file."""
+    if not path or not exists(path):
+        return schema_pb2.Schema()
+    try:
+        with open_file(path) as file:
+            return text_format.Parse(file.read().decode(), schema_pb2.Schema())
+    except (text_format.ParseError, UnicodeDecodeError, OSError) as error:
+        raise DataError(f"{path} is no schema in text format: {error}") from None
+
+
+class ColumnKinds(dict[str, ColumnKind]):
+    """The kinds of columns by name, and how a label is written that is a number in text."""
+
+    label_writing: Writing | None = None
+
+    def copy(self) -> ColumnKinds:
+        """The same kinds and writing, apart from this one."""
+        copied = type(self)(self)
+        copied.label_writing = self.label_writing
+        return copied
+
+
+def find_label_writing(column: SeenColumn, settings: ExampleGenSettings) -> Writing | None:
+    """How a label is written that is to be a number and is text; None where it is none.
+
+    Times are none, as nothing says in which unit they are to be predicted.
+    """
+    if settings.task.is_classification or column.kind is not ColumnKind.BYTES:
+        return None
+    writing = find_writing(sorted(word for word in column.words if word.strip(SPACES)))
+    return None if writing is None or writing.style == "clock" else writing
+
+
+def settle_kind(
+    name: str, column: SeenColumn, known: ColumnKind, settings: ExampleGenSettings
+) -> ColumnKind:
+    """The kind of a column of a format that guesses types.
+
+    A quantity is a float even where all of it happens to be whole: it may have a fraction or be
+    missing some day, which an integer cannot say to a model in service. A code is text, whose
+    zeros at the beginning count, and so is a day in digits, as a float would be another day. A name
+    has to stay what it is: where a float would change one, the column becomes whole numbers, though
+    it was a quantity before, and SchemaGen follows.
+
+    Args:
+      name: the column's.
+      column: what was seen of its values.
+      known: what a schema has for it.
+      settings: which columns' whole numbers are names, and which are declared to be numbers.
+    """
+    if column.placeholders and (settings.keeps_words(name) or not column.numbers):
+        # The words are values, or nothing but earlier data says that numbers are meant.
+        is_number = known in (ColumnKind.INT, ColumnKind.FLOAT) and not settings.keeps_words(name)
+        return known if is_number else ColumnKind.BYTES
+    if column.kind is not ColumnKind.INT:
+        return max(column.kind, known)
+    if is_code(name, column, known, settings):
+        return ColumnKind.BYTES
+    if name not in settings.names:
+        return known if known is ColumnKind.INT else max(ColumnKind.FLOAT, known)
+    if column.needs_integers and known is ColumnKind.FLOAT:
+        return ColumnKind.INT
+    return max(column.kind, known)
+
+
+def is_code(name: str, column: SeenColumn, known: ColumnKind, settings: ExampleGenSettings) -> bool:
+    """Whether whole numbers are text: codes, days in digits.
+
+    Where they are names, a single zero before one shows it, and days may stay numbers.
+    """
+    if settings.are_numbers(name) or known in (ColumnKind.INT, ColumnKind.FLOAT):
+        return False
+    if name in settings.names:
+        return column.holds_codes or column.padded > 0
+    return column.holds_codes or column.holds_days
+
+
+def check_column(name: str, column: SeenColumn, settings: ExampleGenSettings) -> None:
+    """Raises DataError where a column of numbers holds some text, or a regression label does."""
+    cell = column.first_text
+    if name == settings.label:
+        # A class may be a number or a name.
+        if (
+            not settings.task.is_classification
+            and column.kind is ColumnKind.BYTES
+            and cell is not None
+        ):
+            raise unusable_label(settings, cell, _way_out(column, settings))
+        return
+    if cell is None or column.kind is not ColumnKind.BYTES or name in settings.mixed_columns:
+        return
+    if column.are_amounts and settings.are_numbers(name):
+        raise DataError(
+            f"Column {name!r} is declared numeric, but {cell.value!r} in {cell}"
+            f" is text (such values: {column.texts}). Write it as a plain number, or"
+            f" read it by `features: {{{name}: {{type: numeric, written: point, unit: $}}}}`,"
+            " with the unit that stands beside the numbers if there is one."
+        )
+    if not column.is_mixed:
+        return
+    raise DataError(
+        f"Column {name!r} holds {column.numbers} numbers, but {cell.value!r} in {cell}"
+        f" is not a number (such values: {column.texts}). {_way_out(column, settings)},"
+        f" or accept numbers and text with `features: {{{name}: {{type: categorical}}}}`."
+    )
+
+
+def _way_out(column: SeenColumn, settings: ExampleGenSettings) -> str:
+    """What to do about text among numbers, by what the first one is."""
+    assert column.first_text is not None  # noqa: S101 - whoever asks has seen it
+    value = column.first_text.value
+    if settings.format == "csv" and is_comma_number(value):
+        return 'If its comma is a decimal one, write `data.csv: {decimal: ","}`'
+    return "Correct it (an empty cell means missing)"
+
+
+def merge_surveys(surveys: Sequence[Survey], settings: ExampleGenSettings) -> ColumnKinds:
+    """The kind of each column over all files, and not less than the schema has for it.
+
+    A label that is to be a number, and is one in text, is a number.
+
+    Raises:
+      DataError: the files' columns differ, one mixes numbers and text, or the label's is missing.
+    """
+    surveys = _by_file(surveys)
+    if not surveys:
+        return ColumnKinds()
+    if not settings.format_spec.may_lack_columns:
+        for survey in surveys[1:]:
+            _check_same_columns(surveys[0], survey)
+    total = _total(surveys)
+    check_label_column(total, settings.label, surveys[0].file)
+    guesses = settings.format_spec.guesses_types
+    known = read_known_kinds(settings.schema_file) if guesses else {}
+    writing = find_label_writing(total[settings.label], settings)
+    if writing is not None:
+        total[settings.label] = replace(total[settings.label], kind=ColumnKind.FLOAT)
+    for name, column in total.items():
+        # What was text before, such as a code, may hold more numbers today.
+        if name == settings.label or known.get(name) is not ColumnKind.BYTES:
+            check_column(name, column, settings)
+        is_empty = column.kind is ColumnKind.UNKNOWN and name not in known
+        if is_empty and name in settings.number_columns:
+            raise no_value_error(name)
+    kinds = ColumnKinds({name: column.kind for name, column in total.items()})
+    if guesses:
+        kinds.update(
+            {
+                name: settle_kind(name, column, known.get(name, ColumnKind.UNKNOWN), settings)
+                for name, column in total.items()
+            }
+        )
+    kinds.label_writing = writing
+    return kinds
+
+
+def _by_file(surveys: Iterable[Survey]) -> list[Survey]:
+    return sorted((s for s in surveys if s.columns), key=lambda survey: survey.file)
+
+
+def _total(surveys: Sequence[Survey]) -> dict[str, SeenColumn]:
+    """What was seen of each column over all files."""
+    total: dict[str, SeenColumn] = {}
+    for survey in surveys:
+        for name, column in survey.columns.items():
+            total[name] = total.get(name, SeenColumn()).merge(column)
+    return total
+
+
+def note_columns(
+    surveys: Iterable[Survey], kinds: ColumnKinds, settings: ExampleGenSettings
+) -> Iterator[str]:
+    """What people should know of zeros that are lost, words that count as missing, the label."""
+    total = _total(_by_file(surveys))
+    for name, column in total.items():
+        cell = column.first_padded
+        is_lost = column.kind is ColumnKind.INT and kinds[name] is not ColumnKind.BYTES
+        if cell is not None and is_lost and not settings.are_numbers(name):
+            yield (
+                f"column {name!r} is read as numbers, but {column.padded:,} of {column.numbers:,}"
+                f" begin with 0, first {cell.value!r} in {cell}; if they are"
+                f" codes, write features: {{{name}: {{type: categorical}}}}"
+            )
+        is_number = kinds[name] in (ColumnKind.INT, ColumnKind.FLOAT)
+        if column.placeholders and column.kind is not ColumnKind.BYTES and is_number:
+            words = [f"{word!r} ({n:,})" for word, n in sorted(column.placeholders.items())]
+            yield (
+                f"column {name!r}: among {column.numbers:,} numbers"
+                f" {enumerate_names(words, 'and')} count as missing"
+            )
+    if (writing := kinds.label_writing) is not None:
+        words = sorted(total[settings.label].words)
+        word, number = next((w, n) for w in words if (n := writing.read(w)) == n)
+        yield f"label {settings.label!r} is read from text, where {word!r} is {number:.7g}"
+
+
+def count_values(surveys: Iterable[Survey], name: str) -> int:
+    """How many values a column has over all files, as far as a survey looks at them."""
+    columns = (survey.columns.get(name, SeenColumn()) for survey in surveys)
+    return sum(column.numbers + column.texts for column in columns)
+
+
+def note_unseen_values(surveys: Sequence[Survey], settings: ExampleGenSettings) -> list[str]:
+    """What people should know of values that are to mean missing, and occur nowhere."""
+    seen = {value for survey in surveys for value in survey.missing_values}
+    unseen = [value for value in settings.csv.missing_values if value not in seen]
+    if not unseen or not any(survey.columns for survey in surveys):
+        return []
+    shown = enumerate_names(map(repr, unseen), "and")
+    verb = "occurs" if len(unseen) == 1 else "occur"
+    return [f"data.csv.missing_values: {shown} {verb} in no cell"]
+
+
+def gather_notes(surveys: Iterable[Survey]) -> list[str]:
+    """What people should know of how the files are read, each thing once."""
+    files: dict[str, list[str]] = {}
+    for survey in sorted(surveys, key=lambda survey: survey.file):
+        for note in survey.notes:
+            files.setdefault(note, []).append(survey.file)
+    return [
+        f"{posixpath.basename(of[0])}{f' and {len(of) - 1} more' if len(of) > 1 else ''}: {note}"
+        for note, of in files.items()
+    ]
+
+
+def _check_same_columns(one: Survey, other: Survey) -> None:
+    missing = sorted(one.columns.keys() - other.columns.keys())
+    extra = sorted(other.columns.keys() - one.columns.keys())
+    if missing or extra:
+        parts = [f"lacks {show_names(missing)}"] if missing else []
+        parts += [f"has in addition {show_names(extra)}"] if extra else []
+        raise DataError(
+            f"The columns of {other.file} differ from those of {one.file}: it"
+            f" {' and '.join(parts)}. Files of one data set need the same columns."
+        )

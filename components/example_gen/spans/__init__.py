@@ -1,1 +1,0 @@
-"""Data that comes in spans: how a path names them, and which of them ExampleGen reads."""

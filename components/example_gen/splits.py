@@ -1,0 +1,220 @@
+"""Which rows go to which split: by a hash, or by an order within classes or time."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import tensorflow as tf
+
+from components.arrow_types import holds_bytes
+from components.example_gen.checks.report import TRAIN_SPLIT
+from components.example_gen.checks.values import read_order
+from components.example_gen.columns.encoded import (
+    Cell,
+    first_values,
+    list_lengths,
+    show_names,
+    single_values,
+)
+from components.example_gen.formats import ExampleGenSettings
+from trainer_module.data.order import ends_between_values
+from trainer_module.errors import DataError, counted
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+# The largest modulus of to_hash_bucket_fast: as good as the whole farmhash fingerprint.
+_BUCKETS = 2**63 - 1
+
+
+def assign_splits(hashes: np.ndarray, hash_buckets: list[int]) -> np.ndarray:
+    """The index of each row's split, int64 of shape [rows].
+
+    Args:
+      hashes: uint64 of shape [rows], as `split_hashes` gives them.
+      hash_buckets: each split's share.
+    """
+    ends = np.cumsum(hash_buckets).astype(np.uint64)
+    return np.searchsorted(ends, hashes % ends[-1], side="right")
+
+
+def split_hashes(rows: pa.RecordBatch, partition_feature: str | None = None) -> np.ndarray:
+    """What each row is split by, uint64 of shape [rows].
+
+    Args:
+      rows: list columns of int64, float32 or binary.
+      partition_feature: hash this column alone, so that its equal values stay together.
+
+    Raises:
+      DataError: there is no column `partition_feature`.
+    """
+    if partition_feature is not None:
+        if partition_feature not in rows.schema.names:
+            raise DataError(
+                f"Splits are to be made by {partition_feature!r}, but the data has no such column;"
+                f" it has {show_names(rows.schema.names)}."
+            )
+        rows = rows.select([partition_feature])
+    return hash_rows(rows)
+
+
+def hash_rows(rows: pa.RecordBatch) -> np.ndarray:
+    """A hash of each row's values, uint64 of shape [rows]; the order of columns is no matter."""
+    total = np.zeros(rows.num_rows, np.uint64)
+    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        if not pa.types.is_null(column.type):
+            total += _hash_column(column, _seed(name))
+    return _mix(total)
+
+
+def _hash_column(column: pa.Array, seed: np.uint64) -> np.ndarray:
+    """Sum over a row's values of a hash of column, position and value; 0 where there is none."""
+    lengths = list_lengths(column)
+    hashes = _hash_values(column.flatten())
+    if np.all(lengths == 1):
+        return _mix(hashes + seed)
+    starts = np.cumsum(lengths) - lengths
+    positions = (np.arange(len(hashes)) - np.repeat(starts, lengths)).astype(np.uint64)
+    hashes = _mix(hashes + seed + positions * _GOLDEN)
+    # Sums of runs as differences of a running sum; the overflow of uint64 cancels out.
+    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(hashes)])
+    return sums[starts + lengths] - sums[starts]
+
+
+def _hash_values(values: pa.Array) -> np.ndarray:
+    if pa.types.is_floating(values.type):
+        # Adding 0 makes -0.0, which equals 0.0, the same bits.
+        bits = (values.to_numpy() + np.float32(0)).view(np.uint32)
+        return _mix(bits.astype(np.uint64))
+    if pa.types.is_integer(values.type):
+        return _mix(values.to_numpy().astype(np.uint64))
+    strings = tf.constant(values.to_numpy(zero_copy_only=False), tf.string)
+    return tf.strings.to_hash_bucket_fast(strings, _BUCKETS).numpy().astype(np.uint64)
+
+
+def _seed(name: str) -> np.uint64:
+    return np.frombuffer(hashlib.sha256(name.encode()).digest()[:8], "<u8")[0]
+
+
+def _mix(bits: np.ndarray) -> np.ndarray:
+    """The finalizer of SplitMix64 (Steele et al., 2014): every bit depends on every other."""
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """What some rows are split by."""
+
+    groups: pa.Array
+    """Binary of shape [rows]."""
+    keys: np.ndarray
+    """Of shape [rows]; a group's rows are taken in their order."""
+    missing: np.ndarray | None = None
+    """Of shape [rows] bool: which have no value to be ordered by, and count as the oldest; None
+    where rows are not ordered by a value."""
+
+    def only(self, kept: np.ndarray) -> Ranks:
+        """The same for some of the rows, [rows] bool."""
+        if kept.all():
+            return self
+        missing = None if self.missing is None else self.missing[kept]
+        return Ranks(self.groups.filter(pa.array(kept)), self.keys[kept], missing)
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """Which keys of each group go to which split."""
+
+    groups: pa.Array
+    """Binary of shape [groups]."""
+    last_keys: np.ndarray
+    """Of each split but the last, of shape [groups, splits - 1]."""
+    order: np.ndarray
+    """The indices of the splits, in the order in which they are filled."""
+    notes: list[str]
+    """What people should know of rows that could not be compared."""
+
+    def assign(self, ranks: Ranks) -> np.ndarray:
+        """The index of each row's split, int64 of shape [rows]."""
+        group = pc.index_in(ranks.groups, self.groups).to_numpy()
+        return self.order[(ranks.keys[:, None] > self.last_keys[group]).sum(axis=1)]
+
+
+def rank_rows(rows: pa.RecordBatch, first: Cell, settings: ExampleGenSettings) -> Ranks:
+    """Ranks a batch by time where `order_by` names a column, and by class otherwise.
+
+    Args:
+      rows: list columns of int64, float32 or binary.
+      first: where the batch begins.
+      settings: say which.
+
+    Raises:
+      DataError: a value cannot be ordered, or there is no such column.
+    """
+    if settings.order_by:
+        order = read_order(rows, first, settings.order_by)
+        return Ranks(_one_group(rows), order.keys, order.missing)
+    return Ranks(_classes(rows, settings.label), hash_rows(rows))
+
+
+def cut_groups(
+    parts: Sequence[Ranks], split_names: Sequence[str], shares: Sequence[int], order_by: str
+) -> Cuts:
+    """Decides from the ranks of all rows how each group is cut.
+
+    Args:
+      parts: the ranks, in any order.
+      split_names: the names of the splits; train is filled first, the others as they stand.
+      shares: of each split.
+      order_by: the column that the rows are ordered by; empty where they are stratified.
+    """
+    order = np.array(sorted(range(len(shares)), key=lambda i: split_names[i] != TRAIN_SPLIT))
+    parts_of_whole = np.cumsum(np.array(shares)[order])[:-1] / sum(shares)
+    encoded = pa.chunked_array([part.groups for part in parts]).dictionary_encode()
+    encoded = encoded.combine_chunks()
+    groups, codes = encoded.dictionary, encoded.indices.to_numpy()
+    keys = np.concatenate([part.keys for part in parts])
+    by_group = np.lexsort((keys, codes))
+    sizes = np.bincount(codes)
+    if order_by:
+        ends = ends_between_values(keys[by_group], parts_of_whole)[None, :]
+    else:
+        ends = _ends_in_proportion(groups, sizes, parts_of_whole)
+    last_rows = (np.cumsum(sizes) - sizes)[:, None] + ends - 1
+    missing = sum(int(part.missing.sum()) for part in parts if part.missing is not None)
+    notes = []
+    if missing:
+        notes = [f"{counted(missing, 'row')} without a value of {order_by!r} count as the oldest"]
+    return Cuts(groups, keys[by_group][last_rows], order, notes)
+
+
+def _ends_in_proportion(
+    classes: pa.Array, sizes: np.ndarray, parts_of_whole: np.ndarray
+) -> np.ndarray:
+    """How many rows of each class are in a split or one before it, of shape [classes, splits - 1].
+
+    Each class has its share to within one row. Which way it is rounded depends on the class, so
+    that many small classes have their share together; the first split has one row at least.
+    """
+    rounding = hash_rows(pa.record_batch([single_values(classes)], ["class"])) / 2.0**64
+    ends = np.floor(sizes[:, None] * parts_of_whole + rounding[:, None]).astype(np.int64)
+    return np.clip(ends, 1, sizes[:, None])
+
+
+def _classes(rows: pa.RecordBatch, label: str) -> pa.Array:
+    """The label of each row as binary, `` where there is none."""
+    if label not in rows.schema.names:
+        return _one_group(rows)
+    values = first_values(rows.column(label))
+    if not holds_bytes(values.type):
+        values = values.cast(pa.string())
+    return pc.fill_null(values.cast(pa.binary()), b"")
+
+
+def _one_group(rows: pa.RecordBatch) -> pa.Array:
+    return pa.repeat(pa.scalar(b"", pa.binary()), rows.num_rows)

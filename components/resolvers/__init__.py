@@ -1,1 +1,0 @@
-"""Resolver strategies: which spans, statistics, caches and earlier models a run uses."""

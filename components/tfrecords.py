@@ -1,0 +1,140 @@
+"""Files of TFRecords: read and written in batches, by TensorFlow's C++."""
+
+from __future__ import annotations
+
+import collections
+import queue
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import tensorflow as tf
+
+from trainer_module.errors import DataError
+
+_T = TypeVar("_T")
+_AHEAD = 2
+"""Elements that wait for the consumer at most."""
+_LOOKS_EVERY = 0.1
+"""Seconds in which a full queue notices that its consumer has stopped."""
+
+
+def work_ahead(source: Iterator[_T]) -> Generator[_T, None, None]:
+    """The elements of an iterator, which a thread takes from it ahead of the consumer.
+
+    What the iterator raises is raised here. A consumer that stops early stops the thread, too.
+    """
+    # One element; or none at the end, with what ended it too early.
+    waiting: queue.Queue[tuple[list[_T], BaseException | None]] = queue.Queue(_AHEAD)
+    stopped = threading.Event()
+    thread = threading.Thread(
+        target=_fill, args=(source, waiting, stopped), name="work-ahead", daemon=True
+    )
+    thread.start()
+    try:
+        while True:
+            elements, error = waiting.get()
+            if error is not None:
+                raise error
+            if not elements:
+                return
+            yield from elements
+    finally:
+        stopped.set()
+        thread.join()
+
+
+def _fill(source: Iterator[_T], waiting: queue.Queue[Any], stopped: threading.Event) -> None:
+    try:
+        for element in source:
+            if not _put(([element], None), waiting, stopped):
+                return
+    except BaseException as error:  # It is raised where the elements are taken.
+        _put(([], error), waiting, stopped)
+    else:
+        _put(([], None), waiting, stopped)
+
+
+def _put(item: Any, waiting: queue.Queue[Any], stopped: threading.Event) -> bool:
+    """Whether there was room before the consumer stopped."""
+    while not stopped.is_set():
+        try:
+            waiting.put(item, timeout=_LOOKS_EVERY)
+        except queue.Full:
+            continue
+        return True
+    return False
+
+
+_MOST_ROWS = 1024
+"""Of a batch: more is no faster for models, and layers for pictures take memory by rows."""
+_MOST_BYTES = 4 << 20
+"""Of the examples of a batch, as they are stored: of large ones there are fewer."""
+_MOST_SMALL_ROWS = 4096
+"""Of a batch that is not asked of a model: a column costs as much as a hundred rows of it."""
+_MOST_WIDE_BYTES = 20 << 20
+"""Of a batch of a wide table: what it costs is by the column."""
+_LOOKED_AT = 64
+"""Examples by which the size of all is judged."""
+_SHRUNK = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8")
+"""How pictures begin that take much more memory once they are decoded."""
+COMPRESSION = "GZIP"
+
+
+def rows_for_models(examples: Sequence[bytes]) -> int:
+    """How many examples like these a batch has that models are asked about."""
+    return _fitting(examples, _MOST_ROWS, _MOST_BYTES)
+
+
+def rows_for_columns(examples: Sequence[bytes]) -> int:
+    """How many examples like these a batch has that is counted or transformed column by column."""
+    rows = _fitting(examples, _MOST_ROWS, _MOST_WIDE_BYTES)
+    more = _fitting(examples, _MOST_SMALL_ROWS, _MOST_BYTES)
+    if more <= rows or any(magic in example for example in examples for magic in _SHRUNK):
+        return rows
+    return more
+
+
+def _fitting(examples: Sequence[bytes], most_rows: int, most_bytes: int) -> int:
+    size = max(sum(map(len, examples)), 1)
+    return min(max(most_bytes * len(examples) // size, 1), most_rows)
+
+
+def read_batches(
+    file: str, rows_by: Callable[[Sequence[bytes]], int] = rows_for_models
+) -> Iterator[np.ndarray]:
+    """The examples of one file in their order, [rows] object of bytes.
+
+    Args:
+      file: gzipped TFRecords.
+      rows_by: says by the first few examples how many make a batch.
+
+    Raises:
+      DataError: the file is damaged.
+    """
+    records = tf.data.TFRecordDataset(file, COMPRESSION)
+    try:
+        first = list(records.take(_LOOKED_AT).as_numpy_iterator())
+        if first:
+            yield from records.batch(rows_by(first)).prefetch(1).as_numpy_iterator()
+    except tf.errors.DataLossError as error:
+        raise DataError(
+            f"{file}: the file of examples is damaged ({error.message.splitlines()[0]});"
+            " remove the folder of the step that wrote it, so that the next run makes it anew."
+        ) from error
+
+
+_OPTIONS = tf.io.TFRecordOptions(compression_type=COMPRESSION, compression_level=1)
+"""The fastest level: the files are read once or twice, and level 6 takes twice as long."""
+
+
+def open_writer(path: str) -> tf.io.TFRecordWriter:
+    """A gzipped file of TFRecords, to be filled and closed."""
+    return tf.io.TFRecordWriter(path, _OPTIONS)
+
+
+def write_all(writer: tf.io.TFRecordWriter, examples: Iterable[bytes]) -> None:
+    """Appends serialized examples."""
+    # A deque without room drives the calls from C.
+    collections.deque(map(writer.write, examples), maxlen=0)

@@ -1,1 +1,0 @@
-"""Files of TFRecords: read and written in batches, by TensorFlow's C++."""

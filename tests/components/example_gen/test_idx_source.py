@@ -1,0 +1,94 @@
+"""IDX files: the same features as of images in folders, and every damage named."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+PIXELS = np.arange(30 * 4 * 5, dtype=np.uint8).reshape(30, 4, 5)
+LABELS = np.arange(30, dtype=np.uint8) % 3
+
+
+def idx(magic: int, array: np.ndarray) -> bytes:
+    """An IDX file's bytes."""
+    return struct.pack(f">{1 + array.ndim}I", magic, *array.shape) + array.tobytes()
+
+
+def write_pair(folder: Path, images: bytes | None = None, labels: bytes | None = None) -> None:
+    """Writes a pair of IDX files, good ones where no bytes are given."""
+    images = idx(0x803, PIXELS) if images is None else images
+    labels = idx(0x801, LABELS) if labels is None else labels
+    (folder / "train-images-idx3-ubyte").write_bytes(images)
+    (folder / "train-labels-idx1-ubyte.gz").write_bytes(gzip.compress(labels))
+
+
+def test_idx_pairs_become_png_images_with_integer_labels(tmp_path, read_rows):
+    write_pair(tmp_path)
+    (tmp_path / "t10k-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(0x803, PIXELS[:2])))
+    (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(idx(0x801, LABELS[:2]))
+    rows = read_rows(tmp_path, "idx", label="digit")
+    assert [row["digit"][0] for row in rows] == [0, 1, *LABELS.tolist()]
+    for row, pixels in zip(rows, [*PIXELS[:2], *PIXELS], strict=True):
+        decoded = tf.io.decode_png(row["image"][0]).numpy()
+        np.testing.assert_array_equal(decoded[..., 0], pixels)
+        assert decoded.shape == (4, 5, 1)
+
+
+def test_idx_blocks_follow_each_other(tmp_path, read_rows):
+    labels = np.arange(2500).astype(np.uint8)
+    write_pair(tmp_path, idx(0x803, labels.reshape(-1, 1, 1)), idx(0x801, labels))
+    rows = read_rows(tmp_path, "idx")
+    assert [row["label"][0] for row in rows] == labels.tolist()
+    assert all(
+        tf.io.decode_png(row["image"][0]).numpy().item() == row["label"][0] for row in rows[::500]
+    )
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "words"),
+    [
+        (
+            idx(0xD03, PIXELS),
+            None,
+            [
+                "train-images-idx3-ubyte is no IDX file: it begins with 0x00000d03, expected",
+                "00803",
+            ],
+        ),
+        (b"", None, ["begins with 0 bytes in all"]),
+        (idx(0x803, PIXELS)[:10], None, ["has 10 bytes, expected 16 by its header"]),
+        (idx(0x803, PIXELS)[:-7], None, ["has 609 bytes, expected 616 by its header"]),
+        (idx(0x803, PIXELS) + b"more", None, ["has 620 bytes, expected 616 by its header"]),
+        (None, idx(0x801, LABELS)[:-1], ["has 37 bytes when unzipped, expected 38"]),
+        (None, idx(0x801, LABELS[1:]), ["ubyte holds 30 images but", "ubyte.gz 29 labels"]),
+        (idx(0x803, PIXELS[:0]), idx(0x801, LABELS[:0]), ["ubyte holds no images"]),
+    ],
+)
+def test_damaged_idx_files_are_refused(tmp_path, read_error, images, labels, words):
+    write_pair(tmp_path, images, labels)
+    message = read_error(tmp_path, "idx")
+    for word in words:
+        assert word in message
+
+
+@pytest.mark.parametrize(
+    ("missing", "kind"),
+    [("train-images-idx3-ubyte", "image"), ("train-labels-idx1-ubyte.gz", "label")],
+)
+def test_an_idx_file_without_its_partner_is_refused(tmp_path, read_error, missing, kind):
+    write_pair(tmp_path)
+    (tmp_path / missing).unlink()
+    assert f"has no {kind} file beside it" in read_error(tmp_path, "idx")
+
+
+def test_a_damaged_gzip_idx_file_is_refused(tmp_path, read_error):
+    write_pair(tmp_path)
+    path = tmp_path / "train-labels-idx1-ubyte.gz"
+    path.write_bytes(path.read_bytes()[:20])
+    assert "train-labels-idx1-ubyte.gz" in (message := read_error(tmp_path, "idx"))
+    assert "copy or" in message
