@@ -34,8 +34,8 @@ from pipeline.cli.options import (
     VerboseOption,
     VersionOption,
     flag,
-    hand_on_options,
     load_here,
+    refuse_options_before,
     run_app,
 )
 from pipeline.cli.run import show_plan
@@ -87,13 +87,10 @@ def default(
     output: OutputOption = OUTPUT,
     verbose: VerboseOption = False,
 ) -> None:
-    """Without a command: run configs/digits.yaml.
-
-    Options before a command count for it, too.
-    """
-    hand_on_options(context)
+    """Without a command: run configs/digits.yaml."""
     if context.invoked_subcommand is None:
         raise typer.Exit(run_pipeline(load_here(config, overrides), output, verbose))
+    refuse_options_before(context)
 
 
 @app.command()

@@ -15,8 +15,8 @@ from pipeline.layout import Layout
 from pipeline.records.event_log import EventLog
 from pipeline.records.metadata.store import check_store
 from pipeline.run_context import resolve_run
-from pipeline.versions.expiry import find_expired
 from pipeline.versions.hold import read_hold
+from pipeline.versions.retention import find_expired
 
 
 def show_plan(config: PipelineConfig, output: Path, verbose: bool) -> None:

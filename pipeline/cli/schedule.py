@@ -200,10 +200,6 @@ def _schedule_table(pipelines: list[ScheduledPipeline], now: datetime) -> Table:
         hold = read_hold(layout, now)
         when += [] if hold is None else [str(hold)]
         history = read_history(event_log)
-        if ahead := history.ahead_of(now):
-            when.append(
-                f"the last look was at {show_time(ahead, settings)}: the clock was set back"
-            )
         started = history.started  # Whether a schedule or somebody started it.
         why, end = "none yet", ""
         if started is not None:

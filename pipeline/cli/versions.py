@@ -22,7 +22,7 @@ from pipeline.versions.catalog import Version, find_serving, pushed_at, read_cat
 from pipeline.versions.hold import Hold, read_hold, release_hold, set_hold
 from pipeline.versions.rollback import RollbackRequest, roll_back
 from pipeline.versions.waiting import Waiting, still_waiting, why_not_pushed
-from pipeline.versions.withdrawal import complete_marks_if_idle, withdraw
+from pipeline.versions.withdrawal import withdraw
 from trainer_module.errors import ConfigError, DataError
 
 _TIME = "%Y-%m-%d %H:%M:%S"
@@ -41,8 +41,6 @@ def show_models(config: PipelineConfig, output: Path, as_json: bool) -> None:
     """
     layout = Layout.of(config.name, config.push, output)
     event_log = EventLog(layout.event_log)
-    for line in complete_marks_if_idle(layout, event_log):
-        typer.echo(f"note: {line}", err=True)
     catalog = read_catalog(layout, event_log)
     waiting = [model for model in still_waiting(event_log) if model.is_there(layout)]
     hold, serving = read_hold(layout), find_serving(catalog)

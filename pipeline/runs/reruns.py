@@ -23,7 +23,7 @@ from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.summary import RunSummary, Status
 from pipeline.run_context import RunContext
 from pipeline.runs.console import shown
-from pipeline.versions.expiry import find_expired
+from pipeline.versions.retention import find_expired
 from trainer_module.strategies.tpu import NAME_VARIABLE
 
 logger = logging.getLogger(__name__)
@@ -220,7 +220,6 @@ def left_by(context: RunContext, run: str) -> Facts | None:
         "versions": stamp_of_files(served),
         "the kept schema": stamp_of_files([layout.schema]),
         "the summary": stamp_of_files([layout.run(run).summary]),
-        "a deletion that was interrupted": stamp_of_files([layout.deletion]),
     }
 
 

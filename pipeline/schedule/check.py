@@ -33,7 +33,6 @@ from pipeline.schedule.decisions.decision import Due, NotDue, decide, is_run_und
 from pipeline.schedule.decisions.history import read_history
 from pipeline.schedule.decisions.record import (
     explain_lasting,
-    note_clock,
     note_decision,
     record_decision,
 )
@@ -46,7 +45,6 @@ from pipeline.schedule.run_process import (
 )
 from pipeline.schedule.scheduled_pipeline import ScheduledPipeline
 from pipeline.schedule.staleness import check_staleness, last_push
-from pipeline.versions.retention import Retention
 from trainer_module.errors import ConfigError, InternalError, ScopelineError
 from trainer_module.settings.durations import show_duration
 
@@ -202,11 +200,6 @@ def _decide_and_run(
     layout = Layout.of(config.name, config.push, pipeline.output)
     make_root(layout)
     event_log, now = EventLog(layout.event_log), context.clock()
-    if said := note_clock(config, event_log, now):
-        context.report(pipeline.name, said)
-    retention = Retention(config.schedule, config.drift, config.metadata, layout, event_log)
-    for line in retention.finish_deletion():
-        context.report(pipeline.name, line)
     decision = decide(config, layout, event_log, now)
     if isinstance(decision, Due) and context.stop.is_set():
         return EXIT_INTERRUPTED

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 
 from ml_metadata.proto import metadata_store_pb2
 
@@ -17,7 +17,6 @@ from pipeline.records.event_log import EventLog
 from pipeline.records.summary import (
     CertificateSummary,
     ColumnSummary,
-    MetricSummary,
     RunSummary,
     State,
 )
@@ -25,7 +24,6 @@ from pipeline.runs.columns import effective_types, gist_of_types
 from pipeline.runs.console import why_not_the_first
 from pipeline.runs.results.artifact_reader import ArtifactReader, gist
 from trainer_module.errors import counted
-from trainer_module.settings import Feature
 
 
 def describe_perfection(metric: str, value: float, strongest: Strength | None) -> str:
@@ -69,73 +67,7 @@ class ArtifactResults(ArtifactReader):
         """Adds a component's results to the summary, as `RunResults` says."""
         if execution is not None and state is not State.FAILED:
             self.add(component, execution)
-        config = self._config
-        builder = SummaryBuilder(config.features, config.no_features, self, summary)
-        found = builder.of(component, state)
-        is_refused = component == ComponentId.EVALUATOR and summary.blessed is False
-        if is_refused and config.family.has_label:
-            # It imports TFMA as well, like the evaluation that was read.
-            from pipeline.runs.results.suspicion import DataSuspicion
-
-            kind, on_drift = span_kind(self._config.data), self._config.drift.on_drift
-            suspicion = DataSuspicion(
-                self, self._criteria, kind, on_drift, self._event_log
-            ).in_words()
-            summary.reason = "; ".join(filter(None, (summary.reason, suspicion)))
-        return found
-
-
-class SummaryBuilder:
-    """Reads what components left behind into a summary."""
-
-    def __init__(
-        self,
-        features: Mapping[str, Feature],
-        no_features: Collection[str],
-        reader: ArtifactReader,
-        summary: RunSummary,
-    ) -> None:
-        """Reads nothing yet.
-
-        Args:
-          features: what the config says of columns.
-          no_features: the columns that are none.
-          reader: of the run, as far as it came.
-          summary: is filled.
-        """
-        self._features, self._no_features = features, no_features
-        self._reader = reader
-        self._summary = summary
-
-    def of(self, component: str, state: State) -> tuple[State, str]:
-        """Adds a component's results to the summary.
-
-        Args:
-          component: that ended.
-          state: as TFX has it.
-
-        Returns:
-          The state as people have it, and the gist of the results.
-        """
-        detail = self._read(component)
-        if (
-            component == ComponentId.PUSHER
-            and state is not State.FAILED
-            and not self._summary.pushed
-        ):
-            waiting = self._summary.waiting
-            why = "the model is not blessed" if waiting is None else waiting.status.value
-            return State.SKIPPED, detail or why
-        if component == ComponentId.INFRA_VALIDATOR and not detail and state is not State.FAILED:
-            is_blessed = self._summary.blessed
-            why = (
-                "the model does not say what it takes" if is_blessed else "the model is not blessed"
-            )
-            return State.SKIPPED, why
-        return state, detail
-
-    def _read(self, component: str) -> str:
-        readers: dict[str, Callable[[], str]] = {
+        readers: dict[str, Callable[[RunSummary], str]] = {
             ComponentId.EXAMPLE_GEN: self._read_notes,
             ComponentId.STATISTICS_GEN: self._read_statistics,
             ComponentId.SCHEMA_GEN: self._read_columns,
@@ -147,52 +79,61 @@ class SummaryBuilder:
             ComponentId.OPTIMIZER: self._read_variants,
             ComponentId.PUSHER: self._read_push,
         }
-        return readers[component]() if component in readers else ""
+        detail = readers[component](summary) if component in readers else ""
+        if state is State.FAILED:
+            return state, detail
+        why = "the model is not blessed"
+        if component == ComponentId.PUSHER and not summary.pushed:
+            why = why if summary.waiting is None else summary.waiting.status.value
+            return State.SKIPPED, detail or why
+        if component == ComponentId.INFRA_VALIDATOR and not detail:
+            return State.SKIPPED, "the model does not say what it takes" if summary.blessed else why
+        return state, detail
 
-    def _read_notes(self) -> str:
-        notes = self._reader.notes()
-        self._summary.notes += notes
+    def _read_notes(self, summary: RunSummary) -> str:
+        notes = self.notes()
+        summary.notes += notes
         return gist(notes)
 
-    def _read_statistics(self) -> str:
-        self._summary.examples = self._reader.examples_per_split()
-        return ", ".join(f"{split} {n:,}" for split, n in self._summary.examples.items())
+    def _read_statistics(self, summary: RunSummary) -> str:
+        summary.examples = self.examples_per_split()
+        return ", ".join(f"{split} {n:,}" for split, n in summary.examples.items())
 
-    def _read_columns(self) -> str:
-        chosen = self._reader.column_choices()
+    def _read_columns(self, summary: RunSummary) -> str:
+        chosen = self.column_choices()
         if not chosen:
             return ""
-        types = effective_types(self._features, self._no_features, chosen)
-        self._summary.columns = {
+        types = effective_types(self._config.features, self._config.no_features, chosen)
+        summary.columns = {
             name: ColumnSummary(settings=choice.settings, reason=choice.reason)
             for name, choice in types.items()
         }
         return gist_of_types(types)
 
-    def _read_anomalies(self) -> str:
-        anomalies = self._reader.anomalies()
-        self._summary.anomalies = [str(anomaly) for anomaly in anomalies if not anomaly.is_drift]
-        self._summary.drift = [str(anomaly) for anomaly in anomalies if anomaly.is_drift]
-        self._summary.notes += show_findings(self._reader.column_review())
+    def _read_anomalies(self, summary: RunSummary) -> str:
+        anomalies = self.anomalies()
+        summary.anomalies = [str(anomaly) for anomaly in anomalies if not anomaly.is_drift]
+        summary.drift = [str(anomaly) for anomaly in anomalies if anomaly.is_drift]
+        summary.notes += show_findings(self.column_review())
         return gist([str(anomaly) for anomaly in anomalies])
 
-    def _read_tuning(self) -> str:
-        tuning = self._summary.tuning = self._reader.tuning()
+    def _read_tuning(self, summary: RunSummary) -> str:
+        tuning = summary.tuning = self.tuning()
         if not tuning:
             return ""
         trials = tuning["trials"]
         (best,) = [trial for trial in trials if trial["number"] == tuning["best"]]
         if best is not trials[0]:
-            self._summary.notes.append(why_not_the_first(trials[0], best))
+            summary.notes.append(why_not_the_first(trials[0], best))
         of = f"{tuning['objective']} {best['value']:.4g}, of trial {best['number']}"
         return f"{counted(len(trials), 'trial')}; {of}"
 
-    def _read_training(self) -> str:
-        training = self._summary.training = self._reader.training()
+    def _read_training(self, summary: RunSummary) -> str:
+        training = summary.training = self.training()
         if not training:
             return ""
-        self._summary.strategy = training["strategy"]
-        self._summary.replicas = training["replicas"]
+        summary.strategy = training["strategy"]
+        summary.replicas = training["replicas"]
         replicas = counted(training["replicas"], "replica")
         if training["workers"] > 1:
             replicas = f"{counted(training['workers'], 'worker')}, {replicas}"
@@ -206,63 +147,63 @@ class SummaryBuilder:
         pace = f"{training['examples_per_second']:,.0f} examples/s"
         return f"{length}; {training['strategy']}, {replicas}; {pace}"
 
-    def _read_evaluation(self) -> str:
-        evaluation = self._reader.evaluation()
+    def _read_evaluation(self, summary: RunSummary) -> str:
+        evaluation = self.evaluation()
         if evaluation is None:
             return ""
-        self._summary.blessed, self._summary.reason = evaluation.blessed, evaluation.reason
-        self._summary.metrics = {
-            m.name: MetricSummary(
-                value=m.value,
-                in_service=m.in_service,
-                needs=m.needs,
-                ok=m.ok,
-                interval=None if m.interval is None else m.interval.ends,
-                difference=None if m.difference is None else m.difference.ends,
-            )
-            for m in evaluation.metrics
-        }
-        self._summary.notes += evaluation.notes
+        summary.blessed, summary.reason = evaluation.blessed, evaluation.reason
+        summary.metrics = evaluation.metrics
+        summary.notes += evaluation.notes
         if (perfect := evaluation.nearly_perfect) is not None:
-            strongest = self._reader.column_review().strongest
-            self._summary.notes.append(describe_perfection(perfect.name, perfect.value, strongest))
-        self._summary.slices = evaluation.slices
-        if mistakes := self._reader.mistakes():
-            self._summary.notes.append(mistakes)
+            value, strongest = evaluation.metrics[perfect].value, self.column_review().strongest
+            summary.notes.append(describe_perfection(perfect, value, strongest))
+        summary.slices = evaluation.slices
+        if mistakes := self.mistakes():
+            summary.notes.append(mistakes)
+        if not evaluation.blessed and self._config.family.has_label:
+            summary.reason = "; ".join(filter(None, (evaluation.reason, self._suspicion())))
         return "blessed" if evaluation.blessed else "not blessed"
 
-    def _read_certificate(self) -> str:
-        certificate = self._reader.certificate()
+    def _suspicion(self) -> str:
+        """Why the data is the likelier cause; empty if it is not."""
+        # It imports TFMA as well, like the evaluation that was read.
+        from pipeline.runs.results.suspicion import DataSuspicion
+
+        kind, on_drift = span_kind(self._config.data), self._config.drift.on_drift
+        return DataSuspicion(self, self._criteria, kind, on_drift, self._event_log).in_words()
+
+    def _read_certificate(self, summary: RunSummary) -> str:
+        certificate = self.certificate()
         if not certificate:
             return ""
-        self._summary.certificate = CertificateSummary.model_validate(certificate)
-        self._summary.notes += [f"certificate: {note}" for note in certificate["notes"]]
+        summary.certificate = CertificateSummary.model_validate(certificate)
+        summary.notes += [f"certificate: {note}" for note in certificate["notes"]]
         if certificate["failure"]:
-            self._summary.blessed, self._summary.reason = False, certificate["failure"]
+            summary.blessed, summary.reason = False, certificate["failure"]
             return "the answers differ"
-        return self._summary.certificate.gist
+        return summary.certificate.gist
 
-    def _read_variants(self) -> str:
-        report = self._reader.variants()
+    def _read_variants(self, summary: RunSummary) -> str:
+        report = self.variants()
         if report is None:
             return ""
-        self._summary.variants = report.model_dump(mode="json", exclude={"made_from"})
+        summary.variants = report.model_dump(mode="json", exclude={"made_from"})
         if report.skipped:
             return f"made none: {report.skipped}"
         of = counted(len(report.variants), "variant")
         return f"{of}; accepted: {', '.join(report.accepted) or 'none'}"
 
-    def _read_push(self) -> str:
-        models = self._reader.outputs(ComponentId.TRAINER, "model")
+    def _read_push(self, summary: RunSummary) -> str:
+        models = self.outputs(ComponentId.TRAINER, "model")
         if any(model.get_int_custom_property(WITHDRAWN_PROPERTY) for model in models):
-            self._summary.reason = "the model was withdrawn"
-            return self._summary.reason
-        report = self._reader.variants()
+            summary.reason = "the model was withdrawn"
+            return summary.reason
+        report = self.variants()
         if report is not None and report.unmet:
-            self._summary.reason = "; ".join(report.unmet)
+            summary.reason = "; ".join(report.unmet)
             return "a required variant is refused"
-        pushed = self._reader.pushed_version()
+        pushed = self.pushed_version()
         if pushed is None:
             return ""
-        self._summary.pushed = pushed.destination
+        summary.pushed = pushed.destination
         return ""

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from pipeline.records.summary import RunSummary, State
-
-if TYPE_CHECKING:
-    from components.evaluator.noise import Interval
 
 
 @dataclass(frozen=True)
@@ -18,39 +15,6 @@ class PushedVersion:
 
     destination: str
     archive: Path
-
-
-@dataclass(frozen=True)
-class MetricResult:
-    """One metric of the whole eval split."""
-
-    name: str
-    value: float
-    in_service: float | None
-    """The same of the model to beat; None if there is none."""
-    needs: str
-    """What the thresholds ask, in words; empty if nothing."""
-    ok: bool
-    """Whether nothing was found against it, on no slice either."""
-    interval: Interval | None = None
-    difference: Interval | None = None
-    """Of the value less that in service."""
-
-
-@dataclass(frozen=True)
-class EvaluationReport:
-    """What was measured and decided."""
-
-    blessed: bool
-    reason: str
-    metrics: tuple[MetricResult, ...]
-    slices: dict[str, dict[str, float]]
-    """Slice, such as `plan=gold`, to its metrics and its `example_count`; NaN if undefined."""
-    confidence: float | None = None
-    """Of the intervals."""
-    notes: list[str] = field(default_factory=list)
-    nearly_perfect: MetricResult | None = None
-    """The first metric that is nearly as good as it can be."""
 
 
 class RunResults(Protocol):

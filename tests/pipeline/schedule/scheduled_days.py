@@ -20,7 +20,7 @@ from pipeline.records.notify import wait_for_deliveries
 from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import ErrorSummary, RunSummary, Status
 from pipeline.schedule.decisions.decision import Due, NotDue, decide
-from pipeline.schedule.decisions.record import note_clock, note_decision
+from pipeline.schedule.decisions.record import note_decision
 
 OTHER_ROWS = "a,label\n7,1\n"
 ROWS = "a,label\n1,0\n2,1\n"
@@ -78,7 +78,6 @@ class Days:
 
     def check(self, now: datetime) -> Due | NotDue:
         """Decides, and records the decision, as a scheduler does."""
-        note_clock(self.config, self.event_log, now)
         decision = decide(self.config, self.layout, self.event_log, now)
         note_decision(self.config, decision, self.event_log, now)
         return decision

@@ -18,7 +18,7 @@ from components.serving.versions import check_model, find_version
 from pipeline.cli.serving.serve import served_model
 from pipeline.config.loading import load_config
 from pipeline.records.event_log import EventKind
-from pipeline.versions.expiry import find_expired
+from pipeline.versions.retention import find_expired
 from trainer_module.errors import ConfigError, DataError
 
 GRAPH = "saved_model.pb"
