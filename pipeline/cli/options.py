@@ -1,4 +1,4 @@
-"""What the command lines have in common: their options, their errors, a quiet console."""
+"""What the command lines have in common: their options, their errors, consoles and tables."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.table import Table
 from typer.core import TyperGroup
 
 from components.processes.stopping import leave, obey_signals
@@ -140,3 +141,20 @@ def quiet_console(verbose: bool) -> Iterator[Console]:
     with own_temporary_files() as folder:  # noqa: SIM117
         with captured(Path(folder) / "log", verbose) as stream:
             yield Console(file=stream, highlight=False, soft_wrap=True)
+
+
+NO_TERMINAL_WIDTH = 200
+"""Characters in a line where the output is no terminal."""
+
+
+def wide_console() -> Console:
+    """As wide as the terminal; wide enough for a sentence where there is none."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else NO_TERMINAL_WIDTH)
+
+
+def plain_table(*columns: str) -> Table:
+    """A table without lines, whose cells are folded."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table

@@ -26,8 +26,9 @@ from pipeline.cli.options import (
     find_modules_here,
     flag,
     load_here,
+    plain_table,
+    wide_console,
 )
-from pipeline.cli.tables import plain_table, wide_console
 from pipeline.clock import system_clock
 from pipeline.exit_codes import EXIT_FAILED, EXIT_PUSHED
 from pipeline.layout import Layout
@@ -35,8 +36,8 @@ from pipeline.lock import is_held
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
 from pipeline.records.notify import check_secrets
 from pipeline.schedule.cron import explain, next_firings, show_time
-from pipeline.schedule.decisions.history import read_history
 from pipeline.schedule.health import find_ailment
+from pipeline.schedule.history import read_history
 from pipeline.schedule.scheduled_pipeline import ScheduledPipeline, load_pipelines
 from pipeline.versions.hold import read_hold
 from trainer_module.errors import ConfigError

@@ -17,11 +17,16 @@ from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventLog
 from pipeline.runs.console import shown
-from pipeline.versions.approval import ApprovalRequest, approve
 from pipeline.versions.catalog import Version, find_serving, pushed_at, read_catalog, who_follows
 from pipeline.versions.hold import Hold, read_hold, release_hold, set_hold
 from pipeline.versions.rollback import RollbackRequest, roll_back
-from pipeline.versions.waiting import Waiting, still_waiting, why_not_pushed
+from pipeline.versions.waiting import (
+    ApprovalRequest,
+    Waiting,
+    approve,
+    still_waiting,
+    why_not_pushed,
+)
 from pipeline.versions.withdrawal import withdraw
 from trainer_module.errors import ConfigError, DataError
 

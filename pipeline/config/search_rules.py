@@ -1,4 +1,4 @@
-"""What has to hold between a search, its space and the config, of which it tries other versions."""
+"""`tune`: what has to hold between a search, its space and the config, which it tries others of."""
 
 from __future__ import annotations
 

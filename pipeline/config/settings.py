@@ -25,8 +25,13 @@ from pipeline.config.sections.evaluate import Criteria, EvaluateSettings
 from pipeline.config.sections.kubeflow import KubeflowSettings
 from pipeline.config.sections.notify import EventSettings, NotifySettings
 from pipeline.config.sections.push import AnyCertificate, CertificateSettings, PushSettings
-from pipeline.config.sections.schedule import DriftSettings, OnDrift, ScheduleSettings
-from pipeline.config.sections.skew import OnSkew, SkewSettings
+from pipeline.config.sections.schedule import (
+    DriftSettings,
+    OnDrift,
+    OnSkew,
+    ScheduleSettings,
+    SkewSettings,
+)
 from pipeline.own_modules import is_ours
 from trainer_module.families import Family, family_of
 from trainer_module.sections import Matching

@@ -11,7 +11,7 @@ from components.example_gen.label_settings import LabelsSettings
 from components.example_gen.paths import is_remote
 from pipeline.config.sections.data import DataSettings, has_spans
 from pipeline.config.settings import PipelineConfig
-from pipeline.data.location import locate_data
+from pipeline.data.files import locate_data
 from pipeline.layout import Layout
 from trainer_module.settings import Feature, ImageFeature, NumericFeature
 

@@ -28,10 +28,10 @@ from pipeline.kubeflow.compiled import Parameters
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.notify import check_secrets, deliveries, notify
-from pipeline.schedule.decisions.decision import Due, NotDue, decide
-from pipeline.schedule.decisions.history import read_history
-from pipeline.schedule.decisions.record import note_decision
-from pipeline.schedule.staleness import check_staleness, last_push
+from pipeline.schedule.decision import Due, NotDue, decide
+from pipeline.schedule.health import check_staleness, last_push
+from pipeline.schedule.history import read_history
+from pipeline.schedule.record import note_decision
 from trainer_module.errors import ConfigError
 
 if TYPE_CHECKING:

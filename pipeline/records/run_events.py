@@ -13,9 +13,9 @@ from pipeline.config.sections.data import NO_SPAN
 from pipeline.config.sections.notify import EventSettings, Occasion
 from pipeline.config.sections.schedule import MissingSpan
 from pipeline.data.spans import Span
+from pipeline.records.data_records import SpanRecords
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
 from pipeline.records.notify import notify
-from pipeline.records.span_records import SpanRecords
 from pipeline.records.summary import RunSummary, State, Status, WaitingSummary
 
 ENDED_WELL = (

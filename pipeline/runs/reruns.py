@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from components.disk import write_whole
 from components.example_gen.paths import is_remote
-from pipeline.config.fingerprint import files_fingerprint, own_sources
+from pipeline.config.user_code import files_fingerprint, own_sources
 from pipeline.data.ingestion import curated_schema, pictures_revision
 from pipeline.graph.cache_keys import files_read
 from pipeline.own_modules import PACKAGES, ROOT

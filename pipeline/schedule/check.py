@@ -26,17 +26,17 @@ from pipeline.exit_codes import (
 )
 from pipeline.layout import Layout
 from pipeline.lock import make_root
+from pipeline.records.data_records import new_requests
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
 from pipeline.records.notify import check_secrets, notify
-from pipeline.records.skew_records import new_requests
-from pipeline.schedule.decisions.decision import Due, NotDue, decide, is_run_under_way
-from pipeline.schedule.decisions.history import read_history
-from pipeline.schedule.decisions.record import (
+from pipeline.schedule.decision import Due, NotDue, decide, is_run_under_way
+from pipeline.schedule.health import LOOK_SECONDS, Health, check_staleness, last_push
+from pipeline.schedule.history import read_history
+from pipeline.schedule.record import (
     explain_lasting,
     note_decision,
     record_decision,
 )
-from pipeline.schedule.health import LOOK_SECONDS, Health
 from pipeline.schedule.run_process import (
     SCHEDULED_RUN_GRACE_SECONDS,
     ProcessResult,
@@ -44,7 +44,6 @@ from pipeline.schedule.run_process import (
     run_process,
 )
 from pipeline.schedule.scheduled_pipeline import ScheduledPipeline
-from pipeline.schedule.staleness import check_staleness, last_push
 from trainer_module.errors import ConfigError, InternalError, ScopelineError
 from trainer_module.settings.durations import show_duration
 

@@ -19,9 +19,9 @@ from pipeline.config.sections.schedule import (
     ScheduleSettings,
 )
 from pipeline.layout import Layout
+from pipeline.records.data_records import SpanRecords, trainings
 from pipeline.records.event_log import EventKind, EventLog
-from pipeline.records.metadata.store import connection_config, forget
-from pipeline.records.span_records import SpanRecords, trainings
+from pipeline.records.metadata_store import connection_config, forget
 from pipeline.versions.artifacts import (
     ArtifactRecords,
     delete_files,

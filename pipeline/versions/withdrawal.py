@@ -12,7 +12,7 @@ from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.lock import one_at_a_time
 from pipeline.records.event_log import EventKind, EventLog
-from pipeline.records.metadata.store import check_store
+from pipeline.records.metadata_store import check_store
 from pipeline.versions.artifacts import find_models
 from pipeline.versions.catalog import Version, find_serving, find_version, read_catalog
 from trainer_module.errors import ConfigError

@@ -11,7 +11,7 @@ from metadata_service import metadata_service
 
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
-from pipeline.records.metadata.store import check_store, copy_to_sqlite
+from pipeline.records.metadata_store import check_store, copy_to_sqlite
 from trainer_module.errors import ConfigError
 
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import kubeflow_runner
 import local_runner
-from pipeline.cli.serving.predict import ask_for_samples, new_folder
+from pipeline.cli.predict import ask_for_samples, new_folder
 from trainer_module.errors import ConfigError, TrainingError
 from trainer_module.families import SampleRequest
 

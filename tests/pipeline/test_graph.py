@@ -18,9 +18,9 @@ from tfx.orchestration.pipeline import Pipeline
 from components.beam_workers.options import LOCAL_ARGS
 from components.resolvers.models import LatestOtherBlessedModelStrategy, WarmStartModelStrategy
 from components.resolvers.spans import SpanWindowStrategy, StatisticsOfSpanStrategy
-from pipeline.config.fingerprint import CODE_KEY
 from pipeline.config.settings import PipelineConfig
-from pipeline.data.location import locate_data
+from pipeline.config.user_code import CODE_KEY
+from pipeline.data.files import locate_data
 from pipeline.graph.create import create_ingestion, create_pipeline, create_search
 from pipeline.graph.data import Spans
 from pipeline.layout import Layout

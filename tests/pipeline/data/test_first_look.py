@@ -20,7 +20,7 @@ from pipeline.records.event_log import EventLog
 from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import RunSummary, Status
 from pipeline.run_context import resolve_run
-from pipeline.runs.planning.first_look import look_at_new_data
+from pipeline.runs.run import look_at_new_data
 from trainer_module.errors import ConfigError, DataError
 
 ROOT = Path(__file__).parents[3]

@@ -18,10 +18,10 @@ from pipeline.config.settings import PipelineConfig
 from pipeline.ingestion import make_example_gen
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventLog
-from pipeline.records.metadata.store import connection_config
+from pipeline.records.metadata_store import connection_config
 from pipeline.records.summary import RunSummary, State
 from pipeline.run_context import resolve_run
-from pipeline.runs.results.artifact_results import ArtifactResults
+from pipeline.runs.artifact_results import ArtifactResults
 
 DRIFT = {"columns": {"side": {"infinity_norm": 0.2}}}
 

@@ -17,7 +17,7 @@ from evaluation_artifacts import (
 )
 
 from pipeline.records.summary import EvaluationReport
-from pipeline.runs.results.evaluation_report import read_evaluation
+from pipeline.runs.evaluation_report import read_evaluation
 
 USERS = Path(__file__).parents[2] / "components" / "evaluator"
 """The folder of a module as users write them."""

@@ -10,7 +10,7 @@ import tensorflow_model_analysis as tfma
 from evaluation_artifacts import HALF, ROWS, SURE, Measured, config_of, measure, write_examples
 from evaluation_artifacts import write_model as write
 
-from pipeline.runs.results.evaluation_report import (
+from pipeline.runs.evaluation_report import (
     describe_mistakes,
     read_evaluation,
     read_mistakes,

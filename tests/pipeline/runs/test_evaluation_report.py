@@ -12,8 +12,8 @@ from components.evaluator.constant_prediction import ConstantPrediction
 from components.evaluator.slices import slice_value
 from components.example_validator.leakage import Strength
 from pipeline.records.summary import EvaluationReport, MetricSummary
-from pipeline.runs.results.artifact_results import describe_perfection
-from pipeline.runs.results.evaluation_report import (
+from pipeline.runs.artifact_results import describe_perfection
+from pipeline.runs.evaluation_report import (
     is_nearly_perfect,
     read_evaluation,
 )

@@ -9,7 +9,7 @@ import pytest
 from evaluation_artifacts import HALF, config_of, measure, write_examples, write_model
 from sklearn import metrics as sk
 
-from pipeline.runs.results.evaluation_report import read_evaluation
+from pipeline.runs.evaluation_report import read_evaluation
 from trainer_module.families.supervised.tasks.regression import RegressionTask
 
 

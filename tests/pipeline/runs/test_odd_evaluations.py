@@ -19,7 +19,7 @@ from components.evaluator.batched.tally import MOST_SLICES
 from components.evaluator.noise import read_noise
 from components.user_errors import find_user_error
 from pipeline.records.summary import EvaluationReport
-from pipeline.runs.results.evaluation_report import read_evaluation
+from pipeline.runs.evaluation_report import read_evaluation
 
 Row = dict[str, Any]
 

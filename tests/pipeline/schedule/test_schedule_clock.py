@@ -12,7 +12,7 @@ from pipeline.config.sections.schedule import ScheduleSettings
 from pipeline.records.event_log import EventKind
 from pipeline.records.summary import Status
 from pipeline.schedule import scheduler
-from pipeline.schedule.decisions.decision import Due, NotDue
+from pipeline.schedule.decision import Due, NotDue
 
 NIGHTLY = {"cron": "0 3 * * *", "window": {"last": 3}, "missing_span": "skip"}
 

@@ -15,9 +15,9 @@ from ml_metadata.proto import metadata_store_pb2 as pb
 from components.pusher.versions import list_versions
 from components.resolvers.models import _examples_behind
 from pipeline.config.loading import load_config
+from pipeline.records import forgetting
 from pipeline.records.event_log import EventKind
-from pipeline.records.metadata import forgetting
-from pipeline.runs.planning.plan import PlannedComponent, make_plan
+from pipeline.runs.plan import PlannedComponent, make_plan
 from pipeline.versions import retention
 from pipeline.versions.catalog import read_catalog
 from pipeline.versions.retention import Retention

@@ -15,7 +15,7 @@ from components.pusher.versions import (
     read_withdrawal,
 )
 from components.serving.versions import check_model, find_version
-from pipeline.cli.serving.serve import served_model
+from pipeline.cli.serve import served_model
 from pipeline.config.loading import load_config
 from pipeline.records.event_log import EventKind
 from pipeline.versions.retention import find_expired

@@ -20,9 +20,9 @@ from pipeline.records.summary import (
     RunSummary,
     State,
 )
+from pipeline.runs.artifact_reader import ArtifactReader, gist
 from pipeline.runs.columns import effective_types, gist_of_types
 from pipeline.runs.console import why_not_the_first
-from pipeline.runs.results.artifact_reader import ArtifactReader, gist
 from trainer_module.errors import counted
 
 
@@ -167,7 +167,7 @@ class ArtifactResults(ArtifactReader):
     def _suspicion(self) -> str:
         """Why the data is the likelier cause; empty if it is not."""
         # It imports TFMA as well, like the evaluation that was read.
-        from pipeline.runs.results.suspicion import DataSuspicion
+        from pipeline.runs.suspicion import DataSuspicion
 
         kind, on_drift = span_kind(self._config.data), self._config.drift.on_drift
         return DataSuspicion(self, self._criteria, kind, on_drift, self._event_log).in_words()

@@ -8,8 +8,8 @@ from typing import Any
 
 from pipeline.clock import is_future
 from pipeline.exit_codes import EXIT_FAILED
+from pipeline.records.data_records import trainings
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
-from pipeline.records.span_records import trainings
 
 ENDS = (EventKind.FINISHED, EventKind.FAILED)
 _RECENT_EVENTS = 200

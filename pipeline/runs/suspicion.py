@@ -22,10 +22,10 @@ from pipeline.component_ids import ComponentId
 from pipeline.config.sections.data import SpanKind
 from pipeline.config.sections.evaluate import Criteria
 from pipeline.config.sections.schedule import OnDrift
+from pipeline.records.data_records import SpanRecords
 from pipeline.records.event_log import EventKind, EventLog
-from pipeline.records.span_records import SpanRecords
 from pipeline.records.summary import MetricSummary
-from pipeline.runs.results.artifact_reader import ArtifactReader
+from pipeline.runs.artifact_reader import ArtifactReader
 
 KEPT_SHARE = 0.5
 """A model has collapsed that keeps less than this of what it was better by than a constant."""

@@ -7,11 +7,11 @@ from datetime import datetime
 from pipeline.config.sections.notify import Occasion
 from pipeline.config.settings import PipelineConfig
 from pipeline.exit_codes import EXIT_PUSHED
+from pipeline.records.data_records import tell_empty_spans
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
 from pipeline.records.notify import notify
-from pipeline.records.span_records import tell_empty_spans
-from pipeline.schedule.decisions.decision import Due, NotDue
-from pipeline.schedule.decisions.history import ENDS, read_history
+from pipeline.schedule.decision import Due, NotDue
+from pipeline.schedule.history import ENDS, read_history
 
 
 def note_decision(

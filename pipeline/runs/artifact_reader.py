@@ -29,7 +29,7 @@ from components.tuner.results import read_leaderboard
 from pipeline.component_ids import ComponentId
 from pipeline.config.sections.evaluate import Criteria
 from pipeline.records.summary import EvaluationReport, MetricSummary
-from pipeline.runs.results.run_results import PushedVersion
+from pipeline.runs.observer import PushedVersion
 from trainer_module.families import family_of
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class ArtifactReader:
         if (report := read_report_of_gate(evaluations[0].uri)) is not None:
             return _of_gate(report)
         # It imports TFMA, which takes seconds: steps that read no evaluation do without.
-        from pipeline.runs.results.evaluation_report import read_evaluation
+        from pipeline.runs.evaluation_report import read_evaluation
 
         return read_evaluation(evaluations[0].uri, self._criteria, _is_blessed(blessings[0]))
 
@@ -195,7 +195,7 @@ class ArtifactReader:
         has_label = family_of(self._criteria.task).has_label
         if ComponentId.EVALUATOR not in self._executions or not has_label:
             return ""
-        from pipeline.runs.results.evaluation_report import describe_mistakes
+        from pipeline.runs.evaluation_report import describe_mistakes
 
         for evaluation in self.outputs(ComponentId.EVALUATOR, "evaluation"):
             return describe_mistakes(evaluation.uri, self.model_uri())

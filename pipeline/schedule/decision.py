@@ -10,8 +10,7 @@ from typing import Any
 
 from pipeline.clock import is_future
 from pipeline.config.sections.data import NO_SPAN, has_spans
-from pipeline.config.sections.schedule import OnDrift, ScheduleSettings
-from pipeline.config.sections.skew import OnSkew
+from pipeline.config.sections.schedule import OnDrift, OnSkew, ScheduleSettings
 from pipeline.config.settings import PipelineConfig
 from pipeline.data.spans import Span
 from pipeline.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PUSHED, EXIT_UNUSABLE
@@ -19,13 +18,13 @@ from pipeline.layout import Layout
 from pipeline.lock import is_held
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
 from pipeline.schedule.cron import firings_between, next_firings, show_time
-from pipeline.schedule.decisions.data_changes import (
+from pipeline.schedule.data_changes import (
     DataChanges,
     DataSnapshot,
     compare_with_trained,
     take_snapshot,
 )
-from pipeline.schedule.decisions.history import History, read_history
+from pipeline.schedule.history import History, read_history
 from pipeline.versions.hold import read_hold
 
 MAX_CONTINUATIONS = 10

@@ -343,9 +343,7 @@ def write_predictions_on_beam(
     """
     given = _input(asked, pattern, columns, output)
     with quiet_console(verbose) as console:
-        from pipeline.beam_prediction.job import predict_on_beam
-        from pipeline.beam_prediction.shards import OutputFolder
-        from pipeline.beam_prediction.transform import Work
+        from pipeline.beam_prediction import OutputFolder, Work, predict_on_beam
 
         folder = OutputFolder(output.absolute())
         version = asked.folder.absolute()
