@@ -97,9 +97,9 @@ def stop(context: RunContext, request: RunRequest, files: RunLayout, console: Ru
 def _make_observer(
     context: RunContext, request: RunRequest, files: RunLayout, console: RunConsole
 ) -> RunObserver:
-    event_log, settings = EventLog(context.layout.event_log), context.config.event_settings
+    event_log, config = EventLog(context.layout.event_log), context.config
     data, because = list(context.data), request.because
-    run_events = RunEvents(event_log, settings, files.root.name, data, because)
+    run_events = RunEvents(event_log, config, files.root.name, data, because)
     return RunObserver(context, files, console, run_events, _NoResults())
 
 

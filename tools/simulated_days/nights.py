@@ -138,8 +138,8 @@ class Nights:
             raise RuntimeError(decision.reason)
         record_decision(decision, self.event_log, self.now)
         context = resolve_run(config, self.layout, RunRequest())
-        data, settings = list(context.data), config.event_settings
-        events = RunEvents(self.event_log, settings, run, data, decision.reason)
+        data = list(context.data)
+        events = RunEvents(self.event_log, config, run, data, decision.reason)
         events.started()
         if launched:
             self._launch(context, run)

@@ -20,7 +20,7 @@ from pydantic import (
 
 from components.example_gen.paths import is_remote
 from components.example_gen.spans.placeholders import pattern_fault
-from pipeline.config.issues import Issue
+from pipeline.config.issues import Issue, rules_of
 from pipeline.config.sections.data import (
     DataSettings,
     has_spans,
@@ -241,14 +241,7 @@ def retraining_by_drift_has_thresholds(drift: DriftSettings) -> Iterator[Issue]:
         )
 
 
-SCHEDULE_RULES = (
-    spans_are_named_in_full,
-    schedule_has_an_occasion,
-    windows_need_spans,
-    window_begins_at_a_span,
-    drift_needs_spans,
-    retraining_by_drift_has_thresholds,
-)
+SCHEDULE_RULES = rules_of(__name__)
 
 
 class OnSkew(StrEnum):

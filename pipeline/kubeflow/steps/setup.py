@@ -78,7 +78,7 @@ def _make_record(
     config, layout, window = context.config, context.layout, context.window
     began, event_log = time.time(), EventLog(layout.event_log)
     data = list(context.data)
-    run_events = RunEvents(event_log, config.event_settings, run_id, data, BECAUSE)
+    run_events = RunEvents(event_log, config, run_id, data, BECAUSE)
     run_events.started()
     spans, usable = None, data
     if window is not None:

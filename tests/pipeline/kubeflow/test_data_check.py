@@ -70,7 +70,7 @@ class ScheduledPipeline:
         config = seen_from_pods(self.config)
         run_events = RunEvents(
             self.event_log,
-            config.event_settings,
+            config,
             run,
             list_spans(config.data, locate_data(config.data, self.layout))[-1:],
             "on Kubeflow",

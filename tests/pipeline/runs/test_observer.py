@@ -53,7 +53,7 @@ class Recording:
             context,
             self.files,
             RunConsole(self.stream),
-            RunEvents(self.event_log, config.event_settings, "run 1", found, "test"),
+            RunEvents(self.event_log, config, "run 1", found, "test"),
             ArtifactResults(context.connection, config, self.event_log),
         )
 

@@ -73,7 +73,7 @@ class Pipeline:
         stream = io.StringIO()
         console = RunConsole(stream)
         data = [Span(-1, None, ())]
-        run_events = RunEvents(self.event_log, config.event_settings, files.root.name, data, "test")
+        run_events = RunEvents(self.event_log, config, files.root.name, data, "test")
         observer = RunObserver(context, files, console, run_events, results)
         gate = PushGate(context, results, observer.summary)
 

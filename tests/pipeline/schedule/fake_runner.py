@@ -77,8 +77,8 @@ def main() -> None:
             choose_window(spans, config.data, config.schedule_or_default, now, through).spans
         )
         run = new_run_id()
-        event_log, settings = EventLog(layout.event_log), config.event_settings
-        run_events = RunEvents(event_log, settings, run, data, given.because)
+        event_log = EventLog(layout.event_log)
+        run_events = RunEvents(event_log, config, run, data, given.because)
         run_events.started()
         status = _behave(behaviour)
         summary = RunSummary(

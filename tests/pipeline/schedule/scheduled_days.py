@@ -86,8 +86,8 @@ class Days:
         """A run begins."""
         self.runs += 1
         data = self._data(now, through)
-        run, settings = f"run {self.runs}", self.config.event_settings
-        run_events = RunEvents(self.event_log, settings, run, data, because)
+        run = f"run {self.runs}"
+        run_events = RunEvents(self.event_log, self.config, run, data, because)
         run_events.started()
         return run_events
 
