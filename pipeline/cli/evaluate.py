@@ -15,6 +15,7 @@ from pipeline.cli.predict import ChosenModel
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.records.metadata_store import check_store
+from pipeline.runs.console import figures_table
 from trainer_module.errors import DataError, InternalError, ScopelineError, counted, enumerate_names
 from trainer_module.scratch import ScratchFolder
 
@@ -80,9 +81,7 @@ def show_evaluation(config: PipelineConfig, output: Path, which: str, verbose: b
             f"[bold]{config.name}[/bold], {Path(path).name} after epoch {found.epoch}, on "
             f"{counted(found.examples, 'example')} of the eval split"
         )
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 2), header_style="bold")
-        table.add_column("metric")
-        table.add_column("value", justify="right")
+        table = figures_table("metric", "value", words=("metric",))
         for name, value in found.metrics.items():
             table.add_row(name, f"{value:.4f}")
         console.print(table)
@@ -188,10 +187,7 @@ def _measure(
 
 
 def _table(total: dict[str, float], slices: dict[str, dict[str, float]]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 2), header_style="bold")
-    table.add_column("rows")
-    for name in total:
-        table.add_column(name, justify="right")
+    table = figures_table("rows", *total, words=("rows",))
     for title, found in {"all": total, **slices}.items():
         table.add_row(title, *(f"{found.get(name, float('nan')):.4f}" for name in total))
     return table

@@ -181,6 +181,15 @@ TRIGGERS = (
 _SPANS = "such as data/{SPAN}/*.csv or data/{YYYY}-{MM}-{DD}/*.csv"
 
 
+def spans_are_named_in_full(data: DataSettings) -> Iterator[Issue]:
+    """An hour belongs to a day, a version to a span."""
+    keys = {"data.path": data.path}
+    keys |= {f"data.splits.{name}": str(glob) for name, glob in data.splits.items()}
+    for key, pattern in keys.items():
+        if fault := pattern_fault(pattern):
+            yield Issue(key, f"{pattern}: {fault}")
+
+
 def schedule_has_an_occasion(
     schedule: ScheduleSettings | None, has_trigger: bool
 ) -> Iterator[Issue]:
@@ -189,15 +198,6 @@ def schedule_has_an_occasion(
     if schedule is None or has_trigger or schedule.model_fields_set <= by_hand:
         return
     yield Issue("schedule", f"nothing ever sets it off; {TRIGGERS}")
-
-
-def spans_are_named_in_full(data: DataSettings) -> Iterator[Issue]:
-    """An hour belongs to a day, a version to a span."""
-    keys = {"data.path": data.path}
-    keys |= {f"data.splits.{name}": str(glob) for name, glob in data.splits.items()}
-    for key, pattern in keys.items():
-        if fault := pattern_fault(pattern):
-            yield Issue(key, f"{pattern}: {fault}")
 
 
 def windows_need_spans(data: DataSettings, schedule: ScheduleSettings | None) -> Iterator[Issue]:
