@@ -11,7 +11,6 @@ from tfx.proto import trainer_pb2
 
 from components.evaluator.component import Evaluator
 from components.evaluator.inputs import BASELINE_EXAMPLES_KEY
-from components.infra_validator.limits import CertificateLimits
 from components.trainer.executor import ClusterTrainerExecutor
 from pipeline.component_ids import ComponentId
 from pipeline.config.sections.data import EVAL_SPLIT, TRAIN_SPLIT
@@ -158,34 +157,6 @@ def create_optimizer(
     return optimizer
 
 
-def create_certificate(
-    limits: CertificateLimits,
-    recipe: Recipe,
-    inputs: Inputs,
-    model: types.BaseChannel,
-    evaluator: base_node.BaseNode,
-) -> base_node.BaseNode:
-    """InfraValidator, which asks a blessed model for some of its examples by every way there is.
-
-    Args:
-      limits: how far answers may be apart, and what finding out may take.
-      recipe: what the model was made by.
-      inputs: what it was made from.
-      model: what was trained.
-      evaluator: blesses it.
-    """
-    return create_infra_validator(
-        limits,
-        recipe.certificate_config,
-        model,
-        evaluator,
-        transform_graph=inputs.transform.outputs["transform_graph"],
-        examples=inputs.examples,
-        statistics=inputs.statistics,
-        schema=inputs.schema,
-    )
-
-
 def wire(given: Given) -> Wired:
     """The components of a config, but for Pusher, in the order in which the data flows."""
     config, recipe = given.context.config, given.recipe
@@ -219,8 +190,15 @@ def wire(given: Given) -> Wired:
     # Asks a blessed model by every way there is: what disagrees is not pushed.
     infra_validator = None
     if config.certificate.enabled:
-        infra_validator = create_certificate(
-            config.certificate.limits, recipe, inputs, model, evaluator
+        infra_validator = create_infra_validator(
+            config.certificate.limits,
+            recipe.certificate_config,
+            model,
+            evaluator,
+            transform_graph=inputs.transform.outputs["transform_graph"],
+            examples=inputs.examples,
+            statistics=inputs.statistics,
+            schema=inputs.schema,
         )
 
     wired = [

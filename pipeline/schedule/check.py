@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -214,15 +214,7 @@ def _decide_and_run(
     context.health.expect(
         pipeline.name, timeout.total_seconds() + SCHEDULED_RUN_GRACE_SECONDS + LOOK_SECONDS
     )
-    result = run_process(
-        context.runner,
-        _run_arguments(pipeline, config, decision),
-        layout.scheduled,
-        layout.scheduled_log,
-        timeout,
-        context.stop,
-        lambda line: context.report(pipeline.name, f"  {line}"),
-    )
+    result = _run(pipeline, layout, _run_arguments(pipeline, config, decision), timeout, context)
     code, line = settle_run(config, layout, event_log, result, context.stop.is_set())
     context.report(pipeline.name, line)
     return code
@@ -242,19 +234,30 @@ def _compare_requests(
     if not new_requests(config, EventLog(layout.event_log)):
         return EXIT_PUSHED
     arguments = ["skew", "--record", *_config_arguments(pipeline)]
-    result = run_process(
-        context.runner,
-        arguments,
-        layout.scheduled,
-        layout.scheduled_log,
-        COMPARISON_TIMEOUT,
-        context.stop,
-        lambda line: context.report(pipeline.name, f"  {line}"),
-    )
+    result = _run(pipeline, layout, arguments, COMPARISON_TIMEOUT, context)
     if context.stop.is_set():
         return EXIT_PUSHED
     has_failed = result.exit_code < 0 or result.timed_out is not None
     return EXIT_FAILED if has_failed else result.exit_code
+
+
+def _run(
+    pipeline: ScheduledPipeline,
+    layout: Layout,
+    arguments: Sequence[str],
+    timeout: timedelta,
+    context: CheckContext,
+) -> ProcessResult:
+    """Runs a command for a pipeline, and reports what it says."""
+    return run_process(
+        context.runner,
+        arguments,
+        layout.scheduled,
+        layout.scheduled_log,
+        timeout,
+        context.stop,
+        lambda line: context.report(pipeline.name, f"  {line}"),
+    )
 
 
 def _config_arguments(pipeline: ScheduledPipeline) -> list[str]:
