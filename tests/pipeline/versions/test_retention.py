@@ -194,7 +194,7 @@ def test_what_the_metadata_refuses_is_deleted_by_the_next(service: Service) -> N
         assert model.exists()
         connection.execute("DROP TRIGGER busy")
     (line,) = apply(service, config)
-    assert line.startswith("0 runs and 1 artifact deleted, ")
+    assert line.startswith("0 runs and 2 artifacts deleted, ")
     assert (model.exists(), root.exists(), versions(service)) == (False, True, [second])
 
 
