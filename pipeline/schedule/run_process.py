@@ -67,7 +67,7 @@ class TimeLimit:
             return None
 
     def to_json(self) -> str:
-        """What `read` reads."""
+        """As `read` finds it in the lock file."""
         return json.dumps(asdict(self))
 
     @property

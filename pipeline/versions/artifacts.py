@@ -87,18 +87,16 @@ def retire_artifacts(
     return metadata
 
 
-def delete_files(layout: Layout, metadata: ArtifactRecords) -> tuple[int, int]:
-    """Deletes the files of retired artifacts, and what executions leave besides these.
+def delete_files(layout: Layout, metadata: ArtifactRecords) -> int:
+    """Deletes the files of retired artifacts.
 
     Returns:
-      How many artifacts had files, and the bytes of all that was deleted.
+      The bytes of what else there was: what executions leave besides their artifacts.
     """
-    uris = [Path(uri) for uri in metadata.retired_uris if Path(uri).exists()]
-    freed = 0
-    for path in uris:
-        freed += size_of(path)
-        shutil.rmtree(path)
-    return len(uris), freed + _delete_traces(layout, metadata)
+    for uri in metadata.retired_uris:
+        if Path(uri).exists():
+            shutil.rmtree(uri)
+    return _delete_traces(layout, metadata)
 
 
 def size_of(folder: Path) -> int:

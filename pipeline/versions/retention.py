@@ -113,21 +113,21 @@ class Retention:
             delete_abandoned(Path(layout.serving))
         for version in expired.versions:
             size = size_of(Path(version.path))
+            deleted.versions[version.path] = lineage_of(version) | {"bytes": size}
             delete_whole(Path(version.path))
-            deleted.versions.append(lineage_of(version) | {"bytes": size})
-            deleted.bytes += size
         if not expired.deletes_runs:
             return
         records = None
         if self.metadata is not None or layout.metadata.exists():
             connection = connection_config(self.metadata, layout)
             records = retire_artifacts(layout, connection, expired.kept_runs, self._needed())
-            deleted.artifacts, freed = delete_files(layout, records)
-            deleted.bytes += freed
-        for run in expired.runs:
-            deleted.bytes += size_of(layout.run(run).root)
-            delete_whole(layout.run(run).root)
-            deleted.runs.append(run)
+            deleted.artifacts |= {
+                uri: size_of(Path(uri)) for uri in records.retired_uris if Path(uri).exists()
+            }
+            deleted.bytes += delete_files(layout, records)
+        for root in (layout.run(run).root for run in expired.runs):
+            deleted.runs[str(root)] = size_of(root)
+            delete_whole(root)
         if records is not None:
             # Last: a store that is busy or full may refuse it; the next deletion makes up for it.
             self._forget_runs(records, expired.kept_runs)
@@ -186,33 +186,38 @@ def _last_passed(drift: DriftSettings, event_log: EventLog) -> set[str]:
 
 @dataclass
 class Deleted:
-    """What a deletion has deleted so far."""
+    """What a deletion has come to so far: paths with their sizes."""
 
-    versions: list[dict[str, Any]] = field(default_factory=list)
-    """The lineage of each, with its `bytes`."""
-    runs: list[str] = field(default_factory=list)
-    artifacts: int = 0
+    versions: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By path, the lineage of each with its `bytes`."""
+    runs: dict[str, int] = field(default_factory=dict)
+    artifacts: dict[str, int] = field(default_factory=dict)
     bytes: int = 0
-    """Of all of it, and of what else executions have left."""
+    """Of what is none of these, such as the working files of executions."""
 
     def record(self, event_log: EventLog) -> list[str]:
-        """Writes it down.
+        """Writes down what is gone, which may be less where a deletion failed.
 
         Returns:
           What was deleted, as a sentence for people; none if nothing was.
         """
-        if not (self.versions or self.runs or self.artifacts):
+        versions = [found for path, found in self.versions.items() if not Path(path).exists()]
+        runs = {path: size for path, size in self.runs.items() if not Path(path).exists()}
+        artifacts = {uri: size for uri, size in self.artifacts.items() if not Path(uri).exists()}
+        if not (versions or runs or artifacts):
             return []
-        numbers = [found["version"] for found in self.versions]
-        message = _describe(numbers, len(self.runs), self.artifacts, self.bytes)
+        freed = sum(found["bytes"] for found in versions) + self.bytes
+        freed += sum(runs.values()) + sum(artifacts.values())
+        numbers = [found["version"] for found in versions]
+        message = _describe(numbers, len(runs), len(artifacts), freed)
         event_log.record(
             EventKind.DELETED,
             message,
             versions=numbers,
-            lineage=self.versions,
-            runs=self.runs,
-            artifacts=self.artifacts,
-            bytes=self.bytes,
+            lineage=versions,
+            runs=[Path(path).name for path in runs],
+            artifacts=len(artifacts),
+            bytes=freed,
         )
         return [message]
 

@@ -58,7 +58,7 @@ def test_only_what_this_store_has_recorded_is_deleted(service: Service) -> None:
         make_folder(trainer / "model" / str(elsewhere)),
         make_folder(trainer / "model" / str(kept)),
     ]
-    _, freed = delete_files(layout, retire_artifacts(layout, service.connection, {"new"}, set()))
+    freed = delete_files(layout, retire_artifacts(layout, service.connection, {"new"}, set()))
     assert freed == len(left) * len(b"graph")
     assert [path.exists() for path in left] == [False] * len(left)
     assert [path.exists() for path in others] == [True] * len(others)
