@@ -134,7 +134,8 @@ def _look_after(
 ) -> None:
     """Checks a pipeline at once, and then whenever its schedule says, until it is to stop."""
     while not context.stop.is_set():
-        is_due, current = next_look(settings), None
+        is_due = next_look(settings)
+        current: ScheduleSettings | None = None
         try:
             _, current = check_pipeline(pipeline, context)
         except Exception as error:  # Of ours; the next look may do better.

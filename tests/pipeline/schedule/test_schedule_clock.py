@@ -23,7 +23,9 @@ def test_a_clock_that_is_set_stops_no_looks(monkeypatch: pytest.MonkeyPatch) -> 
         scheduler, "time", SimpleNamespace(time=lambda: shown, monotonic=lambda: passed)
     )
     monkeypatch.setattr(scheduler, "system_clock", lambda: at(4))
-    is_due = scheduler.next_look(ScheduleSettings(cron="0 4 * * *", poll="5m"))
+    is_due = scheduler.next_look(
+        ScheduleSettings.model_validate({"cron": "0 4 * * *", "poll": "5m"})
+    )
     assert not is_due()
     shown += 3600  # Set forward, over a firing.
     assert is_due()
