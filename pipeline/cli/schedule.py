@@ -20,6 +20,7 @@ from rich.table import Table
 
 from pipeline.cli.options import (
     OUTPUT,
+    ConfigOption,
     OutputOption,
     SetOption,
     VerboseOption,
@@ -107,9 +108,7 @@ def schedule(
 
 
 def history(
-    config: Annotated[
-        Path, typer.Option("--config", metavar="FILE", help="The pipeline's YAML file.")
-    ],
+    config: ConfigOption,
     overrides: SetOption = [],  # noqa: B006
     output: OutputOption = OUTPUT,
     as_json: Annotated[
