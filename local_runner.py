@@ -22,7 +22,7 @@ except ModuleNotFoundError:
 
 from pipeline.cli.cluster import app as cluster_app
 from pipeline.cli.doctor import show_findings
-from pipeline.cli.evaluate import say_what_does_not_count, show_evaluation
+from pipeline.cli.evaluate import say_what_does_not_count, show_evaluation, show_metrics_of_rows
 from pipeline.cli.options import (
     DEFAULT_CONFIG,
     OUTPUT,
@@ -34,17 +34,16 @@ from pipeline.cli.options import (
     VerboseOption,
     VersionOption,
     flag,
-    hand_on_options,
     load_here,
+    refuse_options_before,
     run_app,
 )
+from pipeline.cli.predict import asked_model, predict
 from pipeline.cli.run import show_plan
 from pipeline.cli.schedule import history, schedule
 from pipeline.cli.schema import app as schema_app
-from pipeline.cli.serving.evaluate_rows import show_metrics_of_rows
-from pipeline.cli.serving.predict import asked_model, predict
-from pipeline.cli.serving.serve import serve
-from pipeline.cli.serving.skew import skew
+from pipeline.cli.serve import serve
+from pipeline.cli.skew import skew
 from pipeline.cli.spans import app as spans_app
 from pipeline.cli.versions import (
     approve_model,
@@ -57,8 +56,8 @@ from pipeline.cli.versions import (
 from pipeline.exit_codes import EXIT_UNUSABLE
 from pipeline.run_context import BY_HAND, RunRequest
 from pipeline.runs.run import run_pipeline
-from pipeline.versions.approval import ApprovalRequest
 from pipeline.versions.rollback import RollbackRequest
+from pipeline.versions.waiting import ApprovalRequest
 
 app = typer.Typer(
     name="scopeline",
@@ -87,13 +86,10 @@ def default(
     output: OutputOption = OUTPUT,
     verbose: VerboseOption = False,
 ) -> None:
-    """Without a command: run configs/digits.yaml.
-
-    Options before a command count for it, too.
-    """
-    hand_on_options(context)
+    """Without a command: run configs/digits.yaml."""
     if context.invoked_subcommand is None:
         raise typer.Exit(run_pipeline(load_here(config, overrides), output, verbose))
+    refuse_options_before(context)
 
 
 @app.command()

@@ -19,7 +19,6 @@ INSTALL_REQUIRES = [
     "tf-keras>=2.21,<2.22",
     "tensorboard>=2.20,<3",
     # Everything else: see docs/dependencies.md for one line of why each.
-    "APScheduler>=3.11,<4",
     "cronsim>=2.6,<3",
     "filelock>=3.16,<5",
     "h5py>=3.10,<4",

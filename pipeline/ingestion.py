@@ -10,11 +10,10 @@ from components.example_gen.component import ArrowExampleGen
 from components.example_gen.formats import ExampleGenSettings
 from components.schema_gen.files import schema_revision
 from pipeline.component_ids import ComponentId
-from pipeline.config.fingerprint import MODELS, code_fingerprint
 from pipeline.config.sections.data import DataSettings
+from pipeline.config.user_code import MODELS, code_fingerprint
+from pipeline.data.files import DataLocation, label_files, revision_of
 from pipeline.data.ingestion import Ingestion, pictures_revision
-from pipeline.data.location import DataLocation
-from pipeline.data.span_files import label_files, revision_of
 from pipeline.layout import Layout
 
 _EXECUTOR = "components.example_gen.executor"

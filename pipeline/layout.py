@@ -108,11 +108,6 @@ class Layout:
         return self.root / ".last_run.json"
 
     @property
-    def deletion(self) -> Path:
-        """What a deletion has begun to delete, until it has ended."""
-        return self.root / ".deleting.json"
-
-    @property
     def scheduler_lock(self) -> Path:
         """Held by the one scheduler that looks after the pipelines of the output folder."""
         return self.output / "scheduler.lock"

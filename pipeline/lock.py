@@ -43,11 +43,15 @@ class ProcessLock:
         try:
             fcntl.fcntl(self.descriptor, fcntl.F_OFD_SETLK, _WHOLE_FILE)
             if content:
-                os.ftruncate(self.descriptor, 0)
-                os.write(self.descriptor, content.encode())
+                self.write(content)
         except OSError:
             os.close(self.descriptor)
             raise
+
+    def write(self, content: str) -> None:
+        """Writes what the file holds from then on."""
+        written = os.pwrite(self.descriptor, content.encode(), 0)
+        os.ftruncate(self.descriptor, written)
 
     def close(self) -> None:
         """Releases the lock, as far as this process holds it."""

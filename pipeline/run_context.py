@@ -11,11 +11,11 @@ from components.example_gen.formats import ExampleGenSettings
 from pipeline.clock import system_clock
 from pipeline.config.sections.data import has_spans, span_kind
 from pipeline.config.settings import PipelineConfig
+from pipeline.data.files import DataLocation, locate_data
 from pipeline.data.ingestion import Ingestion, curated_schema, reading_settings
-from pipeline.data.location import DataLocation, locate_data
 from pipeline.data.spans import Span, Window, choose_window, list_spans, whole_data
 from pipeline.layout import Layout
-from pipeline.records.metadata.store import connection_config
+from pipeline.records.metadata_store import connection_config
 from trainer_module.errors import ConfigError
 
 BY_HAND = "by hand"

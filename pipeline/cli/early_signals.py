@@ -10,19 +10,11 @@ _SERVERS = ("serve", "schedule")
 """Commands that a signal ends well."""
 _OTHER_WAYS = ("--once", "--list", "--check")
 """Options by which they do something else, and end by themselves."""
-_WITH_VALUE = ("--config", "--set", "--output")
-"""Options with a value that may stand before a command."""
 
 
 def runs_until_stopped(arguments: Sequence[str]) -> bool:
     """Whether a command line is that of a server: a stop is how it ends, with exit code 0."""
-    left = iter(arguments)
-    for argument in left:
-        if argument in _WITH_VALUE:
-            next(left, None)
-        elif not argument.startswith("-"):
-            return argument in _SERVERS and not set(_OTHER_WAYS).intersection(arguments)
-    return False
+    return bool(arguments) and arguments[0] in _SERVERS and not {*_OTHER_WAYS} & {*arguments}
 
 
 def end_well() -> None:

@@ -1,4 +1,4 @@
-"""What the command lines have in common: their options, their errors, a quiet console."""
+"""What the command lines have in common: their options, their errors, consoles and tables."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.table import Table
 from typer.core import TyperGroup
 
 from components.processes.stopping import leave, obey_signals
@@ -32,26 +33,12 @@ def flag(name: str, text: str) -> Any:
     return typer.Option(name, metavar="", help=text)
 
 
-_OVERRIDES = "overrides"
-"""The parameter of `--set`, in every command that has it."""
-
-
-def _after_earlier(context: typer.Context, overrides: list[str]) -> list[str]:
-    """Puts overrides after those that stand before the command: the last of a key counts."""
-    return [*context.find_root().params.get(_OVERRIDES, ()), *overrides]
-
-
 ConfigOption = Annotated[
     Path, typer.Option("--config", metavar="FILE", help="The pipeline's YAML file.")
 ]
 SetOption = Annotated[
     list[str],
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Override a key: --set train.epochs=3.",
-        callback=_after_earlier,
-    ),
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a key: --set train.epochs=3."),
 ]
 OutputOption = Annotated[
     Path, typer.Option("--output", metavar="DIR", help="Where everything is written.")
@@ -111,68 +98,16 @@ def run_app(app: typer.Typer, is_server: bool = False) -> None:
         sys.exit(exit_code_of(error))
 
 
-def hand_on_options(context: typer.Context) -> None:
-    """Makes options that stand before a command count for it, as its defaults.
-
-    Args:
-      context: of the group that the options belong to; the command comes next.
-
-    Raises:
-      ConfigError: the command has no such option.
-    """
-    name = context.invoked_subcommand
-    if name is None:
-        return
-    given = {
-        option.opts[0]: context.params[option.name]
-        for option in context.command.params
-        if _is_given(context, option.name)
-    }
-    command = _subcommands(context.command)[name]
-    try:
-        context.default_map = {name: _defaults(command, given)}
-    except LookupError as error:
-        raise ConfigError(f"{error.args[0]}: `{name}` has no such option; leave it out") from None
-
-
-def _is_given(context: typer.Context, parameter: str | None) -> bool:
-    """Whether the command line names a parameter of a command."""
-    # Typer has click's classes or copies of them, depending on its version: names are the same.
-    source = context.get_parameter_source(parameter) if parameter else None
-    return source is not None and source.name == "COMMANDLINE"
-
-
-def _subcommands(command: Any) -> dict[str, Any]:
-    """The commands of a group; of a command that is none, nothing."""
-    return getattr(command, "commands", {})
-
-
-def _defaults(command: Any, given: dict[str, Any]) -> dict[str, Any]:
-    """The options given before a command, as its defaults, or as those of a group's commands."""
-    if subcommands := _subcommands(command):
-        return _defaults_of_group(subcommands, given)
-    options = _options(command)
-    return {
-        options[name].name: [value] if options[name].multiple else value
-        for name, value in given.items()
-        if options[name].name != _OVERRIDES  # These add up, instead.
-    }
-
-
-def _defaults_of_group(commands: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """The same for the commands of a group, each of which takes the options that it has."""
-    for name in given:
-        if not any(name in _options(command) for command in commands.values()):
-            raise LookupError(name)
-    return {
-        name: _defaults(child, {k: v for k, v in given.items() if k in _options(child)})
-        for name, child in commands.items()
-    }
-
-
-def _options(command: Any) -> dict[str, Any]:
-    """The options of a command, by how they are written."""
-    return {name: option for option in command.params for name in option.opts}
+def refuse_options_before(context: typer.Context) -> None:
+    """Raises ConfigError if options stand before a command, which would not know of them."""
+    for option in context.command.params:
+        source = context.get_parameter_source(option.name or "")
+        # Typer has click's classes or copies of them, depending on its version: names are the same.
+        if source is not None and source.name == "COMMANDLINE":
+            name = context.invoked_subcommand
+            raise ConfigError(
+                f"{option.opts[0]}: give it after `{name}`, if that has such an option"
+            )
 
 
 def find_modules_here() -> None:
@@ -206,3 +141,20 @@ def quiet_console(verbose: bool) -> Iterator[Console]:
     with own_temporary_files() as folder:  # noqa: SIM117
         with captured(Path(folder) / "log", verbose) as stream:
             yield Console(file=stream, highlight=False, soft_wrap=True)
+
+
+NO_TERMINAL_WIDTH = 200
+"""Characters in a line where the output is no terminal."""
+
+
+def wide_console() -> Console:
+    """As wide as the terminal; wide enough for a sentence where there is none."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else NO_TERMINAL_WIDTH)
+
+
+def plain_table(*columns: str) -> Table:
+    """A table without lines, whose cells are folded."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table

@@ -13,10 +13,10 @@ from pipeline.config.settings import PipelineConfig
 from pipeline.data.fetching import addresses_to_fetch
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventLog
-from pipeline.records.metadata.store import check_store
+from pipeline.records.metadata_store import check_store
 from pipeline.run_context import resolve_run
-from pipeline.versions.expiry import find_expired
 from pipeline.versions.hold import read_hold
+from pipeline.versions.retention import find_expired
 
 
 def show_plan(config: PipelineConfig, output: Path, verbose: bool) -> None:
@@ -30,8 +30,8 @@ def show_plan(config: PipelineConfig, output: Path, verbose: bool) -> None:
     with quiet_console(verbose) as console:
         console.print(f"[bold]{config.name}[/bold], what a run would do now")
         from pipeline.runs.columns import plan_columns
-        from pipeline.runs.planning.first_look import look_at_new_data
-        from pipeline.runs.planning.plan import make_plan
+        from pipeline.runs.plan import make_plan
+        from pipeline.runs.run import look_at_new_data
         from pipeline.runs.training import model_note, training_notes
 
         runs, trains, pushes, notes = 0, False, False, list[str]()

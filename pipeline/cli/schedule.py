@@ -20,14 +20,16 @@ from rich.table import Table
 
 from pipeline.cli.options import (
     OUTPUT,
+    ConfigOption,
     OutputOption,
     SetOption,
     VerboseOption,
     find_modules_here,
     flag,
     load_here,
+    plain_table,
+    wide_console,
 )
-from pipeline.cli.tables import plain_table, wide_console
 from pipeline.clock import system_clock
 from pipeline.exit_codes import EXIT_FAILED, EXIT_PUSHED
 from pipeline.layout import Layout
@@ -35,8 +37,8 @@ from pipeline.lock import is_held
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
 from pipeline.records.notify import check_secrets
 from pipeline.schedule.cron import explain, next_firings, show_time
-from pipeline.schedule.decisions.history import read_history
 from pipeline.schedule.health import find_ailment
+from pipeline.schedule.history import read_history
 from pipeline.schedule.scheduled_pipeline import ScheduledPipeline, load_pipelines
 from pipeline.versions.hold import read_hold
 from trainer_module.errors import ConfigError
@@ -106,9 +108,7 @@ def schedule(
 
 
 def history(
-    config: Annotated[
-        Path, typer.Option("--config", metavar="FILE", help="The pipeline's YAML file.")
-    ],
+    config: ConfigOption,
     overrides: SetOption = [],  # noqa: B006
     output: OutputOption = OUTPUT,
     as_json: Annotated[
@@ -200,10 +200,6 @@ def _schedule_table(pipelines: list[ScheduledPipeline], now: datetime) -> Table:
         hold = read_hold(layout, now)
         when += [] if hold is None else [str(hold)]
         history = read_history(event_log)
-        if ahead := history.ahead_of(now):
-            when.append(
-                f"the last look was at {show_time(ahead, settings)}: the clock was set back"
-            )
         started = history.started  # Whether a schedule or somebody started it.
         why, end = "none yet", ""
         if started is not None:

@@ -22,7 +22,7 @@ from pipeline.config.loading import load_config
 from pipeline.config.reference import config_schema
 from pipeline.layout import Layout
 from pipeline.lock import one_at_a_time
-from pipeline.records.metadata.store import check_store
+from pipeline.records.metadata_store import check_store
 from pipeline.runs.console import shown
 from trainer_module.errors import ConfigError
 

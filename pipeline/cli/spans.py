@@ -17,10 +17,11 @@ from pipeline.cli.options import (
     find_modules_here,
     flag,
     group_with_default,
+    plain_table,
+    wide_console,
 )
-from pipeline.cli.tables import plain_table, wide_console
 from pipeline.config.loading import load_config
-from pipeline.data.location import locate_data
+from pipeline.data.files import locate_data
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventLog
 from pipeline.schedule.span_states import ListedSpan, accept_span, list_states

@@ -17,12 +17,17 @@ from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventLog
 from pipeline.runs.console import shown
-from pipeline.versions.approval import ApprovalRequest, approve
 from pipeline.versions.catalog import Version, find_serving, pushed_at, read_catalog, who_follows
 from pipeline.versions.hold import Hold, read_hold, release_hold, set_hold
 from pipeline.versions.rollback import RollbackRequest, roll_back
-from pipeline.versions.waiting import Waiting, still_waiting, why_not_pushed
-from pipeline.versions.withdrawal import complete_marks_if_idle, withdraw
+from pipeline.versions.waiting import (
+    ApprovalRequest,
+    Waiting,
+    approve,
+    still_waiting,
+    why_not_pushed,
+)
+from pipeline.versions.withdrawal import withdraw
 from trainer_module.errors import ConfigError, DataError
 
 _TIME = "%Y-%m-%d %H:%M:%S"
@@ -41,21 +46,18 @@ def show_models(config: PipelineConfig, output: Path, as_json: bool) -> None:
     """
     layout = Layout.of(config.name, config.push, output)
     event_log = EventLog(layout.event_log)
-    for line in complete_marks_if_idle(layout, event_log):
-        typer.echo(f"note: {line}", err=True)
     catalog = read_catalog(layout, event_log)
     waiting = [model for model in still_waiting(event_log) if model.is_there(layout)]
     hold, serving = read_hold(layout), find_serving(catalog)
+    listed = [_fields(version, config, version is serving) for version in catalog]
+    listed += [_waiting_fields(model, config, layout, hold) for model in waiting]
+    listed.sort(key=lambda fields: fields["version"], reverse=True)
     if as_json:
-        listed = [_fields(version, config, version is serving) for version in catalog]
-        listed += [_waiting_fields(model, config, layout, hold) for model in waiting]
-        listed.sort(key=lambda fields: fields["version"], reverse=True)
         typer.echo(json.dumps(listed, indent=2))
         return
-    rows = {v.number: _row(v, config, v is serving) for v in catalog}
-    rows |= {model.number: _waiting_row(model, config, layout, hold) for model in waiting}
-    if rows:
-        _show_table([rows[number] for number in sorted(rows, reverse=True)])
+    others = {version.number for version in catalog if not version.is_ours}
+    if listed:
+        _show_table([_row(fields, fields["version"] not in others) for fields in listed])
     if not catalog:
         typer.echo(f"{shown(layout.serving)}: no version has been pushed yet")
     if hold is not None:
@@ -173,22 +175,22 @@ def _window(details: dict[str, Any], config: PipelineConfig) -> list[str]:
     return [span_kind(config.data).show(number) for number in details.get("window", [])]
 
 
-def _row(version: Version, config: PipelineConfig, serves: bool) -> tuple[str, ...]:
-    """A version for people."""
-    when = pushed_at(version).strftime(_TIME)
-    found = _found(version.details, config)
-    state = _state(version, serves)
-    return (str(version.number), when, state, *found, ", ".join(_variants(version)))
-
-
-def _waiting_row(
-    model: Waiting, config: PipelineConfig, layout: Layout, hold: Hold | None
-) -> tuple[str, ...]:
-    """The same of a model that waits."""
-    damage = model.damage(layout)
-    state = f"damaged: {damage}" if damage else f"waits: {why_not_pushed(model.number, hold)}"
-    variants = ", ".join(_waiting_variants(model, layout))
-    return (str(model.number), "", state, *_found(model.details, config), variants)
+def _row(fields: dict[str, Any], is_ours: bool) -> tuple[str, ...]:
+    """A version, or a model that waits, for people: as `_fields` has it for programs."""
+    pushed, window = fields["pushed"], fields["window"]
+    spans = window[0] if len(window) == 1 else ""
+    if len(window) > 1:
+        spans = f"{window[0]} to {window[-1]} ({len(window)})"
+    metrics = fields["metrics"].items()
+    return (
+        str(fields["version"]),
+        datetime.fromisoformat(pushed).strftime(_TIME) if pushed else "",
+        _state(fields, is_ours),
+        spans,
+        fields["strategy"] or "",
+        ", ".join(f"{name} {value:.4g}" for name, value in metrics if value is not None),
+        ", ".join(fields["variants"]),
+    )
 
 
 def _variants(version: Version) -> list[str]:
@@ -206,30 +208,18 @@ def _waiting_variants(model: Waiting, layout: Layout) -> list[str]:
     return [] if folder is None or is_remote(str(folder)) else accepted_variants(folder)
 
 
-def _found(details: dict[str, Any], config: PipelineConfig) -> tuple[str, str, str]:
-    """The spans, the strategy and the metrics of a model."""
-    window = _window(details, config)
-    spans = window[0] if len(window) == 1 else ""
-    if len(window) > 1:
-        spans = f"{window[0]} to {window[-1]} ({len(window)})"
-    metrics = details.get("metrics", {})
-    return (
-        spans,
-        details.get("strategy", ""),
-        ", ".join(f"{name} {value:.4g}" for name, value in metrics.items() if value is not None),
-    )
-
-
-def _state(version: Version, serves: bool) -> str:
-    """What there is to know before one goes back to a version."""
-    states = ["serves"] if serves else []
-    if damage := version.damage or version.variant_damage:
+def _state(fields: dict[str, Any], is_ours: bool) -> str:
+    """What there is to know before one goes back to a version, or approves a model."""
+    states = ["serves"] if fields["serves"] else []
+    if damage := fields["damaged"]:
         states.append(f"damaged: {damage}")
-    if version.withdrawn:
-        states.append("withdrawn" + (f": {version.reason}" if version.reason else ""))
-    if version.provenance.copy_of is not None:
-        states.append(f"copy of {version.provenance.copy_of}")
-    if not version.is_ours:
+    elif fields["waits"]:
+        states.append(f"waits: {fields['reason']}")
+    if fields["withdrawn"]:
+        states.append("withdrawn" + (f": {fields['reason']}" if fields["reason"] else ""))
+    if fields["copy_of"] is not None:
+        states.append(f"copy of {fields['copy_of']}")
+    if not is_ours:
         states.append("not pushed by this pipeline")
     return ", ".join(states)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -41,6 +42,23 @@ class Issue:
 
 Rule = Callable[..., Iterator[Issue]]
 """A function that finds problems; it is handed the parts of a config that its parameters name."""
+
+
+def rules_of(module: str, *others: Rule) -> tuple[Rule, ...]:
+    """The rules that stand in a module so far: its public functions that give issues, in order.
+
+    Args:
+      module: its name.
+      others: of them, those to leave out.
+    """
+    found = (
+        one
+        for name, one in vars(sys.modules[module]).items()
+        if not name.startswith("_")
+        and getattr(one, "__module__", "") == module
+        and getattr(one, "__annotations__", {}).get("return") == "Iterator[Issue]"
+    )
+    return tuple(one for one in found if one not in others)
 
 
 def near_match(name: str, candidates: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""What has to hold between a search, its space and the config, of which it tries other versions."""
+"""`tune`: what has to hold between a search, its space and the config, which it tries others of."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from pipeline.config.issues import Issue, from_validation, near_match, show_value
+from pipeline.config.issues import Issue, from_validation, near_match, rules_of, show_value
 from pipeline.config.sections.model import MODEL_RULES
 from pipeline.config.sections.optimize import OPTIMIZE_RULES
 from pipeline.config.sections.train import TRAIN_RULES
@@ -210,13 +210,4 @@ def _space(tune: TuneSettings | None) -> dict[str, Any]:
     return {} if tune is None else tune.space
 
 
-TUNE_RULES = (
-    searched_keys_are_known,
-    searched_values_fit,
-    objectives_are_measured,
-    searched_losses_are_compared,
-    trials_are_processes_of_this_machine,
-    searched_models_read_the_same,
-    grids_have_steps,
-)
-"""All rules of this module."""
+TUNE_RULES = rules_of(__name__)

@@ -20,13 +20,18 @@ from components.example_gen.formats import (
 )
 from components.serving.settings import LogSettings, RequestSettings
 from pipeline.config.issues import Issue, Rule
-from pipeline.config.sections.data import BeamSettings, DataSettings, span_kind
+from pipeline.config.sections.data import BeamSettings, DataSettings
 from pipeline.config.sections.evaluate import Criteria, EvaluateSettings
 from pipeline.config.sections.kubeflow import KubeflowSettings
-from pipeline.config.sections.notify import EventSettings, NotifySettings
+from pipeline.config.sections.notify import NotifySettings
 from pipeline.config.sections.push import AnyCertificate, CertificateSettings, PushSettings
-from pipeline.config.sections.schedule import DriftSettings, OnDrift, ScheduleSettings
-from pipeline.config.sections.skew import OnSkew, SkewSettings
+from pipeline.config.sections.schedule import (
+    DriftSettings,
+    OnDrift,
+    OnSkew,
+    ScheduleSettings,
+    SkewSettings,
+)
 from pipeline.own_modules import is_ours
 from trainer_module.families import Family, family_of
 from trainer_module.sections import Matching
@@ -222,17 +227,6 @@ class PipelineConfig(Settings):
             changes_labels=self.preprocessing is not None and not self.task.is_classification,
             split_by=self.data.split_by,
             order_by=self.data.order_by,
-        )
-
-    @property
-    def event_settings(self) -> EventSettings:
-        """What the events of a run depend on."""
-        return EventSettings(
-            self.name,
-            self.fingerprint,
-            span_kind(self.data),
-            self.schedule_or_default,
-            self.notify,
         )
 
     @property

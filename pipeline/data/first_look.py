@@ -10,7 +10,7 @@ from components.example_gen.formats import FORMATS, ExampleGenSettings
 from components.example_gen.paths import is_remote
 from components.example_gen.sources.surveys import read_known_kinds
 from components.named_columns import check_named_columns
-from pipeline.data.span_files import File
+from pipeline.data.files import File
 from pipeline.data.spans import Span
 from trainer_module.sections import import_registered
 

@@ -10,7 +10,7 @@ from components.example_gen.formats import FORMATS, ExampleGenSettings, LabelsSe
 from components.example_gen.paths import is_remote
 from pipeline.config.sections.data import DataSettings, has_spans
 from pipeline.config.settings import PipelineConfig
-from pipeline.data.location import locate_data
+from pipeline.data.files import locate_data
 from pipeline.layout import Layout
 from trainer_module.settings import Feature, ImageFeature, NumericFeature
 

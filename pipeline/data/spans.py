@@ -18,10 +18,10 @@ from components.example_gen.paths import is_remote
 from pipeline.clock import is_future
 from pipeline.config.sections.data import NO_SPAN, DataSettings, SpanKind, has_spans, span_kind
 from pipeline.config.sections.schedule import MissingSpan, ScheduleSettings, WindowSettings
-from pipeline.data.location import DataLocation
-from pipeline.data.rows import are_empty
-from pipeline.data.span_files import (
+from pipeline.data.files import (
+    DataLocation,
     File,
+    are_empty,
     keyed,
     label_files,
     list_empty_folders,

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from pipeline.config.fingerprint import (
+from pipeline.config.settings import PipelineConfig
+from pipeline.config.user_code import (
     CODE_KEY,
     FILES_KEY,
     MODELS,
     code_fingerprint,
     files_fingerprint,
 )
-from pipeline.config.settings import PipelineConfig
 from trainer_module.features.text.pieces import TOKENIZER, VOCABULARY
 from trainer_module.published import class_index, local_folder, local_weights
 from trainer_module.settings import (

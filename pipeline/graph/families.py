@@ -17,14 +17,14 @@ from components.infra_validator.component import InfraValidator
 from components.infra_validator.limits import CertificateLimits
 from components.trainer.component import Trainer
 from pipeline.component_ids import ComponentId
-from pipeline.config.fingerprint import (
+from pipeline.config.sections.evaluate import Threshold, Ties
+from pipeline.config.settings import PipelineConfig
+from pipeline.config.user_code import (
     CODE_KEY,
     FILES_KEY,
     code_fingerprint,
     files_fingerprint,
 )
-from pipeline.config.sections.evaluate import Threshold, Ties
-from pipeline.config.settings import PipelineConfig
 from pipeline.graph.cache_keys import Recipe, add_code, files_read
 from pipeline.graph.data import Spans
 from pipeline.graph.resolving import resolve_baseline

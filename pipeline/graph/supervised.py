@@ -2,14 +2,159 @@
 
 from __future__ import annotations
 
-from tfx.dsl.components.base import base_node
+from collections.abc import Iterable
 
-from pipeline.graph.data import create_data
-from pipeline.graph.families import Given, Wired
-from pipeline.graph.inputs import create_inputs
-from pipeline.graph.judging import create_certificate, create_evaluator, create_optimizer
+from tfx import types
+from tfx.components import Trainer
+from tfx.dsl.components.base import base_node, executor_spec
+from tfx.proto import trainer_pb2
+
+from components.evaluator.component import Evaluator
+from components.evaluator.inputs import BASELINE_EXAMPLES_KEY
+from components.trainer.executor import ClusterTrainerExecutor
+from pipeline.component_ids import ComponentId
+from pipeline.config.sections.data import EVAL_SPLIT, TRAIN_SPLIT
+from pipeline.config.sections.evaluate import Criteria
+from pipeline.graph.cache_keys import Recipe, add_code
+from pipeline.graph.data import Inputs, create_data, create_inputs
+from pipeline.graph.evaluation import (
+    constant_metric,
+    make_eval_config,
+    make_measuring_config,
+    make_verdict,
+    reference_metric,
+)
+from pipeline.graph.families import Given, Wired, create_infra_validator
 from pipeline.graph.resolving import resolve_baseline, resolve_warm_start
-from pipeline.graph.training import create_trainer, create_tuner
+from trainer_module.settings.optimize import OptimizeSettings
+
+
+def create_tuner(recipe: Recipe, inputs: Inputs, splits: Iterable[str]) -> base_node.BaseNode:
+    """Tuner, which searches as the config asks for.
+
+    Args:
+      recipe: what to search for, and by which settings.
+      inputs: what Tuner learns from.
+      splits: the names of all splits; one that is neither trained nor evaluated on judges trials.
+    """
+    # It imports what runs without a search do without.
+    from components.tuner.component import Tuner
+
+    others = [split for split in splits if split not in (TRAIN_SPLIT, EVAL_SPLIT)]
+    reuses = recipe.tune is not None and recipe.tune.reuse
+    return Tuner(
+        examples=inputs.transform.outputs["transformed_examples"],
+        transform_graph=inputs.transform.outputs["transform_graph"],
+        schema=inputs.schema,
+        # Drift is found by comparison with older data.
+        anomalies=inputs.anomalies if reuses else None,
+        train_split=TRAIN_SPLIT,
+        judged_split=others[0] if others else TRAIN_SPLIT,
+        custom_config=recipe.tuner_config,
+    ).with_id(ComponentId.TUNER.value)
+
+
+def create_trainer(
+    recipe: Recipe,
+    inputs: Inputs,
+    warm_start: base_node.BaseNode | None,
+    tuner: base_node.BaseNode | None,
+) -> base_node.BaseNode:
+    """Trainer.
+
+    Args:
+      recipe: what to train, and how.
+      inputs: what it learns from.
+      warm_start: finds the model whose weights training begins with, if there is one.
+      tuner: finds better settings, if it is asked to.
+    """
+    transform = inputs.transform
+    return Trainer(
+        run_fn=recipe.run_fn,
+        examples=transform.outputs["transformed_examples"],
+        transform_graph=transform.outputs["transform_graph"],
+        schema=inputs.schema,
+        base_model=warm_start.outputs["model"] if warm_start else None,
+        train_args=trainer_pb2.TrainArgs(splits=[TRAIN_SPLIT]),
+        eval_args=trainer_pb2.EvalArgs(splits=[EVAL_SPLIT]),
+        hyperparameters=tuner.outputs["best_hyperparameters"] if tuner else None,
+        custom_config=recipe.trainer_config,
+        custom_executor_spec=executor_spec.ExecutorClassSpec(ClusterTrainerExecutor),
+    ).with_id(ComponentId.TRAINER.value)
+
+
+def create_evaluator(
+    criteria: Criteria,
+    recipe: Recipe,
+    inputs: Inputs,
+    model: types.BaseChannel,
+    baseline: base_node.BaseNode,
+    warm_start: base_node.BaseNode | None,
+) -> base_node.BaseNode:
+    """Evaluator, which blesses a model.
+
+    Args:
+      criteria: the metrics, the slices and what has to be reached.
+      recipe: what the model was made by, which names the label.
+      inputs: what it was made from.
+      model: what was trained.
+      baseline: finds the model to beat.
+      warm_start: finds the model whose weights the training began with, if there is one.
+    """
+    evaluator = Evaluator(
+        examples=inputs.examples,
+        model=model,
+        baseline_model=baseline.outputs["model"],
+        baseline_examples=baseline.outputs.get(BASELINE_EXAMPLES_KEY),
+        learnt_examples=inputs.window,
+        warm_start=warm_start is not None,
+        eval_config=make_eval_config(criteria),
+        schema=inputs.schema,
+        label=recipe.settings.label,
+        task=recipe.settings.task,
+        split=EVAL_SPLIT,
+        constant_metric=reference_metric(criteria),
+        constant_decides=constant_metric(criteria) is not None,
+        verdict=make_verdict(criteria),
+    ).with_id(ComponentId.EVALUATOR.value)
+    add_code(evaluator, own=criteria.evaluate.own_code.values())
+    return evaluator
+
+
+def create_optimizer(
+    optimize: OptimizeSettings,
+    criteria: Criteria,
+    inputs: Inputs,
+    model: types.BaseChannel,
+    evaluator: base_node.BaseNode,
+) -> base_node.BaseNode:
+    """Optimizer, which makes the variants that the config asks for.
+
+    Args:
+      optimize: the variants, and how they are accepted.
+      criteria: what they are measured by.
+      inputs: what the model was made from.
+      model: what was trained.
+      evaluator: has blessed and measured it.
+    """
+    # It imports what runs without variants do without.
+    from components.optimizer.component import Optimizer
+    from components.optimizer.plan import OptimizerPlan
+
+    optimizer = Optimizer(
+        model=model,
+        evaluation=evaluator.outputs["evaluation"],
+        examples=inputs.examples,
+        transformed_examples=inputs.transform.outputs["transformed_examples"],
+        transform_graph=inputs.transform.outputs["transform_graph"],
+        schema=inputs.schema,
+        eval_config=make_measuring_config(criteria),
+        split=EVAL_SPLIT,
+        train_split=TRAIN_SPLIT,
+        plan=OptimizerPlan(settings=optimize, metric=criteria.deciding),
+    ).with_id(ComponentId.OPTIMIZER.value)
+    add_code(optimizer, own=criteria.evaluate.own_code.values(), never_loads=())
+    return optimizer
 
 
 def wire(given: Given) -> Wired:
@@ -45,8 +190,15 @@ def wire(given: Given) -> Wired:
     # Asks a blessed model by every way there is: what disagrees is not pushed.
     infra_validator = None
     if config.certificate.enabled:
-        infra_validator = create_certificate(
-            config.certificate.limits, recipe, inputs, model, evaluator
+        infra_validator = create_infra_validator(
+            config.certificate.limits,
+            recipe.certificate_config,
+            model,
+            evaluator,
+            transform_graph=inputs.transform.outputs["transform_graph"],
+            examples=inputs.examples,
+            statistics=inputs.statistics,
+            schema=inputs.schema,
         )
 
     wired = [

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from pipeline.records.summary import RunSummary, State, Status
-from pipeline.runs.results.run_results import PushedVersion
+from pipeline.runs.observer import PushedVersion
 
 if TYPE_CHECKING:
     from pipeline.runs.console import RunConsole

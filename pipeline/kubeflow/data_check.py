@@ -28,10 +28,10 @@ from pipeline.kubeflow.compiled import Parameters
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.notify import check_secrets, deliveries, notify
-from pipeline.schedule.decisions.decision import Due, NotDue, decide
-from pipeline.schedule.decisions.history import read_history
-from pipeline.schedule.decisions.record import note_clock, note_decision
-from pipeline.schedule.staleness import check_staleness, last_push
+from pipeline.schedule.decision import Due, NotDue, decide
+from pipeline.schedule.health import check_staleness, last_push
+from pipeline.schedule.history import read_history
+from pipeline.schedule.record import note_decision
 from trainer_module.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -74,8 +74,6 @@ def check(
             return f"nothing to do: run {run.run_id} is under way"
     if runs and once:
         _record_lost_end(scheduled, event_log, runs[0])
-    if once:
-        note_clock(scheduled, event_log, now)
     decision = decide(scheduled, layout, event_log, now)
     if not once:
         return f"{'due' if isinstance(decision, Due) else 'not due'}: {decision.reason}"

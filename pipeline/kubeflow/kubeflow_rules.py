@@ -12,14 +12,13 @@ from components.example_gen.paths import is_remote
 from components.processes.kubernetes.pod_settings import bytes_of, cores_of
 from pipeline.component_ids import ComponentId
 from pipeline.config.issues import Issue, near_match
-from pipeline.config.loading import load_config
+from pipeline.config.loading import check_rules, load_config
 from pipeline.config.metadata_url import (
     EXAMPLE,
     PASSWORD_VARIABLE,
     MetadataServer,
     parse_metadata_url,
 )
-from pipeline.config.rules import check_rules
 from pipeline.config.sections.data import BUILTIN_PREFIX, has_spans
 from pipeline.config.sections.kubeflow import DEFAULT_RESOURCES
 from pipeline.config.sections.push import Approve

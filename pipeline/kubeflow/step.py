@@ -229,7 +229,7 @@ def _describe_failure(config: PipelineConfig, name: str, error: BaseException) -
         # Needs no TFX, whose import may be what failed.
         status, message = Status.after(error), str(error)
     else:
-        from pipeline.config.fingerprint import own_sources
+        from pipeline.config.user_code import own_sources
         from pipeline.runs.local import explain
 
         status, message = explain(error, own_sources(config.own_code.values()))

@@ -9,13 +9,14 @@ from dataclasses import asdict
 from pathlib import PurePosixPath
 from typing import Any
 
-from pipeline.config.sections.data import NO_SPAN
-from pipeline.config.sections.notify import EventSettings, Occasion
+from pipeline.config.sections.data import NO_SPAN, span_kind
+from pipeline.config.sections.notify import Occasion
 from pipeline.config.sections.schedule import MissingSpan
+from pipeline.config.settings import PipelineConfig
 from pipeline.data.spans import Span
+from pipeline.records.data_records import SpanRecords
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
 from pipeline.records.notify import notify
-from pipeline.records.span_records import SpanRecords
 from pipeline.records.summary import RunSummary, State, Status, WaitingSummary
 
 ENDED_WELL = (
@@ -54,7 +55,7 @@ class RunEvents:
     def __init__(
         self,
         event_log: EventLog,
-        settings: EventSettings,
+        config: PipelineConfig,
         run_id: str,
         data: list[Span],
         because: str,
@@ -64,14 +65,14 @@ class RunEvents:
 
         Args:
           event_log: of the pipeline.
-          settings: of the run's config.
+          config: of the run.
           run_id: of the run.
           data: the spans that it trains on, oldest first; data without spans counts as one.
           because: why there is a run.
           states: what `span_states` found when the run began, if it began elsewhere.
         """
         self._event_log = event_log
-        self._settings = settings
+        self._config = config
         self._run = run_id
         self._data = data
         self._window = [span.number for span in data]
@@ -92,7 +93,7 @@ class RunEvents:
                 self._because,
                 window=self._window,
                 newest=str(self._data[-1]),
-                warm_start=self._settings.schedule.warm_start,
+                warm_start=self._config.schedule_or_default.warm_start,
                 process=os.getpid(),
             )
 
@@ -214,11 +215,11 @@ class RunEvents:
         number = event.details["span"]
         if number == NO_SPAN:
             return event.message
-        return f"span {self._settings.span_kind.show(number)}: {event.message}"
+        return f"span {span_kind(self._config.data).show(number)}: {event.message}"
 
     def _left_out(self) -> list[str]:
         """Why spans were refused that the run went on without; not of those that ended it."""
-        if self._settings.schedule.missing_span is MissingSpan.FAIL:
+        if self._config.schedule_or_default.missing_span is MissingSpan.FAIL:
             return []
         refused = self._event_log.events(EventKind.UNUSABLE_SPAN, run=self._run)
         # What is to be judged again whatever the settings are is the newest.
@@ -268,7 +269,7 @@ class RunEvents:
             details |= {
                 "window": self._window,
                 "spans": self.states,
-                "config": self._settings.fingerprint,
+                "config": self._config.fingerprint,
             }
             self._record(EventKind.FINISHED, summary.reason or status.value, **details)
             if status is Status.NOT_BLESSED:
@@ -286,8 +287,8 @@ class RunEvents:
 
     def _tell(self, occasion: Occasion, message: str, **details: Any) -> None:
         notify(
-            self._settings.notify,
-            self._settings.pipeline,
+            self._config.notify,
+            self._config.name,
             occasion,
             message,
             details,

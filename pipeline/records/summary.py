@@ -99,12 +99,29 @@ class MetricSummary(BaseModel):
 
     value: Number
     in_service: Number | None
+    """The same of the model to beat; None if there is none."""
     needs: str
+    """What the thresholds ask, in words; empty if nothing."""
     ok: bool
+    """Whether nothing was found against it, on no slice either."""
     interval: tuple[Number, Number] | None = None
     """Where the value is, as sure as `evaluate.confidence` says."""
     difference: tuple[Number, Number] | None = None
     """Where the value less that in service is, likewise."""
+
+
+@dataclass(frozen=True)
+class EvaluationReport:
+    """What was measured and decided."""
+
+    blessed: bool
+    reason: str
+    metrics: dict[str, MetricSummary]
+    slices: dict[str, dict[str, float]]
+    """Slice, such as `plan=gold`, to its metrics and its `example_count`; NaN if undefined."""
+    notes: list[str]
+    nearly_perfect: str | None = None
+    """The first metric that is nearly as good as it can be."""
 
 
 class WindowSummary(BaseModel):

@@ -16,7 +16,7 @@ from components.schema_gen.inference import accept_data
 from pipeline.component_ids import ComponentId
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
-from pipeline.runs.results.last_execution import find_last_execution
+from pipeline.runs.last_execution import find_last_execution
 from trainer_module.errors import ConfigError
 from trainer_module.settings import ImageFeature
 

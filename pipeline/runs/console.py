@@ -6,7 +6,7 @@ import logging
 import math
 import statistics
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -159,21 +159,9 @@ class RunConsole(logging.Handler):
     def conclude(self, summary: RunSummary, hints: list[str]) -> None:
         """Shows the metrics, the decision, where the model went, and what to look at next."""
         self.stop()
-        if summary.tuning:
+        for table in _tables(summary):
             self._terminal.print()
-            self._terminal.print(trials_table(summary.tuning))
-        if summary.metrics:
-            self._terminal.print()
-            self._terminal.print(_metrics_table(summary))
-        if summary.variants.get("variants"):
-            self._terminal.print()
-            self._terminal.print(variants_table(summary.variants))
-        if folds := summary.training.get("folds"):
-            self._terminal.print()
-            self._terminal.print(_folds_table(folds))
-        if summary.slices:
-            self._terminal.print()
-            self._terminal.print(_slices_table(summary))
+            self._terminal.print(table)
         self._terminal.print()
         for note in _notes(summary):
             if note not in self._noticed:  # It was shown as it was found.
@@ -199,15 +187,33 @@ def _notes(summary: RunSummary) -> list[str]:
     return [*summary.notes, *training.get("notes", []), *restarts]
 
 
-def _metrics_table(summary: RunSummary) -> Table:
+def _tables(summary: RunSummary) -> Iterator[Table]:
+    """What there is to show of a run, in its order."""
+    if summary.tuning:
+        yield trials_table(summary.tuning)
+    if summary.metrics:
+        yield _metrics_table(summary)
+    if summary.variants.get("variants"):
+        yield variants_table(summary.variants)
+    if folds := summary.training.get("folds"):
+        yield _folds_table(folds)
+    if summary.slices:
+        yield _slices_table(summary)
+
+
+def figures_table(*columns: str, words: Sequence[str] = ()) -> Table:
+    """A table without lines, of figures but for its columns of words."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 2), header_style="bold")
-    table.add_column("metric")
-    table.add_column("value", justify="right")
+    for name in columns:
+        table.add_column(name, justify="left" if name in words else "right")
+    return table
+
+
+def _metrics_table(summary: RunSummary) -> Table:
     has_intervals = any(metric.interval for metric in summary.metrics.values())
-    if has_intervals:
-        table.add_column("interval", justify="right")
-    table.add_column("in service", justify="right")
-    table.add_column("needs")
+    interval = ["interval"] if has_intervals else []
+    columns = ("metric", "value", *interval, "in service", "needs")
+    table = figures_table(*columns, words=("metric", "needs"))
     for name, metric in summary.metrics.items():
         colour = "" if metric.ok and not metric.needs else "green" if metric.ok else "red"
         needs = f"{metric.needs}: {'kept' if metric.ok else 'not kept'}" if metric.needs else ""
@@ -227,10 +233,7 @@ def _ends(interval: tuple[float, float] | None) -> str:
 
 def _slices_table(summary: RunSummary) -> Table:
     """The largest slices; `summary.json` has them all."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 2), header_style="bold")
-    table.add_column("slice")
-    for name in ("examples", *summary.metrics):
-        table.add_column(name, justify="right")
+    table = figures_table("slice", "examples", *summary.metrics, words=("slice",))
     largest = sorted(summary.slices.items(), key=lambda item: -item[1].get(COUNT, 0))
     for name, metrics in largest[:MAX_SLICES]:
         values = (_number(metrics.get(metric, math.nan)) for metric in summary.metrics)
@@ -242,10 +245,7 @@ def _slices_table(summary: RunSummary) -> Table:
 
 def _folds_table(folds: Mapping[str, Mapping[str, Any]]) -> Table:
     """What cross-validation found: a row per fold, then mean and standard deviation."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 2), header_style="bold")
-    table.add_column("fold")
-    for name in folds:
-        table.add_column(name, justify="right")
+    table = figures_table("fold", *folds, words=("fold",))
     for fold, values in enumerate(zip(*(f["values"] for f in folds.values()), strict=True), 1):
         table.add_row(str(fold), *map(_number, values))
     table.add_row("mean", *(_number(found["mean"]) for found in folds.values()))
@@ -303,11 +303,7 @@ def describe_trial(trial: Mapping[str, Any]) -> str:
 
 def trials_table(tuning: Mapping[str, Any]) -> Table:
     """The best trials of a search, and what they had in place of what the config says."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 2), header_style="bold")
-    table.add_column("trial", justify="right")
-    table.add_column(tuning["objective"], justify="right")
-    table.add_column("epochs", justify="right")
-    table.add_column("values")
+    table = figures_table("trial", tuning["objective"], "epochs", "values", words=("values",))
     trials = tuning["trials"]
     for trial in trials[:SHOWN]:
         value, again = trial.get("value"), trial.get("again", {})

@@ -16,20 +16,20 @@ from pipeline.component_ids import ComponentId
 from pipeline.exit_codes import EXIT_INTERRUPTED
 from pipeline.graph.create import create_ingestion, create_pipeline, create_search
 from pipeline.layout import Layout, RunLayout
+from pipeline.records.data_records import tell_empty_spans
 from pipeline.records.event_log import EventLog
 from pipeline.records.notify import wait_for_deliveries
 from pipeline.records.run_events import RunEvents
-from pipeline.records.span_records import tell_empty_spans
 from pipeline.records.summary import RunSummary, State
 from pipeline.run_context import RunContext, RunRequest
+from pipeline.runs.artifact_results import ArtifactResults
 from pipeline.runs.console import RunConsole, shown
 from pipeline.runs.imports import shared_module_path
 from pipeline.runs.local import LocalRunner
 from pipeline.runs.observer import RunObserver
-from pipeline.runs.planning.plan import make_plan
+from pipeline.runs.plan import make_plan
 from pipeline.runs.push_gate import PushGate
 from pipeline.runs.reruns import Reruns
-from pipeline.runs.results.artifact_results import ArtifactResults
 from pipeline.runs.training import prepare_training
 from pipeline.runs.window_reader import WindowReader, left_out, make_spans
 from pipeline.versions.retention import Retention
@@ -57,7 +57,7 @@ def execute(
     """
     config, layout = context.config, context.layout
     event_log, run_id, data = EventLog(layout.event_log), files.root.name, list(context.data)
-    run_events = RunEvents(event_log, config.event_settings, run_id, data, request.because)
+    run_events = RunEvents(event_log, config, run_id, data, request.because)
     results = ArtifactResults(context.connection, config, event_log)
     observer = RunObserver(context, files, console, run_events, results)
     progress = logging.getLogger(PROGRESS_LOGGER)

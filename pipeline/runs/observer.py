@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
+from typing import Protocol
 
 from components.example_validator.verdict import ACCEPT_SPAN, accept_span
 from components.pusher.versions import restore_version
 from components.user_errors import is_drift
 from pipeline.component_ids import ComponentId
-from pipeline.config.fingerprint import own_sources
+from pipeline.config.user_code import own_sources
 from pipeline.layout import RunLayout
 from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import (
@@ -24,7 +27,51 @@ from pipeline.records.summary import (
 )
 from pipeline.run_context import RunContext
 from pipeline.runs.console import RunConsole
-from pipeline.runs.results.run_results import RunResults
+
+
+@dataclass(frozen=True)
+class PushedVersion:
+    """A pushed model: the folder (or URI) it is served from, and Pusher's own copy of it."""
+
+    destination: str
+    archive: Path
+
+
+class RunResults(Protocol):
+    """Where a run's results are read from: artifacts, or what steps on a cluster have reported.
+
+    Itself it has none, as a run of which no component has begun.
+    """
+
+    def read(
+        self, component: str, state: State, execution: int | None, summary: RunSummary
+    ) -> tuple[State, str]:
+        """Adds the results of a component that has ended to the summary.
+
+        Args:
+          component: that ended.
+          state: as TFX has it.
+          execution: its id in the metadata, if it has one.
+          summary: is filled.
+
+        Returns:
+          The state as people have it, and the gist of the results.
+        """
+        del component, execution, summary
+        return state, ""
+
+    def examples_uri(self) -> str:
+        """Where the examples are."""
+        return ""
+
+    def model_uri(self) -> str | None:
+        """Where the model is; None if Trainer did not come to one."""
+        return None
+
+    def pushed_version(self) -> PushedVersion | None:
+        """The version that Pusher made; None if it pushed nothing."""
+        return None
+
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from pipeline.layout import Layout
 from pipeline.records.event_log import EventLog
 from pipeline.records.summary import Candidate, RunSummary
 from pipeline.run_context import RunContext
-from pipeline.runs.results.artifact_reader import ArtifactReader
+from pipeline.runs.artifact_reader import ArtifactReader
 from pipeline.versions.hold import pushing
 from pipeline.versions.waiting import find_obstacle, mark_blessing
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from components.disk import write_whole
 from components.example_gen.paths import is_remote
-from pipeline.config.fingerprint import files_fingerprint, own_sources
+from pipeline.config.user_code import files_fingerprint, own_sources
 from pipeline.data.ingestion import curated_schema, pictures_revision
 from pipeline.graph.cache_keys import files_read
 from pipeline.own_modules import PACKAGES, ROOT
@@ -23,7 +23,7 @@ from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.summary import RunSummary, Status
 from pipeline.run_context import RunContext
 from pipeline.runs.console import shown
-from pipeline.versions.expiry import find_expired
+from pipeline.versions.retention import find_expired
 from trainer_module.strategies.tpu import NAME_VARIABLE
 
 logger = logging.getLogger(__name__)
@@ -220,7 +220,6 @@ def left_by(context: RunContext, run: str) -> Facts | None:
         "versions": stamp_of_files(served),
         "the kept schema": stamp_of_files([layout.schema]),
         "the summary": stamp_of_files([layout.run(run).summary]),
-        "a deletion that was interrupted": stamp_of_files([layout.deletion]),
     }
 
 

@@ -1,4 +1,8 @@
-"""One run of a pipeline on this machine: from a checked config to an exit code."""
+"""One run of a pipeline on this machine: from a checked config to an exit code.
+
+The data is looked at before TFX is imported: a run that would end at ExampleGen ends at once, on
+the screen and in its records.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +11,108 @@ import sys
 from pathlib import Path
 
 from components.processes.local.fork_server import serving
+from components.processes.stopping import settle
+from pipeline.component_ids import ComponentId
 from pipeline.config.settings import PipelineConfig
 from pipeline.data.fetching import fetch_and_check_weights
-from pipeline.layout import Layout, new_run_id
+from pipeline.layout import Layout, RunLayout, new_run_id
 from pipeline.lock import one_at_a_time
-from pipeline.records.metadata.store import check_store
+from pipeline.records.event_log import EventKind, EventLog
+from pipeline.records.metadata_store import check_store
 from pipeline.records.notify import check_secrets, deliveries
-from pipeline.run_context import RunRequest, resolve_run
-from pipeline.runs.console import RunConsole
+from pipeline.records.run_events import RunEvents
+from pipeline.records.summary import ErrorSummary, State, Status
+from pipeline.run_context import RunContext, RunRequest, resolve_run
+from pipeline.runs.console import RunConsole, shown
 from pipeline.runs.imports import is_in_tfx_command_line, kept_imports
 from pipeline.runs.logs import captured, told_briefly
-from pipeline.runs.planning.first_look import look_at_new_data, refuse, stop
+from pipeline.runs.observer import RunObserver, RunResults
 from pipeline.runs.reruns import Reruns
 from trainer_module.errors import ConfigError, DataError
 from trainer_module.scratch import own_temporary_files
 from trainer_module.tf_config import read_tf_config
+
+
+class _NoResults(RunResults):
+    """The results of a run of which no component has begun."""
+
+
+def look_at_new_data(context: RunContext) -> None:
+    """Checks what ExampleGen is going to read, but for what is known to be in its cache.
+
+    Raises:
+      DataError: they cannot be used.
+    """
+    # Rows of other families need not have a label.
+    if not context.config.family.has_label or _has_been_read(context):
+        return
+    # Imported only now: commands that read no data do without Arrow.
+    from pipeline.data.first_look import look_at_data
+
+    look_at_data(context.reading, context.config.all_named_columns, context.data[-1])
+
+
+def _has_been_read(context: RunContext) -> bool:
+    """Whether the last run that ended well has read the same files, told the same."""
+    last = EventLog(context.layout.event_log).last(EventKind.FINISHED)
+    if last is None or last.details["config"] != context.config.fingerprint:
+        return False
+    span = context.data[-1]
+    known = last.details["spans"].get(str(span.number), {})
+    return known.get("signature") == span.signature
+
+
+def refuse(
+    context: RunContext,
+    request: RunRequest,
+    files: RunLayout,
+    console: RunConsole,
+    error: DataError,
+) -> int:
+    """Writes down and shows why a run did not begin; gives its exit code.
+
+    Args:
+      context: of the run.
+      request: what it was asked to do.
+      files: of the run.
+      console: where people look.
+      error: what is wrong with the data.
+    """
+    observer = _make_observer(context, request, files, console)
+    name = ComponentId.EXAMPLE_GEN.value
+    observer.started(name)
+    observer.finished(name, State.FAILED, 0.0, None)
+    message = ErrorSummary(component=name, message=str(error), log=str(files.log))
+    return _settle(observer, Status.after(error), message, files, console)
+
+
+def stop(context: RunContext, request: RunRequest, files: RunLayout, console: RunConsole) -> int:
+    """Writes down and shows that a run was stopped before a component began; as `refuse`."""
+    settle()  # It is being done what the stop asks for.
+    observer = _make_observer(context, request, files, console)
+    message = ErrorSummary(component=None, message="interrupted", log=str(files.log))
+    return _settle(observer, Status.INTERRUPTED, message, files, console)
+
+
+def _make_observer(
+    context: RunContext, request: RunRequest, files: RunLayout, console: RunConsole
+) -> RunObserver:
+    event_log, config = EventLog(context.layout.event_log), context.config
+    data, because = list(context.data), request.because
+    run_events = RunEvents(event_log, config, files.root.name, data, because)
+    return RunObserver(context, files, console, run_events, _NoResults())
+
+
+def _settle(
+    observer: RunObserver,
+    status: Status,
+    error: ErrorSummary,
+    files: RunLayout,
+    console: RunConsole,
+) -> int:
+    observer.settle(status, error)
+    console.conclude(observer.summary, [f"summary: {shown(files.summary)}"])
+    return status.exit_code
 
 
 @deliveries()

@@ -20,11 +20,11 @@ from components.example_validator.drift import ColumnSkew, Drift, Older, measure
 from components.named_columns import check_named_columns
 from pipeline.config.sections.data import has_spans, span_kind
 from pipeline.config.settings import PipelineConfig
-from pipeline.data.span_files import File
+from pipeline.data.files import File
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventLog
-from pipeline.records.metadata.store import check_store
-from pipeline.runs.results.artifact_reader import ArtifactReader
+from pipeline.records.metadata_store import check_store
+from pipeline.runs.artifact_reader import ArtifactReader
 from pipeline.versions.artifacts import OF_EARLIER_RUNS, find_models
 from pipeline.versions.catalog import Version, find_serving, read_catalog
 from trainer_module.errors import ConfigError

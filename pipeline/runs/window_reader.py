@@ -17,14 +17,14 @@ from pipeline.config.sections.schedule import DriftSettings, MissingSpan, OnDrif
 from pipeline.data.spans import Span, Window
 from pipeline.graph.create import create_ingestion
 from pipeline.graph.data import Spans
+from pipeline.records.data_records import SpanRecords
 from pipeline.records.event_log import EventLog, LoggedEvent
 from pipeline.records.run_events import RunEvents
-from pipeline.records.span_records import SpanRecords
 from pipeline.records.summary import State, Status
 from pipeline.run_context import RunContext
+from pipeline.runs.artifact_reader import ArtifactReader, gist
 from pipeline.runs.console import RunConsole
 from pipeline.runs.local import LocalRunner, explain
-from pipeline.runs.results.artifact_reader import ArtifactReader, gist
 
 logger = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -26,18 +26,17 @@ from pipeline.exit_codes import (
 )
 from pipeline.layout import Layout
 from pipeline.lock import make_root
+from pipeline.records.data_records import new_requests
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
 from pipeline.records.notify import check_secrets, notify
-from pipeline.records.skew_records import new_requests
-from pipeline.schedule.decisions.decision import Due, NotDue, decide, is_run_under_way
-from pipeline.schedule.decisions.history import read_history
-from pipeline.schedule.decisions.record import (
+from pipeline.schedule.decision import Due, NotDue, decide, is_run_under_way
+from pipeline.schedule.health import LOOK_SECONDS, Health, check_staleness, last_push
+from pipeline.schedule.history import read_history
+from pipeline.schedule.record import (
     explain_lasting,
-    note_clock,
     note_decision,
     record_decision,
 )
-from pipeline.schedule.health import LOOK_SECONDS, Health
 from pipeline.schedule.run_process import (
     SCHEDULED_RUN_GRACE_SECONDS,
     ProcessResult,
@@ -45,8 +44,6 @@ from pipeline.schedule.run_process import (
     run_process,
 )
 from pipeline.schedule.scheduled_pipeline import ScheduledPipeline
-from pipeline.schedule.staleness import check_staleness, last_push
-from pipeline.versions.retention import Retention
 from trainer_module.errors import ConfigError, InternalError, ScopelineError
 from trainer_module.settings.durations import show_duration
 
@@ -202,11 +199,6 @@ def _decide_and_run(
     layout = Layout.of(config.name, config.push, pipeline.output)
     make_root(layout)
     event_log, now = EventLog(layout.event_log), context.clock()
-    if said := note_clock(config, event_log, now):
-        context.report(pipeline.name, said)
-    retention = Retention(config.schedule, config.drift, config.metadata, layout, event_log)
-    for line in retention.finish_deletion():
-        context.report(pipeline.name, line)
     decision = decide(config, layout, event_log, now)
     if isinstance(decision, Due) and context.stop.is_set():
         return EXIT_INTERRUPTED
@@ -222,15 +214,7 @@ def _decide_and_run(
     context.health.expect(
         pipeline.name, timeout.total_seconds() + SCHEDULED_RUN_GRACE_SECONDS + LOOK_SECONDS
     )
-    result = run_process(
-        context.runner,
-        _run_arguments(pipeline, config, decision),
-        layout.scheduled,
-        layout.scheduled_log,
-        timeout,
-        context.stop,
-        lambda line: context.report(pipeline.name, f"  {line}"),
-    )
+    result = _run(pipeline, layout, _run_arguments(pipeline, config, decision), timeout, context)
     code, line = settle_run(config, layout, event_log, result, context.stop.is_set())
     context.report(pipeline.name, line)
     return code
@@ -250,19 +234,30 @@ def _compare_requests(
     if not new_requests(config, EventLog(layout.event_log)):
         return EXIT_PUSHED
     arguments = ["skew", "--record", *_config_arguments(pipeline)]
-    result = run_process(
-        context.runner,
-        arguments,
-        layout.scheduled,
-        layout.scheduled_log,
-        COMPARISON_TIMEOUT,
-        context.stop,
-        lambda line: context.report(pipeline.name, f"  {line}"),
-    )
+    result = _run(pipeline, layout, arguments, COMPARISON_TIMEOUT, context)
     if context.stop.is_set():
         return EXIT_PUSHED
     has_failed = result.exit_code < 0 or result.timed_out is not None
     return EXIT_FAILED if has_failed else result.exit_code
+
+
+def _run(
+    pipeline: ScheduledPipeline,
+    layout: Layout,
+    arguments: Sequence[str],
+    timeout: timedelta,
+    context: CheckContext,
+) -> ProcessResult:
+    """Runs a command for a pipeline, and reports what it says."""
+    return run_process(
+        context.runner,
+        arguments,
+        layout.scheduled,
+        layout.scheduled_log,
+        timeout,
+        context.stop,
+        lambda line: context.report(pipeline.name, f"  {line}"),
+    )
 
 
 def _config_arguments(pipeline: ScheduledPipeline) -> list[str]:

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import IO
@@ -45,6 +45,10 @@ class TimeLimit:
     """When the time is up, by the monotonic clock, which nobody sets."""
     clock: float
     """The same by the machine's clock, for another machine or after another boot."""
+    process: int = 0
+    """The id of the command's process, which leads a group; 0 before it is started."""
+    began: int = 0
+    """When that began, as `_began` has it: another may have the id by now."""
 
     @classmethod
     def of(cls, command: str, timeout: timedelta) -> TimeLimit:
@@ -61,6 +65,10 @@ class TimeLimit:
             return cls(**json.loads(lock_file.read_text()))
         except (OSError, ValueError, TypeError):
             return None
+
+    def to_json(self) -> str:
+        """As `read` finds it in the lock file."""
+        return json.dumps(asdict(self))
 
     @property
     def timeout(self) -> timedelta:
@@ -113,8 +121,9 @@ def run_process(
     Raises:
       BlockingIOError: an earlier command holds the lock.
     """
-    limit = json.dumps(asdict(TimeLimit.of(arguments[0], timeout)))
-    with closing(ProcessLock(lock_file, limit)) as lock, _appended(log_file) as (output, log):
+    limit = TimeLimit.of(arguments[0], timeout)
+    locked = closing(ProcessLock(lock_file, limit.to_json()))
+    with locked as lock, _appended(log_file) as (output, log):
         process = subprocess.Popen(
             [*runner, *arguments],
             stdin=subprocess.DEVNULL,
@@ -127,6 +136,7 @@ def run_process(
         lines = _LineSplitter(on_line)
         watchdog = _Watchdog(process, timeout.total_seconds())
         try:
+            lock.write(replace(limit, process=process.pid, began=_began(process.pid)).to_json())
             while process.poll() is None:
                 watchdog.check(stop)
                 lines.add(log.read())
@@ -154,13 +164,12 @@ def end_overdue(lock_file: Path) -> TimeLimit | None:
     limit = TimeLimit.read(lock_file)
     if limit is None or limit.overdue_seconds < 0:
         return None
-    if end(
-        lambda number: _signal_holders(lock_file, number),
-        lambda: not is_held(lock_file),
-        _steps(_KILL_SECONDS),
-    ):
+    has_ended = end(
+        lambda number: _signal(limit, number), lambda: not is_held(lock_file), _steps(_KILL_SECONDS)
+    )
+    if has_ended:
         return limit
-    found = ", ".join(str(process.pid) for process in _holders(lock_file))
+    found = ", ".join(str(process.pid) for process in _processes_of(limit))
     raise InternalError(
         f"{lock_file}: a `{limit.command}` that a scheduler started has outlived its time limit of "
         f"{show_duration(limit.timeout)} and cannot be ended from here: "
@@ -174,45 +183,36 @@ def _steps(killed: float) -> list[Step]:
     return [told, told, Step(signal.SIGKILL, killed)]
 
 
-def _signal_holders(lock_file: Path, number: signal.Signals) -> bool:
-    """Sends a signal to the command that holds a lock; whether there is one on this machine.
+def _signal(limit: TimeLimit, number: signal.Signals) -> bool:
+    """Sends a signal to a command; whether there is something of it on this machine.
 
     SIGKILL goes to its whole group; one that is only told ends its own processes itself.
     """
-    holders = _holders(lock_file)
-    groups = {_group(process) for process in holders} - {None, os.getpgrp()}
-    chosen = [process for process in holders if process.pid in groups] or holders
-    if number == signal.SIGKILL:
-        chosen = holders + [p for p in psutil.process_iter() if _group(p) in groups]
-    for process in chosen:
+    processes = _processes_of(limit)
+    leaders = [process for process in processes if process.pid == limit.process]
+    for process in processes if number == signal.SIGKILL else leaders or processes:
         with suppress(psutil.Error):  # psutil refuses a process that has got the id of another.
             process.send_signal(number)
-    return bool(holders)
+    return bool(processes)
 
 
-def _holders(lock_file: Path) -> list[psutil.Process]:
-    """The other processes that hold a lock; not those that only have its file open."""
-    locked = lock_file.stat()
+def _processes_of(limit: TimeLimit) -> list[psutil.Process]:
+    """The group of a command, as far as it is on this machine.
 
-    def is_locked(file: os.DirEntry[str]) -> bool:
-        # By its name first: a file of another file system, which may hang, is not looked at.
-        is_named_so = Path(file).readlink().name == lock_file.name
-        return is_named_so and os.path.samestat(locked, file.stat()) and _holds_lock(Path(file))
-
-    found = []
-    for process in psutil.process_iter():
-        with suppress(OSError):  # It has ended, or is somebody else's.
-            if process.pid != os.getpid() and any(
-                is_locked(file) for file in os.scandir(f"/proc/{process.pid}/fd")
-            ):
-                found.append(process)
+    The system gives nobody the id of a leader that has ended while its group has processes.
+    """
+    if not limit.process or limit.boot != _boot():
+        return []
+    found = [process for process in psutil.process_iter() if _group(process) == limit.process]
+    with suppress(OSError):  # The leader has ended.
+        if _began(limit.process) != limit.began:
+            return []
     return found
 
 
-def _holds_lock(descriptor: Path) -> bool:
-    """Whether /proc/<process>/fd/<descriptor> has a lock of an open file; inherited ones have."""
-    said = descriptor.parents[1].joinpath("fdinfo", descriptor.name).read_text()
-    return any(line.startswith("lock:") and "OFDLCK" in line for line in said.splitlines())
+def _began(process: int) -> int:
+    """When a process began: in ticks since the boot, which no change of the clock moves."""
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19])
 
 
 def _group(process: psutil.Process) -> int | None:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from datetime import UTC, datetime, timedelta
+from contextlib import contextmanager
+from datetime import datetime
+from math import inf
 from pathlib import Path
-from queue import Empty, SimpleQueue
-
-from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_EXECUTED, JobExecutionEvent
-from apscheduler.executors.pool import ThreadPoolExecutor
-from apscheduler.schedulers.background import BackgroundScheduler
-from apscheduler.triggers.base import BaseTrigger
 
 from components.processes.stopping import handled
 from pipeline.clock import system_clock
@@ -33,9 +28,7 @@ from trainer_module.errors import ConfigError, InternalError
 from trainer_module.settings.durations import show_duration
 
 _POLL_SECONDS = 0.2
-"""How often a scheduler that waits checks whether it is to stop, and whether the clock was set."""
-_STEP_SECONDS = 1.0
-"""A clock that gains or loses so much in an instant was set."""
+"""How often a scheduler that waits checks whether it is to stop, and whether to look again."""
 
 
 def default_runner() -> tuple[str, ...]:
@@ -43,39 +36,6 @@ def default_runner() -> tuple[str, ...]:
     if not LOCAL_RUNNER.is_file():
         raise ConfigError(f"{LOCAL_RUNNER}: there is no such file; install Scopeline anew")
     return (sys.executable, str(LOCAL_RUNNER))
-
-
-class CheckTrigger(BaseTrigger):
-    """Fires when the cron expression does, and every `poll` to find new data."""
-
-    def __init__(self, settings: ScheduleSettings) -> None:
-        self.settings = settings
-
-    def get_next_fire_time(self, previous: datetime | None, now: datetime) -> datetime:
-        """When to check next; checks that were missed are not made up for."""
-        next_poll = now + self.settings.poll
-        firings = next_firings(self.settings, now, 1)
-        return min([next_poll, *firings], key=datetime.timestamp).astimezone(UTC)
-
-    def __str__(self) -> str:
-        return f"{self.settings.cron}, every {show_duration(self.settings.poll)}"
-
-
-class ClockWatch:
-    """Notices when the clock is set, by the one that only goes on."""
-
-    def __init__(self) -> None:
-        self._offset = self._measure()
-
-    def step(self) -> float:
-        """Seconds by which the clock was set since the last call; what it gains slowly is none."""
-        before, self._offset = self._offset, self._measure()
-        step = self._offset - before
-        return step if abs(step) >= _STEP_SECONDS else 0.0
-
-    @staticmethod
-    def _measure() -> float:
-        return time.time() - time.monotonic()
 
 
 class ConsoleLog:
@@ -128,8 +88,9 @@ def check_once(
 def serve(pipelines: Sequence[ScheduledPipeline], lock_file: Path, runner: Sequence[str]) -> None:
     """Looks after pipelines until SIGTERM or Ctrl-C; runs under way are then stopped.
 
-    Each pipeline is checked at once. Nothing that a scheduler knows has to outlive it: what was
-    decided and run stands in the pipelines' event logs, and when to check next in their configs.
+    Each pipeline is checked at once, in a thread of its own. Nothing that a scheduler knows has to
+    outlive it: what was decided and run stands in the pipelines' event logs, and when to check next
+    in their configs.
 
     Args:
       pipelines: to look after.
@@ -138,37 +99,63 @@ def serve(pipelines: Sequence[ScheduledPipeline], lock_file: Path, runner: Seque
 
     Raises:
       ConfigError: another scheduler is at work, or the output folder cannot be written.
-      InternalError: the thread that starts the checks has ended.
+      InternalError: a thread that checks has ended.
     """
     with only_scheduler(lock_file), _stop_on_signals() as stop:
         health, console = _health_of(pipelines), ConsoleLog(system_clock)
         heartbeat_file = Layout(pipelines[0].output, pipelines[0].name).heartbeat
         context = CheckContext(tuple(runner), system_clock, stop, console, health)
-        scheduler = _make_scheduler(len(pipelines))
-        # The listener, which runs in a check's thread, only passes the end of a check on. Handled
-        # there, it would wait for locks that `shutdown` holds while it waits for that thread.
-        ended: SimpleQueue[JobExecutionEvent] = SimpleQueue()
-        scheduler.add_listener(ended.put, EVENT_JOB_EXECUTED | EVENT_JOB_ERROR)
+        threads = []
         for pipeline in pipelines:
-            _add_job(scheduler, pipeline, context)
-        scheduler.start()
-        watch = ClockWatch()
-        # Waits for the queue, not for the event: a signal's handler runs in this thread, where
-        # setting an event that the thread is about to wait for can block for ever.
-        while not stop.is_set() and scheduler._thread.is_alive():
-            with suppress(Empty):
-                _handle_check_end(scheduler, ended.get(timeout=_POLL_SECONDS), context)
-            _beat(health, heartbeat_file, context)
-            if step := watch.step():
-                _look_at_once(scheduler, step, context)
-        was_told_to_stop = stop.is_set()
-        stop.set()
-        scheduler.shutdown(wait=True)
-        wait_for_deliveries()
+            settings = pipeline.load_config().schedule_or_default
+            console(pipeline.name, _describe(settings))
+            threads.append(threading.Thread(target=_look_after, args=(pipeline, settings, context)))
+        try:
+            for thread in threads:
+                thread.start()
+            # Sleeps, and does not wait for the event: a signal's handler runs in this thread, where
+            # setting an event that the thread is about to wait for can block for ever.
+            while not stop.is_set() and all(thread.is_alive() for thread in threads):
+                _beat(health, heartbeat_file, context)
+                time.sleep(_POLL_SECONDS)
+            was_told_to_stop = stop.is_set()
+        finally:
+            stop.set()
+            for thread in threads:
+                if thread.ident is not None:  # The machine may have no more of them.
+                    thread.join()
+            wait_for_deliveries()
     if not was_told_to_stop:
-        raise InternalError(
-            "the scheduler's thread has ended, and nothing fires any more; start again"
-        )
+        raise InternalError("a thread of the scheduler has ended, and looks no more; start again")
+
+
+def _look_after(
+    pipeline: ScheduledPipeline, settings: ScheduleSettings, context: CheckContext
+) -> None:
+    """Checks a pipeline at once, and then whenever its schedule says, until it is to stop."""
+    while not context.stop.is_set():
+        is_due = next_look(settings)
+        current: ScheduleSettings | None = None
+        try:
+            _, current = check_pipeline(pipeline, context)
+        except Exception as error:  # Of ours; the next look may do better.
+            context.report(pipeline.name, f"internal error: {error!r}\n{traceback.format_exc()}")
+        if current is not None and current != settings:
+            settings, is_due = current, next_look(current)
+            context.report(pipeline.name, f"the schedule has changed; {_describe(settings)}")
+        while not (is_due() or context.stop.wait(_POLL_SECONDS)):
+            pass
+
+
+def next_look(settings: ScheduleSettings) -> Callable[[], bool]:
+    """Says from now on whether to look again: when the clock fires, or `poll` has passed.
+
+    What passes is measured by the clock that nobody sets, and when it fires is asked of the one
+    that is: neither stops the other where that is set.
+    """
+    passed = time.monotonic() + settings.poll.total_seconds()
+    firing = min((f.timestamp() for f in next_firings(settings, system_clock(), 1)), default=inf)
+    return lambda: time.monotonic() >= passed or time.time() >= firing
 
 
 def _health_of(pipelines: Sequence[ScheduledPipeline]) -> Health:
@@ -181,52 +168,6 @@ def _beat(health: Health, heartbeat_file: Path, context: CheckContext) -> None:
         health.beat(heartbeat_file)
     except OSError as error:
         context.report("scheduler", f"{error.filename or heartbeat_file}: {error.strerror}")
-
-
-def _make_scheduler(threads: int) -> BackgroundScheduler:
-    # What APScheduler logs is about checks that it leaves out while a run is under way.
-    logging.getLogger("apscheduler").setLevel(logging.CRITICAL)
-    return BackgroundScheduler(
-        executors={"default": ThreadPoolExecutor(threads)},
-        job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
-        timezone=UTC,
-    )
-
-
-def _add_job(
-    scheduler: BackgroundScheduler, pipeline: ScheduledPipeline, context: CheckContext
-) -> None:
-    """Has a pipeline checked at once, and then whenever its schedule says."""
-    settings = pipeline.load_config().schedule_or_default
-    context.report(pipeline.name, _describe(settings))
-    scheduler.add_job(
-        lambda: check_pipeline(pipeline, context)[1],
-        CheckTrigger(settings),
-        id=pipeline.name,
-        next_run_time=datetime.now(UTC),
-    )
-
-
-def _look_at_once(scheduler: BackgroundScheduler, step: float, context: CheckContext) -> None:
-    """Has all pipelines checked now: their next times were those of a clock that was set since."""
-    amount, where = timedelta(seconds=round(abs(step))), "back" if step < 0 else "forward"
-    for job in scheduler.get_jobs():
-        context.report(job.id, f"the clock was set {where} by {amount}; looks at once")
-        job.modify(next_run_time=datetime.now(UTC))
-
-
-def _handle_check_end(
-    scheduler: BackgroundScheduler, event: JobExecutionEvent, context: CheckContext
-) -> None:
-    """Applies a schedule that has changed in its file; reports an error of our own."""
-    if event.exception is not None:
-        line = f"internal error: {event.exception!r}\n{event.traceback}"
-        context.report(event.job_id, line)
-        return
-    job, settings = scheduler.get_job(event.job_id), event.retval
-    if job is not None and settings is not None and job.trigger.settings != settings:
-        scheduler.reschedule_job(event.job_id, trigger=CheckTrigger(settings))
-        context.report(event.job_id, f"the schedule has changed; {_describe(settings)}")
 
 
 def _describe(settings: ScheduleSettings) -> str:

@@ -8,13 +8,12 @@ from enum import StrEnum
 
 from pipeline.config.sections.data import has_spans, span_kind
 from pipeline.config.settings import PipelineConfig
-from pipeline.data.location import locate_data
-from pipeline.data.rows import are_empty
+from pipeline.data.files import are_empty, locate_data
 from pipeline.data.spans import Span, list_spans, unsettled
 from pipeline.layout import Layout
+from pipeline.records.data_records import SpanRecords, trainings
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
-from pipeline.records.span_records import SpanRecords, trainings
-from pipeline.schedule.decisions.data_changes import take_snapshot
+from pipeline.schedule.data_changes import take_snapshot
 from trainer_module.errors import ConfigError
 
 

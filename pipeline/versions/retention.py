@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import sqlite3
 import sys
-from collections.abc import Set
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from components.disk import write_whole
 from components.example_gen.paths import is_remote
-from components.pusher.versions import delete_abandoned, delete_whole, now
-from pipeline.config.sections.schedule import DriftSettings, KeepSettings, ScheduleSettings
+from components.pusher.versions import OUTGOING_PREFIX, delete_abandoned, delete_whole
+from pipeline.config.sections.schedule import (
+    ALL,
+    DriftSettings,
+    KeepSettings,
+    ScheduleSettings,
+)
 from pipeline.layout import Layout
-from pipeline.lock import one_at_a_time
+from pipeline.records.data_records import SpanRecords, trainings
 from pipeline.records.event_log import EventKind, EventLog
-from pipeline.records.metadata.store import check_store, connection_config, forget
-from pipeline.records.span_records import SpanRecords
+from pipeline.records.metadata_store import connection_config, forget
 from pipeline.versions.artifacts import (
     ArtifactRecords,
     delete_files,
@@ -27,11 +29,9 @@ from pipeline.versions.artifacts import (
     retire_artifacts,
     size_of,
 )
-from pipeline.versions.catalog import read_catalog
-from pipeline.versions.expiry import Expired, find_expired, lineage_of
+from pipeline.versions.catalog import Version, find_serving, read_catalog
 from pipeline.versions.waiting import kept_waiting
-from pipeline.versions.withdrawal import complete_marks
-from trainer_module.errors import ScopelineError, TryLaterError, counted
+from trainer_module.errors import counted
 
 logger = logging.getLogger(__name__)
 
@@ -48,8 +48,8 @@ class Retention:
     spans that it was trained on, and the one that drift is measured from. A remote serving folder
     is left alone: its versions are for the store's own rules to delete.
 
-    Killed at whatever moment, the next call goes on, and tells also what the one before deleted.
-    A config that says nothing of `keep` deletes nothing before it has been said once what goes.
+    Killed at whatever moment, the next call goes on; what was deleted before is then not told. A
+    config that says nothing of `keep` deletes nothing before it has been said once what goes.
     """
 
     schedule: ScheduleSettings | None
@@ -88,27 +88,6 @@ class Retention:
             logger.info("Retention: %s", line)
         return announced + (deleted if is_first else [])
 
-    def finish_deletion(self) -> list[str]:
-        """Finishes a deletion that was killed, for a look that starts no run.
-
-        Returns:
-          What was deleted, or why it cannot be, in sentences for people; empty where there is
-          nothing to finish.
-        """
-        if not self.layout.deletion.exists():
-            return []
-        try:
-            with one_at_a_time(self.layout):
-                check_store(self.metadata, self.layout)
-                return self.apply()
-        except TryLaterError:
-            return []  # A run is under way, and does so at its end.
-        except Exception as error:  # ML Metadata has errors of its own, such as of a locked file.
-            if not isinstance(error, ScopelineError | OSError | sqlite3.Error):
-                logger.debug("A deletion could not be finished", exc_info=True)
-            why = str(error).partition("\n")[0]
-            return [f"what a deletion that was killed has left cannot be deleted: {why}"]
-
     @property
     def _keep(self) -> KeepSettings:
         return (self.schedule or ScheduleSettings()).keep
@@ -119,36 +98,36 @@ class Retention:
         expired = find_expired(self.schedule, layout, event_log)
         asked = _asked_for(self.schedule, event_log)
         announced = _announce(self._keep, expired.only(KEYS - asked), event_log)
-        expired = expired.only(asked)
-        deletion = Deletion.begin(layout, event_log)
+        deleted = Deleted()
+        try:
+            self._delete(expired.only(asked), deleted)
+        finally:
+            told = deleted.record(event_log)
+        return announced, told
+
+    def _delete(self, expired: Expired, deleted: Deleted) -> None:
+        """Deletes what is not kept, and says so as it goes."""
+        layout = self.layout
         delete_abandoned(layout.run("").root)
         if not is_remote(layout.serving):
             delete_abandoned(Path(layout.serving))
-        _delete_versions(expired, deletion)
-        for line in complete_marks(layout, event_log):
-            logger.warning("%s", line)
-        if expired.deletes_runs:
-            self._delete_runs(expired, deletion)
-        return announced, deletion.end(event_log)
-
-    def _delete_runs(self, expired: Expired, deletion: Deletion) -> None:
-        """Deletes runs, what only those have used, and what the metadata has of them."""
-        layout = self.layout
-        deletion.runs |= {
-            str(root): size_of(root) for root in (layout.run(run).root for run in expired.runs)
-        }
-        deletion.save()
+        for version in expired.versions:
+            size = size_of(Path(version.path))
+            deleted.versions[version.path] = lineage_of(version) | {"bytes": size}
+            delete_whole(Path(version.path))
+        if not expired.deletes_runs:
+            return
         records = None
         if self.metadata is not None or layout.metadata.exists():
             connection = connection_config(self.metadata, layout)
             records = retire_artifacts(layout, connection, expired.kept_runs, self._needed())
-            deletion.artifacts |= {
+            deleted.artifacts |= {
                 uri: size_of(Path(uri)) for uri in records.retired_uris if Path(uri).exists()
             }
-            deletion.save()
-            deletion.bytes += delete_files(layout, records)
-        for run in expired.runs:
-            delete_whole(layout.run(run).root)
+            deleted.bytes += delete_files(layout, records)
+        for root in (layout.run(run).root for run in expired.runs):
+            deleted.runs[str(root)] = size_of(root)
+            delete_whole(root)
         if records is not None:
             # Last: a store that is busy or full may refuse it; the next deletion makes up for it.
             self._forget_runs(records, expired.kept_runs)
@@ -195,17 +174,6 @@ def _announce(keep: KeepSettings, expired: Expired, event_log: EventLog) -> list
     return [message]
 
 
-def _delete_versions(expired: Expired, deletion: Deletion) -> None:
-    paths = {version.number: Path(version.path) for version in expired.versions}
-    for version in expired.versions:
-        deletion.versions[version.path] = lineage_of(version) | {
-            "bytes": size_of(paths[version.number])
-        }
-    deletion.save()
-    for path in paths.values():
-        delete_whole(path)
-
-
 def _last_passed(drift: DriftSettings, event_log: EventLog) -> set[str]:
     """The uri of the examples that the next span's drift is measured from, however old they are."""
     if not drift.columns:
@@ -217,12 +185,9 @@ def _last_passed(drift: DriftSettings, event_log: EventLog) -> set[str]:
 
 
 @dataclass
-class Deletion:
-    """What goes: paths with their sizes."""
+class Deleted:
+    """What a deletion has come to so far: paths with their sizes."""
 
-    file: Path
-    began: str
-    """Names the deletion."""
     versions: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By path, the lineage of each with its `bytes`."""
     runs: dict[str, int] = field(default_factory=dict)
@@ -230,58 +195,31 @@ class Deletion:
     bytes: int = 0
     """Of what is none of these, such as the working files of executions."""
 
-    @classmethod
-    def begin(cls, layout: Layout, event_log: EventLog) -> Deletion:
-        """A new deletion, or the one that was killed."""
-        try:
-            found = cls(layout.deletion, **json.loads(layout.deletion.read_text()))
-        except (OSError, ValueError, TypeError):
-            return cls(layout.deletion, now())
-        # It may have been killed after it was told.
-        last = event_log.last(EventKind.DELETED)
-        told = last is not None and last.details.get("began") == found.began
-        return cls(layout.deletion, now()) if told else found
-
-    def save(self) -> None:
-        """Writes down what goes before it does; a full disk keeps nothing from being deleted."""
-        content = asdict(self)
-        del content["file"]
-        if not (self.versions or self.runs or self.artifacts):
-            return
-        try:
-            write_whole(self.file, json.dumps(content))
-        except OSError:
-            logger.exception("What is being deleted could not be written down")
-
-    def end(self, event_log: EventLog) -> list[str]:
-        """Records what is gone, and is over.
+    def record(self, event_log: EventLog) -> list[str]:
+        """Writes down what is gone, which may be less where a deletion failed.
 
         Returns:
           What was deleted, as a sentence for people; none if nothing was.
         """
-        # What a config keeps by now, after the deletion was killed, is still there.
         versions = [found for path, found in self.versions.items() if not Path(path).exists()]
         runs = {path: size for path, size in self.runs.items() if not Path(path).exists()}
         artifacts = {uri: size for uri, size in self.artifacts.items() if not Path(uri).exists()}
-        lines = []
-        if versions or runs or artifacts:
-            freed = sum(found["bytes"] for found in versions) + self.bytes
-            freed += sum(runs.values()) + sum(artifacts.values())
-            numbers = [found["version"] for found in versions]
-            message = _describe(numbers, len(runs), len(artifacts), freed)
-            event_log.record(
-                EventKind.DELETED,
-                message,
-                versions=numbers,
-                lineage=versions,
-                runs=[Path(path).name for path in runs],
-                artifacts=len(artifacts),
-                bytes=freed,
-                began=self.began,
-            )
-            lines.append(message)
-        self.file.unlink(missing_ok=True)
-        return lines
+        if not (versions or runs or artifacts):
+            return []
+        freed = sum(found["bytes"] for found in versions) + self.bytes
+        freed += sum(runs.values()) + sum(artifacts.values())
+        numbers = [found["version"] for found in versions]
+        message = _describe(numbers, len(runs), len(artifacts), freed)
+        event_log.record(
+            EventKind.DELETED,
+            message,
+            versions=numbers,
+            lineage=versions,
+            runs=[Path(path).name for path in runs],
+            artifacts=len(artifacts),
+            bytes=freed,
+        )
+        return [message]
 
 
 def _describe(versions: list[int], runs: int, artifacts: int, freed: int) -> str:
@@ -293,3 +231,137 @@ def _describe(versions: list[int], runs: int, artifacts: int, freed: int) -> str
     if runs or artifacts:
         parts.append(f"{counted(runs, 'run')} and {counted(artifacts, 'artifact')} deleted")
     return f"{', '.join(parts)}, {freed / 1e6:.1f} MB"
+
+
+@dataclass(frozen=True)
+class Expired:
+    """What is to go, and what is not."""
+
+    versions: tuple[Version, ...] = ()
+    runs: tuple[str, ...] = ()
+    kept_runs: frozenset[str] = frozenset()
+    deletes_runs: bool = False
+    """False where all runs are kept, whatever `kept_runs` says."""
+
+    def only(self, keys: Set[str]) -> Expired:
+        """The part that some keys of `schedule.keep` are about."""
+        chosen = self if "versions" in keys else replace(self, versions=())
+        return chosen if "runs" in keys else replace(chosen, runs=(), deletes_runs=False)
+
+    def __bool__(self) -> bool:
+        """Whether anything is to go."""
+        return bool(self.versions or self.runs)
+
+    def __str__(self) -> str:
+        """Such as `version 1795277082 and 3 runs, the oldest 2026-01-05T03-00-00.123456`."""
+        numbers = ", ".join(str(version.number) for version in self.versions)
+        parts = [f"version {numbers}"] if self.versions else []
+        if self.runs:
+            parts.append(f"{counted(len(self.runs), 'run')}, the oldest {self.runs[0]}")
+        return " and ".join(parts)
+
+
+def find_expired(
+    schedule: ScheduleSettings | None,
+    layout: Layout,
+    event_log: EventLog,
+    coming_runs: int = 0,
+    coming_versions: int = 0,
+) -> Expired:
+    """Finds what is no longer kept; without a schedule, everything is.
+
+    Args:
+      schedule: of the pipeline.
+      layout: of the pipeline.
+      event_log: of the pipeline.
+      coming_runs: how many runs there will be besides those that are there.
+      coming_versions: the same of versions.
+    """
+    if schedule is None:
+        return Expired()
+    keep = schedule.keep
+    versions: list[Version] = []
+    # A store has rules of its own for what is to be deleted.
+    if keep.versions != ALL and not is_remote(layout.serving):
+        catalog = read_catalog(layout, event_log)
+        versions = _expired_versions(catalog, keep.versions - coming_versions)
+    if keep.runs == ALL or layout.remote is not None:
+        return Expired(tuple(versions))
+    recorded = _recorded_runs(event_log)
+    runs = _runs(layout, recorded)
+    kept = {*runs[max(0, len(runs) + coming_runs - keep.runs) :], *_last_finished(event_log)}
+    if not coming_runs:
+        # Whatever the clock said: where the last run's log is has just been told.
+        kept |= set(recorded[-1:])
+    old = tuple(run for run in runs if run not in kept)
+    return Expired(tuple(versions), old, frozenset(kept), deletes_runs=True)
+
+
+def lineage_of(version: Version) -> dict[str, Any]:
+    """What is worth knowing of a version that is no longer there."""
+    return {
+        "version": version.number,
+        "model": version.model,
+        "run": version.provenance.run,
+        "window": version.details.get("window", []),
+        "withdrawn": version.withdrawn,
+        "reason": version.reason,
+    }
+
+
+def _expired_versions(catalog: Sequence[Version], keep: int) -> list[Version]:
+    """All of ours but the newest good models, what serves, and what was withdrawn lately.
+
+    Where more than one is kept, the newest that is whole and of another model than the one that
+    serves is among them: that is the way back.
+
+    A version that was withdrawn is none to go back to, so it does not count as one. It stays to be
+    looked into until as many versions are newer as are kept.
+    """
+    ours = [version for version in catalog if version.is_ours]
+    # A copy that a rollback made counts as what it is a copy of.
+    good = list(dict.fromkeys(v.identity for v in ours if not v.withdrawn))
+    kept = {*good[: max(keep, 0)], *(v.identity for v in catalog[:1])}
+    lately = {version.number for version in ours[: max(keep, 0)] if version.withdrawn}
+    old = [v for v in ours if v.identity not in kept and v.number not in lately]
+    if old and (serving := find_serving(catalog)) is not None:  # That reads files.
+        kept.add(serving.identity)
+        back = find_serving([v for v in catalog if v.identity != serving.identity])
+        if back is not None and keep > 1:
+            kept.add(back.identity)
+    old = [version for version in old if version.identity not in kept]
+    return sorted(old, key=lambda version: version.number)
+
+
+def _recorded_runs(event_log: EventLog) -> list[str]:
+    """The ids of the runs that the event log knows, in the order in which they began."""
+    # One that was refused before its first component has an end alone.
+    events = event_log.events(EventKind.STARTED, EventKind.FINISHED, EventKind.FAILED)
+    return list(dict.fromkeys(event.run for event in events if event.run is not None))
+
+
+def _runs(layout: Layout, recorded: Sequence[str]) -> list[str]:
+    """The ids of the runs that are there, the oldest first, though the clock was set back since.
+
+    Args:
+      layout: of the pipeline.
+      recorded: the runs that the event log knows, oldest first. Others, such as those of before a
+        new ledger was begun, have their place among these by their folders' times.
+    """
+    folder = layout.run("").root
+    found = folder.iterdir() if folder.is_dir() else ()
+    times = {p.name: p.stat().st_mtime for p in found if not p.name.startswith(OUTGOING_PREFIX)}
+    begun = [run for run in recorded if run in times]
+    for later, run in pairwise(reversed(begun)):
+        times[run] = min(times[run], times[later])
+    place = {run: number for number, run in enumerate(begun)}
+    return sorted(times, key=lambda run: (times[run], place.get(run, len(place))))
+
+
+def _last_finished(event_log: EventLog) -> set[str]:
+    """The last run that trained on a window, or found it trained on already.
+
+    What it used is what the next one goes on from, though newer runs may have failed early.
+    """
+    runs = [event.run for event in trainings(event_log) if event.run is not None]
+    return set(runs[-1:])

@@ -18,7 +18,7 @@ from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.notify import check_secrets, notify, wait_for_deliveries
 from pipeline.versions.catalog import Version, find_version, listed, read_catalog
 from pipeline.versions.hold import holding, pushing
-from pipeline.versions.withdrawal import complete_marks, mark_models, record_withdrawn
+from pipeline.versions.withdrawal import mark_models, record_withdrawn
 from trainer_module.errors import ConfigError, DataError
 
 
@@ -79,9 +79,7 @@ def roll_back(
         # The hold is first, so that no push comes either where this is killed after the copy.
         held = holding(layout, event_log, request.reason or "") if request.holds else nullcontext()
         with held as hold:
-            lines = complete_marks(layout, event_log)
-            done, copy = _put_in_service(config, layout, event_log, request)
-        lines += done
+            lines, copy = _put_in_service(config, layout, event_log, request)
         if copy is not None:
             lines += _finish(config, layout, event_log, copy, request.reason)
         if hold is not None:

@@ -7,20 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from components.example_gen.paths import is_remote
-from components.pusher.versions import (
-    WITHDRAWN_PROPERTY,
-    lift_withdrawal,
-    mark_withdrawn,
-    read_withdrawal,
-)
+from components.pusher.versions import WITHDRAWN_PROPERTY, lift_withdrawal, mark_withdrawn
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.lock import one_at_a_time
 from pipeline.records.event_log import EventKind, EventLog
-from pipeline.records.metadata.store import check_store
+from pipeline.records.metadata_store import check_store
 from pipeline.versions.artifacts import find_models
 from pipeline.versions.catalog import Version, find_serving, find_version, read_catalog
-from trainer_module.errors import ConfigError, ScopelineError, TryLaterError
+from trainer_module.errors import ConfigError
 
 
 def withdraw(
@@ -164,43 +159,3 @@ def _mark_folders(versions: Iterable[Version], withdrawn: bool, reason: str | No
                 f" ({error.strerror or error}), so servers that start {does}"
             )
     return lines
-
-
-def complete_marks(layout: Layout, event_log: EventLog) -> list[str]:
-    """Marks the folders of versions whose withdrawal only the event log has.
-
-    That is so of what an earlier release has withdrawn, and of versions that were copied here.
-
-    Args:
-      layout: of the pipeline; its lock is held.
-      event_log: of the pipeline.
-
-    Returns:
-      What cannot be marked, in sentences for people.
-    """
-    return _mark_folders(_unmarked(layout, event_log), withdrawn=True, reason=None)
-
-
-def complete_marks_if_idle(layout: Layout, event_log: EventLog) -> list[str]:
-    """The same for a command that takes no lock; a run that is under way does it at its end.
-
-    Returns:
-      What cannot be marked, or known, in sentences for people.
-    """
-    try:
-        if not _unmarked(layout, event_log):
-            return []
-        with one_at_a_time(layout):
-            return complete_marks(layout, event_log)
-    except TryLaterError:
-        return []
-    except ScopelineError as error:
-        return [f"what was withdrawn is not marked in {layout.serving}: {error}"]
-
-
-def _unmarked(layout: Layout, event_log: EventLog) -> list[Version]:
-    return [
-        version
-        for version in read_catalog(layout, event_log)
-        if version.is_withdrawal_recorded and read_withdrawal(Path(version.path)) is None
-    ]

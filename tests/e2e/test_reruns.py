@@ -210,7 +210,6 @@ CHANGES: dict[str, Change] = {
     "the schema is edited": lambda p: edit(p.layout.schema),
     "the history is gone": lambda p: p.layout.event_log.unlink(),
     "the summary is gone": lambda p: p.newest("runs/*/summary.json").unlink(),
-    "a deletion was killed": lambda p: p.layout.deletion.touch(),
     "another run began": note(EventKind.STARTED),
     "another run ended": note(EventKind.FINISHED),
     "a run is due": note(EventKind.DUE),

@@ -8,10 +8,10 @@ from typing import Any, ClassVar, Literal
 import pytest
 from tfx.dsl.components.base.base_node import BaseNode
 
-from pipeline.config.fingerprint import CODE_KEY
-from pipeline.config.rules import check_rules, given_keys_are_read
+from pipeline.config.loading import check_rules, given_keys_are_read
 from pipeline.config.settings import PipelineConfig
-from pipeline.data.location import locate_data
+from pipeline.config.user_code import CODE_KEY
+from pipeline.data.files import locate_data
 from pipeline.graph.create import create_pipeline
 from pipeline.layout import Layout
 from pipeline.run_context import RunContext

@@ -22,9 +22,9 @@ from components.resolvers import (
     StatisticsOfSpanStrategy,
     WarmStartModelStrategy,
 )
-from pipeline.config.fingerprint import CODE_KEY
 from pipeline.config.settings import PipelineConfig
-from pipeline.data.location import locate_data
+from pipeline.config.user_code import CODE_KEY
+from pipeline.data.files import locate_data
 from pipeline.graph.create import create_ingestion, create_pipeline, create_search
 from pipeline.graph.data import Spans
 from pipeline.layout import Layout

@@ -15,10 +15,10 @@ import pytest
 
 from components.example_gen.builtin import BUILTIN_DATA
 from pipeline.cli import doctor
-from pipeline.config import fingerprint
-from pipeline.config.fingerprint import code_fingerprint
+from pipeline.config import user_code
 from pipeline.config.loading import load_config
-from pipeline.data.location import locate_data
+from pipeline.config.user_code import code_fingerprint
+from pipeline.data.files import locate_data
 from pipeline.layout import Layout
 from pipeline.lock import one_at_a_time
 from pipeline.records.summary import MetricSummary, RunSummary, State, Status
@@ -230,7 +230,7 @@ def test_data_is_located_without_tensorflow(tmp_path: Path) -> None:
 
 
 def test_fingerprint_follows_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fingerprint, "ROOT", tmp_path)
+    monkeypatch.setattr(user_code, "ROOT", tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "components").mkdir()
     (tmp_path / "components" / "a.py").write_text("x = 1")

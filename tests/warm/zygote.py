@@ -34,7 +34,7 @@ from typing import Any, NoReturn
 import warm.processes
 from components.compat import speed
 from components.processes.local import forking
-from pipeline.config.fingerprint import import_closure
+from pipeline.config.user_code import import_closure
 from pipeline.own_modules import PACKAGES, ROOT
 from trainer_module.compat.insides import find_changes
 from warm.processes import Kind, Program

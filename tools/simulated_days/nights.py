@@ -27,14 +27,14 @@ from pipeline.config.loading import load_config
 from pipeline.graph.create import create_pipeline
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventLog
-from pipeline.records.metadata.store import sqlite_connection
+from pipeline.records.metadata_store import sqlite_connection
 from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import ComponentSummary, MetricSummary, RunSummary, State, Status
 from pipeline.run_context import RunContext, RunRequest, resolve_run
 from pipeline.runs.local import compiled_nodes, launch
 from pipeline.runs.window_reader import make_spans
 from pipeline.schedule.check import record_decision
-from pipeline.schedule.decisions.decision import Due, decide
+from pipeline.schedule.decision import Due, decide
 from tools.simulated_days.recording import RecordedNight
 
 FIRST_DAY = date(2024, 1, 1)
@@ -138,8 +138,8 @@ class Nights:
             raise RuntimeError(decision.reason)
         record_decision(decision, self.event_log, self.now)
         context = resolve_run(config, self.layout, RunRequest())
-        data, settings = list(context.data), config.event_settings
-        events = RunEvents(self.event_log, settings, run, data, decision.reason)
+        data = list(context.data)
+        events = RunEvents(self.event_log, config, run, data, decision.reason)
         events.started()
         if launched:
             self._launch(context, run)

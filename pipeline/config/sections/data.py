@@ -28,7 +28,7 @@ from components.example_gen.paths import (
     is_remote,
     is_span_pattern,
 )
-from pipeline.config.issues import Issue, near_match
+from pipeline.config.issues import Issue, near_match, rules_of
 from trainer_module.errors import DataError, enumerate_names
 from trainer_module.families import family_of
 from trainer_module.features.pixels import DATA_PIXELS
@@ -163,20 +163,6 @@ def span_patterns(data: DataSettings) -> list[str]:
     return [data.path, *(split for split in data.splits.values() if isinstance(split, str))]
 
 
-def path_exists(data: DataSettings) -> Iterator[Issue]:
-    """A local path without wildcards has to be there; others are looked at by ExampleGen."""
-    path = data.path
-    if not FORMATS[data.format].has_files:
-        return
-    if path.startswith(BUILTIN_PREFIX) or is_remote(path) or any(c in path for c in "*?[{"):
-        return
-    if not Path(path).exists():
-        folder = Path(path).parent
-        names = [str(p) for p in folder.iterdir()] if folder.is_dir() else []
-        hint = f"; {near_match(path, names)}" if 0 < len(names) <= 20 else ""
-        yield Issue("data.path", f"found {path!r}; there is no such file or folder{hint}")
-
-
 def data_is_in_files(data: DataSettings, target: LearningTask) -> Iterator[Issue]:
     """A label is a column of a file."""
     if not FORMATS[data.format].has_files:
@@ -194,6 +180,20 @@ def episodes_are_of_an_environment(data: DataSettings, target: LearningTask) -> 
     for key in ("episodes", "policy"):
         if getattr(data, key) is not None:
             yield Issue(f"data.{key}", "it is for data of an environment; leave it out")
+
+
+def path_exists(data: DataSettings) -> Iterator[Issue]:
+    """A local path without wildcards has to be there; others are looked at by ExampleGen."""
+    path = data.path
+    if not FORMATS[data.format].has_files:
+        return
+    if path.startswith(BUILTIN_PREFIX) or is_remote(path) or any(c in path for c in "*?[{"):
+        return
+    if not Path(path).exists():
+        folder = Path(path).parent
+        names = [str(p) for p in folder.iterdir()] if folder.is_dir() else []
+        hint = f"; {near_match(path, names)}" if 0 < len(names) <= 20 else ""
+        yield Issue("data.path", f"found {path!r}; there is no such file or folder{hint}")
 
 
 def builtin_data_is_known(data: DataSettings) -> Iterator[Issue]:
@@ -409,27 +409,7 @@ def schema_exists(schema_file: str | None) -> Iterator[Issue]:
         yield Issue("schema", f"found {path!r}; there is no such file")
 
 
-DATA_RULES = (
-    data_is_in_files,
-    episodes_are_of_an_environment,
-    path_exists,
-    builtin_data_is_known,
-    csv_is_the_format,
-    splits_hold_train_and_eval,
-    splits_are_of_one_kind,
-    split_by_has_buckets,
-    rows_are_split_in_one_way,
-    files_left_out_are_examples,
-    labels_of_others_are_of_tables,
-    labels_exist,
-    label_is_no_feature,
-    weight_is_a_column_of_its_own,
-    pictures_are_the_one_feature,
-    pictures_of_tables_have_files,
-    picture_folders_exist,
-    image_folders_hold_classes,
-    schema_exists,
-)
+DATA_RULES = rules_of(__name__)
 
 
 def workers_are_of_this_machine(beam: BeamSettings) -> Iterator[Issue]:

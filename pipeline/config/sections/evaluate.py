@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from components.optimizer.plan import DecidingMetric
-from pipeline.config.issues import Issue, near_match_and
+from pipeline.config.issues import Issue, near_match_and, rules_of
 from trainer_module.settings import (
     CrossValidation,
     Settings,
@@ -359,12 +359,4 @@ def leaking_columns_can_be_found(
         )
 
 
-EVALUATE_RULES = (
-    metrics_fit_the_task,
-    metrics_have_names_of_their_own,
-    thresholds_are_of_numbers,
-    thresholds_leave_room,
-    thresholds_can_be_held,
-    tolerances_are_of_what_is_compared,
-    leaking_columns_can_be_found,
-)
+EVALUATE_RULES = rules_of(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipeline.config.issues import Issue, near_match, near_match_and
+from pipeline.config.issues import Issue, near_match, near_match_and, rules_of
 from pipeline.config.user_code import import_paths_lead_somewhere
 from trainer_module.errors import DataError, TrainingError, counted, enumerate_names
 from trainer_module.families.supervised.models.bert_files import read_files
@@ -120,14 +120,7 @@ def layers_leave_something(
             yield Issue("model.layers", f"features.{name}: {why}")
 
 
-MODEL_RULES = (
-    import_paths_lead_somewhere,
-    model_kind_is_known,
-    model_has_the_feature_it_needs,
-    model_can_do_what_is_asked,
-    layers_are_named_once,
-    layers_leave_something,
-)
+MODEL_RULES = (import_paths_lead_somewhere, *rules_of(__name__))
 
 
 KEYS = ("size", "weights", "transfer", "sync_batch_norm")
@@ -266,15 +259,7 @@ def weights_are_a_file_of_weights(model: ModelSettings) -> Iterator[Issue]:
             yield Issue("model.weights", str(error).removeprefix("model.weights: ").rstrip("."))
 
 
-TRANSFER_RULES = (
-    networks_are_there_to_transfer,
-    pictures_are_large_enough,
-    something_is_left_to_fine_tune,
-    unfreezing_has_its_time,
-    heads_are_said_once,
-    published_heads_stay_as_they_are,
-    weights_are_a_file_of_weights,
-)
+TRANSFER_RULES = rules_of(__name__, *MODEL_RULES)
 
 
 def bert_reads_pieces_of_words(
@@ -379,10 +364,4 @@ def layers_decay_where_they_have_numbers(
         )
 
 
-BERT_RULES = (
-    bert_reads_pieces_of_words,
-    weights_are_those_of_a_bert,
-    weights_bring_their_vocabulary,
-    vocabularies_can_be_read,
-    layers_decay_where_they_have_numbers,
-)
+BERT_RULES = rules_of(__name__, *MODEL_RULES, *TRANSFER_RULES)

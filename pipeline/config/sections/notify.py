@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
 from pydantic import Field, model_validator
 
 from pipeline.config.issues import Issue
-from pipeline.config.sections.data import SpanKind
-from pipeline.config.sections.schedule import ScheduleSettings
 from trainer_module.sections import Matching
 from trainer_module.settings import (
     Settings,
@@ -116,20 +113,6 @@ class NotifySettings(Settings):
             "notify.email.password_variable": self.email and self.email.password_variable,
         }
         return {key: variable for key, variable in named.items() if variable}
-
-
-@dataclass(frozen=True)
-class EventSettings:
-    """What of a config the events of a run depend on, and who is notified of them."""
-
-    pipeline: str
-    """Its name."""
-    fingerprint: str
-    """That of the config."""
-    span_kind: SpanKind
-    """How spans are named."""
-    schedule: ScheduleSettings
-    notify: NotifySettings
 
 
 def stale_alarms_reach_somebody(notify: NotifySettings, has_trigger: bool) -> Iterator[Issue]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 
-from pipeline.config.issues import Issue, near_match
+from pipeline.config.issues import Issue, near_match, rules_of
 from pipeline.config.sections.evaluate import EvaluateSettings
 from pipeline.config.sections.schedule import ScheduleSettings
 from trainer_module.errors import enumerate_names
@@ -176,6 +176,9 @@ def slices_of_variants_are_measured(
         )
 
 
+OPTIMIZE_RULES = rules_of(__name__)
+
+
 def packages_are_installed(optimize: OptimizeSettings | None) -> Iterator[Issue]:
     """What makes models smaller is an extra; a run on this machine would miss it after hours."""
     optimize = _optimize(optimize)
@@ -211,17 +214,3 @@ def _packages_of(variants: list[VariantName]) -> list[str]:
 
 def _least_ratio(name: VariantName) -> float:
     return name.weight_bits / FLOAT_BITS
-
-
-OPTIMIZE_RULES = (
-    trained_in_steps_is_pruned,
-    constant_schedules_have_no_end,
-    networks_begin_whole,
-    pruning_has_steps_in_order,
-    pruning_has_all_steps,
-    networks_can_be_quantised,
-    required_are_variants,
-    variants_are_named_once,
-    limits_can_be_met,
-    slices_of_variants_are_measured,
-)

@@ -1,4 +1,4 @@
-"""`schedule` and `drift`: when to retrain, on which spans, and what to keep."""
+"""`schedule`, `drift` and `skew`: when to retrain, on which spans, what to keep, what has moved."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from pydantic import (
     model_validator,
 )
 
-from components.example_gen.paths import pattern_fault
-from pipeline.config.issues import Issue
+from components.example_gen.paths import is_remote, pattern_fault
+from pipeline.config.issues import Issue, rules_of
 from pipeline.config.sections.data import (
     DataSettings,
     has_spans,
@@ -180,6 +180,15 @@ TRIGGERS = (
 _SPANS = "such as data/{SPAN}/*.csv or data/{YYYY}-{MM}-{DD}/*.csv"
 
 
+def spans_are_named_in_full(data: DataSettings) -> Iterator[Issue]:
+    """An hour belongs to a day, a version to a span."""
+    keys = {"data.path": data.path}
+    keys |= {f"data.splits.{name}": str(glob) for name, glob in data.splits.items()}
+    for key, pattern in keys.items():
+        if fault := pattern_fault(pattern):
+            yield Issue(key, f"{pattern}: {fault}")
+
+
 def schedule_has_an_occasion(
     schedule: ScheduleSettings | None, has_trigger: bool
 ) -> Iterator[Issue]:
@@ -188,15 +197,6 @@ def schedule_has_an_occasion(
     if schedule is None or has_trigger or schedule.model_fields_set <= by_hand:
         return
     yield Issue("schedule", f"nothing ever sets it off; {TRIGGERS}")
-
-
-def spans_are_named_in_full(data: DataSettings) -> Iterator[Issue]:
-    """An hour belongs to a day, a version to a span."""
-    keys = {"data.path": data.path}
-    keys |= {f"data.splits.{name}": str(glob) for name, glob in data.splits.items()}
-    for key, pattern in keys.items():
-        if fault := pattern_fault(pattern):
-            yield Issue(key, f"{pattern}: {fault}")
 
 
 def windows_need_spans(data: DataSettings, schedule: ScheduleSettings | None) -> Iterator[Issue]:
@@ -240,11 +240,50 @@ def retraining_by_drift_has_thresholds(drift: DriftSettings) -> Iterator[Issue]:
         )
 
 
-SCHEDULE_RULES = (
-    spans_are_named_in_full,
-    schedule_has_an_occasion,
-    windows_need_spans,
-    window_begins_at_a_span,
-    drift_needs_spans,
-    retraining_by_drift_has_thresholds,
-)
+SCHEDULE_RULES = rules_of(__name__)
+
+
+class OnSkew(StrEnum):
+    """What requests do that are unlike the training data; the history has it in any case."""
+
+    WARN = "warn"
+    RETRAIN = "retrain"
+    """Tell, and make a run due."""
+    NOTIFY = "notify"
+    """Tell whom `notify` names."""
+
+
+class SkewSettings(Settings):
+    """Whether requests still look like what the model in service was trained on."""
+
+    requests: str | None = None
+    """The folder that `serve --log-requests` writes to, or a glob of its files."""
+    columns: dict[str, DriftThreshold] = {}
+    """Thresholds by column: {fare: {jensen_shannon: 0.1}}."""
+    on_skew: OnSkew = OnSkew.WARN
+    """What happens when a threshold is passed, and by more than by chance."""
+    min_rows: int = Field(default=1000, ge=100)
+    """Rows that are waited for before they are compared."""
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether there is anything to compare."""
+        return self.requests is not None and bool(self.columns)
+
+
+def skew_has_requests_and_thresholds(skew: SkewSettings) -> Iterator[Issue]:
+    """Skew is what passes a threshold, of requests that are written down."""
+    if skew.columns and skew.requests is None:
+        yield Issue(
+            "skew.requests",
+            "this key is missing; give the folder that `serve --log-requests` writes to",
+        )
+    elif skew.requests is not None and is_remote(skew.requests):
+        yield Issue("skew.requests", f"found {skew.requests!r}; right is a local folder, or glob")
+    elif not skew.columns and skew.model_fields_set:
+        yield Issue(
+            "skew.columns", "no column has a threshold; one is {fare: {jensen_shannon: 0.1}}"
+        )
+
+
+SKEW_RULES = (skew_has_requests_and_thresholds,)

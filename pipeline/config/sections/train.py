@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipeline.config.issues import Issue, near_match_and
+from pipeline.config.issues import Issue, near_match_and, rules_of
 from pipeline.config.sections.evaluate import EvaluateSettings
 from pipeline.config.sections.schedule import ScheduleSettings
 from trainer_module.errors import TrainingError, enumerate_names
@@ -236,23 +236,7 @@ def trees_begin_from_scratch(
         )
 
 
-TRAIN_RULES = (
-    loss_fits_the_task,
-    own_losses_are_of_one_number,
-    averages_have_steps_in_order,
-    averages_have_all_steps,
-    losses_can_be_scaled,
-    class_weights_have_classes,
-    other_trainings_read_less,
-    workers_have_a_strategy,
-    servers_are_backed_up_by_epoch,
-    steps_are_shown_where_they_are_seen,
-    replicas_share_the_batch,
-    kernels_are_of_our_models,
-    trees_are_grown_on_one_device,
-    trees_take_no_steps,
-    trees_begin_from_scratch,
-)
+TRAIN_RULES = rules_of(__name__)
 
 
 def augmented_are_pictures(
@@ -292,8 +276,4 @@ def cutouts_leave_something(features: dict[str, Feature], train: TrainSettings) 
             )
 
 
-AUGMENT_RULES = (
-    augmented_are_pictures,
-    mixed_labels_are_classes,
-    cutouts_leave_something,
-)
+AUGMENT_RULES = rules_of(__name__, *TRAIN_RULES)

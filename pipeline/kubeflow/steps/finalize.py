@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pipeline.component_ids import ComponentId
 from pipeline.config.sections.data import NO_SPAN
 from pipeline.config.settings import PipelineConfig
-from pipeline.data.location import DataLocation
+from pipeline.data.files import DataLocation
 from pipeline.data.spans import Span
 from pipeline.kubeflow.cluster_layout import cluster_layout, run_root
 from pipeline.kubeflow.compiled import SETUP, ComponentResult, StepReport
@@ -20,8 +20,7 @@ from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import ErrorSummary, RunSummary, State, Status
 from pipeline.run_context import RunContext
 from pipeline.runs.console import RunConsole
-from pipeline.runs.observer import RunObserver
-from pipeline.runs.results.run_results import PushedVersion, RunResults
+from pipeline.runs.observer import PushedVersion, RunObserver, RunResults
 from pipeline.versions.retention import Retention
 
 
@@ -97,9 +96,7 @@ def _make_observer(
 ) -> RunObserver:
     config, layout = context.config, context.layout
     event_log = EventLog(layout.event_log)
-    run_events = RunEvents(
-        event_log, config.event_settings, run_id, record.data, record.because, record.states
-    )
+    run_events = RunEvents(event_log, config, run_id, record.data, record.because, record.states)
     run_events.started()  # For the ledger, if the first step did not get so far.
     files = layout.run(run_id)
     observer = RunObserver(context, files, console, run_events, results, record.began)

@@ -18,10 +18,10 @@ from pipeline.kubeflow.steps.run_record import RunFolder, RunRecord
 from pipeline.records.event_log import EventLog
 from pipeline.records.summary import RunSummary, State
 from pipeline.run_context import RunContext
+from pipeline.runs.artifact_results import ArtifactResults
 from pipeline.runs.console import RunConsole
 from pipeline.runs.local import ComponentFailedError, compiled_nodes, launch
 from pipeline.runs.push_gate import PushGate
-from pipeline.runs.results.artifact_results import ArtifactResults
 from pipeline.runs.training import prepare_training
 from trainer_module.errors import ConfigError
 from trainer_module.runtime import PROGRESS_LOGGER

@@ -16,8 +16,8 @@ from tfx.dsl.io.plugins.local import LocalFilesystem
 
 from components.example_gen.paths import is_remote
 from pipeline.config.settings import PipelineConfig
+from pipeline.data.files import DataLocation
 from pipeline.data.ingestion import Ingestion
-from pipeline.data.location import DataLocation
 from pipeline.data.spans import Span, Window
 from pipeline.kubeflow.cluster_layout import settings_of
 from pipeline.kubeflow.compiled import NodeValues, StepReport

@@ -7,7 +7,7 @@ import time
 
 from tfx.orchestration.local import runner_utils
 
-from pipeline.config.rules import check_rules
+from pipeline.config.loading import check_rules
 from pipeline.config.settings import PipelineConfig
 from pipeline.data.fetching import fetch_and_check_weights
 from pipeline.kubeflow.cluster_layout import cluster_layout, run_root, seen_from_pods
@@ -18,11 +18,11 @@ from pipeline.kubeflow.image import code_hash
 from pipeline.kubeflow.run_parameters import apply_parameters
 from pipeline.kubeflow.steps.run_record import BECAUSE, RunFolder, RunRecord, is_alone
 from pipeline.layout import Layout
+from pipeline.records.data_records import tell_empty_spans
 from pipeline.records.event_log import EventLog
-from pipeline.records.metadata.store import check_store
+from pipeline.records.metadata_store import check_store
 from pipeline.records.notify import check_secrets
 from pipeline.records.run_events import RunEvents
-from pipeline.records.span_records import tell_empty_spans
 from pipeline.run_context import RunContext, RunRequest, resolve_run
 from pipeline.runs.console import RunConsole
 from pipeline.runs.window_reader import WindowReader, left_out, make_spans
@@ -78,7 +78,7 @@ def _make_record(
     config, layout, window = context.config, context.layout, context.window
     began, event_log = time.time(), EventLog(layout.event_log)
     data = list(context.data)
-    run_events = RunEvents(event_log, config.event_settings, run_id, data, BECAUSE)
+    run_events = RunEvents(event_log, config, run_id, data, BECAUSE)
     run_events.started()
     spans, usable = None, data
     if window is not None:

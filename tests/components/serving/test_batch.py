@@ -28,7 +28,7 @@ from components.serving.batch.job import PredictionJob, predict
 from components.serving.batch.reading import Input, check_not_read, find_files, read_blocks
 from components.serving.model import Model, load_model
 from components.serving.settings import OnUnreadable
-from pipeline.cli.serving.predict import ChosenModel, asked_model, write_predictions
+from pipeline.cli.predict import ChosenModel, asked_model, write_predictions
 from trainer_module.errors import ConfigError, DataError, TryLaterError
 from trainer_module.export.interface import ModelInterface, RawColumn
 

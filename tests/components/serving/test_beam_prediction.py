@@ -14,7 +14,7 @@ from served_trips import Pushed
 from components.beam_workers.options import IN_PROCESS_ARGS
 from components.serving.batch.writing import only_writer
 from pipeline.beam_options import beam_args
-from pipeline.cli.serving.predict import ChosenModel, write_predictions, write_predictions_on_beam
+from pipeline.cli.predict import ChosenModel, write_predictions, write_predictions_on_beam
 from trainer_module.errors import ConfigError, DataError, InternalError, TryLaterError
 
 Rows = list[dict[str, Any]]

@@ -38,7 +38,7 @@ from components.serving.server.options import (
 )
 from components.serving.server.replies import RequestError
 from components.serving.server.repository import Repository
-from pipeline.cli.serving.serve import read_key
+from pipeline.cli.serve import read_key
 from trainer_module.errors import ConfigError, DataError
 
 Rows = list[dict[str, Any]]

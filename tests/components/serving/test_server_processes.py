@@ -281,12 +281,10 @@ def test_a_stop_at_any_moment_of_the_start_ends_a_server_well(
     ("arguments", "is_server"),
     [
         ("serve --port 80", True),
-        ("--config serve --set name=x --output=o serve", True),
-        ("--verbose schedule --config x.yaml", True),
+        ("schedule --config x.yaml", True),
         ("schedule --once --config x.yaml", False),
         ("schedule --config x.yaml --check", False),
         ("run --output serve", False),
-        ("--config serve", False),
         ("", False),
     ],
 )

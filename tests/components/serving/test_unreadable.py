@@ -24,7 +24,7 @@ from components.beam_workers.options import IN_PROCESS_ARGS
 from components.pusher.versions import list_versions, push_new_version
 from components.serving.server.options import ServeOptions
 from components.serving.settings import OnUnreadable
-from pipeline.cli.serving.predict import ChosenModel, write_predictions, write_predictions_on_beam
+from pipeline.cli.predict import ChosenModel, write_predictions, write_predictions_on_beam
 from trainer_module.errors import DataError
 from trainer_module.settings import TrainerSettings
 from trainer_module.trainer import run_fn

@@ -17,7 +17,7 @@ from components.resolvers import _examples_behind
 from pipeline.config.loading import load_config
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog
-from pipeline.records.metadata.store import sqlite_connection
+from pipeline.records.metadata_store import sqlite_connection
 from pipeline.versions.retention import Retention
 
 CONFIG = ROOT / "configs" / "digits.yaml"

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.config.fingerprint import CODE_KEY
 from pipeline.config.loading import load_config
-from pipeline.data.location import locate_data
+from pipeline.config.user_code import CODE_KEY
+from pipeline.data.files import locate_data
 from pipeline.graph.create import create_pipeline
 from pipeline.kubeflow.kubeflow_rules import load_for_kubeflow
 from pipeline.layout import Layout

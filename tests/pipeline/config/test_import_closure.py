@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from warm.processes import LIBRARIES
 
-from pipeline.config.fingerprint import import_closure
+from pipeline.config.user_code import import_closure
 from pipeline.own_modules import PACKAGES, ROOT
 
 EXECUTORS = {

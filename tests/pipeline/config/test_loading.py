@@ -10,7 +10,7 @@ from typing import get_type_hints
 
 import pytest
 
-from pipeline.config import rules
+from pipeline.config import loading
 from pipeline.config.issues import Rule
 from pipeline.config.loading import load_config
 from pipeline.config.settings import PipelineConfig
@@ -32,7 +32,7 @@ def test_broken_file_says_what_its_comments_expect(path: Path) -> None:
         assert words in str(caught.value)
 
 
-@pytest.mark.parametrize("rule", rules.RULES, ids=lambda rule: rule.__name__)
+@pytest.mark.parametrize("rule", loading.RULES, ids=lambda rule: rule.__name__)
 def test_rule_is_handed_parts_of_the_config_of_the_types_that_it_names(rule: Rule) -> None:
     sections = get_type_hints(PipelineConfig)
     for name, kind in get_type_hints(rule).items():
@@ -43,7 +43,7 @@ def test_rule_is_handed_parts_of_the_config_of_the_types_that_it_names(rule: Rul
 
 
 def test_every_rule_has_a_broken_file() -> None:
-    assert {rule.__name__ for rule in rules.RULES} <= {path.stem for path in BROKEN}
+    assert {rule.__name__ for rule in loading.RULES} <= {path.stem for path in BROKEN}
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda p: p.stem)

@@ -20,7 +20,7 @@ from pipeline.records.event_log import EventLog
 from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import RunSummary, Status
 from pipeline.run_context import resolve_run
-from pipeline.runs.planning.first_look import look_at_new_data
+from pipeline.runs.run import look_at_new_data
 from trainer_module.errors import ConfigError, DataError
 
 ROOT = Path(__file__).parents[3]
@@ -148,7 +148,7 @@ def test_files_that_a_run_has_read_are_not_looked_at_again(tmp_path: Path) -> No
     layout.root.mkdir(parents=True)
     context = resolve_run(config, layout)
     event_log = EventLog(layout.event_log)
-    events = RunEvents(event_log, config.event_settings, "run 1", list(context.data), "by hand")
+    events = RunEvents(event_log, config, "run 1", list(context.data), "by hand")
     look_at_new_data(context)
     # As large and as old as before, so that nothing tells that it is another.
     time = file.stat().st_mtime_ns

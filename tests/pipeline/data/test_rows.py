@@ -12,9 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.config.sections.data import DataSettings
-from pipeline.data.location import locate_data
-from pipeline.data.rows import are_empty
-from pipeline.data.span_files import File
+from pipeline.data.files import File, are_empty, locate_data
 from pipeline.data.spans import list_spans
 from pipeline.layout import Layout
 

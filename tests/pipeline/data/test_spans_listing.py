@@ -12,7 +12,7 @@ import pytest
 from pipeline.config.sections.data import DataSettings, SpanKind, has_spans
 from pipeline.config.sections.schedule import ScheduleSettings
 from pipeline.config.settings import PipelineConfig
-from pipeline.data.location import locate_data
+from pipeline.data.files import locate_data
 from pipeline.data.spans import Span, Window, choose_window, list_spans, whole_data
 from pipeline.layout import Layout
 from pipeline.run_context import RunRequest, resolve_run

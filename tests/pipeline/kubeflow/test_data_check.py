@@ -14,7 +14,7 @@ from small_pipeline import COMPILED, load
 
 from pipeline.config.sections.notify import NotifySettings, WebhookSettings
 from pipeline.config.settings import PipelineConfig
-from pipeline.data.location import locate_data
+from pipeline.data.files import locate_data
 from pipeline.data.spans import list_spans
 from pipeline.kubeflow.api.client import Kubeflow
 from pipeline.kubeflow.cluster_layout import cluster_layout, seen_from_pods, settings_of
@@ -70,7 +70,7 @@ class ScheduledPipeline:
         config = seen_from_pods(self.config)
         run_events = RunEvents(
             self.event_log,
-            config.event_settings,
+            config,
             run,
             list_spans(config.data, locate_data(config.data, self.layout))[-1:],
             "on Kubeflow",

@@ -34,7 +34,7 @@ from components.pusher.executor import AtomicPushExecutor
 from components.pusher.versions import BLESSES_PROPERTY, WITHDRAWN_PROPERTY
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
-from pipeline.records.metadata.store import connection_config
+from pipeline.records.metadata_store import connection_config
 from pipeline.runs.local import ComponentObserver, Gate, LocalRunner
 from trainer_module.runtime import write_record
 

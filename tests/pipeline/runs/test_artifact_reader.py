@@ -17,11 +17,11 @@ from components.pusher.versions import list_versions
 from pipeline.config.settings import PipelineConfig
 from pipeline.ingestion import make_example_gen
 from pipeline.layout import Layout
-from pipeline.records.metadata.store import connection_config
+from pipeline.records.event_log import EventLog
+from pipeline.records.metadata_store import connection_config
 from pipeline.records.summary import RunSummary, State
 from pipeline.run_context import resolve_run
-from pipeline.runs.results.artifact_reader import ArtifactReader
-from pipeline.runs.results.artifact_results import SummaryBuilder
+from pipeline.runs.artifact_results import ArtifactResults
 
 DRIFT = {"columns": {"side": {"infinity_norm": 0.2}}}
 
@@ -30,23 +30,19 @@ class Reading:
     """Reads what each component left as soon as it has ended."""
 
     def __init__(self, config: PipelineConfig, layout: Layout) -> None:
-        self.results = ArtifactReader(connection_config(config.metadata, layout), config.criteria)
+        connection = connection_config(config.metadata, layout)
+        self.results = ArtifactResults(connection, config, EventLog(layout.event_log))
         self.summary = RunSummary(
             run_id="run 1", pipeline=config.name, started="now", strategy="default"
         )
         self.lines: dict[str, tuple[State, str]] = {}
-        self._findings = SummaryBuilder(
-            config.features, config.no_features, self.results, self.summary
-        )
 
     def started(self, component: str) -> None:
         del component
 
     def finished(self, component: str, state: State, seconds: float, execution: int | None) -> None:
         del seconds
-        if execution is not None:
-            self.results.add(component, execution)
-        self.lines[component] = self._findings.of(component, state)
+        self.lines[component] = self.results.read(component, state, execution, self.summary)
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from evaluation_artifacts import (
     write_model,
 )
 
-from pipeline.runs.results.evaluation_report import read_evaluation
-from pipeline.runs.results.run_results import EvaluationReport
+from pipeline.records.summary import EvaluationReport
+from pipeline.runs.evaluation_report import read_evaluation
 
 USERS = Path(__file__).parents[2] / "components" / "evaluator"
 """The folder of a module as users write them."""
@@ -35,8 +35,8 @@ def evaluate(folder: Path, scores: list[float], **evaluate: Any) -> EvaluationRe
 def test_one_of_tfmas_has_its_arguments_and_decides_by_its_threshold(tmp_path: Path) -> None:
     metric = {"class_name": "Specificity", "config": {"thresholds": [0.05], "name": "strict"}}
     found = evaluate(tmp_path, SURE, metrics=[metric], thresholds={"strict": {"min": 0.5}})
-    assert [result.name for result in found.metrics] == ["auc", "accuracy", "log_loss", "strict"]
-    assert found.metrics[-1].value == pytest.approx(1 / HALF)
+    assert [*found.metrics] == ["auc", "accuracy", "log_loss", "strict"]
+    assert found.metrics["strict"].value == pytest.approx(1 / HALF)
     assert not found.blessed
     assert found.reason == "strict is 0.08333, below the threshold of 0.5"
 
@@ -48,7 +48,7 @@ def test_one_of_the_users_has_its_arguments_too(
     monkeypatch.syspath_prepend(USERS)
     metric = {"class_name": "Cost", "module": "evaluated_by_users", "config": {"per_miss": 10}}
     found = evaluate(tmp_path, SCORES, metrics=["auc", metric], thresholds={"cost": {"max": 2}})
-    values = {result.name: result.value for result in found.metrics}
+    values = {name: one.value for name, one in found.metrics.items()}
     assert values["cost"] == pytest.approx(10 * MISSES / ROWS)
     assert not found.blessed
     assert found.reason == "cost is 2.083, above the threshold of 2"
@@ -58,4 +58,4 @@ def test_a_plot_of_tfmas_is_no_number_of_the_summary(tmp_path: Path) -> None:
     plot = {"class_name": "ConfusionMatrixPlot", "config": {"num_thresholds": 10}}
     found = evaluate(tmp_path, SURE, metrics=["auc", plot])
     assert found.blessed
-    assert [result.name for result in found.metrics] == ["auc"]
+    assert [*found.metrics] == ["auc"]

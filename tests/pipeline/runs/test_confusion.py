@@ -10,7 +10,7 @@ import tensorflow_model_analysis as tfma
 from evaluation_artifacts import HALF, ROWS, SURE, Measured, config_of, measure, write_examples
 from evaluation_artifacts import write_model as write
 
-from pipeline.runs.results.evaluation_report import (
+from pipeline.runs.evaluation_report import (
     describe_mistakes,
     read_evaluation,
     read_mistakes,
@@ -61,7 +61,7 @@ def test_the_worst_pairs_are_those_of_the_new_model(mistaken: Measured, tmp_path
 
 def test_numbers_are_beside_the_curves(mistaken: Measured) -> None:
     report = read_evaluation(mistaken.uri, mistaken.config.criteria, mistaken.blessed)
-    values = {result.name: result.value for result in report.metrics}
+    values = {name: one.value for name, one in report.metrics.items()}
     assert set(values) == {"accuracy", "calibration_error"}
     assert values["accuracy"] == pytest.approx(20 / 24)
     # By what it says: of the first half 9 are right, of the second 11.

@@ -11,12 +11,12 @@ from tensorflow_model_analysis.proto import metrics_for_slice_pb2
 from components.evaluator.constant_prediction import ConstantPrediction
 from components.evaluator.slices import slice_value
 from components.example_validator.leakage import Strength
-from pipeline.runs.results.artifact_results import describe_perfection
-from pipeline.runs.results.evaluation_report import (
+from pipeline.records.summary import EvaluationReport, MetricSummary
+from pipeline.runs.artifact_results import describe_perfection
+from pipeline.runs.evaluation_report import (
     is_nearly_perfect,
     read_evaluation,
 )
-from pipeline.runs.results.run_results import EvaluationReport, MetricResult
 
 
 def read(measured: Measured) -> EvaluationReport:
@@ -28,9 +28,8 @@ def missed(evaluations: Evaluations) -> EvaluationReport:
     return read(evaluations.missed)
 
 
-def metric(evaluation: EvaluationReport, name: str) -> MetricResult:
-    (found,) = [result for result in evaluation.metrics if result.name == name]
-    return found
+def metric(evaluation: EvaluationReport, name: str) -> MetricSummary:
+    return evaluation.metrics[name]
 
 
 def reason_for(evaluation: EvaluationReport, name: str) -> str:
@@ -40,7 +39,7 @@ def reason_for(evaluation: EvaluationReport, name: str) -> str:
 
 
 def test_metrics_are_in_the_order_of_the_config(missed: EvaluationReport) -> None:
-    names = [result.name for result in missed.metrics]
+    names = [*missed.metrics]
     assert names == [
         "auc_precision_recall",
         "accuracy",
@@ -139,7 +138,7 @@ def test_slices_are_named_by_their_columns_and_hold_the_candidate(missed: Evalua
     assert gold["example_count"] == ROWS / len(PLANS)
     assert missed.slices["plan=café, zone=1"]["example_count"] == ROWS / len(PLANS) / 2
     assert gold["accuracy"] == pytest.approx(0.5), "1.0 is that of the model in service"
-    assert set(gold) == {"example_count", *(result.name for result in missed.metrics)}
+    assert set(gold) == {"example_count", *missed.metrics}
 
 
 def test_a_model_that_is_better_is_blessed(evaluations: Evaluations) -> None:
@@ -148,7 +147,7 @@ def test_a_model_that_is_better_is_blessed(evaluations: Evaluations) -> None:
     assert evaluation.reason == (
         "every threshold is kept, and it is not worse than the model in service"
     )
-    accuracy, log_loss = evaluation.metrics
+    accuracy, log_loss = evaluation.metrics.values()
     assert (accuracy.value, accuracy.in_service) == (pytest.approx(1.0), pytest.approx(0.5))
     certain = 2
     expected = -math.log(0.9) * (ROWS - certain) / ROWS
@@ -166,7 +165,7 @@ def test_the_first_model_without_thresholds_beats_a_constant_prediction(
     assert evaluation.reason == (
         "accuracy is better than a constant prediction's, and no model in service was compared with"
     )
-    (accuracy,) = evaluation.metrics
+    (accuracy,) = evaluation.metrics.values()
     needs = "better than 0.5 of a constant"
     assert (accuracy.in_service, accuracy.needs, accuracy.ok) == (None, needs, True)
 
@@ -208,9 +207,8 @@ def test_a_metric_is_nearly_perfect_by_what_a_constant_has(
 ) -> None:
     name, of_constant, examples = constant
     reference = ConstantPrediction(name, of_constant, of_constant, examples)
-    result = MetricResult(metric, value, None, "", ok=True)
-    assert is_nearly_perfect(result, reference) is is_perfect
-    assert not is_nearly_perfect(result, None)
+    assert is_nearly_perfect(metric, value, reference) is is_perfect
+    assert not is_nearly_perfect(metric, value, None)
 
 
 def test_the_note_on_a_perfect_metric_names_the_strongest_column() -> None:

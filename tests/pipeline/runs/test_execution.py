@@ -12,7 +12,7 @@ from tiny_data import ROWS, Checked, TinyPipeline
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.run_context import RunRequest, resolve_run
 from pipeline.runs.console import RunConsole
-from pipeline.runs.planning.first_look import stop
+from pipeline.runs.run import stop
 
 CHECKS = ["ExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator"]
 

@@ -9,7 +9,7 @@ import pytest
 from evaluation_artifacts import HALF, config_of, measure, write_examples, write_model
 from sklearn import metrics as sk
 
-from pipeline.runs.results.evaluation_report import read_evaluation
+from pipeline.runs.evaluation_report import read_evaluation
 from trainer_module.families.supervised.tasks.numbers import RegressionTask
 
 
@@ -29,7 +29,7 @@ def test_coverage_and_width_against_a_model_in_service_without_quantiles(tmp_pat
     )
     measured = measure(tmp_path / "measured", config, examples, candidate, in_service)
     report = read_evaluation(measured.uri, config.criteria, measured.blessed)
-    found = {metric.name: metric for metric in report.metrics}
+    found = report.metrics
     covered = np.mean((low <= truth) & (truth <= high))
     pinball = [
         sk.mean_pinball_loss(truth, at, alpha=level)

@@ -15,18 +15,17 @@ from small_components import Break, checks, play, training
 
 from components.pusher.versions import list_versions, read_provenance
 from pipeline.config.settings import PipelineConfig
-from pipeline.data.location import DataLocation
-from pipeline.data.span_files import File
+from pipeline.data.files import DataLocation, File
 from pipeline.data.spans import Span, Window
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
 from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import State
 from pipeline.run_context import RunContext
+from pipeline.runs.artifact_results import ArtifactResults
 from pipeline.runs.console import RunConsole
 from pipeline.runs.local import ComponentFailedError
 from pipeline.runs.observer import RunObserver
-from pipeline.runs.results.artifact_results import ArtifactResults
 
 CHECKS = ["ExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator"]
 
@@ -54,7 +53,7 @@ class Recording:
             context,
             self.files,
             RunConsole(self.stream),
-            RunEvents(self.event_log, config.event_settings, "run 1", found, "test"),
+            RunEvents(self.event_log, config, "run 1", found, "test"),
             ArtifactResults(context.connection, config, self.event_log),
         )
 

@@ -18,8 +18,8 @@ from tfx.types import Artifact, artifact_utils, standard_artifacts
 from components.evaluator.batched.tally import MOST_SLICES
 from components.evaluator.noise import read_noise
 from components.user_errors import find_user_error
-from pipeline.runs.results.evaluation_report import read_evaluation
-from pipeline.runs.results.run_results import EvaluationReport
+from pipeline.records.summary import EvaluationReport
+from pipeline.runs.evaluation_report import read_evaluation
 
 Row = dict[str, Any]
 
@@ -107,7 +107,7 @@ def test_a_bad_slice_is_held_by_a_threshold_of_slices(tmp_path: Path) -> None:
     report = report_of(measure(tmp_path / "measured", config, examples, good))
     assert not report.blessed
     assert report.reason == "auc of plan=free is 0, below the threshold of 0.6"
-    (accuracy, auc) = report.metrics
+    (accuracy, auc) = report.metrics.values()
     assert (accuracy.ok, auc.ok) == (True, False)
     assert auc.value > 0.6
     assert auc.needs == "at least 0.6, on each slice"
@@ -121,7 +121,7 @@ def test_a_metric_that_is_undefined_on_the_whole_split_blocks(tmp_path: Path) ->
     report = report_of(measure(tmp_path / "measured", config, examples, good, good))
     assert not report.blessed
     assert report.reason.startswith("auc is nan, not a number: it is undefined on the eval split")
-    (auc, *_others) = report.metrics
+    (auc, *_others) = report.metrics.values()
     assert math.isnan(auc.value)
     assert auc.interval is None
 
@@ -240,7 +240,7 @@ def test_a_tie_is_kept_where_both_have_learnt_from_the_same_data(
     report = report_of(measure(tmp_path / "measured", config, examples, *models, **learnt))
     assert report.blessed != is_same
     beyond = "" if is_same else " beyond noise"
-    assert report.metrics[0].needs.endswith(f"not worse than in service{beyond}")
+    assert next(iter(report.metrics.values())).needs.endswith(f"not worse than in service{beyond}")
     if is_same:
         assert re.fullmatch(
             r"auc is 0\.99\d*, worse than 1 of the model in service within noise \(.*\)\. That "
@@ -268,9 +268,10 @@ def test_a_difference_within_noise_is_said_and_blesses(tmp_path: Path) -> None:
         r"within noise \(95 %: -0\.0\d+ to \+0\.0\d+\)",
         report.reason,
     ), report.reason
-    (accuracy,) = (metric for metric in report.metrics if metric.name == "accuracy")
+    accuracy = report.metrics["accuracy"]
     assert accuracy.interval is not None
-    assert accuracy.interval.low < 0.9375 < accuracy.interval.high
+    low, high = accuracy.interval
+    assert low < 0.9375 < high
     as_values = config_of({"thresholds": {"accuracy": {"min": 0.5}}, "confidence": None})
     values = report_of(measure(tmp_path / "values", as_values, examples, good, other))
     assert values.reason == (
@@ -286,8 +287,7 @@ def test_metrics_that_tfma_computes_by_itself_are_held_as_they_are(tmp_path: Pat
     config = config_of({"thresholds": {"auc": {"min": 0.5}}, "metrics": [OWN]})
     report = report_of(measure(tmp_path / "measured", config, examples, good, good))
     assert report.blessed, report.reason
-    assert report.confidence is None
-    assert [metric.interval for metric in report.metrics] == [None, None]
+    assert [metric.interval for metric in report.metrics.values()] == [None, None]
     assert report.notes == [
         "there are no intervals of auc, which TFMA computes by itself: thresholds hold the values "
         "as they are"

@@ -15,14 +15,14 @@ from tfx.proto.orchestration import executable_spec_pb2, execution_result_pb2
 from tiny_data import ROWS, Checked, TinyPipeline
 
 from pipeline.cli.run import show_plan
-from pipeline.config import fingerprint
+from pipeline.config import user_code
 from pipeline.graph.create import create_pipeline
 from pipeline.layout import Layout
 from pipeline.own_modules import PACKAGES, ROOT
 from pipeline.records.summary import State
 from pipeline.run_context import resolve_run
 from pipeline.runs.local import compiled_nodes, launch
-from pipeline.runs.planning.plan import PlannedComponent, make_plan
+from pipeline.runs.plan import PlannedComponent, make_plan
 from trainer_module.errors import DataError
 
 CHECKS = ["ExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator"]
@@ -235,7 +235,7 @@ def test_an_edit_of_our_code_runs_the_components_that_import_it(
     """Seen in a copy of the code."""
     for package in PACKAGES:
         shutil.copytree(ROOT / package, tmp_path / package)
-    monkeypatch.setattr(fingerprint, "ROOT", tmp_path)
+    monkeypatch.setattr(user_code, "ROOT", tmp_path)
     assert not any(planned.runs for planned in plans().values())
     with (tmp_path / file).open("a") as source:
         source.write("# An edit.\n")

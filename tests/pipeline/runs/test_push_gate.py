@@ -18,22 +18,21 @@ from small_components import play, training
 
 from components.pusher.versions import WAITS_PROPERTY, list_versions, read_provenance
 from pipeline.config.settings import PipelineConfig
-from pipeline.data.location import DataLocation
+from pipeline.data.files import DataLocation
 from pipeline.data.spans import Span
 from pipeline.layout import Layout
 from pipeline.lock import one_at_a_time
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.run_events import RunEvents
 from pipeline.run_context import RunContext
+from pipeline.runs.artifact_results import ArtifactResults
 from pipeline.runs.console import RunConsole
 from pipeline.runs.observer import RunObserver
 from pipeline.runs.push_gate import PushGate
-from pipeline.runs.results.artifact_results import ArtifactResults
-from pipeline.versions.approval import ApprovalRequest, approve
 from pipeline.versions.hold import release_hold, set_hold
 from pipeline.versions.retention import Retention
 from pipeline.versions.rollback import RollbackRequest, roll_back
-from pipeline.versions.waiting import still_waiting
+from pipeline.versions.waiting import ApprovalRequest, approve, still_waiting
 from trainer_module.errors import ConfigError, TryLaterError
 
 
@@ -74,7 +73,7 @@ class Pipeline:
         stream = io.StringIO()
         console = RunConsole(stream)
         data = [Span(-1, None, ())]
-        run_events = RunEvents(self.event_log, config.event_settings, files.root.name, data, "test")
+        run_events = RunEvents(self.event_log, config, files.root.name, data, "test")
         observer = RunObserver(context, files, console, run_events, results)
         gate = PushGate(context, results, observer.summary)
 
@@ -286,7 +285,7 @@ def test_an_approval_that_was_killed_is_finished_by_the_next(
         raise SystemExit
 
     with monkeypatch.context() as patch:
-        patch.setattr("pipeline.versions.approval.mark_blessing", killed)
+        patch.setattr("pipeline.versions.waiting.mark_blessing", killed)
         with pytest.raises(SystemExit):
             pipeline.approve(number)
     (version,) = pipeline.versions
@@ -313,7 +312,7 @@ def test_an_approval_looks_at_the_metadata_before_it_pushes(
 ) -> None:
     pipeline.run(1, "manual")
     (number,) = pipeline.waiting
-    monkeypatch.setattr("pipeline.records.metadata.store.BUSY_SECONDS", 0.1)
+    monkeypatch.setattr("pipeline.records.metadata_store.BUSY_SECONDS", 0.1)
     with closing(sqlite3.connect(pipeline.layout.metadata)) as other:
         other.execute("BEGIN EXCLUSIVE")
         with pytest.raises(TryLaterError, match=r"metadata\.db"):

@@ -7,8 +7,8 @@ import math
 import pytest
 
 from components.evaluator.constant_prediction import ConstantPrediction
-from pipeline.runs.results.run_results import MetricResult
-from pipeline.runs.results.suspicion import has_collapsed, worst_acceptable
+from pipeline.records.summary import MetricSummary
+from pipeline.runs.suspicion import has_collapsed, worst_acceptable
 
 AUC = ConstantPrediction("auc", 0.5, 0.53, 400)
 LOSS = ConstantPrediction("log_loss", 0.7, 0.69, 400)
@@ -49,11 +49,13 @@ def test_how_far_a_model_falls_before_it_has_collapsed(
 def test_only_where_both_models_are_bad_the_data_is_suspected(
     value: float, in_service: float | None, had: float | None, expected: bool
 ) -> None:
-    result = MetricResult("auc", value, in_service, "", ok=False)
+    result = MetricSummary(value=value, in_service=in_service, needs="", ok=False)
     assert has_collapsed(result, had, AUC, higher_is_better=True) is expected
 
 
 def test_a_loss_collapses_upwards() -> None:
-    bad, coping = (MetricResult("log_loss", v, 0.72, "", ok=False) for v in (0.69, 0.35))
+    bad, coping = (
+        MetricSummary(value=v, in_service=0.72, needs="", ok=False) for v in (0.69, 0.35)
+    )
     assert has_collapsed(bad, 0.3, LOSS, higher_is_better=False)
     assert not has_collapsed(coping, 0.3, LOSS, higher_is_better=False)

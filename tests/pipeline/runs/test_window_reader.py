@@ -24,7 +24,7 @@ def test_notes_on_a_span_name_it(tmp_path: Path) -> None:
     context = resolve_run(config, pipeline.layout, RunRequest())
     assert context.window is not None
     event_log = EventLog(pipeline.layout.event_log)
-    run_events = RunEvents(event_log, config.event_settings, "run 1", list(context.data), BY_HAND)
+    run_events = RunEvents(event_log, config, "run 1", list(context.data), BY_HAND)
     reader, stream = WindowReader(context, event_log, run_events, "run 1"), io.StringIO()
     usable = reader.read(context.window, RunConsole(stream))
     assert [span.name for span in usable] == ["1", "2"]
@@ -50,7 +50,7 @@ def test_days_refused_for_a_shift_are_judged_anew_once_its_first_day_is_accepted
     def read(run: str) -> list[str]:
         context = resolve_run(config, pipeline.layout, RunRequest())
         assert context.window is not None
-        run_events = RunEvents(event_log, config.event_settings, run, list(context.data), BY_HAND)
+        run_events = RunEvents(event_log, config, run, list(context.data), BY_HAND)
         reader = WindowReader(context, event_log, run_events, run)
         usable = reader.read(context.window, RunConsole(io.StringIO()))
         return [span.name for span in usable]

@@ -23,15 +23,14 @@ sys.path.insert(0, str(Path(__file__).parents[3]))
 from pipeline.config.loading import load_config
 from pipeline.config.sections.data import SpanKind
 from pipeline.config.settings import PipelineConfig
-from pipeline.data.location import locate_data
-from pipeline.data.request_files import count_rows
+from pipeline.data.files import count_rows, locate_data
 from pipeline.data.spans import choose_window, list_spans
 from pipeline.layout import Layout, new_run_id
 from pipeline.lock import one_at_a_time
+from pipeline.records.data_records import new_requests, record_skew
 from pipeline.records.event_log import EventLog
 from pipeline.records.notify import wait_for_deliveries
 from pipeline.records.run_events import RunEvents
-from pipeline.records.skew_records import new_requests, record_skew
 from pipeline.records.summary import ErrorSummary, RunSummary, Status
 
 WORDLESS = {"silent": 1, "refused": 2, "later": 75}
@@ -78,8 +77,8 @@ def main() -> None:
             choose_window(spans, config.data, config.schedule_or_default, now, through).spans
         )
         run = new_run_id()
-        event_log, settings = EventLog(layout.event_log), config.event_settings
-        run_events = RunEvents(event_log, settings, run, data, given.because)
+        event_log = EventLog(layout.event_log)
+        run_events = RunEvents(event_log, config, run, data, given.because)
         run_events.started()
         status = _behave(behaviour)
         summary = RunSummary(

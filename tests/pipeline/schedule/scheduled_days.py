@@ -12,15 +12,15 @@ import yaml
 from pipeline.config.loading import load_config
 from pipeline.config.sections.data import has_spans
 from pipeline.config.settings import PipelineConfig
-from pipeline.data.location import locate_data
+from pipeline.data.files import locate_data
 from pipeline.data.spans import Span, Window, choose_window, list_spans, whole_data
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
 from pipeline.records.notify import wait_for_deliveries
 from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import ErrorSummary, RunSummary, Status
-from pipeline.schedule.decisions.decision import Due, NotDue, decide
-from pipeline.schedule.decisions.record import note_clock, note_decision
+from pipeline.schedule.decision import Due, NotDue, decide
+from pipeline.schedule.record import note_decision
 
 OTHER_ROWS = "a,label\n7,1\n"
 ROWS = "a,label\n1,0\n2,1\n"
@@ -78,7 +78,6 @@ class Days:
 
     def check(self, now: datetime) -> Due | NotDue:
         """Decides, and records the decision, as a scheduler does."""
-        note_clock(self.config, self.event_log, now)
         decision = decide(self.config, self.layout, self.event_log, now)
         note_decision(self.config, decision, self.event_log, now)
         return decision
@@ -87,8 +86,8 @@ class Days:
         """A run begins."""
         self.runs += 1
         data = self._data(now, through)
-        run, settings = f"run {self.runs}", self.config.event_settings
-        run_events = RunEvents(self.event_log, settings, run, data, because)
+        run = f"run {self.runs}"
+        run_events = RunEvents(self.event_log, self.config, run, data, because)
         run_events.started()
         return run_events
 

@@ -133,13 +133,6 @@ def test_run_that_failed_keeps_its_code_under_a_hold_and_one_that_was_stopped_ha
     assert line.endswith(": Trainer: it broke)")
 
 
-def test_first_date_is_none_of_the_future(looks: Looks) -> None:
-    looks.days.check(at(40))  # The clock was ahead.
-    looks.days.event_log.record(EventKind.FAILED, "it broke", at=at(40), exit_code=1)
-    dates = [looks.look(at(2, hour))[1].partition(" since ")[2][:16] for hour in (4, 5, 6)]
-    assert dates == ["2026-01-02 04:00"] * 3
-
-
 def test_bad_config_keeps_its_code_and_date(looks: Looks) -> None:
     looks.days.file.write_text("name: days\n")
     for hour in (4, 5):

@@ -13,7 +13,7 @@ from scheduled_days import OTHER_ROWS, ROWS, Days, at, day_number
 from pipeline.lock import ProcessLock
 from pipeline.records.event_log import EventKind
 from pipeline.records.summary import Status
-from pipeline.schedule.decisions.decision import MAX_CONTINUATIONS, Due, NotDue
+from pipeline.schedule.decision import MAX_CONTINUATIONS, Due, NotDue
 from pipeline.versions.hold import set_hold
 
 NIGHTLY = {"cron": "0 3 * * *", "window": {"last": 3}, "missing_span": "skip"}

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
-import pickle
 import re
 import signal
-import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
-from dataclasses import asdict, replace
+from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,33 +19,20 @@ from types import SimpleNamespace
 import psutil
 import pytest
 from scheduled_days import Days, at
+from scheduler_process import RUNNER, command
 
+from pipeline.clock import system_clock
 from pipeline.exit_codes import worse
 from pipeline.lock import ProcessLock, is_held
 from pipeline.records.event_log import EventKind
 from pipeline.schedule import run_process as run_process_module
-from pipeline.schedule.run_process import TimeLimit, end_overdue, run_process
+from pipeline.schedule import scheduler as scheduler_module
+from pipeline.schedule.run_process import TimeLimit, _began, end_overdue, run_process
 from pipeline.schedule.scheduled_pipeline import ScheduledPipeline, load_pipelines
-from pipeline.schedule.scheduler import CheckTrigger, check_once, serve
+from pipeline.schedule.scheduler import check_once, serve
 from trainer_module.errors import ConfigError, InternalError
 
 ROOT = Path(__file__).parents[3]
-RUNNER = (sys.executable, str(Path(__file__).with_name("fake_runner.py")))
-SERVE = f"""
-import sys
-from pathlib import Path
-sys.path.insert(0, {str(ROOT)!r})
-from pipeline.schedule.scheduled_pipeline import load_pipelines
-from pipeline.schedule.scheduler import serve
-from trainer_module.errors import ScopelineError
-*configs, output = map(Path, sys.argv[1:])
-try:
-    serve(load_pipelines(configs, [], output), output / "scheduler.lock", {RUNNER!r})
-except ScopelineError as error:
-    sys.exit(str(error))
-heavy = {{"tensorflow", "tfx", "ml_metadata", "apache_beam", "sqlalchemy"}} & set(sys.modules)
-print("heavy:", heavy)
-"""
 EAGER = {"on_new_data": True, "poll": "1s", "settle": "0s", "missing_span": "skip"}
 
 
@@ -85,7 +69,7 @@ class Scheduler:
         self._log = days.folder / f"scheduler{len(SCHEDULERS)}.log"
         with self._log.open("w") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", SERVE, *map(str, [days.file, *others]), str(output)],
+                command("serve", days.file, *others, output=output),
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=days.folder,
@@ -167,18 +151,6 @@ def test_scheduler_runs_what_comes_and_stops_cleanly(days: Days) -> None:
     assert "heavy: set()" in log
 
 
-def test_a_look_without_news_finishes_a_deletion_that_was_killed(days: Days) -> None:
-    once(days)
-    gone = str(days.layout.run("old").root)
-    killed = {"began": "2026-01-01T03:00:00+00:00", "runs": {gone: 1_500_000}}
-    days.layout.deletion.write_text(json.dumps(killed))
-    assert once(days, 2, 4) == 0
-    (event,) = days.events(EventKind.DELETED)
-    assert event.message == "1 run and 0 artifacts deleted, 1.5 MB"
-    assert not days.layout.deletion.exists()
-    assert count(days, EventKind.STARTED) == 1
-
-
 def test_stopped_scheduler_stops_its_run_and_the_next_goes_on(days: Days) -> None:
     behave(days, "hang")
     scheduler = Scheduler(days)
@@ -220,7 +192,14 @@ def test_run_that_outlives_its_scheduler_and_its_time_is_ended_by_the_next_look(
     scheduler.process.kill()
     scheduler.process.wait()
     run = psutil.Process(int(calls(days)[0].split()[2]))
-    assert once(days) == 0
+
+    def look(hours: int = 0) -> int:
+        """By the clock that the scheduler had."""
+        pipelines, now = load_pipelines([days.file], [], days.layout.output), system_clock()
+        then = now + timedelta(hours=hours)
+        return check_once(pipelines, lock_file(days), RUNNER, lambda: then)
+
+    assert look() == 0
     assert is_alive(run)
 
     monkeypatch.setattr(run_process_module, "SCHEDULED_RUN_GRACE_SECONDS", 0.5)
@@ -229,7 +208,7 @@ def test_run_that_outlives_its_scheduler_and_its_time_is_ended_by_the_next_look(
     )
     with monkeypatch.context() as patch:
         patch.setattr(run_process_module, "time", tomorrow)
-        assert once(days) == 1
+        assert look() == 1
     assert not is_alive(run)
     assert not is_held(days.layout.scheduled)
     failed = days.events(EventKind.FAILED)[-1]
@@ -242,15 +221,18 @@ def test_run_that_outlives_its_scheduler_and_its_time_is_ended_by_the_next_look(
     assert 'scopeline_look_exit_code{pipeline="days"} 1.000' in days.layout.metrics.read_text()
     assert len(calls(days)) == 1, "it is tried again after the wait"
     behave(days, "not_blessed")
-    assert once(days, 2, 5) == 0
+    assert look(hours=2) == 0
     assert len(calls(days)) == 2
 
 
 def test_overdue_run_ends_also_where_the_config_is_bad_by_now(days: Days) -> None:
     days.check(at(2))
     lock = overdue(days)
-    held = subprocess.Popen(["sleep", "60"], start_new_session=True, pass_fds=[lock])
-    os.close(lock)
+    held = subprocess.Popen(
+        ["sleep", "60"], start_new_session=True, pass_fds=[lock.descriptor], stdout=subprocess.PIPE
+    )
+    lock.write(overdue_limit(held.pid).to_json())
+    lock.close()
     days.file.write_text("name: days\n")
     pipelines = [ScheduledPipeline("days", days.file, (), days.layout.output)]
     assert check_once(pipelines, lock_file(days), RUNNER, lambda: at(2)) == 2
@@ -264,11 +246,31 @@ def is_alive(process: psutil.Process) -> bool:
     return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
 
 
-def overdue(days: Days) -> int:
-    """The descriptor of the lock of a run whose time has been up for an hour."""
-    limit = TimeLimit.of("run", timedelta(hours=1))
+def overdue_limit(process: int = 0) -> TimeLimit:
+    """That of a run whose time has been up for an hour."""
+    limit, began = TimeLimit.of("run", timedelta(hours=1)), _began(process) if process else 0
     past = replace(limit, monotonic=limit.monotonic - 7200, clock=limit.clock - 7200)
-    return ProcessLock(days.layout.scheduled, json.dumps(asdict(past))).descriptor
+    return replace(past, process=process, began=began)
+
+
+def overdue(days: Days) -> ProcessLock:
+    """The lock of such a run, whose process nobody knows."""
+    return ProcessLock(days.layout.scheduled, overdue_limit().to_json())
+
+
+def test_a_process_that_has_got_the_id_of_an_overdue_run_goes_on(days: Days) -> None:
+    held = overdue(days)
+    other = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    try:
+        limit = overdue_limit(other.pid)
+        held.write(replace(limit, began=limit.began - 1).to_json())
+        with pytest.raises(InternalError, match="no process of this machine"):
+            end_overdue(days.layout.scheduled)
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
+        held.close()
 
 
 def test_overdue_run_that_cannot_be_ended_is_said_at_every_look(
@@ -282,7 +284,7 @@ def test_overdue_run_that_cannot_be_ended_is_said_at_every_look(
     (stuck,) = days.events(EventKind.SKIPPED)
     assert said in stuck.message
     assert calls(days) == []
-    os.close(held)
+    held.close()
     assert once(days) == 0
     assert len(calls(days)) == 1
 
@@ -375,46 +377,6 @@ def test_second_scheduler_is_refused(days: Days) -> None:
     scheduler.stop()
 
 
-class _Hostile:
-    """Makes a folder as soon as it is unpickled."""
-
-    def __init__(self, marker: Path) -> None:
-        self._marker = str(marker)
-
-    def __reduce__(self) -> tuple[Callable[[str], None], tuple[str]]:
-        return os.mkdir, (self._marker,)
-
-
-def earlier_store(path: Path, marker: Path) -> None:
-    """A job store as earlier versions kept it, with a job that is due and hostile."""
-    with closing(sqlite3.connect(path)) as store, store:
-        store.execute("PRAGMA user_version = 1")
-        store.execute(
-            "CREATE TABLE apscheduler_jobs (id VARCHAR(191) NOT NULL PRIMARY KEY, "
-            "next_run_time FLOAT, job_state BLOB NOT NULL)"
-        )
-        job = pickle.dumps(_Hostile(marker))
-        store.execute("INSERT INTO apscheduler_jobs VALUES ('days', 0.0, ?)", (job,))
-
-
-@pytest.mark.parametrize("kind", ["hostile", "corrupt"])
-def test_store_of_an_earlier_version_is_neither_read_nor_written(
-    days: Days, kind: str, tmp_path: Path
-) -> None:
-    store, marker = days.layout.output / "scheduler.db", tmp_path / "unpickled"
-    earlier_store(store, marker)
-    if kind == "corrupt":
-        store.write_bytes(b"SQLite format 3\0" + b"no pages" * 500)
-    before = store.read_bytes(), store.stat().st_mtime_ns
-    serve_until(days, lambda: count(days, EventKind.FINISHED) == 1)
-    assert len(calls(days)) == 1
-    assert once(days) == 0
-    assert (store.read_bytes(), store.stat().st_mtime_ns) == before
-    assert not marker.exists()
-    left = sorted(path.name for path in store.parent.glob("scheduler.*"))
-    assert left == ["scheduler.db", "scheduler.heartbeat", "scheduler.lock"]
-
-
 def test_folder_that_cannot_be_written_is_said(days: Days, tmp_path: Path) -> None:
     output = tmp_path / "file"
     output.write_text("")
@@ -424,15 +386,15 @@ def test_folder_that_cannot_be_written_is_said(days: Days, tmp_path: Path) -> No
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_scheduler_that_can_fire_no_more_says_so(
+def test_scheduler_that_can_look_no_more_says_so(
     days: Days, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         raise RuntimeError("no time zones")
 
-    monkeypatch.setattr(CheckTrigger, "get_next_fire_time", fail)
+    monkeypatch.setattr(scheduler_module, "next_look", fail)
     pipelines = load_pipelines([days.file], [], days.layout.output)
-    with pytest.raises(InternalError, match="nothing fires any more"):
+    with pytest.raises(InternalError, match="looks no more"):
         serve(pipelines, lock_file(days), RUNNER)
     assert not is_held(lock_file(days))
 

@@ -15,10 +15,10 @@ from scheduled_days import Days, at
 from scheduler_process import RUNNER
 from webhook_server import Hook, hook
 
-from pipeline.data.request_files import count_rows
+from pipeline.data.files import count_rows
+from pipeline.records.data_records import new_requests, record_skew
 from pipeline.records.event_log import EventKind
 from pipeline.records.notify import wait_for_deliveries
-from pipeline.records.skew_records import new_requests, record_skew
 from pipeline.schedule.scheduled_pipeline import load_pipelines
 from pipeline.schedule.scheduler import check_once
 

@@ -8,12 +8,12 @@ import pytest
 from scheduled_days import ROWS, Days, at, day_number
 
 from pipeline.data.spans import Span
+from pipeline.records.data_records import SpanRecords, tell_empty_spans
 from pipeline.records.event_log import EventKind
 from pipeline.records.run_events import RunEvents
-from pipeline.records.span_records import SpanRecords, tell_empty_spans
 from pipeline.records.summary import Status
-from pipeline.schedule.decisions.data_changes import take_snapshot
-from pipeline.schedule.decisions.decision import Due, NotDue
+from pipeline.schedule.data_changes import take_snapshot
+from pipeline.schedule.decision import Due, NotDue
 from pipeline.schedule.span_states import ListedSpan, accept_span, list_states
 from trainer_module.errors import ConfigError
 

@@ -27,7 +27,7 @@ from components.serving.certificate import write_certificate
 from pipeline.config.loading import load_config
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog
-from pipeline.records.metadata.store import sqlite_connection
+from pipeline.records.metadata_store import sqlite_connection
 from pipeline.versions.rollback import RollbackRequest, roll_back
 from pipeline.versions.withdrawal import withdraw
 from trainer_module.export.variants.manifest import (

@@ -15,9 +15,9 @@ from ml_metadata.proto import metadata_store_pb2 as pb
 from components.pusher.versions import list_versions
 from components.resolvers import _examples_behind
 from pipeline.config.loading import load_config
+from pipeline.records import forgetting
 from pipeline.records.event_log import EventKind
-from pipeline.records.metadata import forgetting
-from pipeline.runs.planning.plan import PlannedComponent, make_plan
+from pipeline.runs.plan import PlannedComponent, make_plan
 from pipeline.versions import retention
 from pipeline.versions.catalog import read_catalog
 from pipeline.versions.retention import Retention
@@ -131,7 +131,6 @@ def test_deletion_killed_in_the_metadata_is_finished(
     nights: Nights, steady: dict[str, Any], module: ModuleType, step: str
 ) -> None:
     nights.play(WINDOW)
-    told = len(nights.event_log.events(EventKind.DELETED))
     process = multiprocessing.get_context("fork").Process(
         target=_killed, args=(nights, module, step)
     )
@@ -139,12 +138,8 @@ def test_deletion_killed_in_the_metadata_is_finished(
     process.join(60)
     assert process.exitcode == -signal.SIGKILL
 
-    (line,) = retention_of(nights).finish_deletion()
+    retention_of(nights).apply()
 
-    assert f"{WINDOW} versions deleted (" in line
-    assert f"{WINDOW} runs and " in line
-    assert len(nights.event_log.events(EventKind.DELETED)) == told + 1
     assert state(nights) == steady
     for artifact in nights.store.get_artifacts():
         assert Path(artifact.uri).exists() == (artifact.state == pb.Artifact.LIVE)
-    assert not nights.layout.deletion.exists()

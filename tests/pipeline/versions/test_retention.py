@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import shutil
 import signal
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,8 +20,7 @@ from components.pusher.versions import list_versions
 from pipeline.config.loading import load_config
 from pipeline.config.settings import PipelineConfig
 from pipeline.records.event_log import EventKind
-from pipeline.versions.expiry import find_expired
-from pipeline.versions.retention import Retention
+from pipeline.versions.retention import Retention, find_expired
 from pipeline.versions.withdrawal import withdraw
 
 
@@ -159,60 +156,46 @@ def _killed(service: Service, config: PipelineConfig, at: int) -> None:
     apply(service, config)
 
 
-def _killed_when_told(service: Service, config: PipelineConfig) -> None:
-    """The same, when all has been told."""
-    Path.unlink = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
-    apply(service, config)
-
-
-@pytest.mark.parametrize("at", [1, 2, 3, 5, None])
-def test_killed_deletion_is_finished_and_told_once(service: Service, at: int | None) -> None:
+@pytest.mark.parametrize("at", [1, 2, 3, 5])
+def test_killed_deletion_is_finished_by_the_next(service: Service, at: int) -> None:
     numbers = [service.push(content) for content in "abcd"]
     roots = make_runs(service, 3)
     config = keeping("keep: {versions: 2, runs: 1}")
-    target: Callable[..., None] = _killed if at else _killed_when_told
     process = multiprocessing.get_context("fork").Process(
-        target=target, args=(service, config, at) if at else (service, config)
+        target=_killed, args=(service, config, at)
     )
     process.start()
     process.join(60)
     assert process.exitcode == -signal.SIGKILL
 
-    retention(service, config).finish_deletion()
+    apply(service, config)
 
     assert versions(service) == numbers[2:]
     assert [root.exists() for root in roots] == [False, False, True]
-    (event,) = service.event_log.events(EventKind.DELETED)
-    assert event.message.startswith(f"2 versions deleted ({numbers[0]}, {numbers[1]}), 2 runs and ")
-    assert event.details["runs"] == ["run-00", "run-01"]
-    hidden = [*service.layout.root.rglob(".deleted-*"), *service.layout.root.glob(".deleting*")]
-    assert hidden == []
-    assert retention(service, config).finish_deletion() == []
+    assert list(service.layout.root.rglob(".deleted-*")) == []
+    assert apply(service, config) == []
 
 
-def test_what_the_metadata_refuses_is_reported_and_deleted_at_the_next_look(
-    service: Service,
-) -> None:
+def test_what_the_metadata_refuses_is_deleted_by_the_next(service: Service) -> None:
     (root,) = make_runs(service, 1)
-    service.push("a")
+    first, second = service.push("a"), service.push("b")
     model = service.layout.pipeline_root / "Trainer" / "model" / "of a run that goes"
     model.mkdir(parents=True)
     service.store.put_artifacts([pb.Artifact(type_id=service.kind, uri=str(model))])
-    config = keeping("keep: {runs: 1}")
-    service.layout.deletion.write_text(json.dumps({"began": "before"}))
+    config = keeping("keep: {versions: 1, runs: 1}")
     with closing(sqlite3.connect(service.layout.metadata)) as connection:
         connection.execute(
             "CREATE TRIGGER busy BEFORE UPDATE ON Artifact "
             "BEGIN SELECT RAISE(ABORT, 'database is locked'); END"
         )
-        (line,) = retention(service, config).finish_deletion()
-        assert line.startswith("what a deletion that was killed has left cannot be deleted: ")
-        assert line.endswith("Concurrent writes aborted after max number of retries.")
+        assert retention(service, config).delete_expired() == []
+        (told,) = service.event_log.events(EventKind.DELETED)
+        assert told.message.startswith(f"1 version deleted ({first}), ")
         assert model.exists()
         connection.execute("DROP TRIGGER busy")
-    (line,) = retention(service, config).finish_deletion()
-    assert line == "0 runs and 1 artifact deleted, 0.0 MB"
-    assert (model.exists(), root.exists()) == (False, True)
+    (line,) = apply(service, config)
+    assert line.startswith("0 runs and 2 artifacts deleted, ")
+    assert (model.exists(), root.exists(), versions(service)) == (False, True, [second])
 
 
 def test_what_is_kept_by_now_is_not_deleted_after_a_kill(service: Service) -> None:
@@ -222,6 +205,5 @@ def test_what_is_kept_by_now_is_not_deleted_after_a_kill(service: Service) -> No
     )
     process.start()
     process.join(60)
-    (line,) = retention(service, keeping("keep: {versions: 3}")).finish_deletion()
-    assert line.startswith(f"1 version deleted ({numbers[0]}), ")
+    apply(service, keeping("keep: {versions: 3}"))
     assert versions(service) == numbers[1:]

@@ -13,7 +13,7 @@ from pipeline_service import DIGITS, ROOT, Service
 from components.pusher.versions import list_versions
 from pipeline.config.loading import load_config
 from pipeline.records.event_log import EventKind
-from pipeline.records.metadata.store import sqlite_connection
+from pipeline.records.metadata_store import sqlite_connection
 from pipeline.versions.retention import Retention
 
 

@@ -15,10 +15,9 @@ from components.pusher.versions import (
     read_withdrawal,
 )
 from components.serving.versions import check_model, find_version
-from pipeline.cli.serving.serve import served_model
 from pipeline.config.loading import load_config
 from pipeline.records.event_log import EventKind
-from pipeline.versions.expiry import find_expired
+from pipeline.versions.retention import find_expired
 from trainer_module.errors import ConfigError, DataError
 
 GRAPH = "saved_model.pb"
@@ -157,24 +156,18 @@ def test_withdrawn_versions_are_marked_before_the_copy_serves_and_until_they_are
     assert marked(service) == [second, copy], "they are of one model"
 
 
-def test_marks_are_made_of_what_only_the_event_log_has(service: Service, three: list[int]) -> None:
+def test_what_the_event_log_alone_has_of_a_withdrawal_is_marked_by_another(
+    service: Service, three: list[int]
+) -> None:
     _, second, third = three
     service.rollback()
     (service.folder(third) / WITHDRAWN_FILE).unlink()
     # Pushed by hand under a number that was withdrawn: another model.
-    copy = service.folder(second)
     number = third + 5
-    model = service.model("second").uri
-    shutil.copytree(copy, service.folder(number))
+    shutil.copytree(service.folder(second), service.folder(number))
     service.event_log.record(EventKind.WITHDRAWN, "", version=number, model="/another")
     assert {v["version"] for v in service.models() if v["withdrawn"]} == {third}
-    assert marked(service) == [third]
-    service.event_log.record(EventKind.WITHDRAWN, "", version=second, model=model)
-    service.event_log.record(EventKind.DELETED, "", versions=[second])
-    assert served_model(service.config, service.output, None, None) == ("digits", copy.parent)
-    assert marked(service) == [third]
-    (service.folder(third) / WITHDRAWN_FILE).unlink()
-    served_model(service.config, service.output, None, None)
+    service.withdraw(third)
     assert marked(service) == [third]
 
 

@@ -9,8 +9,8 @@ import tensorflow as tf
 import yaml
 
 from components.user_errors import find_user_error
-from pipeline.config.fingerprint import own_sources
 from pipeline.config.loading import load_config
+from pipeline.config.user_code import own_sources
 from trainer_module.errors import ConfigError, TrainingError
 from trainer_module.preprocessing import preprocessing_fn
 from trainer_module.settings import TrainerSettings

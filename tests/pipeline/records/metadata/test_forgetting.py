@@ -19,8 +19,8 @@ from pipeline.config.loading import load_config
 from pipeline.config.metadata_url import PASSWORD_VARIABLE
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
-from pipeline.records.metadata.forgetting import forget_in_file
-from pipeline.records.metadata.store import check_store, connection_config, copy_to_sqlite, forget
+from pipeline.records.forgetting import forget_in_file
+from pipeline.records.metadata_store import check_store, connection_config, copy_to_sqlite, forget
 
 DIGITS = Path(__file__).parents[4] / "configs" / "digits.yaml"
 REFERENCES = {

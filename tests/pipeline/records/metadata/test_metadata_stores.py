@@ -21,8 +21,8 @@ from pipeline.config.loading import load_config
 from pipeline.config.metadata_url import PASSWORD_VARIABLE
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
-from pipeline.records.metadata import store as metadata
-from pipeline.records.metadata.store import (
+from pipeline.records import metadata_store as metadata
+from pipeline.records.metadata_store import (
     check_store,
     connection_config,
     copy_to_sqlite,
@@ -125,7 +125,7 @@ def test_full_disk_is_what_is_said(tmp_path: Path) -> None:
         "from components.disk import says_full\n"
         "from pipeline.config.loading import load_config\n"
         "from pipeline.layout import Layout\n"
-        "from pipeline.records.metadata.store import check_store, sqlite_connection\n"
+        "from pipeline.records.metadata_store import check_store, sqlite_connection\n"
         "from pipeline.records.event_log import EventKind, EventLog\n"
         "from pipeline.lock import only_scheduler\n"
         "config = load_config(DIGITS)\n"

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from pipeline.config.sections.data import has_spans
 from pipeline.config.settings import PipelineConfig
-from pipeline.data.location import locate_data
+from pipeline.data.files import locate_data
 from pipeline.data.spans import (
     Span,
     Window,

@@ -1,7 +1,11 @@
-"""The files and folders at a data path, and which span each belongs to."""
+"""The files of a config's data, or of a log of requests: where, of which span, with rows or not.
+
+They are found without TFX, so that a wrong path costs nothing, and a look every few minutes little.
+"""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import posixpath
 import re
@@ -11,16 +15,68 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
+from components.example_gen.builtin import BUILTIN_DATA
+from components.example_gen.formats import FORMATS, CsvSettings
 from components.example_gen.paths import (
     DATE,
     HOUR,
     NAMES,
     PLACEHOLDER,
+    check_files_exist,
     find_label_files,
     is_hidden,
     is_remote,
+    resolve_input,
 )
-from pipeline.config.sections.data import DataSettings, SpanKind
+from pipeline.config.sections.data import BUILTIN_PREFIX, DataSettings, SpanKind
+from pipeline.layout import Layout
+from trainer_module.sections import import_registered
+
+ALL_FILES = "all"
+"""The one input split, where hash buckets make the output splits."""
+
+
+@dataclass(frozen=True)
+class DataLocation:
+    """The files of a config's data."""
+
+    base: str
+    """A folder, or URI."""
+    patterns: Mapping[str, str]
+    """By input split, a glob below the folder, which may hold {SPAN}, {VERSION} or a date."""
+    is_elsewhere: bool = False
+    """Whether the files are those of another machine, and cannot be looked at here."""
+
+    def check(self) -> None:
+        """Raises DataError if no local file matches one of the globs; there may be no globs."""
+        if not self.is_elsewhere:
+            for pattern in self.patterns.values():
+                check_files_exist(self.base, pattern)
+
+
+def locate_data(data: DataSettings, layout: Layout) -> DataLocation:
+    """Finds the folder and the globs, whether or not a file is there.
+
+    Shipped data is unpacked first where need be. Where the files are elsewhere, the folder is the
+    config's path as it stands.
+    """
+    globs = {name: value for name, value in data.splits.items() if isinstance(value, str)}
+    if not FORMATS[data.format].has_files:
+        return DataLocation(data.path, {}, is_elsewhere=layout.is_elsewhere)
+    if layout.is_elsewhere and not is_remote(data.path):
+        return DataLocation(data.path, globs or {ALL_FILES: "*"}, is_elsewhere=True)
+    path = _absolute(data.path, layout)
+    if globs:
+        return DataLocation(path.rstrip("/"), globs, layout.is_elsewhere)
+    base, pattern = resolve_input(path, data.format)
+    return DataLocation(base, {ALL_FILES: pattern}, layout.is_elsewhere)
+
+
+def _absolute(path: str, layout: Layout) -> str:
+    if path.startswith(BUILTIN_PREFIX):
+        return str(BUILTIN_DATA[path.removeprefix(BUILTIN_PREFIX)].locate(layout.builtin))
+    return path if is_remote(path) else str(Path(path).absolute())
+
 
 _ESCAPED = re.compile(rf"\\\{{({'|'.join(NAMES)})(?::(\d+))?\\\}}")
 _DIGITS = {"YYYY": r"\d{4}", "MM": r"\d{2}", "DD": r"\d{2}", HOUR: "(?:[01][0-9]|2[0-3])"}
@@ -147,3 +203,68 @@ def list_empty_folders(base: str, folder: str) -> list[File]:
     paths = [path for path in Path(base).glob(PLACEHOLDER.sub("*", folder)) if path.is_dir()]
     empty = [path for path in paths if not any(below.is_file() for below in path.rglob("*"))]
     return [File(str(path), 0, path.stat().st_mtime) for path in empty]
+
+
+_LARGEST_WITHOUT_ROWS = 1 << 20
+"""A file of more bytes is not looked into: no header is so long."""
+
+
+def are_empty(files: Iterable[File], data: DataSettings) -> bool:
+    """Whether none of some files holds a row."""
+    return not any(_holds_rows(file, data.format, data.csv.model_dump_json()) for file in files)
+
+
+@functools.lru_cache(maxsize=1000)
+def _holds_rows(file: File, data_format: str, settings: str) -> bool:
+    """The same of a file; cached, as checks for new data come every few minutes."""
+    look = FORMATS[data_format].holds_rows
+    if not look or not file.size or file.size > _LARGEST_WITHOUT_ROWS:
+        return bool(file.size)
+    holds_rows: bool = import_registered(look)(file.path, CsvSettings.model_validate_json(settings))
+    return holds_rows
+
+
+_IN_FOLDER = "*/*.parquet"
+"""A folder a day, as the log has it."""
+
+
+def list_requests(pattern: str) -> list[File]:
+    """The files of requests, oldest first.
+
+    Args:
+      pattern: the folder of a log, or a glob of its files, which may have a date's placeholders.
+    """
+    path = Path(pattern).absolute()
+    base, glob = resolve_input(str(path / _IN_FOLDER if path.is_dir() else path), "parquet")
+    return sorted(list_files(base, glob), key=lambda file: (file.modified, file.path))
+
+
+def count_rows(files: Iterable[File]) -> dict[str, int]:
+    """Rows by path, of files that are there and whole."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    counts = {}
+    for file in files:
+        try:
+            counts[file.path] = pq.read_metadata(file.path).num_rows
+        except (OSError, pa.ArrowInvalid):  # It was deleted meanwhile, or somebody else's.
+            continue
+    return counts
+
+
+def newest_with(files: Sequence[File], rows: int) -> list[File]:
+    """The newest files that have so many rows together, oldest first; all, if they have fewer."""
+    chosen: list[File] = []
+    for file in reversed(files):
+        chosen.insert(0, file)
+        rows -= count_rows([file]).get(file.path, 0)
+        if rows <= 0:
+            break
+    return chosen
+
+
+def show_files(files: Sequence[File]) -> str:
+    """From when to when, such as `requests of 2026-01-05/08-1503-4fa2c1 to ...`."""
+    names = [posixpath.splitext("/".join(file.path.split("/")[-2:]))[0] for file in files]
+    return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"

@@ -8,8 +8,8 @@ from typing import Any
 
 from pipeline.clock import is_future
 from pipeline.exit_codes import EXIT_FAILED
+from pipeline.records.data_records import trainings
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
-from pipeline.records.span_records import trainings
 
 ENDS = (EventKind.FINISHED, EventKind.FAILED)
 _RECENT_EVENTS = 200
@@ -32,8 +32,6 @@ class History:
     """The end of the last run that trained."""
     decisions: tuple[LoggedEvent, ...] = ()
     """The newest decisions that go by the clock, newest first: to run, or what a firing came to."""
-    set_backs: tuple[LoggedEvent, ...] = ()
-    """Where looks found that the clock had been set back, oldest first."""
     wrong: LoggedEvent | None = None
     """The last look that found something wrong, unless that is over, or a run has followed."""
     accepted: tuple[LoggedEvent, ...] = ()
@@ -77,14 +75,9 @@ class History:
             return None
         return int(self.end.details.get("exit_code", EXIT_FAILED))
 
-    def failed_at(self, now: datetime) -> datetime:
-        """When the last decision's run failed, by the clock that decisions go by."""
-        if self.end is None:
-            raise ValueError("nothing has failed")
-        return self.believed(self._failed_at(), self.end, now)
-
-    def _failed_at(self) -> datetime:
-        """The time of the decision, and what the run took.
+    @property
+    def failed_at(self) -> datetime:
+        """When the last decision's run failed: the time of the decision, and what the run took.
 
         Runs record their events by the machine's clock, which differs from that of a replay.
         """
@@ -113,36 +106,6 @@ class History:
             if handled and not is_future(until := datetime.fromisoformat(handled), now):
                 return until if decision.details["clock"] == clock_id else None
         return None
-
-    def ahead_of(self, now: datetime) -> datetime | None:
-        """The time of the last decision, or of its failure, if it lies in the clock's future.
-
-        None as well where a later event says already that the clock was set back.
-        """
-        dated = [(event, event.at) for event in self.decisions[:1]]
-        if self.failure_code is not None and self.end is not None:
-            dated.append((self.end, self._failed_at()))
-        ahead = [
-            moment
-            for event, moment in dated
-            if is_future(moment, now) and self._set_back_after(event, now) is None
-        ]
-        return max(ahead, default=None)
-
-    def believed(self, moment: datetime, event: LoggedEvent, now: datetime) -> datetime:
-        """When something happened, at the latest, that an event dates.
-
-        Args:
-          moment: as the event has it.
-          event: the event.
-          now: what the clock shows; in its future nothing can have happened.
-        """
-        return moment if not is_future(moment, now) else self._set_back_after(event, now) or now
-
-    def _set_back_after(self, event: LoggedEvent, now: datetime) -> datetime | None:
-        """When a look first found that the clock had been set back since an event."""
-        found = (e.at for e in self.set_backs if e.id > event.id and not is_future(e.at, now))
-        return next(found, None)
 
 
 def read_history(event_log: EventLog) -> History:
@@ -179,5 +142,4 @@ def read_history(event_log: EventLog) -> History:
         wrong=telling[-1] if telling and telling[-1].kind is EventKind.SKIPPED else None,
         trained=trained[-1] if trained else None,
         decisions=tuple(by_clock),
-        set_backs=tuple(event_log.events(EventKind.CLOCK_SET_BACK, newest=_RECENT_EVENTS)),
     )

@@ -13,7 +13,7 @@ from pipeline.component_ids import ComponentId
 from pipeline.config.sections.data import EVAL_SPLIT, TRAIN_SPLIT
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
-from pipeline.records.metadata.store import connection_config
+from pipeline.records.metadata_store import connection_config
 from trainer_module.errors import ConfigError
 
 LATEST = "latest"

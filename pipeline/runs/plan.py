@@ -23,13 +23,13 @@ from tfx.utils import json_utils
 from components.example_validator.component import SETTINGS_KEY as VALIDATION_KEY
 from components.named_columns import check_named_columns
 from components.schema_gen.files import read_schema
-from pipeline.config.fingerprint import CODE_KEY, FILES_KEY
 from pipeline.config.settings import PipelineConfig
+from pipeline.config.user_code import CODE_KEY, FILES_KEY
 from pipeline.graph.create import create_pipeline
 from pipeline.graph.data import Spans
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventLog
-from pipeline.records.metadata.store import copy_to_sqlite, sqlite_connection
+from pipeline.records.metadata_store import copy_to_sqlite, sqlite_connection
 from pipeline.records.summary import State
 from pipeline.run_context import RunContext, resolve_run
 from pipeline.runs.local import Node, compiled_nodes, launch

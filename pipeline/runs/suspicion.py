@@ -22,10 +22,10 @@ from pipeline.component_ids import ComponentId
 from pipeline.config.sections.data import SpanKind
 from pipeline.config.sections.evaluate import Criteria
 from pipeline.config.sections.schedule import OnDrift
+from pipeline.records.data_records import SpanRecords
 from pipeline.records.event_log import EventKind, EventLog
-from pipeline.records.span_records import SpanRecords
-from pipeline.runs.results.artifact_reader import ArtifactReader
-from pipeline.runs.results.run_results import MetricResult
+from pipeline.records.summary import MetricSummary
+from pipeline.runs.artifact_reader import ArtifactReader
 
 KEPT_SHARE = 0.5
 """A model has collapsed that keeps less than this of what it was better by than a constant."""
@@ -56,7 +56,7 @@ def worst_acceptable(
 
 
 def has_collapsed(
-    result: MetricResult,
+    result: MetricSummary,
     had: float | None,
     constant: ConstantPrediction | None,
     higher_is_better: bool,
@@ -112,9 +112,9 @@ class DataSuspicion:
         (measured,) = self._reader.outputs(ComponentId.EVALUATOR, "evaluation")
         constant = read_constant_prediction(measured.uri)
         collapsed = [
-            f"{result.in_service:.4g} in {result.name} here, where it had {had[result.name]:.4g}"
-            for result in evaluation.metrics
-            if not result.ok and self._has_collapsed(result, had.get(result.name), constant)
+            f"{result.in_service:.4g} in {name} here, where it had {had[name]:.4g}"
+            for name, result in evaluation.metrics.items()
+            if not result.ok and self._has_collapsed(name, result, had.get(name), constant)
         ]
         if not collapsed:
             return ""
@@ -129,10 +129,14 @@ class DataSuspicion:
         return dict(known[-1]) if known else {}
 
     def _has_collapsed(
-        self, result: MetricResult, had: float | None, constant: ConstantPrediction | None
+        self,
+        name: str,
+        result: MetricSummary,
+        had: float | None,
+        constant: ConstantPrediction | None,
     ) -> bool:
-        metric = self._criteria.metric(result.name)
-        is_known = constant is not None and constant.metric == result.name
+        metric = self._criteria.metric(name)
+        is_known = constant is not None and constant.metric == name
         return has_collapsed(result, had, constant if is_known else None, metric.higher_is_better)
 
     def _what_moved(self) -> str:

@@ -7,33 +7,11 @@ from datetime import datetime
 from pipeline.config.sections.notify import Occasion
 from pipeline.config.settings import PipelineConfig
 from pipeline.exit_codes import EXIT_PUSHED
+from pipeline.records.data_records import tell_empty_spans
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
 from pipeline.records.notify import notify
-from pipeline.records.span_records import tell_empty_spans
-from pipeline.schedule.cron import show_time
-from pipeline.schedule.decisions.decision import Due, NotDue
-from pipeline.schedule.decisions.history import ENDS, read_history
-
-
-def note_clock(config: PipelineConfig, event_log: EventLog, now: datetime) -> str | None:
-    """Says, records and tells once that the clock was set back behind the last decision.
-
-    Returns:
-      The sentence; None if there is nothing new to say.
-    """
-    ahead = read_history(event_log).ahead_of(now)
-    if ahead is None:
-        return None
-    settings = config.schedule_or_default
-    message = (
-        f"the clock shows {show_time(now, settings)}, but the last look was at "
-        f"{show_time(ahead, settings)}: what lies in the future does not count"
-    )
-    event_log.record(EventKind.CLOCK_SET_BACK, message, at=now)
-    notify(
-        config.notify, config.name, Occasion.FAILED, message, {"how": "clock set back"}, event_log
-    )
-    return message
+from pipeline.schedule.decision import Due, NotDue
+from pipeline.schedule.history import ENDS, read_history
 
 
 def note_decision(
@@ -116,8 +94,8 @@ def explain_lasting(said: str, exit_code: int, event_log: EventLog, now: datetim
     ]
     if not begun:
         return f"{said} (exit {exit_code})"
-    first = read_history(event_log).believed(begun[0].at, begun[0], now)
-    since = first.astimezone(now.tzinfo).strftime("%Y-%m-%d %H:%M")
+    # In the future of a clock nothing has happened.
+    since = min(begun[0].at, now).astimezone(now.tzinfo).strftime("%Y-%m-%d %H:%M")
     failures = [event.message for event in begun if event.kind is EventKind.FAILED]
     cause = failures[-1] if failures else begun[-1].message
     why = f": {cause}" if cause not in said else ""

@@ -32,8 +32,6 @@ from pipeline.cli.options import (
 from pipeline.config.sections.notify import read_secret
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
-from pipeline.records.event_log import EventLog
-from pipeline.versions.withdrawal import complete_marks_if_idle
 from trainer_module.errors import ConfigError
 from trainer_module.features.pixels import SERVED_PIXELS
 from trainer_module.settings import IgnoredFeature
@@ -170,8 +168,6 @@ def served_model(
     layout = Layout.of(config.name, config.push, output)
     if is_remote(layout.serving):
         raise remote_error(layout.serving)
-    for line in complete_marks_if_idle(layout, EventLog(layout.event_log)):
-        typer.echo(f"note: {line}", err=True)
     return name or config.name, Path(layout.serving)
 
 

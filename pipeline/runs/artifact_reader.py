@@ -18,7 +18,6 @@ from tfx.types import Artifact, artifact_utils
 from components.column_types.choice import Choice, read_choices
 from components.evaluator.gate import GateReport
 from components.evaluator.gate import read_report as read_report_of_gate
-from components.evaluator.noise import Interval
 from components.example_gen.notes import read_notes
 from components.example_validator.review import Review, read_review
 from components.infra_validator.executor import BLESSED_PROPERTY, read_certificate
@@ -29,7 +28,8 @@ from components.schema_reader import read_schema_artifact
 from components.tuner.results import read_leaderboard
 from pipeline.component_ids import ComponentId
 from pipeline.config.sections.evaluate import Criteria
-from pipeline.runs.results.run_results import EvaluationReport, MetricResult, PushedVersion
+from pipeline.records.summary import EvaluationReport, MetricSummary
+from pipeline.runs.observer import PushedVersion
 from trainer_module.families import family_of
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class ArtifactReader:
         if (report := read_report_of_gate(evaluations[0].uri)) is not None:
             return _of_gate(report)
         # It imports TFMA, which takes seconds: steps that read no evaluation do without.
-        from pipeline.runs.results.evaluation_report import read_evaluation
+        from pipeline.runs.evaluation_report import read_evaluation
 
         return read_evaluation(evaluations[0].uri, self._criteria, _is_blessed(blessings[0]))
 
@@ -195,7 +195,7 @@ class ArtifactReader:
         has_label = family_of(self._criteria.task).has_label
         if ComponentId.EVALUATOR not in self._executions or not has_label:
             return ""
-        from pipeline.runs.results.evaluation_report import describe_mistakes
+        from pipeline.runs.evaluation_report import describe_mistakes
 
         for evaluation in self.outputs(ComponentId.EVALUATOR, "evaluation"):
             return describe_mistakes(evaluation.uri, self.model_uri())
@@ -238,30 +238,18 @@ class ArtifactReader:
 
 def _of_gate(report: GateReport) -> EvaluationReport:
     """What was decided without TFMA, as it is told."""
-    metrics = tuple(
-        MetricResult(
-            name=metric.name,
+    metrics = {
+        metric.name: MetricSummary(
             value=math.nan if metric.value is None else metric.value,
             in_service=metric.in_service,
             needs=metric.needs,
             ok=not metric.failure,
-            interval=_interval(metric.interval),
-            difference=_interval(metric.difference),
+            interval=metric.interval,
+            difference=metric.difference,
         )
         for metric in report.metrics
-    )
-    return EvaluationReport(
-        report.blessed,
-        report.reason,
-        metrics,
-        slices={},
-        confidence=report.confidence,
-        notes=list(report.notes),
-    )
-
-
-def _interval(ends: tuple[float, float] | None) -> Interval | None:
-    return None if ends is None else Interval(low=ends[0], high=ends[1])
+    }
+    return EvaluationReport(report.blessed, report.reason, metrics, {}, list(report.notes))
 
 
 def _is_blessed(blessing: Artifact) -> bool:

@@ -16,7 +16,7 @@ from components.evaluator.noise import Interval, MetricNoise, Noise, read_noise
 from components.evaluator.slices import BASELINE, CANDIDATE, metrics_by_slice, slice_name
 from pipeline.config.sections.evaluate import Criteria, EvaluateSettings, Threshold
 from pipeline.graph.evaluation import constant_metric
-from pipeline.runs.results.run_results import EvaluationReport, MetricResult
+from pipeline.records.summary import EvaluationReport, MetricSummary
 from trainer_module.errors import DataError, counted
 from trainer_module.export.interface import read_interface
 
@@ -48,18 +48,17 @@ def read_evaluation(uri: str, criteria: Criteria, blessed: bool) -> EvaluationRe
     has_baseline = BASELINE in by_slice.get("", {})
     names = _reported(criteria, by_slice.get("", {}).get(CANDIDATE, {}))
     measured = {name: _measured(name, "", by_slice, noise, criteria) for name in names}
-    results = tuple(
-        MetricResult(
-            name=name,
+    metrics = {
+        name: MetricSummary(
             value=one.value,
             in_service=one.in_service,
             needs=describe_needs(criteria, name, has_baseline, constant, noise),
             ok=not any(name in of_slice for of_slice in failed.values()),
-            interval=one.noise.interval,
-            difference=one.noise.difference,
+            interval=_ends(one.noise.interval),
+            difference=_ends(one.noise.difference),
         )
         for name, one in measured.items()
-    )
+    }
     reason = _kept(measured, criteria, noise, constant)
     if not blessed:
         failures = [
@@ -72,29 +71,33 @@ def read_evaluation(uri: str, criteria: Criteria, blessed: bool) -> EvaluationRe
         reason = "; ".join(failures) or "TFMA could not validate the metrics; see the log"
     slices = {name: models.get(CANDIDATE, {}) for name, models in by_slice.items() if name}
     notes = [*noise.notes, *_notes(criteria, noise, has_baseline)]
-    perfect = next((r for r in results if is_nearly_perfect(r, reference)), None)
-    return EvaluationReport(blessed, reason, results, slices, noise.confidence, notes, perfect)
+    perfect = (name for name in names if is_nearly_perfect(name, measured[name].value, reference))
+    return EvaluationReport(blessed, reason, metrics, slices, notes, next(perfect, None))
 
 
-def is_nearly_perfect(result: MetricResult, constant: ConstantPrediction | None) -> bool:
+def _ends(interval: Interval | None) -> tuple[float, float] | None:
+    return None if interval is None else interval.ends
+
+
+def is_nearly_perfect(name: str, value: float, constant: ConstantPrediction | None) -> bool:
     """Whether a metric is better than most data allows; False where the rows are few.
 
     Args:
-      result: of the whole eval split.
+      name: of the metric.
+      value: on the whole eval split.
       constant: of the metric that decides, which tells how hard the data is.
     """
     if constant is None or constant.examples < _FEWEST_ROWS:
         return False
-    if result.name in ("auc", "r2"):
-        return result.value >= _PERFECT
-    if result.name != constant.metric:
+    if name in ("auc", "r2"):
+        return value >= _PERFECT
+    if name != constant.metric:
         return False
-    if result.name == "accuracy":
+    if name == "accuracy":
         allowed = min(1 - _PERFECT, _MISTAKES_LEFT * (1 - constant.value))
-        return 1 - result.value <= allowed
+        return 1 - value <= allowed
     # A deviance is 0 at best, as squares are.
-    explained = result.name in ("mse", "poisson_deviance")
-    return explained and result.value <= (1 - _PERFECT) * constant.value
+    return name in ("mse", "poisson_deviance") and value <= (1 - _PERFECT) * constant.value
 
 
 def _reported(criteria: Criteria, measured: Mapping[str, float]) -> list[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.metadata_url import MetadataServer
-from pipeline.records.metadata.mysql_store import logged_in
+from pipeline.records.mysql_store import logged_in
 
 logger = logging.getLogger(__name__)
 

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from pipeline.clock import is_future
 from pipeline.config.sections.data import NO_SPAN, has_spans
-from pipeline.config.sections.schedule import OnDrift, ScheduleSettings
-from pipeline.config.sections.skew import OnSkew
+from pipeline.config.sections.schedule import OnDrift, OnSkew, ScheduleSettings
 from pipeline.config.settings import PipelineConfig
 from pipeline.data.spans import Span
 from pipeline.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PUSHED, EXIT_UNUSABLE
@@ -18,13 +18,13 @@ from pipeline.layout import Layout
 from pipeline.lock import is_held
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
 from pipeline.schedule.cron import firings_between, next_firings, show_time
-from pipeline.schedule.decisions.data_changes import (
+from pipeline.schedule.data_changes import (
     DataChanges,
     DataSnapshot,
     compare_with_trained,
     take_snapshot,
 )
-from pipeline.schedule.decisions.history import History, read_history
+from pipeline.schedule.history import History, read_history
 from pipeline.versions.hold import read_hold
 
 MAX_CONTINUATIONS = 10
@@ -149,8 +149,7 @@ class DecisionInputs:
         settings = config.schedule_or_default
         snapshot = take_snapshot(config, layout, now)
         trained = history.trained.details["spans"] if history.trained else {}
-        due = history.due
-        decided_at = history.believed(due.at, due, now) if due else None
+        decided_at = history.due.at if history.due else None
         accepted = {event.details["span"] for event in history.accepted}
         in_spans = has_spans(config.data)
         changes = compare_with_trained(snapshot, trained, decided_at, in_spans, accepted)
@@ -338,8 +337,10 @@ def decide_after_failure(inputs: DecisionInputs) -> Due | NotDue | None:
     if inputs.settings.on_new_data and inputs.has_changed:
         return None
     if history.attempt < retry.attempts:
-        retry_at = history.failed_at(inputs.now) + retry.backoff * 2 ** (history.attempt - 1)
-        if inputs.now >= retry_at or history.end.details.get("how") == "killed":
+        retry_at = history.failed_at + retry.backoff * 2 ** (history.attempt - 1)
+        # One that failed under a clock that was ahead is not waited for.
+        is_time = inputs.now >= retry_at or is_future(history.failed_at, inputs.now)
+        if is_time or history.end.details.get("how") == "killed":
             attempt = history.attempt + 1
             reason = f"attempt {attempt} of {retry.attempts}"
             return _repeat(history.due, reason, attempt=attempt)

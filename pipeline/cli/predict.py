@@ -35,8 +35,6 @@ from pipeline.cli.options import (
 from pipeline.config.settings import PipelineConfig
 from pipeline.data.ingestion import reading_settings
 from pipeline.layout import Layout
-from pipeline.records.event_log import EventLog
-from pipeline.versions.withdrawal import complete_marks_if_idle
 from trainer_module.errors import ConfigError, ScopelineError, TrainingError, counted
 from trainer_module.export.interface import read_interface
 from trainer_module.families import SampleRequest, family_named
@@ -182,8 +180,6 @@ def asked_model(
             raise ConfigError("give --config FILE, or --model DIR with a pushed version.")
         return _checked(ChosenModel(check_model(model), None, variant))
     layout = Layout.of(config.name, config.push, output)
-    for line in complete_marks_if_idle(layout, EventLog(layout.event_log)):
-        typer.echo(f"note: {line}", err=True)
     reading = reading_settings(config, layout)
     folder = check_model(model) if model else find_version(layout.serving, version)
     return _checked(
@@ -346,9 +342,7 @@ def write_predictions_on_beam(
     """
     given = _input(asked, pattern, columns, output)
     with quiet_console(verbose) as console:
-        from pipeline.beam_prediction.job import predict_on_beam
-        from pipeline.beam_prediction.shards import OutputFolder
-        from pipeline.beam_prediction.transform import Work
+        from pipeline.beam_prediction import OutputFolder, Work, predict_on_beam
 
         folder = OutputFolder(output.absolute())
         version = asked.folder.absolute()

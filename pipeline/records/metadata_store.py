@@ -21,8 +21,8 @@ from pipeline.config.metadata_url import (
     parse_metadata_url,
 )
 from pipeline.layout import Layout
-from pipeline.records.metadata.forgetting import forget_in_file, forget_on_server
-from pipeline.records.metadata.mysql_store import check_server, copy_server, server_connection
+from pipeline.records.forgetting import forget_in_file, forget_on_server
+from pipeline.records.mysql_store import check_server, copy_server, server_connection
 from trainer_module.errors import ConfigError, DiskFullError, TryLaterError, shorten
 
 BUSY_SECONDS = 5.0

@@ -17,18 +17,17 @@ from pipeline.cli.options import (
     SetOption,
     flag,
     load_here,
+    plain_table,
     quiet_console,
 )
-from pipeline.cli.tables import plain_table
 from pipeline.config.sections.notify import Occasion
 from pipeline.config.settings import PipelineConfig
-from pipeline.data.request_files import list_requests, newest_with, show_files
-from pipeline.data.span_files import File
+from pipeline.data.files import File, list_requests, newest_with, show_files
 from pipeline.exit_codes import EXIT_NOT_BLESSED, EXIT_PUSHED
 from pipeline.layout import Layout
+from pipeline.records.data_records import new_requests, record_skew
 from pipeline.records.event_log import EventLog
 from pipeline.records.notify import check_secrets, wait_for_deliveries
-from pipeline.records.skew_records import new_requests, record_skew
 from trainer_module.errors import ConfigError, counted
 
 if TYPE_CHECKING:

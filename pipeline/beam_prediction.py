@@ -1,0 +1,320 @@
+"""Predictions for the rows of files on Beam, for what outgrows a machine.
+
+All that is known of a shard stands in files of the output folder, which workers and the command
+share.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.runner import PipelineState
+from apache_beam.utils.shared import Shared
+from filelock import FileLock
+
+from components.disk import write_whole
+from components.pusher.versions import SAVED_MODEL
+from components.serving.batch.job import Done
+from components.serving.batch.reading import Input
+from components.serving.batch.writing import only_writer
+from components.serving.imports import import_tensorflow
+from components.serving.model import Model, load_model
+from components.serving.settings import OnUnreadable
+from pipeline.runs.imports import shared_module_path
+from trainer_module.errors import (
+    ConfigError,
+    DataError,
+    InternalError,
+    ScopelineError,
+    counted,
+    shorten,
+)
+
+_PICTURES = 4096
+"""Pictures that are answered together: each is a file of one row."""
+_STATE = ".predict"
+_IDENTITY = "job.json"
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Files whose rows are answered by one worker, in order."""
+
+    number: int
+    count: int
+    """Of all shards."""
+    files: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Of the file with the answers."""
+        return f"part-{self.number:05}-of-{self.count:05}.parquet"
+
+    def stamps(self) -> list[list[int]]:
+        """Differ once a file changes."""
+        found = [Path(file).stat() for file in self.files]
+        return [[status.st_size, status.st_mtime_ns] for status in found]
+
+
+@dataclass(frozen=True)
+class ShardResult:
+    """What came of a shard: its rows are answered, or something is wrong with its files."""
+
+    rows: int
+    error: str = ""
+    stamps: list[list[int]] = field(default_factory=list)
+    """The size and the time of each file, as they were."""
+    unreadable: dict[str, int] = field(default_factory=dict)
+    """By column, texts that the model could not read."""
+
+
+def make_shards(given: Input) -> list[Shard]:
+    """A shard for each file; of pictures for some thousands.
+
+    Paths are absolute, as workers run elsewhere.
+
+    Raises:
+      ConfigError: there is only one, which several workers cannot share.
+    """
+    size = _PICTURES if given.format == "images" else 1
+    files = tuple(map(os.path.abspath, given.files))
+    parts = [files[start : start + size] for start in range(0, len(files), size)]
+    if len(parts) == 1:
+        what = f"the {len(parts[0])} pictures" if len(parts[0]) > 1 else parts[0][0]
+        raise ConfigError(
+            f"--runner shares the work by file, and --input names {what} alone: leave --runner"
+            " out, or split the rows into several files."
+        )
+    return [Shard(number, len(parts), files) for number, files in enumerate(parts)]
+
+
+class OutputFolder:
+    """A file of answers for each shard, and until all are there a note of what came of each."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._state = folder / _STATE
+
+    def begin(self, identity: Sequence[object]) -> None:
+        """Makes the folder, or goes on with what the same command has left in it.
+
+        Args:
+          identity: equal for a command that does the same.
+
+        Raises:
+          ConfigError: it holds something else.
+        """
+        text = json.dumps(identity)
+        if self._state.is_dir() and self._identity() == text:
+            for path in self._state.glob("part-*.json"):
+                if json.loads(path.read_text())["error"]:
+                    path.unlink()
+            return
+        if self.folder.is_dir() and any(self.folder.iterdir()):
+            raise ConfigError(
+                f"--output {self.folder} holds files of something else already: name a new folder."
+                " (A command that was stopped goes on where its input and model are the same.)"
+            )
+        self._state.mkdir(parents=True)
+        write_whole(self._state / _IDENTITY, text)
+
+    def check(self) -> None:
+        """Raises ConfigError if the output is a file, or its parent is no folder."""
+        if self.folder.suffix or self.folder.is_file():
+            raise ConfigError(
+                f"--output {self.folder} names one file, and with --runner the answers are a"
+                " Parquet file for each input file: name a folder."
+            )
+        if not self.folder.absolute().parent.is_dir():
+            raise ConfigError(
+                f"--output {self.folder}: there is no folder {self.folder.absolute().parent}."
+            )
+
+    def _identity(self) -> str:
+        try:
+            return (self._state / _IDENTITY).read_text()
+        except OSError:
+            return ""
+
+    def answers_of(self, shard: Shard) -> Path:
+        """Where the answers to a shard are put."""
+        return self.folder / shard.name
+
+    def lock(self, shard: Shard) -> FileLock:
+        """Held by the worker that answers a shard: some runners give it to two of them."""
+        return FileLock(self._state / f"{shard.name}.lock")
+
+    def outcome(self, shard: Shard) -> ShardResult | None:
+        """What came of a shard; None while nothing has, or since its files have changed."""
+        try:
+            found = ShardResult(**json.loads(self._note(shard).read_text()))
+        except OSError:
+            return None
+        is_there = bool(found.error) or self.answers_of(shard).is_file()
+        return found if is_there and found.stamps == shard.stamps() else None
+
+    def record(self, shard: Shard, outcome: ShardResult) -> None:
+        """Notes what came of a shard."""
+        write_whole(self._note(shard), json.dumps(asdict(outcome)))
+
+    def _note(self, shard: Shard) -> Path:
+        return self._state / f"{shard.name}.json"
+
+    def finish(self) -> None:
+        """Takes the notes away, as all answers are there."""
+        shutil.rmtree(self._state)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What each worker is told: paths are the same on all of them."""
+
+    version: Path
+    variant: str | None
+    given: Input
+    """How the files of a shard are written."""
+    output: OutputFolder
+    batch_rows: int
+    on_unreadable: OnUnreadable = OnUnreadable.MISSING
+
+
+class AnswerShards(beam.PTransform):
+    """Shards in; the name of each shard's file and its number of rows out.
+
+    Files that cannot be used are noted in the output folder, and the others are answered all the
+    same: another try, as Beam makes them, would find nothing else.
+    """
+
+    def __init__(self, work: Work) -> None:
+        super().__init__()
+        self._work = work
+
+    def expand(self, shards: beam.PCollection[Shard]) -> beam.PCollection[tuple[str, int]]:
+        """Spreads the shards over the workers."""
+        return shards | beam.Reshuffle() | beam.ParDo(_AnswerShard(self._work))
+
+
+class _AnswerShard(beam.DoFn):
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._shared = Shared()
+
+    def process(self, shard: Shard) -> Iterator[tuple[str, int]]:
+        """Writes the answers to a shard, unless they are there."""
+        output = self._work.output
+        with output.lock(shard):
+            outcome = output.outcome(shard)
+            if outcome is None:
+                outcome = self._answer(shard)
+                output.record(shard, outcome)
+        if not outcome.error:
+            yield shard.name, outcome.rows
+
+    def _answer(self, shard: Shard) -> ShardResult:
+        import_tensorflow()
+        from components.serving.batch.job import PredictionJob, predict
+
+        work, stamps = self._work, shard.stamps()
+        try:
+            # One model a process, whatever number of threads asks it.
+            model: Model = self._shared.acquire(lambda: load_model(work.version, work.variant))
+            given = replace(work.given, files=shard.files)
+            answers = work.output.answers_of(shard)
+            job = PredictionJob(model, given, answers, work.batch_rows, work.on_unreadable)
+            done = predict(job, lambda rows: None)
+            return ShardResult(done.rows, stamps=stamps, unreadable=done.unreadable)
+        except InternalError:  # Such as a full disk: later, or elsewhere, it may succeed.
+            raise
+        except ScopelineError as error:
+            return ShardResult(0, str(error), stamps)
+
+
+_LONGEST_REASON = 500
+
+
+def predict_on_beam(work: Work, args: Sequence[str]) -> Done:
+    """Writes a file of answers for each file of rows.
+
+    Args:
+      work: what to predict.
+      args: options of the Beam pipeline.
+
+    Raises:
+      ConfigError: there is one file alone, or the output folder holds something else.
+      DataError: files cannot be used; the others are answered, and kept.
+      TryLaterError: another command writes the output folder.
+      InternalError: Beam failed, or its workers do not see the output folder.
+    """
+    shards = make_shards(work.given)
+    work.output.check()
+    with only_writer(work.output.folder):
+        return _predict_shards(work, shards, args)
+
+
+def _predict_shards(work: Work, shards: Sequence[Shard], args: Sequence[str]) -> Done:
+    work.output.begin(_identity(work))
+    kept = sum(found.rows for shard in shards if (found := work.output.outcome(shard)))
+    with shared_module_path():
+        _run(work, shards, args)
+    done = _sum(work.output, shards, kept)
+    work.output.finish()
+    return done
+
+
+def _identity(work: Work) -> list[object]:
+    """Equal for a command that goes on with what another one leaves."""
+    graph = work.version / SAVED_MODEL
+    status, given = graph.stat(), work.given
+    network = [str(graph.resolve()), status.st_size, status.st_mtime_ns, work.variant]
+    return [network, given.format, given.kept, given.files, work.on_unreadable]
+
+
+def _run(work: Work, shards: Sequence[Shard], args: Sequence[str]) -> None:
+    try:
+        pipeline = beam.Pipeline(options=PipelineOptions(list(args)))
+        _ = pipeline | beam.Create(shards, reshuffle=False) | AnswerShards(work)
+        state = pipeline.run().wait_until_finish()
+    except Exception as error:  # Runners raise all sorts, from options to lost workers.
+        done = sum(work.output.outcome(shard) is not None for shard in shards)
+        files = counted(done, "file")
+        kept = f" What {files} came to is kept: the same command goes on." if done else ""
+        raise InternalError(
+            f"Beam failed: {_reason(error)} (--verbose shows more).{kept}"
+        ) from error
+    if state != PipelineState.DONE:
+        raise InternalError(f"Beam ended the predictions as {state}; its runner's log says why.")
+
+
+def _reason(error: Exception) -> str:
+    """The last line that says something: runners put the traceback of a worker before it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return shorten(lines[-1] if lines else repr(error), _LONGEST_REASON)
+
+
+def _sum(output: OutputFolder, shards: Sequence[Shard], kept: int) -> Done:
+    """What came of all shards, of which each has to be answered."""
+    outcomes = [output.outcome(shard) for shard in shards]
+    if errors := [found.error for found in outcomes if found is not None and found.error]:
+        done = sum(found is not None and not found.error for found in outcomes)
+        raise DataError(
+            f"{len(errors)} of {counted(len(shards), 'file')} cannot be used. The first:"
+            f" {errors[0]} The answers to {counted(done, 'file')} are kept in"
+            f" {output.folder}: the same command goes on."
+        )
+    if missing := [s.name for s, found in zip(shards, outcomes, strict=True) if found is None]:
+        raise InternalError(
+            f"Beam ended, and {output.folder} lacks {missing[0]}: its workers have to see the"
+            " input, the model and this folder under the same paths as this command."
+        )
+    unreadable = Counter[str]()
+    for found in outcomes:
+        unreadable.update(found.unreadable if found is not None else {})
+    return Done(sum(found.rows for found in outcomes if found is not None), kept, dict(unreadable))

@@ -1,1 +1,0 @@
-"""Predictions for the rows of files on Beam, for what outgrows a machine."""

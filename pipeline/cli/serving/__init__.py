@@ -1,1 +1,0 @@
-"""Commands that ask a model in service, and look at what it was asked."""

@@ -1,0 +1,209 @@
+"""Puts what components left behind into a run's summary, as soon as each has ended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from ml_metadata.proto import metadata_store_pb2
+
+from components.example_validator.leakage import Strength
+from components.example_validator.review import show_findings
+from components.pusher.versions import WITHDRAWN_PROPERTY
+from pipeline.component_ids import ComponentId
+from pipeline.config.sections.data import span_kind
+from pipeline.config.settings import PipelineConfig
+from pipeline.records.event_log import EventLog
+from pipeline.records.summary import (
+    CertificateSummary,
+    ColumnSummary,
+    RunSummary,
+    State,
+)
+from pipeline.runs.artifact_reader import ArtifactReader, gist
+from pipeline.runs.columns import effective_types, gist_of_types
+from pipeline.runs.console import why_not_the_first
+from trainer_module.errors import counted
+
+
+def describe_perfection(metric: str, value: float, strongest: Strength | None) -> str:
+    """What to look at where a metric is nearly as good as it can be."""
+    causes = (
+        f"{metric} {value:.4g} is nearly perfect: some data is that easy, but a column that is "
+        "known only after the label, or rows that are in train and in eval, give the same"
+    )
+    if strongest is None:
+        return causes
+    column = json.dumps(strongest.column, ensure_ascii=False)
+    return (
+        f"{causes}; of the columns that the config does not declare, {column} predicts the label "
+        f"best ({strongest})"
+    )
+
+
+class ArtifactResults(ArtifactReader):
+    """Reads the results of each component from its artifacts as soon as it has ended."""
+
+    def __init__(
+        self,
+        connection: metadata_store_pb2.ConnectionConfig,
+        config: PipelineConfig,
+        event_log: EventLog,
+    ):
+        """Reads nothing yet.
+
+        Args:
+          connection: of the metadata store.
+          config: of the run.
+          event_log: of the pipeline, which knows what models in service were like.
+        """
+        super().__init__(connection, config.criteria)
+        self._config = config
+        self._event_log = event_log
+
+    def read(
+        self, component: str, state: State, execution: int | None, summary: RunSummary
+    ) -> tuple[State, str]:
+        """Adds a component's results to the summary, as `RunResults` says."""
+        if execution is not None and state is not State.FAILED:
+            self.add(component, execution)
+        readers: dict[str, Callable[[RunSummary], str]] = {
+            ComponentId.EXAMPLE_GEN: self._read_notes,
+            ComponentId.STATISTICS_GEN: self._read_statistics,
+            ComponentId.SCHEMA_GEN: self._read_columns,
+            ComponentId.EXAMPLE_VALIDATOR: self._read_anomalies,
+            ComponentId.TUNER: self._read_tuning,
+            ComponentId.TRAINER: self._read_training,
+            ComponentId.EVALUATOR: self._read_evaluation,
+            ComponentId.INFRA_VALIDATOR: self._read_certificate,
+            ComponentId.OPTIMIZER: self._read_variants,
+            ComponentId.PUSHER: self._read_push,
+        }
+        detail = readers[component](summary) if component in readers else ""
+        if state is State.FAILED:
+            return state, detail
+        why = "the model is not blessed"
+        if component == ComponentId.PUSHER and not summary.pushed:
+            why = why if summary.waiting is None else summary.waiting.status.value
+            return State.SKIPPED, detail or why
+        if component == ComponentId.INFRA_VALIDATOR and not detail:
+            return State.SKIPPED, "the model does not say what it takes" if summary.blessed else why
+        return state, detail
+
+    def _read_notes(self, summary: RunSummary) -> str:
+        notes = self.notes()
+        summary.notes += notes
+        return gist(notes)
+
+    def _read_statistics(self, summary: RunSummary) -> str:
+        summary.examples = self.examples_per_split()
+        return ", ".join(f"{split} {n:,}" for split, n in summary.examples.items())
+
+    def _read_columns(self, summary: RunSummary) -> str:
+        chosen = self.column_choices()
+        if not chosen:
+            return ""
+        types = effective_types(self._config.features, self._config.no_features, chosen)
+        summary.columns = {
+            name: ColumnSummary(settings=choice.settings, reason=choice.reason)
+            for name, choice in types.items()
+        }
+        return gist_of_types(types)
+
+    def _read_anomalies(self, summary: RunSummary) -> str:
+        anomalies = self.anomalies()
+        summary.anomalies = [str(anomaly) for anomaly in anomalies if not anomaly.is_drift]
+        summary.drift = [str(anomaly) for anomaly in anomalies if anomaly.is_drift]
+        summary.notes += show_findings(self.column_review())
+        return gist([str(anomaly) for anomaly in anomalies])
+
+    def _read_tuning(self, summary: RunSummary) -> str:
+        tuning = summary.tuning = self.tuning()
+        if not tuning:
+            return ""
+        trials = tuning["trials"]
+        (best,) = [trial for trial in trials if trial["number"] == tuning["best"]]
+        if best is not trials[0]:
+            summary.notes.append(why_not_the_first(trials[0], best))
+        of = f"{tuning['objective']} {best['value']:.4g}, of trial {best['number']}"
+        return f"{counted(len(trials), 'trial')}; {of}"
+
+    def _read_training(self, summary: RunSummary) -> str:
+        training = summary.training = self.training()
+        if not training:
+            return ""
+        summary.strategy = training["strategy"]
+        summary.replicas = training["replicas"]
+        replicas = counted(training["replicas"], "replica")
+        if training["workers"] > 1:
+            replicas = f"{counted(training['workers'], 'worker')}, {replicas}"
+        length = f"{counted(training['epochs'], 'epoch')}, best {training['best_epoch']}"
+        if not training["epochs"]:
+            length = "taken as it was published"
+        if "trees" in training:
+            length = counted(training["trees"], "tree")
+        if "sparsity" in training:
+            length += f"; {training['sparsity']['overall']:.0%} of the weights zero"
+        pace = f"{training['examples_per_second']:,.0f} examples/s"
+        return f"{length}; {training['strategy']}, {replicas}; {pace}"
+
+    def _read_evaluation(self, summary: RunSummary) -> str:
+        evaluation = self.evaluation()
+        if evaluation is None:
+            return ""
+        summary.blessed, summary.reason = evaluation.blessed, evaluation.reason
+        summary.metrics = evaluation.metrics
+        summary.notes += evaluation.notes
+        if (perfect := evaluation.nearly_perfect) is not None:
+            value, strongest = evaluation.metrics[perfect].value, self.column_review().strongest
+            summary.notes.append(describe_perfection(perfect, value, strongest))
+        summary.slices = evaluation.slices
+        if mistakes := self.mistakes():
+            summary.notes.append(mistakes)
+        if not evaluation.blessed and self._config.family.has_label:
+            summary.reason = "; ".join(filter(None, (evaluation.reason, self._suspicion())))
+        return "blessed" if evaluation.blessed else "not blessed"
+
+    def _suspicion(self) -> str:
+        """Why the data is the likelier cause; empty if it is not."""
+        # It imports TFMA as well, like the evaluation that was read.
+        from pipeline.runs.suspicion import DataSuspicion
+
+        kind, on_drift = span_kind(self._config.data), self._config.drift.on_drift
+        return DataSuspicion(self, self._criteria, kind, on_drift, self._event_log).in_words()
+
+    def _read_certificate(self, summary: RunSummary) -> str:
+        certificate = self.certificate()
+        if not certificate:
+            return ""
+        summary.certificate = CertificateSummary.model_validate(certificate)
+        summary.notes += [f"certificate: {note}" for note in certificate["notes"]]
+        if certificate["failure"]:
+            summary.blessed, summary.reason = False, certificate["failure"]
+            return "the answers differ"
+        return summary.certificate.gist
+
+    def _read_variants(self, summary: RunSummary) -> str:
+        report = self.variants()
+        if report is None:
+            return ""
+        summary.variants = report.model_dump(mode="json", exclude={"made_from"})
+        if report.skipped:
+            return f"made none: {report.skipped}"
+        of = counted(len(report.variants), "variant")
+        return f"{of}; accepted: {', '.join(report.accepted) or 'none'}"
+
+    def _read_push(self, summary: RunSummary) -> str:
+        models = self.outputs(ComponentId.TRAINER, "model")
+        if any(model.get_int_custom_property(WITHDRAWN_PROPERTY) for model in models):
+            summary.reason = "the model was withdrawn"
+            return summary.reason
+        report = self.variants()
+        if report is not None and report.unmet:
+            summary.reason = "; ".join(report.unmet)
+            return "a required variant is refused"
+        pushed = self.pushed_version()
+        if pushed is None:
+            return ""
+        summary.pushed = pushed.destination
+        return ""

@@ -1,1 +1,0 @@
-"""What a run left behind: read from its artifacts, or from what its steps reported."""

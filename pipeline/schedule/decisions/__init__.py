@@ -1,1 +1,0 @@
-"""Whether a pipeline is due, and why: from its triggers, its history and what the data shows."""
