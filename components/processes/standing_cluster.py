@@ -23,12 +23,12 @@ from pydantic import BaseModel, ValidationError
 from components.disk import write_whole
 from components.processes.ending import LOOKS_EVERY, Step, end_processes, is_running
 from components.processes.launcher import TAIL_LINES, Cluster, Place
-from components.processes.local.environment import (
+from components.processes.local.launcher import LocalLauncher
+from components.processes.local.process import (
     INTEROP_THREADS,
     share_machine,
     worker_environment,
 )
-from components.processes.local.launcher import LocalLauncher
 from components.processes.ports import answers
 from trainer_module.errors import ConfigError, InternalError, TryLaterError
 from trainer_module.tf_config import TFConfig

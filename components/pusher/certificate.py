@@ -4,12 +4,35 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from trainer_module.errors import DamagedFileError
 from trainer_module.export.variants.manifest import hash_file
+
+
+@dataclass(frozen=True)
+class CertificateLimits:
+    """Of one certificate."""
+
+    tolerance: float
+    """The largest difference of two answers: of scores as such, of other numbers a share."""
+    timeout: float
+    """Seconds for all of it."""
+    memory: float
+    """GiB of the process."""
+
+    def to_json(self) -> dict[str, Any]:
+        """What `from_json` reads."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> CertificateLimits:
+        """What `to_json` gave."""
+        return cls(**content)
+
 
 CERTIFICATE_FOLDER = "certificate"
 """In an InfraBlessing: what belongs into the version, below `assets.extra`."""

@@ -9,7 +9,7 @@ from tfx.dsl.components.common import resolver
 from tfx.types import artifact, standard_artifacts
 from tfx.types.standard_component_specs import EXAMPLES_KEY, MODEL_BLESSING_KEY, MODEL_KEY
 
-from components.evaluator.inputs import BASELINE_EXAMPLES_KEY
+from components.evaluator.noise import BASELINE_EXAMPLES_KEY
 from components.pusher.versions import WAITS_PROPERTY, WITHDRAWN_PROPERTY
 
 CANDIDATE_KEY = "candidate"

@@ -5,15 +5,25 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from tfx import types
 from tfx.components.trainer.executor import GenericExecutor
 from tfx.components.trainer.fn_args_utils import FnArgs, get_common_fn_args
+from tfx.dsl.components.base import base_component, executor_spec
 from tfx.dsl.io import fileio
-from tfx.types import artifact_utils
+from tfx.types import (
+    Artifact,
+    BaseChannel,
+    Channel,
+    artifact_utils,
+    component_spec,
+    standard_artifacts,
+)
+from tfx.types import standard_component_specs as specs
+from tfx.types.component_spec import ChannelParameter, ExecutionParameter
 from tfx.types.standard_component_specs import (
     HYPERPARAMETERS_KEY,
     MODEL_KEY,
@@ -27,7 +37,9 @@ from components.processes.failures import StartTimeoutError
 from components.processes.launcher import Launcher, WorkerSpec
 from components.processes.local.fork_server import current_server
 from components.processes.local.launcher import LocalLauncher, run_one
+from components.processes.ports import answers
 from components.processes.supervisor import ClusterJob, Supervisor
+from components.split_files import split_files
 from components.trainer.backups import (
     backup_directory,
     begin_with_kept,
@@ -38,7 +50,6 @@ from components.trainer.backups import (
     steps_key,
 )
 from components.trainer.best_values import add_best
-from components.trainer.joining import missing_peers, name_missing
 from components.trainer.options import TrainerOptions
 from components.trainer.workers import Training, make_workers, restart_policy
 from trainer_module.errors import ConfigError, TrainingError
@@ -178,7 +189,7 @@ def _train(
                 restart_policy(strategy),
                 start_timeout=options.start_timeout,
                 retries=options.retries,
-                missing=functools.partial(missing_peers, joins) if joins else None,
+                missing=functools.partial(_missing_peers, joins) if joins else None,
             )
             restarts = _run_cluster(job, joins, options, fn_args.model_run_dir)
     add_restarts(fn_args.model_run_dir, restarts)
@@ -192,7 +203,7 @@ def _run_cluster(
         with _launcher(options, job.specs, model_run_dir) as launcher:
             return Supervisor(launcher, job).run()
     except StartTimeoutError:
-        if joins is not None and (error := name_missing(joins, options.start_timeout)):
+        if joins is not None and (error := _name_missing(joins, options.start_timeout)):
             raise error from None
         raise
 
@@ -228,3 +239,97 @@ def _launcher(
     # The folder of the execution: every attempt has the same, and another run never has it.
     with exits_on_sigterm():
         yield KubernetesLauncher(options.pods, model_run_dir)
+
+
+def _missing_peers(tf_config: TFConfig) -> list[str]:
+    """The peers that do not answer, with their addresses."""
+    return [f"{name} at {address}" for name, address in tf_config.peers if not answers(address)]
+
+
+def _name_missing(tf_config: TFConfig, limit: float) -> StartTimeoutError | None:
+    """The error that names the peers that do not answer; None if all do.
+
+    Args:
+      tf_config: the cluster.
+      limit: seconds that were waited for them.
+    """
+    missing = _missing_peers(tf_config)
+    if not missing:
+        return None
+    return StartTimeoutError(
+        f"no answer from {', '.join(missing)} within {limit:g} s; start "
+        f"{'it' if len(missing) == 1 else 'them'}, or mend TF_CONFIG."
+    )
+
+
+class FamilyTrainerExecutor(ClusterTrainerExecutor):
+    """Calls the `run_fn` of a family as that of the supervised tasks is called."""
+
+    def read_inputs(
+        self, input_dict: dict[str, list[Artifact]], exec_properties: dict[str, Any]
+    ) -> FnArgs:
+        """TFX's arguments; those that tell of examples are empty where there are none."""
+        base = input_dict.get(specs.BASE_MODEL_KEY)
+        return FnArgs(
+            train_files=_files(input_dict, "train"),
+            eval_files=_files(input_dict, "eval"),
+            base_model=path_utils.serving_model_path(base[0].uri) if base else None,
+            custom_config=json.loads(exec_properties[specs.CUSTOM_CONFIG_KEY]),
+        )
+
+
+def _files(input_dict: Mapping[str, list[Artifact]], split: str) -> list[str]:
+    examples = input_dict.get(specs.EXAMPLES_KEY) or []
+    return sorted(split_files(examples, split)) if examples else []
+
+
+class TrainerSpec(component_spec.ComponentSpec):
+    """What it takes and gives; the parameters are explained at the component."""
+
+    PARAMETERS = {
+        name: ExecutionParameter(type=str) for name in (specs.RUN_FN_KEY, specs.CUSTOM_CONFIG_KEY)
+    }
+    INPUTS = {
+        specs.EXAMPLES_KEY: ChannelParameter(type=standard_artifacts.Examples, optional=True),
+        specs.SCHEMA_KEY: ChannelParameter(type=standard_artifacts.Schema, optional=True),
+        specs.BASE_MODEL_KEY: ChannelParameter(type=standard_artifacts.Model, optional=True),
+    }
+    OUTPUTS = {
+        specs.MODEL_KEY: ChannelParameter(type=standard_artifacts.Model),
+        specs.MODEL_RUN_KEY: ChannelParameter(type=standard_artifacts.ModelRun),
+    }
+
+
+class Trainer(base_component.BaseComponent):
+    """Trains in the processes of the strategy, with examples or without."""
+
+    SPEC_CLASS = TrainerSpec
+    EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(FamilyTrainerExecutor)
+
+    def __init__(
+        self,
+        run_fn: str,
+        custom_config: Mapping[str, Any],
+        examples: BaseChannel | None = None,
+        base_model: BaseChannel | None = None,
+        schema: BaseChannel | None = None,
+    ) -> None:
+        """Constructs the component.
+
+        Args:
+          run_fn: the import path of the function that trains.
+          custom_config: what it is told.
+          examples: a channel of Examples, if it learns from any.
+          schema: a channel of Schema, whose choices of types and sizes complete the settings.
+          base_model: a channel of the Model that training begins with, if there is one.
+        """
+        spec = TrainerSpec(
+            run_fn=run_fn,
+            custom_config=json.dumps(custom_config),
+            examples=examples,
+            schema=schema,
+            base_model=base_model,
+            model=Channel(type=standard_artifacts.Model),
+            model_run=Channel(type=standard_artifacts.ModelRun),
+        )
+        super().__init__(spec=spec)

@@ -13,8 +13,7 @@ from typing import Any
 
 from components.processes.failures import Failure, describe
 from components.processes.worker import Channel
-from components.tuner.finals import Final
-from components.tuner.records import is_hopeless
+from components.tuner.records import Final, is_hopeless
 from components.tuner.study import Proposal, Study
 from trainer_module.runtime import PROGRESS_LOGGER, Runtime
 from trainer_module.tuning.plan import SearchPlan

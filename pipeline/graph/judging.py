@@ -6,8 +6,8 @@ from tfx import types
 from tfx.dsl.components.base import base_node
 
 from components.evaluator.component import Evaluator
-from components.evaluator.inputs import BASELINE_EXAMPLES_KEY
-from components.infra_validator.limits import CertificateLimits
+from components.evaluator.noise import BASELINE_EXAMPLES_KEY
+from components.pusher.certificate import CertificateLimits
 from pipeline.component_ids import ComponentId
 from pipeline.config.sections.data import EVAL_SPLIT, TRAIN_SPLIT
 from pipeline.config.sections.evaluate import Criteria
@@ -80,7 +80,7 @@ def create_optimizer(
     """
     # It imports what runs without variants do without.
     from components.optimizer.component import Optimizer
-    from components.optimizer.plan import OptimizerPlan
+    from components.optimizer.gating import OptimizerPlan
 
     optimizer = Optimizer(
         model=model,

@@ -29,8 +29,8 @@ from pipeline.kubeflow.compiled import (
     SUMMARY_MARK,
     Parameters,
     StepReport,
+    unpack,
 )
-from pipeline.kubeflow.compiling.codec import unpack
 from pipeline.kubeflow.run_parameters import default_parameters, read_parameter
 from pipeline.kubeflow.steps.run_record import RunFolder, RunRecord
 from pipeline.records.summary import State, Status
@@ -106,7 +106,7 @@ def import_node(packed: str) -> str:
       The node's id.
     """
     with kept_imports():
-        from pipeline.kubeflow.compiling.nodes import read_node_id
+        from pipeline.kubeflow.nodes import read_node_id
 
         name = read_node_id(packed)
         if name not in EVALUATING:

@@ -15,9 +15,14 @@ from typing import IO
 from components.disk import show_size
 from components.processes.ending import LOOKS_EVERY
 from components.processes.launcher import TAIL_LINES, Cluster, Place, WorkerEvent, WorkerSpec
-from components.processes.local.environment import LOCALHOST, worker_environment
 from components.processes.local.fork_server import ForkServer, current_server
-from components.processes.local.process import ChildProcess, FreshProcess, ProcessStart
+from components.processes.local.process import (
+    LOCALHOST,
+    ChildProcess,
+    FreshProcess,
+    ProcessStart,
+    worker_environment,
+)
 from components.processes.ports import free_ports
 from components.processes.supervisor import ClusterJob, Supervisor
 from trainer_module.scratch import TMPDIR, ScratchFolder, lasting_folder

@@ -14,15 +14,12 @@ from sklearn import metrics as sk
 from test_batched import SLICES, at, make_config, make_rows, raw_columns
 
 from components.evaluator.batched.computations import is_plot
-from components.evaluator.batched.groups import GROUPS, Grouper
-from components.evaluator.batched.intervals import find_noise
 from components.evaluator.batched.reading import Answers
-from components.evaluator.batched.rows import ModelRows
-from components.evaluator.batched.tally import Tally
-from components.evaluator.batched.verdict import validate
+from components.evaluator.batched.slices import ModelRows
+from components.evaluator.batched.tally import GROUPS, Grouper, Tally
+from components.evaluator.batched.verdict import find_noise, validate
 from components.evaluator.dependence import Dependence, block_ends
-from components.evaluator.noise import MetricNoise, Noise
-from components.evaluator.verdict_settings import VerdictSettings
+from components.evaluator.noise import MetricNoise, Noise, VerdictSettings
 from pipeline.config.settings import PipelineConfig
 from pipeline.graph.evaluation import make_eval_config, make_verdict
 from trainer_module.settings.tasks import SUPERVISED_TASKS

@@ -13,9 +13,8 @@ import tf_keras
 from exported_models import build, export, make_problem, make_sample
 from tensorflow.lite.python.lite import TFLiteConverterBase
 
-from components.optimizer.converting import parent
-from components.optimizer.converting.conversion import convert
-from components.optimizer.converting.parent import LIMITS, convert_in_child
+from components.optimizer.converting import conversion
+from components.optimizer.converting.conversion import LIMITS, convert, convert_in_child
 from components.processes.launcher import Limits
 from trainer_module.errors import TrainingError
 from trainer_module.export.variants.manifest import VARIANT_FILE
@@ -133,7 +132,7 @@ def test_process_that_ends_badly(
     """The last one really runs out of memory."""
     monkeypatch.setenv("TROUBLE", trouble)
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    monkeypatch.setattr(parent, "MODULE", "troubled_conversions")
+    monkeypatch.setattr(conversion, "MODULE", "troubled_conversions")
     # Tests before this one share some that go on.
     others = _children()
     with pytest.raises(TrainingError, match=message):

@@ -9,8 +9,15 @@ from typing import Any
 
 import pytest
 
-from components.optimizer.gating import Evaluated, Figures, MadeVariant, decide, unmet
-from components.optimizer.plan import DecidingMetric, OptimizerPlan
+from components.optimizer.gating import (
+    DecidingMetric,
+    Evaluated,
+    Figures,
+    MadeVariant,
+    OptimizerPlan,
+    decide,
+    unmet,
+)
 from components.optimizer.report import OptimizerReport, VariantReport
 from trainer_module.settings.optimize import OptimizeSettings
 

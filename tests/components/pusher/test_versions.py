@@ -18,7 +18,7 @@ from small_disk import can_mount, run_on_small_disk
 from tfx.components.pusher.executor import Executor as StockExecutor
 from tfx.types import Artifact, standard_artifacts
 
-from components.pusher.executor import AtomicPushExecutor
+from components.pusher.component import AtomicPushExecutor
 from components.pusher.versions import (
     INCOMING_PREFIX,
     WITHDRAWN_PROPERTY,

@@ -20,7 +20,7 @@ train: {epochs: 3}
 beam: {workers: 2}
 """
 FILES, ROWS = 4, 60
-WORKER = "components.beam_workers.worker"
+WORKER = "components.beam_workers.processes"
 
 
 @pytest.fixture(scope="module")

@@ -125,7 +125,7 @@ def wait_for(payload: Payload, channel: Channel) -> None:
 
 def look_up(payload: Payload, channel: Channel) -> None:
     """Waits for its peers as a trainer does, and says which names it found."""
-    from components.trainer.joining import await_names
+    from components.trainer.worker import await_names
     from trainer_module.tf_config import TFConfig
 
     config = payload["tf_config"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from trainer_module.errors import TrainingError
 from trainer_module.families.supervised.tasks.classes import ClassTask, found_classes
-from trainer_module.settings.tasks import CALIBRATION_METRICS, CLASS_METRICS, Metric, Task
+from trainer_module.settings.tasks import CLASS_METRICS, Metric, Task
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -38,7 +38,7 @@ class BinaryTask(ClassTask):
             "f1": Metric("F1Score"),
             "log_loss": Metric("BinaryCrossEntropy", higher_is_better=False),
             "calibration_error": Metric(
-                "CalibrationError", higher_is_better=False, module=CALIBRATION_METRICS
+                "CalibrationError", higher_is_better=False, module=CLASS_METRICS
             ),
             "calibration_curve": Metric(
                 "CalibrationPlot", options={"num_buckets": 10}, is_number=False

@@ -10,7 +10,7 @@ import numpy as np
 from trainer_module.families.supervised.tasks.classes import ManyClassTask
 from trainer_module.features.vocabularies.orders import GivenOrder
 from trainer_module.published import class_index, imagenet_classes
-from trainer_module.settings.tasks import CALIBRATION_METRICS, CLASS_METRICS, Metric
+from trainer_module.settings.tasks import CLASS_METRICS, Metric
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -31,11 +31,9 @@ METRICS = {
     "macro_f1": Metric("MacroF1", module=CLASS_METRICS),
     "log_loss": Metric("SparseCategoricalCrossentropy", higher_is_better=False),
     "calibration_error": Metric(
-        "TopLabelCalibrationError", higher_is_better=False, module=CALIBRATION_METRICS
+        "TopLabelCalibrationError", higher_is_better=False, module=CLASS_METRICS
     ),
-    "calibration_curve": Metric(
-        "TopLabelCalibrationPlot", module=CALIBRATION_METRICS, is_number=False
-    ),
+    "calibration_curve": Metric("TopLabelCalibrationPlot", module=CLASS_METRICS, is_number=False),
     # By this name TFMA's results and views have it beside the curve; by its own, in its place.
     "confusion_matrix": Metric(
         "MultiClassConfusionMatrixPlot",

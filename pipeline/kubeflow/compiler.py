@@ -1,8 +1,6 @@
-"""Compiles a config for open-source Kubeflow Pipelines: one container per TFX node.
+"""Compiles a config for open-source Kubeflow Pipelines: one container per TFX node."""
 
-Each step runs its node with TFX's own launcher, against a metadata store of ours: so resolvers,
-caching, spans and warm starts are TFX's, not those of Kubeflow.
-"""
+from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,11 +20,9 @@ from pipeline.kubeflow.cluster_layout import (
     settings_of,
     variables_of,
 )
-from pipeline.kubeflow.compiled import FINALIZE, SETUP, CompiledPipeline
-from pipeline.kubeflow.compiling.codec import pack_argument
-from pipeline.kubeflow.compiling.graph import compile_graph
-from pipeline.kubeflow.compiling.nodes import cut
+from pipeline.kubeflow.compiled import FINALIZE, SETUP, CompiledPipeline, pack_argument
 from pipeline.kubeflow.image import code_hash
+from pipeline.kubeflow.nodes import compile_graph, cut
 from pipeline.kubeflow.run_parameters import default_parameters
 from pipeline.run_context import resolve_elsewhere
 from trainer_module.scratch import ScratchFolder
