@@ -7,7 +7,7 @@ import json
 import posixpath
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -93,7 +93,7 @@ class Executor(stock.Executor):
                 folder = artifact_utils.get_single_uri(output_dict[specs.EVALUATION_KEY])
                 fileio.makedirs(folder)
                 with fileio.open(posixpath.join(folder, CONSTANT_FILE), "w") as opened:
-                    opened.write(json.dumps(constant.to_json()))
+                    opened.write(json.dumps(asdict(constant)))
         try:
             self._evaluate(input_dict, output_dict, exec_properties, settings)
         except Exception as error:  # Beam and TFMA raise what they like.

@@ -7,6 +7,7 @@ import logging
 import os
 import posixpath
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from tfx.components.util import model_utils
@@ -94,9 +95,7 @@ class CertifyingExecutor(base_executor.BaseExecutor):
             folder = os.path.join(scratch, CERTIFICATE_FOLDER)
             os.makedirs(folder)
             payload = _payload(input_dict, exec_properties, model, scratch)
-            run_process(
-                payload | {"folder": folder}, CertificateLimits.from_json(payload["limits"])
-            )
+            run_process(payload | {"folder": folder}, CertificateLimits(**payload["limits"]))
             io_utils.copy_dir(folder, posixpath.join(blessing.uri, CERTIFICATE_FOLDER))
         _mark(blessing, is_blessed=not read_certificate(blessing.uri)["failure"])
 
@@ -229,7 +228,7 @@ class InfraValidator(base_component.BaseComponent):
             examples=examples,
             statistics=statistics,
             schema=schema,
-            certificate=json.dumps(limits.to_json()),
+            certificate=json.dumps(asdict(limits)),
             custom_config=json.dumps(custom_config),
             golden_rows=golden_rows,
             blessing=Channel(type=standard_artifacts.InfraBlessing),

@@ -226,7 +226,7 @@ _AT_ONCE = 32
 
 def main(payload: dict[str, Any], channel: Channel) -> None:
     """Writes the certificate; see `CertifyingExecutor` for what the payload says."""
-    limits = CertificateLimits.from_json(payload["limits"])
+    limits = CertificateLimits(**payload["limits"])
     too_large = TrainingError(
         f"the model needs more than {limits.memory:g} GiB to answer: a server would as well;"
         " certificate.memory allows more."

@@ -40,7 +40,6 @@ from components.optimizer.converting.conversion import convert_in_child
 from components.optimizer.evaluating import (
     Evaluation,
     evaluate,
-    latency_of,
     measure_model,
     measure_variants,
     read_evaluated,
@@ -48,14 +47,12 @@ from components.optimizer.evaluating import (
 )
 from components.optimizer.gating import (
     Evaluated,
-    Figures,
-    MadeVariant,
     OptimizerPlan,
     decide,
     unmet,
 )
 from components.optimizer.making import make_variants, read_sample, take_over
-from components.optimizer.report import OptimizerReport
+from components.optimizer.report import OptimizerReport, VariantReport
 from components.schema_reader import read_schema_artifact
 from components.trainer.backups import backup_directory
 from components.trainer.options import TrainerOptions
@@ -112,7 +109,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
             for name in plan.names
         ]
         on_eval = read_evaluated(_uri(input_dict, EVALUATION_KEY))
-        reports = [decide(plan, one, on_eval, model.figures) for one in found]
+        reports = [decide(plan, one, on_eval, model) for one in found]
         for name, variant in measured.items():
             if name in evaluated:
                 # JSON has no NaN.
@@ -126,7 +123,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
                 variants=reports,
                 unmet=unmet(plan, reports),
                 made_from=kept.name,
-                weight_bytes=model.figures.bytes,
+                weight_bytes=model.bytes,
                 measured=model.measured,
             ),
         )
@@ -192,17 +189,21 @@ def _convert(saved_model: Path, sample: Arrays, name: str, folder: Path) -> Vari
 
 def _describe(
     name: str, variant: Variant | None, evaluated: Evaluated | None, failure: str | None
-) -> MadeVariant:
-    if variant is None or failure:
-        return MadeVariant(name, failure or "it could not be made")
-    return MadeVariant(
+) -> VariantReport:
+    """What was found of a variant, before it is decided whether that is good enough."""
+    if variant is None or evaluated is None or failure:
+        reason = failure or "it could not be made"
+        return VariantReport(name=name, accepted=False, reasons=[reason])
+    return VariantReport(
         name=name,
-        evaluated=evaluated,
-        figures=Figures(variant.bytes, latency_of(variant.measured)),
-        gzipped_bytes=variant.gzipped_bytes,
-        measured=variant.measured,
-        remarks=variant.notes,
+        accepted=False,
+        remarks=[*variant.notes],
         unmeasured=why_unmeasured(variant),
+        bytes=variant.bytes,
+        gzipped_bytes=variant.gzipped_bytes,
+        metrics=dict(evaluated.metrics),
+        slices={name: dict(metrics) for name, metrics in evaluated.slices.items()},
+        measured=dict(variant.measured),
     )
 
 

@@ -26,7 +26,7 @@ from components.evaluator.batched.pipeline import evaluate_if_possible
 from components.evaluator.batched.reading import answer_by_variant
 from components.evaluator.slices import CANDIDATE, metrics_by_slice
 from components.optimizer.converting.exported import load_numeric
-from components.optimizer.gating import Evaluated, Figures
+from components.optimizer.gating import Evaluated, ModelFigures, latency_of
 from components.processes.stopping import check_stop
 from components.split_files import split_files
 from components.user_errors import find_user_error
@@ -40,20 +40,6 @@ logger = logging.getLogger(__name__)
 
 FLOAT_BYTES = 4
 """Of a number in float32."""
-
-
-@dataclass(frozen=True)
-class ModelFigures:
-    """What the model itself takes."""
-
-    figures: Figures
-    measured: Mapping[str, Any]
-
-
-def latency_of(measured: Mapping[str, Any]) -> float | None:
-    """The median time of one example in milliseconds; None if it was not measured."""
-    found = measured.get("p50_ms_batch_1")
-    return None if found is None else float(found)
 
 
 def why_unmeasured(variant: Variant) -> str:
@@ -76,7 +62,7 @@ def measure_model(saved_model: Path, sample: Mapping[str, np.ndarray]) -> ModelF
     model = load_numeric(saved_model)
     weights = sum(int(np.prod(v.shape)) for v in model.function.graph.variables)
     measured = measure(model.predict, sample)
-    return ModelFigures(Figures(weights * FLOAT_BYTES, latency_of(measured)), measured)
+    return ModelFigures(weights * FLOAT_BYTES, measured)
 
 
 def measure_variants(

@@ -91,73 +91,58 @@ class Evaluated:
 
 
 @dataclass(frozen=True)
-class Figures:
-    """What a model or a variant takes."""
+class ModelFigures:
+    """What the model itself takes."""
 
     bytes: int
-    """A variant's file; of a model, its weights as float32."""
-    latency_ms: float | None
-    """The median time of one example by itself; None if it was not measured."""
+    """Of its weights as float32."""
+    measured: Mapping[str, Any]
+    """As `trainer_module.export.variants.measuring` has it."""
 
 
-@dataclass(frozen=True)
-class MadeVariant:
-    """A variant that came out of its conversion, or why it did not."""
-
-    name: str
-    failure: str = ""
-    evaluated: Evaluated | None = None
-    figures: Figures | None = None
-    gzipped_bytes: int | None = None
-    measured: Mapping[str, Any] = field(default_factory=dict)
-    remarks: tuple[str, ...] = ()
-    unmeasured: str = ""
-    """Why it was not measured where it will run; empty if it was."""
+def latency_of(measured: Mapping[str, Any]) -> float | None:
+    """The median time of one example in milliseconds; None if it was not measured."""
+    found = measured.get("p50_ms_batch_1")
+    return None if found is None else float(found)
 
 
 def decide(
-    plan: OptimizerPlan, made: MadeVariant, model: Evaluated, taken: Figures
+    plan: OptimizerPlan, found: VariantReport, model: Evaluated, taken: ModelFigures
 ) -> VariantReport:
     """Whether a variant is good enough, and why it is not.
 
     Args:
       plan: what it has to reach.
-      made: the variant.
+      found: what was found of the variant; one that has reasons could not be made or evaluated.
       model: what its model reaches on the same examples.
       taken: what its model takes.
     """
-    if made.failure or made.evaluated is None or made.figures is None:
-        return VariantReport(name=made.name, accepted=False, reasons=[made.failure])
+    if found.reasons:
+        return found
     accept, name = plan.settings.accept, plan.metric.name
-    value, of_model = made.evaluated.metrics.get(name), model.metrics.get(name)
-    size = made.figures.bytes / taken.bytes if taken.bytes else None
-    latency = _ratio(made.figures.latency_ms, taken.latency_ms)
+    value, of_model = found.metrics.get(name), model.metrics.get(name)
+    bytes_, latency = found.bytes or 0, latency_of(found.measured)
+    size, slower = _ratio(bytes_, taken.bytes), _ratio(latency, latency_of(taken.measured))
     worse_slices, unmeasured = (
-        _worse_slices(plan, made.evaluated, model) if accept.slices else ([], [])
+        _worse_slices(plan, found.slices, model) if accept.slices else ([], [])
     )
     reasons = [
         *_worse(plan, value, of_model, ""),
         *worse_slices,
-        *_too_large(accept, made.figures.bytes, size),
-        *_too_slow(accept, made.figures.latency_ms, latency),
-        *_unknown(accept, made.unmeasured),
+        *_too_large(accept, bytes_, size),
+        *_too_slow(accept, latency, slower),
+        *_unknown(accept, found.unmeasured),
     ]
-    return VariantReport(
-        name=made.name,
-        accepted=not reasons,
-        reasons=reasons,
-        remarks=[*made.remarks, *unmeasured],
-        unmeasured=made.unmeasured,
-        bytes=made.figures.bytes,
-        gzipped_bytes=made.gzipped_bytes,
-        size_ratio=size,
-        drop=None if value is None or of_model is None else plan.metric.drop(of_model, value),
-        drop_is_share=plan.metric.has_unit,
-        metrics=dict(made.evaluated.metrics),
-        slices={name: dict(metrics) for name, metrics in made.evaluated.slices.items()},
-        measured=dict(made.measured),
-        latency_ratio=latency,
-    )
+    changes = {
+        "accepted": not reasons,
+        "reasons": reasons,
+        "remarks": [*found.remarks, *unmeasured],
+        "size_ratio": size,
+        "drop": None if value is None or of_model is None else plan.metric.drop(of_model, value),
+        "drop_is_share": plan.metric.has_unit,
+        "latency_ratio": slower,
+    }
+    return found.model_copy(update=changes)
 
 
 def unmet(plan: OptimizerPlan, reports: list[VariantReport]) -> list[str]:
@@ -196,7 +181,7 @@ def _worse(
 
 
 def _worse_slices(
-    plan: OptimizerPlan, variant: Evaluated, model: Evaluated
+    plan: OptimizerPlan, variant: Mapping[str, Metrics], model: Evaluated
 ) -> tuple[list[str], list[str]]:
     """Why it is too bad on slices; and a remark on those where the model cannot be measured."""
     name = plan.metric.name
@@ -207,7 +192,7 @@ def _worse_slices(
             # Such as the AUC of a slice of one class.
             unmeasured.append(title)
             continue
-        found = variant.slices.get(title, {}).get(name)
+        found = variant.get(title, {}).get(name)
         reasons += _worse(plan, found, of_model, f" of {title}")
     if not unmeasured:
         return reasons, []

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +22,6 @@ class CertificateLimits:
     """Seconds for all of it."""
     memory: float
     """GiB of the process."""
-
-    def to_json(self) -> dict[str, Any]:
-        """What `from_json` reads."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> CertificateLimits:
-        """What `to_json` gave."""
-        return cls(**content)
 
 
 CERTIFICATE_FOLDER = "certificate"

@@ -108,12 +108,12 @@ class ChildProcess(Protocol):
         """Ends it, if it still runs, and all of its group."""
 
 
-class FreshProcess:
+class FreshProcess(subprocess.Popen[bytes]):
     """A new interpreter, that imports everything itself; see `ChildProcess`."""
 
     def __init__(self, start: ProcessStart) -> None:
         """Starts it; the thread that calls this must outlive it."""
-        self._process = subprocess.Popen(
+        super().__init__(
             # -P: the folder that it starts in hides no module that this process finds.
             [
                 *(sys.executable, "-P", "-m", WORKER_PROCESS),
@@ -127,19 +127,11 @@ class FreshProcess:
             start_new_session=True,
         )
 
-    def poll(self) -> int | None:
-        """The exit status, or minus the signal that ended it; None while it runs."""
-        return self._process.poll()
-
-    def wait(self) -> None:
-        """Returns when it has ended."""
-        self._process.wait()
-
     def kill_group(self) -> None:
         """Ends it, if it still runs, and all of its group."""
         # The number of a process that has been waited for may be another's by now.
-        if self._process.poll() is None:
-            kill_group(self._process.pid)
+        if self.poll() is None:
+            kill_group(self.pid)
 
 
 def run_local_worker(module: str, parent: int, events: int) -> NoReturn:
