@@ -416,22 +416,11 @@ def test_settings_survive_the_execution_property() -> None:
         0.9,
         ("auc",),
         ("mae",),
-        Dependence(order_by="day", ends=(1.0, 2.5)),
+        Dependence(order_by="day", ends=(-np.inf, 2.5)),
         {"log_loss": False},
         "auc",
         True,
         "cannot read this data",
     )
     assert VerdictSettings.from_json(settings.to_json()) == settings
-    assert VerdictSettings.from_json("") == VerdictSettings()
-
-
-def test_settings_of_the_verdict_come_back_as_they_were() -> None:
-    told = VerdictSettings(
-        confidence=0.9,
-        lower=("auc",),
-        dependence=Dependence(order_by="day", ends=(-np.inf, 1.5)),
-        others={"mae": False},
-    )
-    assert VerdictSettings.from_json(told.to_json()) == told
     assert VerdictSettings.from_json("") == VerdictSettings()
