@@ -1,6 +1,10 @@
-"""Compiles a config for open-source Kubeflow Pipelines: one container per TFX node."""
+"""Compiles a config for open-source Kubeflow Pipelines: one container per TFX node.
 
-from __future__ import annotations
+Each step runs its node with TFX's own launcher, against a metadata store of ours: so resolvers,
+caching, spans and warm starts are TFX's, not those of Kubeflow.
+
+(Without postponed annotations: kfp reads those of pipelines.)
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
