@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import posixpath
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -16,12 +15,12 @@ import pyarrow.compute as pc
 import tensorflow_model_analysis as tfma
 from google.protobuf import json_format
 from tfx.components.evaluator import executor as stock
-from tfx.dsl.io import fileio
 from tfx.types import Artifact, artifact_utils
 from tfx.types import standard_component_specs as specs
 from tfx.utils import json_utils, path_utils, proto_utils
 
 from components.compat.tfx import make_beam_pipeline
+from components.copying import read_text, write_text
 from components.evaluator.batched.pipeline import evaluate_if_possible
 from components.evaluator.batched.reading import OF_FEATURE, UNREADABLE
 from components.evaluator.constant_prediction import ConstantPrediction, predict_constant
@@ -91,9 +90,7 @@ class Executor(stock.Executor):
                 exec_properties = {**exec_properties, specs.EVAL_CONFIG_KEY: bound}
             if constant is not None:
                 folder = artifact_utils.get_single_uri(output_dict[specs.EVALUATION_KEY])
-                fileio.makedirs(folder)
-                with fileio.open(posixpath.join(folder, CONSTANT_FILE), "w") as opened:
-                    opened.write(json.dumps(asdict(constant)))
+                write_text(json.dumps(asdict(constant)), folder, CONSTANT_FILE)
         try:
             self._evaluate(input_dict, output_dict, exec_properties, settings)
         except Exception as error:  # Beam and TFMA raise what they like.
@@ -181,11 +178,8 @@ def read_constant_prediction(uri: str) -> ConstantPrediction | None:
     Args:
       uri: the folder of the artifact.
     """
-    path = posixpath.join(uri, CONSTANT_FILE)
-    if not fileio.exists(path):
-        return None
-    with fileio.open(path, "r") as opened:
-        return ConstantPrediction(**json.loads(opened.read()))
+    text = read_text(uri, CONSTANT_FILE)
+    return None if text is None else ConstantPrediction(**json.loads(text))
 
 
 def _without_seen(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import posixpath
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
 from pydantic import BaseModel, TypeAdapter
-from tfx.dsl.io import fileio
 
+from components.copying import read_text, write_text
 from components.evaluator.dependence import INDEPENDENT, Dependence
 
 BASELINE_EXAMPLES_KEY = "baseline_examples"
@@ -115,15 +114,10 @@ def read_noise(uri: str) -> Noise:
     Args:
       uri: the folder of the artifact.
     """
-    path = posixpath.join(uri, NOISE_FILE)
-    if not fileio.exists(path):
-        return Noise()
-    with fileio.open(path, "r") as opened:
-        return Noise.model_validate_json(opened.read())
+    text = read_text(uri, NOISE_FILE)
+    return Noise() if text is None else Noise.model_validate_json(text)
 
 
 def write_noise(noise: Noise, uri: str) -> None:
     """Writes the file into the folder of an evaluation."""
-    fileio.makedirs(uri)
-    with fileio.open(posixpath.join(uri, NOISE_FILE), "w") as opened:
-        opened.write(noise.model_dump_json(exclude_defaults=True))
+    write_text(noise.model_dump_json(exclude_defaults=True), uri, NOISE_FILE)

@@ -36,6 +36,7 @@ from tfx.types.standard_component_specs import (
 from tfx.utils import io_utils, path_utils
 
 from components.column_types.handing_on import add_choices
+from components.copying import read_text, write_text
 from components.example_gen.paths import is_remote
 from components.processes.failures import OverdueError
 from components.processes.launcher import Limits, Place, WorkerSpec
@@ -104,16 +105,13 @@ def _mark(blessing: Artifact, is_blessed: bool) -> None:
     """As TFX's InfraValidator does it, and Pusher reads it."""
     blessing.set_int_custom_property(BLESSED_PROPERTY, int(is_blessed))
     name = "INFRA_BLESSED" if is_blessed else "INFRA_NOT_BLESSED"
-    io_utils.write_string_file(posixpath.join(blessing.uri, name), "")
+    write_text("", blessing.uri, name)
 
 
 def read_certificate(uri: str) -> dict[str, Any]:
     """The certificate in the folder of an InfraBlessing; empty if there is none."""
-    path = posixpath.join(uri, CERTIFICATE_FOLDER, CERTIFICATE_FILE)
-    if not fileio.exists(path):
-        return {}
-    with fileio.open(path, "r") as opened:
-        return dict(json.loads(opened.read()))
+    text = read_text(uri, CERTIFICATE_FOLDER, CERTIFICATE_FILE)
+    return {} if text is None else dict(json.loads(text))
 
 
 def _payload(

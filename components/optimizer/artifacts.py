@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import posixpath
-
-from tfx.dsl.io import fileio
 from tfx.types.artifact import Artifact
 
+from components.copying import read_text, write_text
 from components.optimizer.report import REPORT_FILE, OptimizerReport
 
 VARIANTS_KEY = "variants"
@@ -22,14 +20,10 @@ class ModelVariants(Artifact):
 
 def write_report(folder: str, report: OptimizerReport) -> None:
     """Writes the report into the folder of its artifact, which exists."""
-    with fileio.open(posixpath.join(folder, REPORT_FILE), "w") as file:
-        file.write(report.model_dump_json(indent=2))
+    write_text(report.model_dump_json(indent=2), folder, REPORT_FILE)
 
 
 def read_report(folder: str) -> OptimizerReport | None:
     """The report in the folder of an artifact; None if there is none."""
-    path = posixpath.join(folder, REPORT_FILE)
-    if not fileio.exists(path):
-        return None
-    with fileio.open(path, "r") as file:
-        return OptimizerReport.model_validate_json(file.read())
+    text = read_text(folder, REPORT_FILE)
+    return None if text is None else OptimizerReport.model_validate_json(text)

@@ -58,7 +58,6 @@ from components.trainer.backups import backup_directory
 from components.trainer.options import TrainerOptions
 from trainer_module.export.interface import read_interface
 from trainer_module.export.variants.manifest import Variant, write_variant
-from trainer_module.export.variants.running import Arrays
 from trainer_module.scratch import ScratchFolder, lasting_folder
 
 SPLIT_KEY = "split"
@@ -98,7 +97,9 @@ class Executor(base_beam_executor.BaseBeamExecutor):
                 read_interface(saved_model),
             )
             made, failed = make_variants(
-                plan.names, kept, functools.partial(_convert, saved_model, sample)
+                plan.names,
+                kept,
+                lambda name, folder: convert_in_child(name, saved_model, sample, folder),
             )
             measured = measure_variants(made, kept, sample)
             model = measure_model(saved_model, sample)
@@ -181,10 +182,6 @@ def _local_model(input_dict: Inputs) -> Iterator[Path]:
     with ScratchFolder() as folder:
         copy_folder(path, folder)
         yield Path(folder)
-
-
-def _convert(saved_model: Path, sample: Arrays, name: str, folder: Path) -> Variant:
-    return convert_in_child(name, saved_model, sample, folder)
 
 
 def _describe(

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import json
 import math
-import posixpath
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
 from pydantic import BaseModel
-from tfx.dsl.io import fileio
 
+from components.copying import read_text, write_text
 from trainer_module.tuning.objective import Objective
 from trainer_module.tuning.plan import PARTS
 
@@ -210,14 +209,10 @@ def summarize(
 
 def write_leaderboard(folder: str, leaderboard: Mapping[str, Any]) -> None:
     """Writes the leaderboard into the folder of the results."""
-    with fileio.open(posixpath.join(folder, LEADERBOARD_FILE), "w") as file:
-        file.write(json.dumps(leaderboard, indent=2))
+    write_text(json.dumps(leaderboard, indent=2), folder, LEADERBOARD_FILE)
 
 
 def read_leaderboard(folder: str) -> dict[str, Any]:
     """The leaderboard in the folder of the results; empty if there is none."""
-    path = posixpath.join(folder, LEADERBOARD_FILE)
-    if not fileio.exists(path):
-        return {}
-    with fileio.open(path, "r") as file:
-        return dict(json.loads(file.read()))
+    text = read_text(folder, LEADERBOARD_FILE)
+    return {} if text is None else dict(json.loads(text))

@@ -43,13 +43,8 @@ class NumericModel:
     function: Any
     """The concrete function of the signature `from_transformed`."""
     interface: ModelInterface
-    _loaded: Any
-    """Holds the variables that the function uses."""
-
-    @property
-    def trackable(self) -> Any:
-        """Holds the variables, for converters that ask for it."""
-        return self._loaded
+    trackable: Any
+    """Holds the variables that the function uses, for converters that ask for it."""
 
     @property
     def inputs(self) -> tuple[VariantTensor, ...]:
