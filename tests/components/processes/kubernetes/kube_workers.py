@@ -104,11 +104,6 @@ def export(arguments: SimpleNamespace) -> None:
         (Path(folder) / file).write_text("{}")
 
 
-def raise_error(arguments: SimpleNamespace) -> None:
-    """Another."""
-    raise ZeroDivisionError("float division by zero")
-
-
 def die_until(payload: Payload, channel: Channel) -> None:
     """Is killed in every launch but those from number `lives_at` on, counted from 0."""
     channel.send("ready")
