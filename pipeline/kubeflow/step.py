@@ -188,7 +188,8 @@ def _execute(config: PipelineConfig, name: str, run_id: str, work: Work) -> int:
             def conclude(error: BaseException | None) -> None:
                 console.stop()
                 report = reports[0] if error is None else _describe_failure(config, name, error)
-                reports[:] = [report.model_copy(update={"seconds": _seconds_since(started)})]
+                seconds = round(time.monotonic() - started, 3)
+                reports[:] = [report.model_copy(update={"seconds": seconds})]
                 if error is not None:
                     console.finished(name, State.FAILED, reports[0].seconds, report.detail)
                 folder.write_report(reports[0])
@@ -212,10 +213,6 @@ def _execute(config: PipelineConfig, name: str, run_id: str, work: Work) -> int:
     if report.state is not State.FAILED:
         return EXIT_PUSHED
     return (report.status or Status.FAILED).exit_code
-
-
-def _seconds_since(started: float) -> float:
-    return round(time.monotonic() - started, 3)
 
 
 def _describe_failure(config: PipelineConfig, name: str, error: BaseException) -> StepReport:
