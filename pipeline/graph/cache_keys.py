@@ -101,7 +101,7 @@ class Recipe:
         """The `custom_config` of Trainer."""
         # A search may choose another kind of model, which another function trains.
         code = code_fingerprint(
-            ["components.trainer.executor", *TRAINERS], self.settings.own_code.values()
+            ["components.trainer.component", *TRAINERS], self.settings.own_code.values()
         )
         told = _custom_config(self.settings, code, _weights(self.settings))
         # What the search finds is put in where it was left out.

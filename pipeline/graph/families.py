@@ -15,7 +15,7 @@ from components.evaluator.gate import Bounds, GateEvaluator
 from components.example_gen.formats import FORMATS
 from components.infra_validator.component import InfraValidator
 from components.pusher.certificate import CertificateLimits
-from components.trainer.executor import Trainer
+from components.trainer.component import Trainer
 from pipeline.component_ids import ComponentId
 from pipeline.config.fingerprint import (
     CODE_KEY,
@@ -140,7 +140,7 @@ def create_trainer(
     """
     settings, run_fn = given.context.config.trainer_settings, given.family.run_fn
     own, read = settings.own_code.values(), files_read(settings)
-    told = custom_config(given, run_fn, *own, roots=["components.trainer.executor"])
+    told = custom_config(given, run_fn, *own, roots=["components.trainer.component"])
     if read:
         told[FILES_KEY] = files_fingerprint(read)
     trainer = Trainer(run_fn=run_fn, custom_config=told, examples=examples, schema=schema)

@@ -8,7 +8,7 @@ from tfx.components import Trainer
 from tfx.dsl.components.base import base_node, executor_spec
 from tfx.proto import trainer_pb2
 
-from components.trainer.executor import ClusterTrainerExecutor
+from components.trainer.component import ClusterTrainerExecutor
 from pipeline.component_ids import ComponentId
 from pipeline.config.sections.data import EVAL_SPLIT, TRAIN_SPLIT
 from pipeline.graph.cache_keys import Recipe

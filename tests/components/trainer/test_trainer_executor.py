@@ -24,7 +24,7 @@ from components.trainer.backups import (
     keep_backup,
     steps_key,
 )
-from components.trainer.executor import _ARGUMENTS, ClusterTrainerExecutor
+from components.trainer.component import _ARGUMENTS, ClusterTrainerExecutor
 from components.trainer.options import OPTIONS_VARIABLE, TrainerOptions
 from trainer_module.errors import ConfigError, TrainingError
 from trainer_module.runtime import StrategyChoice

@@ -20,7 +20,7 @@ EXECUTORS = {
     "components.example_validator.component",
     "components.column_types.transform",
     "components.tuner.component",
-    "components.trainer.executor",
+    "components.trainer.component",
     "components.evaluator.executor",
     "components.optimizer.component",
     "components.infra_validator.component",

@@ -15,7 +15,7 @@ from kube_server import ROOT, KubeServer
 from tfx import types
 from tfx.types import standard_artifacts
 
-from components.trainer.executor import ClusterTrainerExecutor
+from components.trainer.component import ClusterTrainerExecutor
 from components.trainer.options import TrainerOptions
 from trainer_module.errors import ConfigError
 from trainer_module.runtime import RECORD_FILE
