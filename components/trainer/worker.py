@@ -73,10 +73,12 @@ def _prepare(payload: dict[str, Any]) -> Any:
 
 def _make_arguments(plain: dict[str, Any], runtime: Runtime) -> Any:
     """What `run_fn` takes: ours needs no more than plain values, and so no TFX."""
-    return (_own_arguments if _is_own(plain) else SimpleNamespace)(**plain, runtime=runtime)
+    if _is_own(plain):
+        return _own_arguments(runtime, plain)
+    return SimpleNamespace(**plain, runtime=runtime)
 
 
-def _own_arguments(runtime: Runtime, **plain: Any) -> Any:
+def _own_arguments(runtime: Runtime, plain: dict[str, Any]) -> Any:
     """TFX's FnArgs for a `run_fn` of the user's, with a `runtime` besides.
 
     Args:
