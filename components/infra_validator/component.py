@@ -39,7 +39,7 @@ from components.column_types.handing_on import add_choices
 from components.copying import read_text, write_text
 from components.example_gen.paths import is_remote
 from components.processes.failures import OverdueError
-from components.processes.launcher import Limits, Place, WorkerSpec
+from components.processes.launcher import Place, WorkerSpec
 from components.processes.local.launcher import run_one
 from components.pusher.certificate import CERTIFICATE_FILE, CERTIFICATE_FOLDER, CertificateLimits
 from components.split_files import split_files
@@ -151,7 +151,7 @@ def run_process(payload: dict[str, Any], limits: CertificateLimits) -> None:
         _WORKER,
         payload,
         _ON_CPU,
-        Limits(seconds=limits.timeout),
+        limits.timeout,
     )
     try:
         run_one(spec)

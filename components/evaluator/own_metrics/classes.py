@@ -40,16 +40,12 @@ from components.evaluator.own_metrics import (
 class AveragePrecision(OwnMetric):
     """The precisions at all thresholds, each weighted by the recall that it adds."""
 
-    def __init__(self, name: str = "average_precision", num_thresholds: int = THRESHOLDS) -> None:
-        super().__init__(name)
-        self._thresholds = num_thresholds
-
     def of_key(
         self, key: metric_types.MetricKey, eval_config: config_pb2.EvalConfig | None
     ) -> Computations:
         """From TFMA's matrices at these thresholds."""
         matrices = binary_confusion_matrices.binary_confusion_matrices(
-            num_thresholds=self._thresholds, eval_config=eval_config, **options_of(key)
+            num_thresholds=THRESHOLDS, eval_config=eval_config, **options_of(key)
         )
         return with_derived(matrices, key, _average_precision)
 

@@ -23,7 +23,7 @@ from components.optimizer.converting.exported import (
     load_numeric,
 )
 from components.processes.failures import WorkerFailedError
-from components.processes.launcher import Limits, Place, WorkerSpec
+from components.processes.launcher import Place, WorkerSpec
 from components.processes.local.launcher import run_one
 from components.processes.worker import Channel
 from trainer_module.errors import TrainingError, counted, shorten
@@ -51,8 +51,8 @@ KINDS: Mapping[str, tuple[str, str]] = {
     "tensorrt_int8": ("tensorrt", "int8"),
 }
 """By the name in the config, the module of this folder that converts, and the precision."""
-LIMITS = Limits(seconds=3600.0)
-"""What a conversion may take."""
+SECONDS = 3600.0
+"""That a conversion may take."""
 
 
 def convert_in_child(
@@ -60,7 +60,7 @@ def convert_in_child(
     saved_model: Path,
     sample: Mapping[str, np.ndarray],
     folder: Path,
-    limits: Limits = LIMITS,
+    seconds: float = SECONDS,
 ) -> Variant:
     """Makes a variant; the folder is there with all that belongs in it, or not at all.
 
@@ -69,7 +69,7 @@ def convert_in_child(
       saved_model: an exported model.
       sample: transformed examples of the train split, [rows, ...] by feature.
       folder: that will hold it; what lies there is replaced.
-      limits: of the process.
+      seconds: that it may take.
 
     Raises:
       TrainingError: it cannot be made, with the reason: what the converter said, or how its
@@ -89,7 +89,7 @@ def convert_in_child(
                 "folder": str(scratch),
             }
             place = Place("worker", 0, label=f"the conversion to {name}")
-            run_one(WorkerSpec(place, MODULE, payload, _ENVIRONMENT, limits))
+            run_one(WorkerSpec(place, MODULE, payload, _ENVIRONMENT, seconds))
         variant = read_variant(scratch)
         shutil.rmtree(folder, ignore_errors=True)
         os.replace(scratch, folder)

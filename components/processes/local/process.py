@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
 from components.processes.ending import kill_group
-from components.processes.worker import Channel, limit_address_space, load_main, run_worker
+from components.processes.worker import Channel, load_main, run_worker
 from trainer_module.machine import count_cores
 from trainer_module.strategies.network import LOCALHOST
 from trainer_module.tf_config import VARIABLE
@@ -87,8 +87,8 @@ class ProcessStart:
     environment: Mapping[str, str]
     """All of its environment."""
     stdin: int
-    """The reading end of a pipe that holds the payload and the limit of memory, as a line of JSON.
-    The process group ends when nobody holds the other end any more."""
+    """The reading end of a pipe that holds the payload, as a line of JSON. The process group ends
+    when nobody holds the other end any more."""
     output: int
     """Its standard output and error."""
     events: int
@@ -144,9 +144,7 @@ def run_local_worker(module: str, parent: int, events: int) -> NoReturn:
     """
     told = sys.stdin.buffer.readline()
     die_with_parent(parent)
-    main, (payload, memory) = load_main(module), json.loads(told)
-    limit_address_space(memory)
-    run_worker(main, payload, Channel(events))
+    run_worker(load_main(module), json.loads(told), Channel(events))
 
 
 def die_with_parent(parent: int) -> None:
