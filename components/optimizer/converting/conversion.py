@@ -56,11 +56,7 @@ SECONDS = 3600.0
 
 
 def convert_in_child(
-    name: str,
-    saved_model: Path,
-    sample: Mapping[str, np.ndarray],
-    folder: Path,
-    seconds: float = SECONDS,
+    name: str, saved_model: Path, sample: Mapping[str, np.ndarray], folder: Path
 ) -> Variant:
     """Makes a variant; the folder is there with all that belongs in it, or not at all.
 
@@ -69,7 +65,6 @@ def convert_in_child(
       saved_model: an exported model.
       sample: transformed examples of the train split, [rows, ...] by feature.
       folder: that will hold it; what lies there is replaced.
-      seconds: that it may take.
 
     Raises:
       TrainingError: it cannot be made, with the reason: what the converter said, or how its
@@ -89,7 +84,7 @@ def convert_in_child(
                 "folder": str(scratch),
             }
             place = Place("worker", 0, label=f"the conversion to {name}")
-            run_one(WorkerSpec(place, MODULE, payload, _ENVIRONMENT, seconds))
+            run_one(WorkerSpec(place, MODULE, payload, _ENVIRONMENT, SECONDS))
         variant = read_variant(scratch)
         shutil.rmtree(folder, ignore_errors=True)
         os.replace(scratch, folder)

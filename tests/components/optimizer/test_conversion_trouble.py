@@ -124,10 +124,11 @@ def test_process_that_ends_badly(
     monkeypatch.setenv("TROUBLE", trouble)
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     monkeypatch.setattr(conversion, "MODULE", "troubled_conversions")
+    monkeypatch.setattr(conversion, "SECONDS", seconds)
     # Tests before this one share some that go on.
     others = _children()
     with pytest.raises(TrainingError, match=message):
-        convert_in_child("float", price, make_sample(PRICE), tmp_path / "float", seconds)
+        convert_in_child("float", price, make_sample(PRICE), tmp_path / "float")
     assert not list(tmp_path.iterdir())
     assert not _children() - others
 
