@@ -28,10 +28,9 @@ import tensorflow_transform as tft
 import yaml
 from sklearn.metrics import accuracy_score, roc_auc_score
 
+from components.optimizer.converting.conversion import KINDS, convert_in_child
 from components.optimizer.converting.exported import Arrays, NumericModel, load_numeric
-from components.optimizer.converting.kinds import KINDS
-from components.optimizer.converting.parent import convert_in_child
-from components.optimizer.sampling import MOST_ROWS
+from components.optimizer.making import MOST_ROWS
 from trainer_module.errors import ScopelineError
 from trainer_module.export.variants.measuring import (
     load_sample,

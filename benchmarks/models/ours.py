@@ -27,7 +27,7 @@ from components.column_types.facts import look_at
 from components.processes.local.launcher import LocalLauncher
 from components.schema_gen.component import fill_gaps
 from components.schema_gen.inference import infer_schema
-from components.tuner.finals import choose
+from components.tuner.records import choose
 from components.tuner.search import Search, SearchJob
 from trainer_module.settings import Task, TrainerSettings
 from trainer_module.settings.model import load_trainer

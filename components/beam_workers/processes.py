@@ -1,13 +1,27 @@
-"""Processes in which Beam's workers run, as Beam starts, watches and ends them."""
+"""Processes in which Beam's workers run, as Beam starts, watches and ends them.
+
+Beam hands on the text of a worker's traceback alone. So the error is described in that text, too,
+by which the run knows it as if it had happened in the run itself.
+"""
 
 from __future__ import annotations
 
+import functools
+import json
+import logging
 import threading
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.portability.fn_api_runner.worker_handlers import (
+    DATA_BUFFER_TIME_LIMIT_MS,
+    FNAPI_RUNNER_CAPABILITIES,
+    MB_TO_BYTES,
+    STATE_CACHE_SIZE_MB,
     ControlConnection,
     ControlFuture,
     GrpcWorkerHandler,
@@ -15,16 +29,58 @@ from apache_beam.runners.portability.fn_api_runner.worker_handlers import (
 )
 from apache_beam.transforms import environments
 
-from components.beam_workers.failing import died
-from components.compat.beam import check_listening
-from components.compat.speed import imported
+from components.compat.beam import DescribingHarness, check_listening
+from components.compat.speed import imported, speed_up
 from components.processes.ending import LOOKS_EVERY
+from components.processes.failures import Failure, describe
 from components.processes.launcher import Place, WorkerSpec
 from components.processes.local.fork_server import current_server
 from components.processes.local.launcher import LocalLauncher
+from components.processes.worker import Channel
+from trainer_module.errors import WorkerError
+
+_MARK = "\nThe error of "
+
+
+def describe_error(worker: str, error: BaseException) -> str:
+    """What Beam is told by a worker in which an error was raised.
+
+    Args:
+      worker: its name.
+      error: as it was raised.
+    """
+    text = "".join(traceback.format_exception(error))
+    return text + _MARK + json.dumps([worker, describe(error)])
+
+
+def died(worker: str, status: int, log_tail: Sequence[str]) -> str:
+    """What Beam is told in place of the worker's answer: a WorkerError.
+
+    Args:
+      worker: its name.
+      status: the exit status of its process, or minus the signal that ended it.
+      log_tail: the last lines of its output.
+    """
+    failure = Failure.of_exit(worker, status)
+    said = f" It said last: {log_tail[-1]}" if log_tail and not failure.signal else ""
+    error = WorkerError(
+        f"{failure.sentence}.{said} What it had not finished is not used; run again, or give it"
+        " less to do at once: beam.workers: 1."
+    )
+    return describe_error(worker, error)
+
+
+def find_cause(error: BaseException) -> Exception | None:
+    """The worker's error behind one of Beam's in the run; None if it came from no worker."""
+    _, mark, described = str(error).rpartition(_MARK)
+    if not mark:
+        return None
+    worker, values = json.loads(described)
+    return Failure.of_error(worker, values).to_exception(())
+
 
 _URN = "scopeline:env:forked_workers:v1"
-_MODULE = "components.beam_workers.worker"
+_MODULE = "components.beam_workers.processes"
 _ENDS_WITHIN = 5.0
 _crews: WeakKeyDictionary[Any, list[_Connection]] = WeakKeyDictionary()
 """By Beam's server, its connections to the workers of a pipeline: one that fails ends all."""
@@ -162,3 +218,25 @@ class ForkedWorker(GrpcWorkerHandler):
             if failure := self._connection.failure():
                 for connection in self._crew:
                     connection.fail(failure)
+
+
+def main(payload: dict[str, Any], channel: Channel) -> None:
+    """Works until the run has no more to do.
+
+    Args:
+      payload: `control`, the run's address; `worker`, what Beam calls this one; `name`, what
+        people do; `libraries`, what the run has imported of that which is made quick.
+      channel: not needed, as Beam has its own.
+    """
+    logging.basicConfig(level=logging.WARNING)
+    for library in payload["libraries"]:
+        import_module(library)
+    speed_up()
+    DescribingHarness(
+        functools.partial(describe_error, payload["name"]),
+        payload["control"],
+        worker_id=payload["worker"],
+        state_cache_size=STATE_CACHE_SIZE_MB * MB_TO_BYTES,
+        data_buffer_time_limit_ms=DATA_BUFFER_TIME_LIMIT_MS,
+        runner_capabilities=FNAPI_RUNNER_CAPABILITIES,
+    ).run()

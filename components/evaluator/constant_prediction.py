@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
@@ -50,10 +49,6 @@ class ConstantPrediction:
     def is_beaten_by(self, value: float) -> bool:
         """Whether a model's metric is better by more than luck."""
         return value <= self.needed if self.is_of_a_loss else value >= self.needed
-
-    def to_json(self) -> dict[str, Any]:
-        """As `ConstantPrediction(**...)` takes it."""
-        return asdict(self)
 
 
 def predict_constant(

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import functools
 import json
-import posixpath
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,21 +15,20 @@ import pyarrow.compute as pc
 import tensorflow_model_analysis as tfma
 from google.protobuf import json_format
 from tfx.components.evaluator import executor as stock
-from tfx.dsl.io import fileio
 from tfx.types import Artifact, artifact_utils
 from tfx.types import standard_component_specs as specs
 from tfx.utils import json_utils, path_utils, proto_utils
 
 from components.compat.tfx import make_beam_pipeline
+from components.copying import read_text, write_text
 from components.evaluator.batched.pipeline import evaluate_if_possible
 from components.evaluator.batched.reading import OF_FEATURE, UNREADABLE
 from components.evaluator.constant_prediction import ConstantPrediction, predict_constant
 from components.evaluator.dependence import Dependence, block_ends
-from components.evaluator.eval_config import metric_name
 from components.evaluator.gate import mark_blessing
-from components.evaluator.inputs import BASELINE_EXAMPLES_KEY, LEARNT_EXAMPLES_KEY
+from components.evaluator.noise import BASELINE_EXAMPLES_KEY, LEARNT_EXAMPLES_KEY, VerdictSettings
 from components.evaluator.seen import find_seen
-from components.evaluator.verdict_settings import VerdictSettings
+from components.evaluator.slices import metric_name
 from components.examples_reader import read_columns
 from components.schema_reader import read_schema_artifact
 from components.split_files import split_files
@@ -71,9 +69,9 @@ class Executor(stock.Executor):
           DataError: a slice cannot be named, or a row has no label or weight.
           Exception: what is raised without the model in service as well.
         """
-        input_dict, exec_properties = _without_seen(input_dict, exec_properties)
-        named = json.loads(exec_properties.get(CONSTANT_KEY) or "{}")
         settings = VerdictSettings.from_json(exec_properties.get(VERDICT_KEY) or "")
+        input_dict, settings = _without_seen(input_dict, exec_properties, settings)
+        named = json.loads(exec_properties.get(CONSTANT_KEY) or "{}")
         if settings.keeps_ties is None:
             settings = replace(settings, keeps_ties=_are_of_the_same_data(input_dict))
         # Else it only says how far a model in service has fallen.
@@ -84,7 +82,6 @@ class Executor(stock.Executor):
         if settings.dependence.order_by:
             ends = block_ends(rows.keys)
             settings = replace(settings, dependence=replace(settings.dependence, ends=ends))
-        exec_properties = {**exec_properties, VERDICT_KEY: settings.to_json()}
         if named:
             labels = rows.labels_for(Task(named["task"]))
             constant = predict_constant(named["metric"], labels, rows.units(settings.dependence))
@@ -93,11 +90,9 @@ class Executor(stock.Executor):
                 exec_properties = {**exec_properties, specs.EVAL_CONFIG_KEY: bound}
             if constant is not None:
                 folder = artifact_utils.get_single_uri(output_dict[specs.EVALUATION_KEY])
-                fileio.makedirs(folder)
-                with fileio.open(posixpath.join(folder, CONSTANT_FILE), "w") as opened:
-                    opened.write(json.dumps(constant.to_json()))
+                write_text(json.dumps(asdict(constant)), folder, CONSTANT_FILE)
         try:
-            self._evaluate(input_dict, output_dict, exec_properties)
+            self._evaluate(input_dict, output_dict, exec_properties, settings)
         except Exception as error:  # Beam and TFMA raise what they like.
             if UNREADABLE not in str(error) or not input_dict.get(specs.BASELINE_MODEL_KEY):
                 raise
@@ -107,28 +102,28 @@ class Executor(stock.Executor):
                 f"{f' ({found[0]})' if found else ''}: the new one was not compared with it, and "
                 "only evaluate.thresholds hold it. Once it is pushed, the next ones are compared"
             )
-            alone, told = _without_baseline(input_dict, exec_properties, "cannot read this data")
-            self._evaluate(alone, output_dict, told)
+            alone = _without_baseline(input_dict, settings, "cannot read this data")
+            self._evaluate(alone[0], output_dict, exec_properties, alone[1])
 
     def _evaluate(
-        self, input_dict: Inputs, output_dict: Inputs, exec_properties: dict[str, Any]
+        self,
+        input_dict: Inputs,
+        output_dict: Inputs,
+        exec_properties: dict[str, Any],
+        settings: VerdictSettings,
     ) -> None:
         """Measures by batches, or as stock's does what cannot be."""
         config = _read_config(input_dict, exec_properties)
         evaluation = artifact_utils.get_single_uri(output_dict[specs.EVALUATION_KEY])
-        examples = input_dict[specs.EXAMPLES_KEY]
+        examples, splits = input_dict[specs.EXAMPLES_KEY], evaluated_splits(exec_properties)
         is_done = evaluate_if_possible(
             functools.partial(make_beam_pipeline, self),
-            [
-                f
-                for split in evaluated_splits(exec_properties)
-                for f in split_files(examples, split)
-            ],
+            [file for split in splits for file in split_files(examples, split)],
             config,
             read_schema_artifact(artifact_utils.get_single_uri(input_dict[specs.SCHEMA_KEY])),
             _models(config, input_dict),
             evaluation,
-            VerdictSettings.from_json(exec_properties.get(VERDICT_KEY) or ""),
+            settings,
         )
         if is_done:
             _bless(input_dict, output_dict, exec_properties, evaluation)
@@ -183,19 +178,16 @@ def read_constant_prediction(uri: str) -> ConstantPrediction | None:
     Args:
       uri: the folder of the artifact.
     """
-    path = posixpath.join(uri, CONSTANT_FILE)
-    if not fileio.exists(path):
-        return None
-    with fileio.open(path, "r") as opened:
-        return ConstantPrediction(**json.loads(opened.read()))
+    text = read_text(uri, CONSTANT_FILE)
+    return None if text is None else ConstantPrediction(**json.loads(text))
 
 
 def _without_seen(
-    input_dict: Inputs, exec_properties: dict[str, Any]
-) -> tuple[Inputs, dict[str, Any]]:
-    """The inputs and properties, without a model in service that has learnt from what is judged."""
+    input_dict: Inputs, exec_properties: dict[str, Any], settings: VerdictSettings
+) -> tuple[Inputs, VerdictSettings]:
+    """The inputs and settings, without a model in service that has learnt from what is judged."""
     if not input_dict.get(specs.BASELINE_MODEL_KEY):
-        return input_dict, exec_properties
+        return input_dict, settings
     seen = find_seen(
         input_dict[specs.EXAMPLES_KEY],
         evaluated_splits(exec_properties)[0],
@@ -203,7 +195,7 @@ def _without_seen(
         input_dict.get(LEARNT_EXAMPLES_KEY) or [],
     )
     if not seen.is_too_much:
-        return input_dict, exec_properties
+        return input_dict, settings
     if exec_properties.get(WARM_START_KEY):
         raise DataError(
             "the new model began with the weights of the model in service, which has learnt from "
@@ -218,23 +210,21 @@ def _without_seen(
         "next ones are compared with it"
     )
     why = f"has learnt from {seen.share:.0%} of the eval split's rows"
-    return _without_baseline(input_dict, exec_properties, why)
+    return _without_baseline(input_dict, settings, why)
 
 
 def _without_baseline(
-    input_dict: Inputs, exec_properties: dict[str, Any], why: str
-) -> tuple[Inputs, dict[str, Any]]:
-    """The inputs and properties of an evaluation that leaves the model in service out.
+    input_dict: Inputs, settings: VerdictSettings, why: str
+) -> tuple[Inputs, VerdictSettings]:
+    """The inputs and settings of an evaluation that leaves the model in service out.
 
     Args:
       input_dict: with that model.
-      exec_properties: with the verdict's settings.
+      settings: of the verdict.
       why: what is wrong with it, after `which`.
     """
-    settings = VerdictSettings.from_json(exec_properties.get(VERDICT_KEY) or "")
-    told = {VERDICT_KEY: replace(settings, not_compared=why).to_json()}
     alone = {key: a for key, a in input_dict.items() if key != specs.BASELINE_MODEL_KEY}
-    return alone, {**exec_properties, **told}
+    return alone, replace(settings, not_compared=why)
 
 
 def _are_of_the_same_data(input_dict: Inputs) -> bool:

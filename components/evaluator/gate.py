@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import Any
 from pydantic import TypeAdapter
 from tfx.components.evaluator import constants
 from tfx.dsl.components.base import base_component, base_executor, executor_spec
-from tfx.dsl.io import fileio
 from tfx.types import (
     Artifact,
     BaseChannel,
@@ -24,8 +22,9 @@ from tfx.types import (
 )
 from tfx.types import standard_component_specs as specs
 from tfx.types.component_spec import ChannelParameter, ExecutionParameter
-from tfx.utils import io_utils, path_utils
+from tfx.utils import path_utils
 
+from components.copying import read_text, write_text
 from components.split_files import split_files
 from trainer_module.errors import ScopelineError, TrainingError
 from trainer_module.families import EXAMPLES_KEY
@@ -249,11 +248,8 @@ def _finite(found: float | Estimate) -> float | None:
 
 def read_report(uri: str) -> GateReport | None:
     """What the artifact of an evaluation says; None where TFMA has written it."""
-    path = posixpath.join(uri, REPORT_FILE)
-    if not fileio.exists(path):
-        return None
-    with fileio.open(path, "r") as opened:
-        return TypeAdapter(GateReport).validate_python(json.loads(opened.read()))
+    text = read_text(uri, REPORT_FILE)
+    return None if text is None else TypeAdapter(GateReport).validate_python(json.loads(text))
 
 
 class GateExecutor(base_executor.BaseExecutor):
@@ -287,8 +283,7 @@ class GateExecutor(base_executor.BaseExecutor):
                 notes = (*notes, f"{NOT_COMPARED} ({error})")
         report = decide(bounds, replace(measured, notes=notes), in_service, confidence)
         (evaluation,) = output_dict[specs.EVALUATION_KEY]
-        text = _as_json(report)
-        io_utils.write_string_file(posixpath.join(evaluation.uri, REPORT_FILE), text)
+        write_text(_as_json(report), evaluation.uri, REPORT_FILE)
         (blessing,) = output_dict[specs.BLESSING_KEY]
         mark_blessing(input_dict, blessing, report.blessed)
 
@@ -335,7 +330,7 @@ def mark_blessing(
     found = (constants.BLESSED_FILE_NAME, constants.BLESSED_VALUE)
     missed = (constants.NOT_BLESSED_FILE_NAME, constants.NOT_BLESSED_VALUE)
     file, value = found if is_good else missed
-    io_utils.write_string_file(posixpath.join(blessing.uri, file), "")
+    write_text("", blessing.uri, file)
     blessing.set_int_custom_property(constants.ARTIFACT_PROPERTY_BLESSED_KEY, value)
 
 

@@ -1,11 +1,59 @@
-"""What is known of the chance in an evaluation: a file beside TFMA's."""
+"""What a config says of chance in an evaluation, and what is known of it: a file beside TFMA's."""
 
 from __future__ import annotations
 
-import posixpath
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 
-from pydantic import BaseModel
-from tfx.dsl.io import fileio
+from pydantic import BaseModel, TypeAdapter
+
+from components.copying import read_text, write_text
+from components.evaluator.dependence import INDEPENDENT, Dependence
+
+BASELINE_EXAMPLES_KEY = "baseline_examples"
+"""The Examples that the model in service has learnt from, as they were read."""
+LEARNT_EXAMPLES_KEY = "learnt_examples"
+"""The Examples that the new model has learnt from, as they were read."""
+
+
+@dataclass(frozen=True)
+class VerdictSettings:
+    """What the config says of chance."""
+
+    confidence: float | None = None
+    """Of intervals; None: there are none."""
+    lower: tuple[str, ...] = ()
+    """Metrics whose `min` the lower end of their interval has to keep."""
+    upper: tuple[str, ...] = ()
+    """Metrics whose `max` the upper end has to keep."""
+    dependence: Dependence = INDEPENDENT
+    """Which rows are alike."""
+    others: Mapping[str, bool] = field(default_factory=dict)
+    """Metrics without thresholds that speak against a model where they are worse than in service
+    beyond noise, and whether more of each is better."""
+    deciding: str = ""
+    """The first metric with a threshold, in which a tie is kept or not; empty: there is none."""
+    keeps_ties: bool | None = None
+    """Whether a model that is worse in that metric within noise leaves the one in service there;
+    None: where both have learnt from the same data."""
+    not_compared: str = ""
+    """What is wrong with the model in service, which is left out then; empty: nothing."""
+
+    def to_json(self) -> str:
+        """As `from_json` takes it."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> VerdictSettings:
+        """From an execution property; empty: as before there was one."""
+        return _AS_JSON.validate_python(json.loads(text or "{}"))
+
+
+_AS_JSON = TypeAdapter(VerdictSettings)
+NO_CHANCE = VerdictSettings()
+"""Values are taken as they are."""
+
 
 NOISE_FILE = "noise.json"
 
@@ -66,15 +114,10 @@ def read_noise(uri: str) -> Noise:
     Args:
       uri: the folder of the artifact.
     """
-    path = posixpath.join(uri, NOISE_FILE)
-    if not fileio.exists(path):
-        return Noise()
-    with fileio.open(path, "r") as opened:
-        return Noise.model_validate_json(opened.read())
+    text = read_text(uri, NOISE_FILE)
+    return Noise() if text is None else Noise.model_validate_json(text)
 
 
 def write_noise(noise: Noise, uri: str) -> None:
     """Writes the file into the folder of an evaluation."""
-    fileio.makedirs(uri)
-    with fileio.open(posixpath.join(uri, NOISE_FILE), "w") as opened:
-        opened.write(noise.model_dump_json(exclude_defaults=True))
+    write_text(noise.model_dump_json(exclude_defaults=True), uri, NOISE_FILE)

@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import json
+import logging
+import os
+import posixpath
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
-from tfx.dsl.components.base import base_component, executor_spec
-from tfx.types import BaseChannel, Channel, component_spec, standard_artifacts
+from tfx.components.util import model_utils
+from tfx.dsl.components.base import base_component, base_executor, executor_spec
+from tfx.dsl.io import fileio
+from tfx.types import (
+    Artifact,
+    BaseChannel,
+    Channel,
+    artifact_utils,
+    component_spec,
+    standard_artifacts,
+)
+from tfx.types import standard_component_specs as specs
 from tfx.types.component_spec import ChannelParameter, ExecutionParameter
 from tfx.types.standard_component_specs import (
     BLESSING_KEY,
@@ -19,13 +33,133 @@ from tfx.types.standard_component_specs import (
     STATISTICS_KEY,
     TRANSFORM_GRAPH_KEY,
 )
+from tfx.utils import io_utils, path_utils
 
-from components.infra_validator.executor import (
-    GOLDEN_ROWS_KEY,
-    LIMITS_KEY,
-    CertifyingExecutor,
-)
-from components.infra_validator.limits import CertificateLimits
+from components.column_types.handing_on import add_choices
+from components.copying import read_text, write_text
+from components.example_gen.paths import is_remote
+from components.processes.failures import OverdueError
+from components.processes.launcher import Place, WorkerSpec
+from components.processes.local.launcher import run_one
+from components.pusher.certificate import CERTIFICATE_FILE, CERTIFICATE_FOLDER, CertificateLimits
+from components.split_files import split_files
+from trainer_module.errors import TrainingError
+from trainer_module.export.interface import INTERFACE_FILE
+from trainer_module.scratch import ScratchFolder
+
+logger = logging.getLogger(__name__)
+
+BLESSED_PROPERTY = "blessed"
+"""TFX's custom property of an InfraBlessing."""
+LIMITS_KEY = "certificate"
+"""As the config calls them, which plans show."""
+GOLDEN_ROWS_KEY = "golden_rows"
+_EVAL_SPLIT, _TRAIN_SPLIT = "eval", "train"
+_STATISTICS_FILE = "FeatureStats.pb"
+_WORKER = "components.infra_validator.worker"
+_ON_CPU = {"CUDA_VISIBLE_DEVICES": "-1"}
+"""Beside a run that has all memory of the GPUs; and all ways are asked on the same device."""
+
+Artifacts = dict[str, list[Artifact]]
+
+
+class CertifyingExecutor(base_executor.BaseExecutor):
+    """Blesses a model whose answers agree, whichever way it is asked."""
+
+    def Do(  # noqa: N802 - TFX's name
+        self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
+    ) -> None:
+        """Takes what `InfraValidatorSpec` says, gives `blessing` with the certificate in it.
+
+        A model that Evaluator has not blessed is not asked, and one of which nothing tells how to
+        ask it, as that of a `run_fn` of the user's, is blessed without a certificate.
+
+        Raises:
+          TrainingError: the process took too long or too much memory.
+          WorkerFailedError: it failed otherwise.
+        """
+        (blessing,) = output_dict[specs.BLESSING_KEY]
+        if not model_utils.is_model_blessed(
+            artifact_utils.get_single_instance(input_dict[specs.MODEL_BLESSING_KEY])
+        ):
+            _mark(blessing, is_blessed=False)
+            return
+        artifact = artifact_utils.get_single_instance(input_dict[specs.MODEL_KEY])
+        model = path_utils.serving_model_path(
+            artifact.uri, path_utils.is_old_model_artifact(artifact)
+        )
+        if not fileio.exists(posixpath.join(model, INTERFACE_FILE)):
+            logger.warning("%s does not say what it takes, and has no certificate", model)
+            _mark(blessing, is_blessed=True)
+            return
+        with ScratchFolder() as scratch:
+            folder = os.path.join(scratch, CERTIFICATE_FOLDER)
+            os.makedirs(folder)
+            payload = _payload(input_dict, exec_properties, model, scratch)
+            run_process(payload | {"folder": folder}, CertificateLimits(**payload["limits"]))
+            io_utils.copy_dir(folder, posixpath.join(blessing.uri, CERTIFICATE_FOLDER))
+        _mark(blessing, is_blessed=not read_certificate(blessing.uri)["failure"])
+
+
+def _mark(blessing: Artifact, is_blessed: bool) -> None:
+    """As TFX's InfraValidator does it, and Pusher reads it."""
+    blessing.set_int_custom_property(BLESSED_PROPERTY, int(is_blessed))
+    name = "INFRA_BLESSED" if is_blessed else "INFRA_NOT_BLESSED"
+    write_text("", blessing.uri, name)
+
+
+def read_certificate(uri: str) -> dict[str, Any]:
+    """The certificate in the folder of an InfraBlessing; empty if there is none."""
+    text = read_text(uri, CERTIFICATE_FOLDER, CERTIFICATE_FILE)
+    return {} if text is None else dict(json.loads(text))
+
+
+def _payload(
+    input_dict: Artifacts, exec_properties: dict[str, Any], model: str, scratch: str
+) -> dict[str, Any]:
+    """What the process is told; a model elsewhere is copied to this machine."""
+    if is_remote(model):
+        io_utils.copy_dir(model, os.path.join(scratch, "model"))
+        model = os.path.join(scratch, "model")
+    properties = add_choices(input_dict, exec_properties)
+    told = {
+        "model": model,
+        "custom_config": json.loads(properties[specs.CUSTOM_CONFIG_KEY]),
+        "limits": json.loads(properties[LIMITS_KEY]),
+        "golden_rows": properties.get(GOLDEN_ROWS_KEY) or "",
+    }
+    if not input_dict.get(specs.EXAMPLES_KEY):
+        return told
+    (statistics,) = artifact_utils.get_split_uris(input_dict[specs.STATISTICS_KEY], _TRAIN_SPLIT)
+    return {
+        **told,
+        "transform_graph": artifact_utils.get_single_uri(input_dict[specs.TRANSFORM_GRAPH_KEY]),
+        "examples": sorted(split_files(input_dict[specs.EXAMPLES_KEY], _EVAL_SPLIT)),
+        "statistics": posixpath.join(statistics, _STATISTICS_FILE),
+    }
+
+
+def run_process(payload: dict[str, Any], limits: CertificateLimits) -> None:
+    """Runs the process of a certificate to its end.
+
+    Raises:
+      TrainingError: it took too long, or too much memory.
+      WorkerFailedError: it failed otherwise.
+    """
+    spec = WorkerSpec(
+        Place("certificate", 0, "certificate"),
+        _WORKER,
+        payload,
+        _ON_CPU,
+        limits.timeout,
+    )
+    try:
+        run_one(spec)
+    except OverdueError:
+        raise TrainingError(
+            f"the model did not answer the golden rows within {limits.timeout:g} s: a server"
+            " would be as slow; certificate.timeout allows more."
+        ) from None
 
 
 class InfraValidatorSpec(component_spec.ComponentSpec):
@@ -92,7 +226,7 @@ class InfraValidator(base_component.BaseComponent):
             examples=examples,
             statistics=statistics,
             schema=schema,
-            certificate=json.dumps(limits.to_json()),
+            certificate=json.dumps(asdict(limits)),
             custom_config=json.dumps(custom_config),
             golden_rows=golden_rows,
             blessing=Channel(type=standard_artifacts.InfraBlessing),

@@ -1,24 +1,225 @@
-"""The process of a certificate: chooses the rows, asks Keras, and has all other ways asked."""
+"""The process of a certificate: chooses golden rows, asks Keras, and has all other ways asked."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from PIL import Image
+from tensorflow_metadata.proto.v0 import statistics_pb2
 
-from components.infra_validator.golden import choose_edges, choose_golden_rows, to_example
-from components.infra_validator.limits import CertificateLimits
 from components.infra_validator.ways import certify
 from components.processes.worker import Channel, end_beyond
-from components.pusher.certificate import GoldenRow
+from components.pusher.certificate import CertificateLimits, GoldenRow
 from components.serving.requests import join_rows
 from trainer_module.errors import TrainingError
-from trainer_module.export.interface import read_interface
+from trainer_module.export.interface import ModelInterface, RawColumn, read_interface
+from trainer_module.features.pixels import SERVED_PIXELS, read_header
 from trainer_module.sections import load_own
 from trainer_module.settings import TrainerSettings
+
+EVAL_ROWS = 200
+EDGE_ROWS = 150
+MOST_BYTES = 4 << 20
+"""Of the rows together, as they are kept in each version."""
+_LEAST_ROWS = 8
+"""However large they are."""
+_NEVER_SEEN = "never seen \u2603"
+_LONG = 300
+"""Characters of a text that is longer than most."""
+
+Value = bytes | float | int
+Edge = tuple[str, list[Value]]
+"""What a column is at an edge, in words, and its values there; none where it is missing."""
+Statistics = Mapping[str, statistics_pb2.FeatureNameStatistics]
+
+
+def choose_golden_rows(
+    examples: Sequence[str], statistics: bytes, interface: ModelInterface
+) -> list[GoldenRow]:
+    """Rows of the files first, then copies of them with one column at an edge each.
+
+    Args:
+      examples: gzipped TFRecord files of the eval split.
+      statistics: a serialised DatasetFeatureStatisticsList of the train split.
+      interface: of the model.
+    """
+    rows, size = [], 0
+    for place, example in enumerate(_read(examples)):
+        if not _may_be_served(example, interface):
+            continue
+        size += len(example)
+        if size > MOST_BYTES and place >= _LEAST_ROWS:
+            break
+        rows.append(GoldenRow(f"row {place + 1} of eval", example))
+    if not rows:
+        return []
+    parsed = statistics_pb2.DatasetFeatureStatisticsList.FromString(statistics)
+    by_name = {f.path.step[-1] if f.path.step else f.name: f for f in parsed.datasets[0].features}
+    for place, (says, changed) in enumerate(_edges(interface, by_name)):
+        usual = rows[:EVAL_ROWS]
+        example = _at_edge([*usual[place:], *usual[:place]], changed, interface)
+        size += len(example)
+        if place >= EDGE_ROWS or size > 2 * MOST_BYTES:
+            break
+        rows.append(GoldenRow(says, example))
+    return rows
+
+
+def _at_edge(
+    rows: Sequence[GoldenRow], changed: Mapping[str, Sequence[Value]], interface: ModelInterface
+) -> bytes:
+    """The first of these rows that was not at an edge yet, put there."""
+    for row in rows:
+        if any(_values(row.example, name) != list(values) for name, values in changed.items()):
+            return _with(row.example, changed, interface)
+    return _with(rows[0].example, changed, interface)
+
+
+def _values(example: bytes, name: str) -> list[Value]:
+    feature = tf.train.Example.FromString(example).features.feature[name]
+    kind = feature.WhichOneof("kind")
+    return list(getattr(feature, kind).value) if kind else []
+
+
+def choose_edges(interface: ModelInterface) -> list[GoldenRow]:
+    """Copies of a row of zeros and of nothing seen before, with one column at an edge each."""
+    usual = {column.name: [_usual(column)] * (column.width or 1) for column in interface.columns}
+    base = to_example(usual, interface)
+    edges = [GoldenRow(says, _with(base, some, interface)) for says, some in _edges(interface, {})]
+    return [GoldenRow("every column is as usual", base), *edges[:EDGE_ROWS]]
+
+
+def _usual(column: RawColumn) -> Value:
+    if column.picture:
+        return next(encoded for _, encoded in _pictures())
+    return _NEVER_SEEN.encode() if column.dtype == "string" else 0
+
+
+def to_example(values: Mapping[str, Sequence[Value]], interface: ModelInterface) -> bytes:
+    """A serialised tf.Example of a row's values by column."""
+    return _with(b"", values, interface)
+
+
+def _may_be_served(example: bytes, interface: ModelInterface) -> bool:
+    """Whether a server answers a row: each asks itself all golden rows before it does."""
+    pictures = [column.name for column in interface.columns if column.picture]
+    if not pictures:
+        return True
+    features = tf.train.Example.FromString(example).features.feature
+    values = [value for name in pictures for value in features[name].bytes_list.value]
+    return all(read_header(value).pixels <= SERVED_PIXELS for value in values)
+
+
+def _read(files: Sequence[str]) -> Iterator[bytes]:
+    records = tf.data.TFRecordDataset(list(files), "GZIP").take(EVAL_ROWS)
+    yield from records.as_numpy_iterator()
+
+
+def _edges(
+    interface: ModelInterface, statistics: Statistics
+) -> Iterator[tuple[str, dict[str, list[Value]]]]:
+    """What is changed in a row, and how that is said: the first edge of all columns first."""
+    missing = {column.name: list[Value]() for column in interface.columns if _may_miss(column)}
+    if missing:
+        yield "every column is missing that may be", missing
+    by_column = [
+        [(f"{column.name!r} {says}", {column.name: values}) for says, values in edges]
+        for column in interface.columns
+        for edges in [_edges_of(column, statistics.get(column.name))]
+    ]
+    for together in zip_longest(*by_column):
+        yield from filter(None, together)
+
+
+def _may_miss(column: RawColumn) -> bool:
+    return not column.picture and (
+        column.width is None or (column.width == 1 and column.dtype != "int64")
+    )
+
+
+def _edges_of(
+    column: RawColumn, statistics: statistics_pb2.FeatureNameStatistics | None
+) -> list[Edge]:
+    if column.picture:
+        return [(f"is a picture of {says}", [encoded]) for says, encoded in _pictures()]
+    edges: list[Edge] = [("is missing", [])] if _may_miss(column) else []
+    of_type = _texts if column.dtype == "string" else _numbers
+    for says, value in of_type(column, statistics):
+        edges.append((says, [value] * (column.width or 1)))
+    if column.width is None and len(edges) > 1:
+        edges.append(("has three values", edges[1][1] * 3))
+    return edges
+
+
+def _texts(
+    column: RawColumn, statistics: statistics_pb2.FeatureNameStatistics | None
+) -> Iterator[tuple[str, Value]]:
+    del column
+    yield "is a value that was never seen", _NEVER_SEEN.encode()
+    found = statistics.string_stats.rank_histogram.buckets if statistics else []
+    if found:
+        yield "is its rarest value", found[-1].label.encode()
+        yield "is its most frequent value", found[0].label.encode()
+    yield "is a long text", (_NEVER_SEEN * _LONG)[:_LONG].encode()
+
+
+def _numbers(
+    column: RawColumn, statistics: statistics_pb2.FeatureNameStatistics | None
+) -> Iterator[tuple[str, Value]]:
+    to_number: Callable[[float], Value] = int if column.is_whole else float
+    if statistics is not None and statistics.HasField("num_stats"):
+        least, largest = statistics.num_stats.min, statistics.num_stats.max
+        yield "is its largest value", to_number(largest)
+        yield "is its least value", to_number(least)
+        yield "is far beyond its largest value", to_number(min(10 * abs(largest) + 1, 1e15))
+        yield "is far below its least value", to_number(max(-10 * abs(least) - 1, -1e15))
+    yield "is 0", to_number(0)
+
+
+def _pictures() -> Iterator[tuple[str, bytes]]:
+    """Small ones of every kind that the models decode."""
+    for mode, size, kind in (
+        ("L", (1, 1), "PNG"),
+        ("RGB", (2, 3), "PNG"),
+        ("RGBA", (5, 4), "PNG"),
+        ("L", (16, 9), "JPEG"),
+        ("RGB", (9, 16), "JPEG"),
+    ):
+        encoded = io.BytesIO()
+        picture = Image.new(
+            mode, size, tuple(range(40, 200, 40))[: len(Image.new(mode, (1, 1)).getbands())]
+        )
+        picture.save(encoded, kind)
+        says = f"{size[0]} x {size[1]} pixels, {kind} in {'grey' if mode == 'L' else 'colour'}"
+        yield says, encoded.getvalue()
+
+
+def _with(
+    example: bytes, changed: Mapping[str, Sequence[Value]], interface: ModelInterface
+) -> bytes:
+    """The example with the values of some columns replaced."""
+    parsed = tf.train.Example.FromString(example)
+    for name, values in changed.items():
+        column = interface.column(name)
+        feature = parsed.features.feature[name]
+        feature.Clear()
+        if not values:
+            continue
+        if column is not None and column.dtype == "string":
+            feature.bytes_list.value.extend(values)
+        elif column is not None and column.is_whole:
+            feature.int64_list.value.extend(values)
+        else:
+            feature.float_list.value.extend(values)
+    serialised: bytes = parsed.SerializeToString()
+    return serialised
+
 
 _AT_ONCE = 32
 """Rows, which may be pictures."""
@@ -26,7 +227,7 @@ _AT_ONCE = 32
 
 def main(payload: dict[str, Any], channel: Channel) -> None:
     """Writes the certificate; see `CertifyingExecutor` for what the payload says."""
-    limits = CertificateLimits.from_json(payload["limits"])
+    limits = CertificateLimits(**payload["limits"])
     too_large = TrainingError(
         f"the model needs more than {limits.memory:g} GiB to answer: a server would as well;"
         " certificate.memory allows more."

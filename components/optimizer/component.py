@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import math
+import posixpath
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import tensorflow_model_analysis as tfma
 from google.protobuf import json_format
-from tfx.dsl.components.base import base_beam_component, executor_spec
-from tfx.types import BaseChannel, Channel, component_spec, standard_artifacts
+from tfx import types
+from tfx.dsl.components.base import base_beam_component, base_beam_executor, executor_spec
+from tfx.dsl.io import fileio
+from tfx.types import BaseChannel, Channel, artifact_utils, component_spec, standard_artifacts
 from tfx.types.component_spec import ChannelParameter, ExecutionParameter
 from tfx.types.standard_component_specs import (
     CUSTOM_CONFIG_KEY,
@@ -19,10 +30,178 @@ from tfx.types.standard_component_specs import (
     TRANSFORM_GRAPH_KEY,
     TRANSFORMED_EXAMPLES_KEY,
 )
+from tfx.utils import path_utils, proto_utils
 
-from components.optimizer.artifacts import VARIANTS_KEY, ModelVariants
-from components.optimizer.executor import SPLIT_KEY, TRAIN_SPLIT_KEY, Executor
-from components.optimizer.plan import OptimizerPlan
+from components.compat.tfx import make_beam_pipeline
+from components.copying import copy_folder
+from components.example_gen.paths import is_remote
+from components.optimizer.artifacts import VARIANTS_KEY, ModelVariants, write_report
+from components.optimizer.converting.conversion import convert_in_child
+from components.optimizer.evaluating import (
+    Evaluation,
+    evaluate,
+    measure_model,
+    measure_variants,
+    read_evaluated,
+    why_unmeasured,
+)
+from components.optimizer.gating import (
+    Evaluated,
+    OptimizerPlan,
+    decide,
+    unmet,
+)
+from components.optimizer.making import make_variants, read_sample, take_over
+from components.optimizer.report import OptimizerReport, VariantReport
+from components.schema_reader import read_schema_artifact
+from components.trainer.backups import backup_directory
+from components.trainer.options import TrainerOptions
+from trainer_module.export.interface import read_interface
+from trainer_module.export.variants.manifest import Variant, write_variant
+from trainer_module.scratch import ScratchFolder, lasting_folder
+
+SPLIT_KEY = "split"
+TRAIN_SPLIT_KEY = "train_split"
+
+Inputs = dict[str, list[types.Artifact]]
+
+
+class Executor(base_beam_executor.BaseBeamExecutor):
+    """Gives `variants`: a folder for each that could be made, and the report.
+
+    Makes them in child processes. Killed in between, the next run goes on with those that are done.
+    """
+
+    def Do(  # noqa: N802 - TFX's name
+        self, input_dict: Inputs, output_dict: Inputs, exec_properties: dict[str, Any]
+    ) -> None:
+        """Takes and gives what `OptimizerSpec` says; does nothing for a model that is refused.
+
+        Raises:
+          TrainingError: there are no examples to convert by, or the model is not of our export.
+        """
+        plan = OptimizerPlan.from_custom_config(exec_properties[CUSTOM_CONFIG_KEY])
+        output = artifact_utils.get_single_uri(output_dict[VARIANTS_KEY])
+        fileio.makedirs(output)
+        if why := _why_skipped(input_dict):
+            write_report(output, OptimizerReport(metric=plan.metric.name, skipped=why))
+            return
+        kept = _kept_folder(input_dict, exec_properties, output)
+        kept.mkdir(parents=True, exist_ok=True)
+        take_over(plan.names, kept, output, kept.name)
+        with _local_model(input_dict) as saved_model:
+            sample = read_sample(
+                input_dict[TRANSFORMED_EXAMPLES_KEY],
+                exec_properties[TRAIN_SPLIT_KEY],
+                _uri(input_dict, TRANSFORM_GRAPH_KEY),
+                read_interface(saved_model),
+            )
+            made, failed = make_variants(
+                plan.names,
+                kept,
+                lambda name, folder: convert_in_child(name, saved_model, sample, folder),
+            )
+            measured = measure_variants(made, kept, sample)
+            model = measure_model(saved_model, sample)
+            evaluation = self._evaluation(input_dict, exec_properties, str(saved_model))
+            evaluated, refused = evaluate(evaluation, {name: kept / name for name in made})
+        found = [
+            _describe(name, measured.get(name), evaluated.get(name), (failed | refused).get(name))
+            for name in plan.names
+        ]
+        on_eval = read_evaluated(_uri(input_dict, EVALUATION_KEY))
+        reports = [decide(plan, one, on_eval, model) for one in found]
+        for name, variant in measured.items():
+            if name in evaluated:
+                # JSON has no NaN.
+                known = {k: v for k, v in evaluated[name].metrics.items() if math.isfinite(v)}
+                write_variant(replace(variant, metrics=known), kept / name)
+        copy_folder(str(kept), output)
+        write_report(
+            output,
+            OptimizerReport(
+                metric=plan.metric.name,
+                variants=reports,
+                unmet=unmet(plan, reports),
+                made_from=kept.name,
+                weight_bytes=model.bytes,
+                measured=model.measured,
+            ),
+        )
+        shutil.rmtree(kept)
+
+    def _evaluation(
+        self, input_dict: Inputs, exec_properties: dict[str, Any], saved_model: str
+    ) -> Evaluation:
+        eval_config = tfma.EvalConfig()
+        proto_utils.json_to_proto(exec_properties[EVAL_CONFIG_KEY], eval_config)
+        return Evaluation(
+            saved_model,
+            input_dict[EXAMPLES_KEY],
+            exec_properties[SPLIT_KEY],
+            read_schema_artifact(_uri(input_dict, SCHEMA_KEY)),
+            eval_config,
+            functools.partial(make_beam_pipeline, self),
+        )
+
+
+def _uri(input_dict: Inputs, key: str) -> str:
+    return str(artifact_utils.get_single_uri(input_dict[key]))
+
+
+def _why_skipped(input_dict: Inputs) -> str:
+    """Why no variants are made; empty if they are."""
+    validation = tfma.load_validation_result(_uri(input_dict, EVALUATION_KEY))
+    return "" if validation.validation_ok else "the model is not blessed"
+
+
+def _kept_folder(input_dict: Inputs, exec_properties: dict[str, Any], output: str) -> Path:
+    """The same for every execution that makes variants of the same model, however it decides.
+
+    Beside the executions: TFX deletes what a failed execution has written. Where that is no folder
+    of a file system, a temporary one, which lasts as long as this machine does.
+    """
+    by_others = (CUSTOM_CONFIG_KEY, EVAL_CONFIG_KEY, SPLIT_KEY)
+    properties = {k: v for k, v in exec_properties.items() if k not in by_others}
+    made_of = {key: input_dict[key] for key in (MODEL_KEY, TRANSFORMED_EXAMPLES_KEY)}
+    scope = TrainerOptions.from_environment().backup_scope
+    folder = backup_directory(made_of, properties, output, scope)
+    if is_remote(folder):
+        return Path(lasting_folder(), f"scopeline-{posixpath.basename(folder)}")
+    return Path(folder)
+
+
+@contextmanager
+def _local_model(input_dict: Inputs) -> Iterator[Path]:
+    """The exported model, in a folder of this machine."""
+    model = artifact_utils.get_single_instance(input_dict[MODEL_KEY])
+    path = path_utils.serving_model_path(model.uri, path_utils.is_old_model_artifact(model))
+    if not is_remote(path):
+        yield Path(path)
+        return
+    with ScratchFolder() as folder:
+        copy_folder(path, folder)
+        yield Path(folder)
+
+
+def _describe(
+    name: str, variant: Variant | None, evaluated: Evaluated | None, failure: str | None
+) -> VariantReport:
+    """What was found of a variant, before it is decided whether that is good enough."""
+    if variant is None or evaluated is None or failure:
+        reason = failure or "it could not be made"
+        return VariantReport(name=name, accepted=False, reasons=[reason])
+    return VariantReport(
+        name=name,
+        accepted=False,
+        remarks=[*variant.notes],
+        unmeasured=why_unmeasured(variant),
+        bytes=variant.bytes,
+        gzipped_bytes=variant.gzipped_bytes,
+        metrics=dict(evaluated.metrics),
+        slices={name: dict(metrics) for name, metrics in evaluated.slices.items()},
+        measured=dict(variant.measured),
+    )
 
 
 class OptimizerSpec(component_spec.ComponentSpec):

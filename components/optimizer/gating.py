@@ -2,15 +2,77 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from components.optimizer.plan import OptimizerPlan
+from pydantic import BaseModel, ConfigDict
+
 from components.optimizer.report import VariantReport
 from trainer_module.errors import enumerate_names
-from trainer_module.settings.optimize import AcceptSettings
+from trainer_module.settings.optimize import AcceptSettings, OptimizeSettings, VariantName
+
+OPTIMIZE_KEY, METRIC_KEY = "optimize", "metric"
+"""Of the plan in a `custom_config`: the config's section, and the metric that decides."""
+
+DECIDING = {"accept", "required", "variants"}
+"""Keys of the section that are the Optimizer's; none changes what a variant is."""
+
+
+class DecidingMetric(BaseModel):
+    """The metric by which a variant is compared with its model."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    higher_is_better: bool | None
+    """None of one whose value may be too large as well as too small: any change is a drop."""
+
+    has_unit: bool
+    """Whether a drop is a share of the model's value, as of an error in the label's unit."""
+
+    def drop(self, model: float, variant: float) -> float:
+        """How much worse the variant's value is; negative where it is better.
+
+        A share of the model's value where the metric has a unit; infinite where that value is 0.
+        """
+        if self.higher_is_better is None:
+            worse = abs(model - variant)
+        else:
+            worse = model - variant if self.higher_is_better else variant - model
+        if not self.has_unit or not worse:
+            return worse
+        return worse / abs(model) if model else math.copysign(math.inf, worse)
+
+
+class OptimizerPlan(BaseModel):
+    """Which variants are made, and what each has to reach."""
+
+    model_config = ConfigDict(frozen=True)
+
+    settings: OptimizeSettings
+    metric: DecidingMetric
+
+    @classmethod
+    def from_custom_config(cls, custom_config: str) -> OptimizerPlan:
+        """The plan that `to_custom_config` gave, as JSON."""
+        told = json.loads(custom_config)
+        return cls(settings=told[OPTIMIZE_KEY], metric=told[METRIC_KEY])
+
+    def to_custom_config(self) -> dict[str, Any]:
+        """What an executor is told."""
+        return {
+            OPTIMIZE_KEY: self.settings.model_dump(mode="json", include=DECIDING),
+            METRIC_KEY: self.metric.model_dump(mode="json"),
+        }
+
+    @property
+    def names(self) -> list[VariantName]:
+        """The variants to make, in the order of the config."""
+        return list(self.settings.variants)
+
 
 _ROUNDING = 1e-9
 """By how much a difference of two metrics may be off."""
@@ -29,73 +91,58 @@ class Evaluated:
 
 
 @dataclass(frozen=True)
-class Figures:
-    """What a model or a variant takes."""
+class ModelFigures:
+    """What the model itself takes."""
 
     bytes: int
-    """A variant's file; of a model, its weights as float32."""
-    latency_ms: float | None
-    """The median time of one example by itself; None if it was not measured."""
+    """Of its weights as float32."""
+    measured: Mapping[str, Any]
+    """As `trainer_module.export.variants.measuring` has it."""
 
 
-@dataclass(frozen=True)
-class MadeVariant:
-    """A variant that came out of its conversion, or why it did not."""
-
-    name: str
-    failure: str = ""
-    evaluated: Evaluated | None = None
-    figures: Figures | None = None
-    gzipped_bytes: int | None = None
-    measured: Mapping[str, Any] = field(default_factory=dict)
-    remarks: tuple[str, ...] = ()
-    unmeasured: str = ""
-    """Why it was not measured where it will run; empty if it was."""
+def latency_of(measured: Mapping[str, Any]) -> float | None:
+    """The median time of one example in milliseconds; None if it was not measured."""
+    found = measured.get("p50_ms_batch_1")
+    return None if found is None else float(found)
 
 
 def decide(
-    plan: OptimizerPlan, made: MadeVariant, model: Evaluated, taken: Figures
+    plan: OptimizerPlan, found: VariantReport, model: Evaluated, taken: ModelFigures
 ) -> VariantReport:
     """Whether a variant is good enough, and why it is not.
 
     Args:
       plan: what it has to reach.
-      made: the variant.
+      found: what was found of the variant; one that has reasons could not be made or evaluated.
       model: what its model reaches on the same examples.
       taken: what its model takes.
     """
-    if made.failure or made.evaluated is None or made.figures is None:
-        return VariantReport(name=made.name, accepted=False, reasons=[made.failure])
+    if found.reasons:
+        return found
     accept, name = plan.settings.accept, plan.metric.name
-    value, of_model = made.evaluated.metrics.get(name), model.metrics.get(name)
-    size = made.figures.bytes / taken.bytes if taken.bytes else None
-    latency = _ratio(made.figures.latency_ms, taken.latency_ms)
+    value, of_model = found.metrics.get(name), model.metrics.get(name)
+    bytes_, latency = found.bytes or 0, latency_of(found.measured)
+    size, slower = _ratio(bytes_, taken.bytes), _ratio(latency, latency_of(taken.measured))
     worse_slices, unmeasured = (
-        _worse_slices(plan, made.evaluated, model) if accept.slices else ([], [])
+        _worse_slices(plan, found.slices, model) if accept.slices else ([], [])
     )
     reasons = [
         *_worse(plan, value, of_model, ""),
         *worse_slices,
-        *_too_large(accept, made.figures.bytes, size),
-        *_too_slow(accept, made.figures.latency_ms, latency),
-        *_unknown(accept, made.unmeasured),
+        *_too_large(accept, bytes_, size),
+        *_too_slow(accept, latency, slower),
+        *_unknown(accept, found.unmeasured),
     ]
-    return VariantReport(
-        name=made.name,
-        accepted=not reasons,
-        reasons=reasons,
-        remarks=[*made.remarks, *unmeasured],
-        unmeasured=made.unmeasured,
-        bytes=made.figures.bytes,
-        gzipped_bytes=made.gzipped_bytes,
-        size_ratio=size,
-        drop=None if value is None or of_model is None else plan.metric.drop(of_model, value),
-        drop_is_share=plan.metric.has_unit,
-        metrics=dict(made.evaluated.metrics),
-        slices={name: dict(metrics) for name, metrics in made.evaluated.slices.items()},
-        measured=dict(made.measured),
-        latency_ratio=latency,
-    )
+    changes = {
+        "accepted": not reasons,
+        "reasons": reasons,
+        "remarks": [*found.remarks, *unmeasured],
+        "size_ratio": size,
+        "drop": None if value is None or of_model is None else plan.metric.drop(of_model, value),
+        "drop_is_share": plan.metric.has_unit,
+        "latency_ratio": slower,
+    }
+    return found.model_copy(update=changes)
 
 
 def unmet(plan: OptimizerPlan, reports: list[VariantReport]) -> list[str]:
@@ -134,7 +181,7 @@ def _worse(
 
 
 def _worse_slices(
-    plan: OptimizerPlan, variant: Evaluated, model: Evaluated
+    plan: OptimizerPlan, variant: Mapping[str, Metrics], model: Evaluated
 ) -> tuple[list[str], list[str]]:
     """Why it is too bad on slices; and a remark on those where the model cannot be measured."""
     name = plan.metric.name
@@ -145,7 +192,7 @@ def _worse_slices(
             # Such as the AUC of a slice of one class.
             unmeasured.append(title)
             continue
-        found = variant.slices.get(title, {}).get(name)
+        found = variant.get(title, {}).get(name)
         reasons += _worse(plan, found, of_model, f" of {title}")
     if not unmeasured:
         return reasons, []

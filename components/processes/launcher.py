@@ -35,16 +35,6 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Limits:
-    """What a worker may take."""
-
-    seconds: float | None = None
-    """Until it has ended; None waits for ever."""
-    memory: int | None = None
-    """Bytes of address space, on this machine; None: what there is."""
-
-
-@dataclass(frozen=True)
 class WorkerSpec:
     """What to start as a worker."""
 
@@ -55,7 +45,8 @@ class WorkerSpec:
     """What `main` is told, as JSON."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Added to the environment."""
-    limits: Limits = Limits()
+    seconds: float | None = None
+    """Until it has to have ended; None waits for ever."""
 
 
 @dataclass(frozen=True)

@@ -23,12 +23,12 @@ from pydantic import BaseModel, ValidationError
 from components.disk import write_whole
 from components.processes.ending import LOOKS_EVERY, Step, end_processes, is_running
 from components.processes.launcher import TAIL_LINES, Cluster, Place
-from components.processes.local.environment import (
+from components.processes.local.launcher import LocalLauncher
+from components.processes.local.process import (
     INTEROP_THREADS,
     share_machine,
     worker_environment,
 )
-from components.processes.local.launcher import LocalLauncher
 from components.processes.ports import answers
 from trainer_module.errors import ConfigError, InternalError, TryLaterError
 from trainer_module.tf_config import TFConfig
@@ -136,7 +136,6 @@ def start_cluster(
     places: list[Place],
     model: str | None,
     say: Say,
-    limit: float = START_SECONDS,
 ) -> StandingCluster:
     """Starts servers, and returns once all are ready; they outlive this process.
 
@@ -145,7 +144,6 @@ def start_cluster(
       places: of the workers and parameter servers.
       model: import path of a builder of the user's that the servers import, if any.
       say: is told how it goes.
-      limit: seconds until all have to be ready.
 
     Raises:
       ConfigError: a cluster runs already, or the folder cannot be written.
@@ -159,7 +157,7 @@ def start_cluster(
         try:
             for place in places:
                 started[place] = _start(place, addresses, folder, model)
-            _await_ready(started, addresses, folder, limit, say)
+            _await_ready(started, addresses, folder, say)
             servers = [
                 Server(type=place.type, index=place.index, pid=p.pid, created=_created(p.pid))
                 for place, p in started.items()
@@ -311,7 +309,6 @@ def _await_ready(
     started: Mapping[Place, subprocess.Popen[bytes]],
     addresses: Cluster,
     folder: Path,
-    limit: float,
     say: Say,
 ) -> None:
     """Waits until all servers answer.
@@ -339,5 +336,5 @@ def _await_ready(
             if answers(address):
                 waiting.remove(place)
                 say(f"{place.name} is ready at {address} ({seconds:.1f} s)")
-        if waiting and seconds > limit:
-            fail(waiting[0], f"was not ready within {limit:g} s")
+        if waiting and seconds > START_SECONDS:
+            fail(waiting[0], f"was not ready within {START_SECONDS:g} s")

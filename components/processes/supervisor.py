@@ -97,7 +97,7 @@ class WatchedWorker:
 
     def overdue(self) -> OverdueError | None:
         """The error of a worker that has taken longer than it may."""
-        limit = self.spec.limits.seconds
+        limit = self.spec.seconds
         if limit is None or self.has_ended or time.monotonic() - self.started <= limit:
             return None
         failure = Failure(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import resource
 import sys
 import threading
 import time
@@ -71,16 +70,6 @@ def run_worker(main: Main, payload: dict[str, Any], channel: Channel) -> NoRetur
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
-
-
-def limit_address_space(limit: int | None) -> None:
-    """Has this process, and what it starts, get no more memory than that; None limits nothing.
-
-    Args:
-      limit: bytes of address space.
-    """
-    if limit is not None:
-        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
 def end_beyond(memory: float, error: Exception, channel: Channel) -> None:

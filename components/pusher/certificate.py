@@ -11,6 +11,19 @@ from typing import Any
 from trainer_module.errors import DamagedFileError
 from trainer_module.export.variants.manifest import hash_file
 
+
+@dataclass(frozen=True)
+class CertificateLimits:
+    """Of one certificate."""
+
+    tolerance: float
+    """The largest difference of two answers: of scores as such, of other numbers a share."""
+    timeout: float
+    """Seconds for all of it."""
+    memory: float
+    """GiB of the process."""
+
+
 CERTIFICATE_FOLDER = "certificate"
 """In an InfraBlessing: what belongs into the version, below `assets.extra`."""
 CERTIFICATE_FILE = "certificate.json"

@@ -1,14 +1,172 @@
-"""TFX's Pusher, which takes the accepted variants of a model as well."""
+"""TFX's Pusher with an atomic push, which takes the accepted variants of a model as well."""
 
 from __future__ import annotations
 
-from tfx.dsl.components.base import base_component, executor_spec
-from tfx.proto import pusher_pb2
-from tfx.types import BaseChannel, Channel, standard_artifacts, standard_component_specs
-from tfx.types.component_spec import ChannelParameter
+import logging
+import posixpath
+from pathlib import Path
+from typing import Any
 
-from components.optimizer.artifacts import VARIANTS_KEY, ModelVariants
-from components.pusher.executor import AtomicPushExecutor
+from tfx.components.pusher import executor
+from tfx.dsl.components.base import base_component, base_executor, executor_spec
+from tfx.dsl.io import fileio
+from tfx.proto import pusher_pb2
+from tfx.types import (
+    Artifact,
+    BaseChannel,
+    Channel,
+    artifact_utils,
+    standard_artifacts,
+    standard_component_specs,
+)
+from tfx.types.component_spec import ChannelParameter
+from tfx.utils import io_utils, proto_utils
+
+from components.copying import copy_folder
+from components.example_gen.paths import is_remote
+from components.optimizer.artifacts import VARIANTS_KEY, ModelVariants, read_report
+from components.optimizer.report import OptimizerReport
+from components.processes.stopping import pass_last_chance
+from components.pusher.certificate import CERTIFICATE_FOLDER
+from components.pusher.variants import MANIFEST_FILE, VARIANTS_FOLDER, add_variants, has_variants
+from components.pusher.versions import (
+    WITHDRAWN_PROPERTY,
+    Provenance,
+    find_damage,
+    find_variant_damage,
+    list_versions,
+    now,
+    push_new_version,
+    read_provenance,
+)
+from trainer_module.scratch import ScratchFolder
+
+logger = logging.getLogger(__name__)
+
+_PUSHED, _DESTINATION, _VERSION = "pushed", "pushed_destination", "pushed_version"
+"""TFX's custom properties of a PushedModel."""
+
+
+class AtomicPushExecutor(executor.Executor):
+    """Copies beside the versions, flushes to disk, and renames into place.
+
+    A version is in the serving folder whole, or not at all. The stock executor copies file by file
+    into the version's folder, where a model server, or a run that starts after this one was
+    killed, can meet it half written. It also pushes twice, if a run is killed after the push and
+    before that is in the metadata; here a version says which model it is of.
+    """
+
+    def __init__(self, context: base_executor.BaseExecutor.Context | None = None) -> None:
+        """As TFX makes executors, with the run that the execution is of."""
+        super().__init__(context)
+        self._run = context.pipeline_run_id if context else None
+
+    def Do(  # noqa: N802 - TFX's name
+        self,
+        input_dict: dict[str, list[Artifact]],
+        output_dict: dict[str, list[Artifact]],
+        exec_properties: dict[str, Any],
+    ) -> None:
+        """Pushes the model if it is blessed; inputs and outputs as of the stock executor.
+
+        A model that was withdrawn is not pushed: Evaluator, which runs again as the mark has
+        changed the model's artifact, may well bless it once more.
+        """
+        destination = pusher_pb2.PushDestination()
+        proto_utils.json_to_proto(
+            exec_properties[standard_component_specs.PUSH_DESTINATION_KEY], destination
+        )
+        base = destination.filesystem.base_directory
+        model = artifact_utils.get_single_instance(input_dict[standard_component_specs.MODEL_KEY])
+        pushed = artifact_utils.get_single_instance(
+            output_dict[standard_component_specs.PUSHED_MODEL_KEY]
+        )
+        if model.get_int_custom_property(WITHDRAWN_PROPERTY):
+            logger.warning("The model at %s was withdrawn and is not pushed", model.uri)
+            _mark(pushed)
+            return
+        variants, report = _read_variants(input_dict)
+        if report is not None and report.unmet:
+            logger.warning("Nothing is pushed: %s", "; ".join(report.unmet))
+            _mark(pushed)
+            return
+        if is_remote(base):
+            # Object stores have no rename; the stock order, saved_model.pb last, serves there. A
+            # copy that a stop cuts off would stay half a version.
+            pass_last_chance()
+            super().Do(input_dict, output_dict, exec_properties)
+            if variants is not None and pushed.get_int_custom_property(_PUSHED):
+                self._push_variants(variants, pushed)
+            return
+        if not self.CheckBlessing(input_dict):
+            _mark(pushed)
+            return
+        certificates = input_dict.get(standard_component_specs.INFRA_BLESSING_KEY) or []
+        exported = Path(self.GetModelPath(input_dict))
+        folder = None if variants is None else Path(variants)
+        certificate = Path(certificates[0].uri) / CERTIFICATE_FOLDER if certificates else None
+        version = self._push(exported, model, Path(base), folder, certificate)
+        # From the version, so that the copy holds its provenance as well.
+        io_utils.copy_dir(str(version), pushed.uri)
+        _mark(pushed, version)
+
+    def _push(
+        self,
+        exported: Path,
+        model: Artifact,
+        base: Path,
+        variants: Path | None,
+        certificate: Path | None,
+    ) -> Path:
+        """Pushes, unless the newest version is this model already, with these variants."""
+        provenance = Provenance(
+            model=model.uri,
+            model_id=model.id,
+            model_created=model.mlmd_artifact.create_time_since_epoch,
+            run=self._run,
+            pushed_at=now(),
+        )
+        for newest in list_versions(base)[-1:]:
+            found = read_provenance(newest)
+            is_same = found is not None and found.is_of(provenance)
+            damage = is_same and (find_damage(newest) or find_variant_damage(newest))
+            if is_same and has_variants(newest, variants) and not damage:
+                logger.info("Version %s is of this model already", newest)
+                return newest
+        return push_new_version(exported, base, provenance, variants, certificate)
+
+    def _push_variants(self, variants: str, pushed: Artifact) -> None:
+        """Copies them beside a model in an object store, the manifest last."""
+        with ScratchFolder() as scratch:
+            taken, version = Path(scratch, "artifact"), Path(scratch, "version")
+            copy_folder(variants, str(taken))
+            version.mkdir()
+            add_variants(taken, version)
+            manifest = version / VARIANTS_FOLDER / MANIFEST_FILE
+            for uri in (pushed.get_string_custom_property(_DESTINATION), pushed.uri):
+                target = posixpath.join(uri, VARIANTS_FOLDER)
+                for folder in sorted(version.glob(f"{VARIANTS_FOLDER}/*/")):
+                    copy_folder(str(folder), posixpath.join(target, folder.name))
+                if manifest.exists():
+                    fileio.copy(str(manifest), posixpath.join(target, MANIFEST_FILE))
+
+
+def _mark(pushed: Artifact, version: Path | None = None) -> None:
+    """Says of an artifact whether it is pushed, and as which version, as TFX's Pusher does."""
+    pushed.set_int_custom_property(_PUSHED, int(version is not None))
+    if version is not None:
+        pushed.set_string_custom_property(_DESTINATION, str(version))
+        pushed.set_string_custom_property(_VERSION, version.name)
+
+
+def _read_variants(
+    input_dict: dict[str, list[Artifact]],
+) -> tuple[str | None, OptimizerReport | None]:
+    """The folder of the variants, and their report; None where the config asks for none."""
+    if not input_dict.get(VARIANTS_KEY):
+        return None, None
+    uri = artifact_utils.get_single_uri(input_dict[VARIANTS_KEY])
+    return uri, read_report(uri)
 
 
 class PusherSpec(standard_component_specs.PusherSpec):

@@ -297,8 +297,9 @@ def _explained(error: OSError, model: Path, incoming: Path) -> OSError:
 
 def _make_locked(base: Path) -> tuple[Path, int]:
     """A new folder, and the descriptor that holds its lock."""
+    own = f"{INCOMING_PREFIX}{socket.gethostname()}-"
     while True:
-        folder = Path(tempfile.mkdtemp(prefix=_own_incoming(), dir=base))
+        folder = Path(tempfile.mkdtemp(prefix=own, dir=base))
         # Before it has its lock, another push may take it for abandoned.
         with suppress(FileNotFoundError):
             lock = os.open(folder, os.O_RDONLY)
@@ -318,10 +319,6 @@ def _delete_incoming(base: Path) -> None:
         # Locks of other machines may not be seen here.
         if _age(found) > ABANDONED_SECONDS:
             shutil.rmtree(found, ignore_errors=True)
-
-
-def _own_incoming() -> str:
-    return f"{INCOMING_PREFIX}{socket.gethostname()}-"
 
 
 def _delete_unlocked(folder: Path) -> bool:

@@ -12,6 +12,7 @@ from tfx import types
 from tfx.dsl.io import fileio
 from tfx.types.standard_component_specs import CUSTOM_CONFIG_KEY
 
+from components.copying import write_text
 from trainer_module.runtime import RECORD_FILE
 from trainer_module.settings import (
     SETTINGS_KEY,
@@ -156,8 +157,7 @@ def keep_backup(backup: str, model_run_uri: str, key: str, settings: CheckpointS
     if not settings.weights_only:
         # Half of the file, where this is killed, would break every later training.
         part = posixpath.join(kept, f"{_KEPT_FILE}.new")
-        with fileio.open(part, "w") as file:
-            file.write(json.dumps({"steps": key, "epochs": epochs}))
+        write_text(json.dumps({"steps": key, "epochs": epochs}), part)
         fileio.rename(part, posixpath.join(kept, _KEPT_FILE))
 
 

@@ -12,6 +12,7 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 from tfx.types.standard_component_specs import CUSTOM_CONFIG_KEY, HYPERPARAMETERS_KEY
 
+from components.copying import write_text
 from trainer_module.settings import SETTINGS_KEY
 from trainer_module.tuning.space import candidate
 
@@ -29,8 +30,8 @@ def write_best(folder: str, values: Mapping[str, Any], search: str) -> None:
       values: by key.
       search: the same for searches of the same space, on whatever data.
     """
-    with fileio.open(posixpath.join(folder, BEST_FILE), "w") as file:
-        file.write(json.dumps({VALUES_KEY: dict(values), SEARCH_KEY: search}))
+    told = {VALUES_KEY: dict(values), SEARCH_KEY: search}
+    write_text(json.dumps(told), folder, BEST_FILE)
 
 
 def read_best(folder: str) -> dict[str, Any]:

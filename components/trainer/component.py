@@ -1,26 +1,265 @@
-"""Trainer for a family of tasks that may learn from other things than tf.Examples."""
+"""Trains as TFX's own executor does, but in child processes: as many as the strategy needs."""
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from tfx.components.trainer.fn_args_utils import FnArgs
+from tfx import types
+from tfx.components.trainer.executor import GenericExecutor
+from tfx.components.trainer.fn_args_utils import FnArgs, get_common_fn_args
 from tfx.dsl.components.base import base_component, executor_spec
+from tfx.dsl.io import fileio
 from tfx.types import (
     Artifact,
     BaseChannel,
     Channel,
+    artifact_utils,
     component_spec,
     standard_artifacts,
 )
 from tfx.types import standard_component_specs as specs
 from tfx.types.component_spec import ChannelParameter, ExecutionParameter
-from tfx.utils import path_utils
+from tfx.types.standard_component_specs import (
+    HYPERPARAMETERS_KEY,
+    MODEL_KEY,
+    MODEL_RUN_KEY,
+    RUN_FN_KEY,
+)
+from tfx.utils import io_utils, path_utils
 
+from components.column_types.handing_on import add_choices
+from components.processes.failures import StartTimeoutError
+from components.processes.launcher import Launcher, WorkerSpec
+from components.processes.local.fork_server import current_server
+from components.processes.local.launcher import LocalLauncher, run_one
+from components.processes.ports import answers
+from components.processes.supervisor import ClusterJob, Supervisor
 from components.split_files import split_files
-from components.trainer.executor import ClusterTrainerExecutor
+from components.trainer.backups import (
+    backup_directory,
+    begin_with_kept,
+    find_interrupted,
+    has_record,
+    keep_backup,
+    remove_backup,
+    steps_key,
+)
+from components.trainer.best_values import add_best
+from components.trainer.options import TrainerOptions
+from components.trainer.workers import Training, make_workers, restart_policy
+from trainer_module.errors import ConfigError, TrainingError
+from trainer_module.record import add_restarts
+from trainer_module.runtime import Runtime, choose_strategy, report_notice
+from trainer_module.scratch import ScratchFolder
+from trainer_module.settings import AUTO, TrainerSettings
+from trainer_module.settings.model import trainer_of
+from trainer_module.strategies import processes_of
+from trainer_module.strategies.base import Processes
+from trainer_module.tf_config import TFConfig, read_tf_config
+
+_ARGUMENTS = (
+    "train_files",
+    "eval_files",
+    "train_steps",
+    "eval_steps",
+    "transform_graph_path",
+    "transform_output",
+    "schema_path",
+    "serving_model_dir",
+    "eval_model_dir",
+    "model_run_dir",
+    "base_model",
+    "hyperparameters",
+    "custom_config",
+)
+"""What `run_fn` gets of FnArgs: all that is JSON, so that the child need not import TFX."""
+
+_BEGINS_ANEW = (
+    "does not go on from the interrupted training in {}, whose data, settings or code were others;"
+    " delete that folder unless a run as then is to go on from it"
+)
+_KEEPS_NONE = "train.checkpoints: no checkpoint is kept of what {} trains, which leaves no record"
+
+
+class ClusterTrainerExecutor(GenericExecutor):
+    """Calls `run_fn` in the processes of the strategy, and tries again when one is lost."""
+
+    def Do(  # noqa: N802 - TFX's name
+        self,
+        input_dict: dict[str, list[types.Artifact]],
+        output_dict: dict[str, list[types.Artifact]],
+        exec_properties: dict[str, Any],
+    ) -> None:
+        """Takes and gives what TFX's Trainer does; `run_fn` must be an import path.
+
+        Raises:
+          ConfigError: TF_CONFIG or the options cannot be used.
+          ScopelineError: as `run_fn` raised it.
+          WorkerFailedError: `run_fn` raised another error, or a process was lost for good.
+          TrainingError: there is no model at the end, or a process did not start in time.
+        """
+        exec_properties = add_best(input_dict, add_choices(input_dict, exec_properties))
+        fn_args = self.make_arguments(input_dict, output_dict, exec_properties)
+        options = TrainerOptions.from_environment()
+        backup = backup_directory(
+            input_dict, exec_properties, fn_args.model_run_dir, options.backup_scope
+        )
+        settings = TrainerSettings.from_custom_config(fn_args.custom_config)
+        train = settings.train
+        run_fn = exec_properties[RUN_FN_KEY]
+        if input_dict.get(HYPERPARAMETERS_KEY) and not train.run_fn:
+            # The search may have chosen another kind of model than the config names.
+            run_fn = f"{trainer_of(settings.model.kind)}.run_fn"
+        key = steps_key(input_dict, exec_properties)
+        # How many `auto` stands for is known to those that read the data.
+        epochs = 0 if train.epochs == AUTO else train.epochs
+        interrupted = find_interrupted(backup)
+        # Where others may train at the same time, what they have is not interrupted.
+        if interrupted and not options.backup_scope:
+            report_notice(_BEGINS_ANEW.format(interrupted[-1]))
+        continued = begin_with_kept(backup, fn_args.model_run_dir, key, epochs)
+        _train(run_fn, fn_args, backup, continued, options)
+        if not fileio.exists(fn_args.serving_model_dir):
+            raise TrainingError(
+                f"{run_fn} ended without a model; it must export one to "
+                f"fn_args.serving_model_dir, {fn_args.serving_model_dir}."
+            )
+        if train.checkpoints and has_record(fn_args.model_run_dir):
+            keep_backup(backup, fn_args.model_run_dir, key, train.checkpoints)
+        elif train.checkpoints:
+            report_notice(_KEEPS_NONE.format(run_fn))
+        remove_backup(backup)
+
+    def make_arguments(
+        self,
+        input_dict: dict[str, list[types.Artifact]],
+        output_dict: dict[str, list[types.Artifact]],
+        exec_properties: dict[str, Any],
+    ) -> FnArgs:
+        """The arguments of `run_fn`: what it reads, and the folders that it writes."""
+        found = self.read_inputs(input_dict, exec_properties)
+        model = artifact_utils.get_single_uri(output_dict[MODEL_KEY])
+        found.serving_model_dir = path_utils.serving_model_dir(model)
+        found.eval_model_dir = path_utils.eval_model_dir(model)
+        found.model_run_dir = artifact_utils.get_single_uri(output_dict[MODEL_RUN_KEY])
+        return found
+
+    def read_inputs(
+        self, input_dict: dict[str, list[types.Artifact]], exec_properties: dict[str, Any]
+    ) -> FnArgs:
+        """What TFX's Trainer gives `run_fn` to read, by the functions that TFX makes public."""
+        found = get_common_fn_args(input_dict, exec_properties)
+        found.transform_output = found.transform_graph_path
+        if best := input_dict.get(HYPERPARAMETERS_KEY):
+            file = io_utils.get_only_uri_in_dir(artifact_utils.get_single_uri(best))
+            with fileio.open(file, "r") as opened:
+                found.hyperparameters = json.loads(opened.read())
+        return found
+
+
+def _train(
+    run_fn: str, fn_args: FnArgs, backup: str, continued: int, options: TrainerOptions
+) -> None:
+    """Runs the workers of the strategy to their end."""
+    settings = TrainerSettings.from_custom_config(fn_args.custom_config)
+    tf_config = read_tf_config(os.environ)
+    choice = options.choice or choose_strategy(settings.train, tf_config)
+    runtime = Runtime(
+        choice=choice,
+        backup_directory=backup,
+        backup_steps=options.backup_steps,
+        continued_epochs=continued,
+    )
+    arguments = {name: getattr(fn_args, name) for name in _ARGUMENTS}
+    strategy = choice.strategy.kind
+    joins = None if processes_of(strategy) is Processes.ONE else tf_config
+    with _scratch(options) as scratch:
+        training = Training(run_fn, arguments, settings, runtime, scratch)
+        workers = make_workers(training, strategy, tf_config)
+        if len(workers) == 1 and joins is None:
+            restarts = run_one(workers[0], options.retries)
+        else:
+            job = ClusterJob(
+                workers,
+                restart_policy(strategy),
+                start_timeout=options.start_timeout,
+                retries=options.retries,
+                missing=functools.partial(_missing_peers, joins) if joins else None,
+            )
+            restarts = _run_cluster(job, joins, options, fn_args.model_run_dir)
+    add_restarts(fn_args.model_run_dir, restarts)
+
+
+def _run_cluster(
+    job: ClusterJob, joins: TFConfig | None, options: TrainerOptions, model_run_dir: str
+) -> list[str]:
+    """Runs workers that others of this run, or of others, wait for."""
+    try:
+        with _launcher(options, job.specs, model_run_dir) as launcher:
+            return Supervisor(launcher, job).run()
+    except StartTimeoutError:
+        if joins is not None and (error := _name_missing(joins, options.start_timeout)):
+            raise error from None
+        raise
+
+
+@contextmanager
+def _scratch(options: TrainerOptions) -> Iterator[str]:
+    """A folder for what nobody reads, on the machines of the workers."""
+    if options.launcher == "kubernetes":
+        from components.processes.kubernetes.objects import POD_SCRATCH
+
+        yield POD_SCRATCH
+        return
+    with ScratchFolder() as folder:
+        yield folder
+
+
+@contextmanager
+def _launcher(
+    options: TrainerOptions, workers: Sequence[WorkerSpec], model_run_dir: str
+) -> Iterator[Launcher]:
+    """Whoever starts the workers: a process without peers is always one of this machine."""
+    if options.launcher == "local" or len(workers) == 1:
+        yield LocalLauncher(current_server())
+        return
+    if options.pods is None:
+        raise ConfigError(
+            "train.cluster.launcher is kubernetes, but nothing says which image its pods have; "
+            "compile the pipeline with kubeflow_runner.py, or use the launcher local."
+        )
+    # It takes a second to import.
+    from components.processes.kubernetes.launcher import KubernetesLauncher, exits_on_sigterm
+
+    # The folder of the execution: every attempt has the same, and another run never has it.
+    with exits_on_sigterm():
+        yield KubernetesLauncher(options.pods, model_run_dir)
+
+
+def _missing_peers(tf_config: TFConfig) -> list[str]:
+    """The peers that do not answer, with their addresses."""
+    return [f"{name} at {address}" for name, address in tf_config.peers if not answers(address)]
+
+
+def _name_missing(tf_config: TFConfig, limit: float) -> StartTimeoutError | None:
+    """The error that names the peers that do not answer; None if all do.
+
+    Args:
+      tf_config: the cluster.
+      limit: seconds that were waited for them.
+    """
+    missing = _missing_peers(tf_config)
+    if not missing:
+        return None
+    return StartTimeoutError(
+        f"no answer from {', '.join(missing)} within {limit:g} s; start "
+        f"{'it' if len(missing) == 1 else 'them'}, or mend TF_CONFIG."
+    )
 
 
 class FamilyTrainerExecutor(ClusterTrainerExecutor):

@@ -6,18 +6,22 @@ import importlib
 import json
 import logging
 import os
+import socket
 import sys
+import time
 from types import SimpleNamespace
 from typing import Any
 
+from components.processes.ports import is_free
 from components.processes.server import serve
 from components.processes.worker import Channel
-from components.trainer.joining import await_names, check_own_address
+from trainer_module.errors import ConfigError
 from trainer_module.runtime import PROGRESS_LOGGER, Runtime
 from trainer_module.settings import TrainerSettings
 from trainer_module.strategies.network import keep_port_local
 from trainer_module.tf_config import VARIABLE, TFConfig, read_tf_config
 
+_POLL_SECONDS = 0.5
 _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
@@ -69,11 +73,35 @@ def _prepare(payload: dict[str, Any]) -> Any:
 
 def _make_arguments(plain: dict[str, Any], runtime: Runtime) -> Any:
     """What `run_fn` takes: ours needs no more than plain values, and so no TFX."""
-    if not _is_own(plain):
-        return SimpleNamespace(**plain, runtime=runtime)
-    from components.trainer.own_run_fn import make_fn_args
+    if _is_own(plain):
+        return _own_arguments(runtime, plain)
+    return SimpleNamespace(**plain, runtime=runtime)
 
-    return make_fn_args(plain, runtime)
+
+def _own_arguments(runtime: Runtime, plain: dict[str, Any]) -> Any:
+    """TFX's FnArgs for a `run_fn` of the user's, with a `runtime` besides.
+
+    Args:
+      runtime: of this process.
+      plain: the values of those that TFX has made; an accessor of data cannot be sent.
+    """
+    from tfx.components.trainer.fn_args_utils import DataAccessor, FnArgs
+    from tfx.components.util import examples_utils, tfxio_utils
+    from tfx.proto import example_gen_pb2
+    from tfx.types import standard_artifacts
+
+    examples = standard_artifacts.Examples()
+    # What Transform writes, whatever it has read.
+    examples_utils.set_payload_format(examples, example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE)
+    told = [examples], ["Trainer"]
+    accessor = DataAccessor(
+        tf_dataset_factory=tfxio_utils.get_tf_dataset_factory_from_artifact(*told),
+        record_batch_factory=tfxio_utils.get_record_batch_factory_from_artifact(*told),
+        data_view_decode_fn=None,
+    )
+    fn_args = FnArgs(**plain, data_accessor=accessor)
+    fn_args.runtime = runtime
+    return fn_args
 
 
 def _is_own(arguments: dict[str, Any]) -> bool:
@@ -87,3 +115,40 @@ def _set_up_logging(channel: Channel) -> None:
     progress.addHandler(_Reports(channel))
     # The process that gets the events logs them.
     progress.propagate = False
+
+
+def check_own_address(address: str) -> None:
+    """Checks that this process can serve at its address; TensorFlow would not say which it is.
+
+    Raises:
+      ConfigError: another process listens there.
+    """
+    port = int(address.rpartition(":")[2])
+    if not is_free(port):
+        raise ConfigError(
+            f"{address}, the address of this task in TF_CONFIG, is taken by another process; stop "
+            "that, or give this task another port in the TF_CONFIG of every task."
+        )
+
+
+def await_names(tf_config: TFConfig) -> None:
+    """Waits until the names of all peers are known: those of pods are not at first.
+
+    gRPC would wait for minutes after a few vain attempts. How long is for the supervisor to limit.
+
+    Args:
+      tf_config: the cluster.
+    """
+    hosts = {address.rpartition(":")[0].strip("[]") for _, address in tf_config.peers}
+    while hosts:
+        hosts = {host for host in hosts if not _is_known(host)}
+        if hosts:
+            time.sleep(_POLL_SECONDS)
+
+
+def _is_known(host: str) -> bool:
+    try:
+        socket.getaddrinfo(host, None)
+    except OSError:
+        return False
+    return True

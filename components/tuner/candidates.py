@@ -1,4 +1,4 @@
-"""What trials try: the first ones, a grid, or what a sampler proposes for each key."""
+"""What trials try, and when one is given up."""
 
 from __future__ import annotations
 
@@ -74,3 +74,71 @@ def suggest(trial: optuna.Trial, dimension: Dimension) -> Any:
         return trial.suggest_float(name, *values.log, log=True)
     assert values.numbers is not None  # noqa: S101 - one of the four is set
     return trial.suggest_float(name, *values.numbers)
+
+
+FIRST_RUNG = 6
+"""Trials are compared first after one of so many parts of their epochs."""
+
+FEWEST_EPOCHS = 2
+"""The first epoch alone says little."""
+
+KEPT_FIRST, KEPT = 3, 2
+"""Trials that go on from the first rung, and from others, are among the best so many that came to
+it so far: later ones tell more."""
+
+KEPT_SHARE = 8
+"""Of many trials, among the best one of so many."""
+
+USUAL_EPOCHS = 24
+"""Where they follow from the data, about how many Hyperband goes by."""
+
+
+class BestFew(optuna.pruners.BasePruner):
+    """Gives up whoever is not among the best few at a rung: successive halving, in order.
+
+    A rung has twice the epochs of the one before. Optuna's own keeps a share of those that came so
+    far; as proposals become better, most of them go on there, and the first ones need to beat
+    nobody. Of n trials in any order about k (1 + ln(n / k)) are among the best k when they come.
+    """
+
+    def __init__(self, first: int, higher_is_better: bool) -> None:
+        """Takes the epochs of the first rung, and which direction is better."""
+        self._first = first
+        self._sign = 1 if higher_is_better else -1
+
+    def prune(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> bool:
+        """Whether a trial is given up after its last epoch; it is compared by its best one."""
+        epoch = trial.last_step
+        if epoch is None or not self._is_rung(epoch):
+            return False
+        reached = [
+            other
+            for other in study.get_trials(deepcopy=False)
+            if other.number != trial.number and epoch in other.intermediate_values
+        ]
+        own = self._best(trial, epoch)
+        better = sum(self._best(other, epoch) >= own for other in reached)
+        kept = KEPT_FIRST if epoch == self._first else KEPT
+        return better >= max(kept, (len(reached) + 1) // KEPT_SHARE)
+
+    def _is_rung(self, epoch: int) -> bool:
+        times, left = divmod(epoch, self._first)
+        return left == 0 and times.bit_count() == 1
+
+    def _best(self, trial: optuna.trial.FrozenTrial, epoch: int) -> float:
+        values = trial.intermediate_values.items()
+        return max(self._sign * value for step, value in values if step <= epoch)
+
+
+def make_pruner(plan: SearchPlan, settings: TrainerSettings) -> optuna.pruners.BasePruner:
+    """What gives trials up; that of Hyperband has several starting points.
+
+    Where the epochs follow from the data each has a hundred steps or more, of which two are enough
+    to begin with.
+    """
+    epochs = settings.train.epochs
+    first = FEWEST_EPOCHS if epochs == AUTO else max(FEWEST_EPOCHS, epochs // FIRST_RUNG)
+    if plan.tune.algorithm is Algorithm.HYPERBAND:
+        most = USUAL_EPOCHS if epochs == AUTO else max(epochs, first + 1)
+        return optuna.pruners.HyperbandPruner(first, most, reduction_factor=3)
+    return BestFew(first, plan.objective.higher_is_better)

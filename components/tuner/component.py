@@ -2,16 +2,148 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping
+import os
+import posixpath
+import shutil
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfx.dsl.components.base import base_component, executor_spec
+from tfx import types
+from tfx.components.trainer.fn_args_utils import FnArgs, get_common_fn_args
+from tfx.dsl.components.base import base_component, base_executor, executor_spec
 from tfx.proto import trainer_pb2
-from tfx.types import BaseChannel, Channel, standard_artifacts, standard_component_specs
+from tfx.types import (
+    BaseChannel,
+    Channel,
+    artifact_utils,
+    standard_artifacts,
+    standard_component_specs,
+)
 from tfx.types.component_spec import ChannelParameter
+from tfx.types.standard_component_specs import (
+    ANOMALIES_KEY,
+    BEST_HYPERPARAMETERS_KEY,
+    CUSTOM_CONFIG_KEY,
+    TUNER_RESULTS_KEY,
+)
 
-from components.tuner.executor import SearchExecutor
+from components.column_types.handing_on import add_choices
+from components.copying import copy_folder
+from components.example_validator.anomalies import read_anomalies
+from components.processes.local.fork_server import current_server
+from components.processes.local.launcher import LocalLauncher
+from components.trainer.backups import backup_directory
+from components.trainer.best_values import find_earlier, read_best, write_best
+from components.trainer.options import TrainerOptions
+from components.tuner.records import TrialRecord, read_leaderboard, summarize, write_leaderboard
+from trainer_module.runtime import Runtime, choose_strategy, report_notice
+from trainer_module.scratch import lasting_folder
+from trainer_module.settings.tune import HOW_LONG, TUNE_KEY
+from trainer_module.tf_config import read_tf_config
+from trainer_module.tuning.plan import SearchPlan
+
+_ARGUMENTS = ("train_files", "eval_files", "transform_graph_path", "custom_config")
+"""What a trial needs of TFX's FnArgs."""
+
+Inputs = dict[str, list[types.Artifact]]
+
+
+class SearchExecutor(base_executor.BaseExecutor):
+    """Tries candidates until there are enough or the time is over, and tells which was the best."""
+
+    def Do(  # noqa: N802 - TFX's name
+        self, input_dict: Inputs, output_dict: Inputs, exec_properties: dict[str, Any]
+    ) -> None:
+        """Takes and gives what TFX's Tuner does.
+
+        Raises:
+          ConfigError: TF_CONFIG or the options cannot be used, or there is a study of another
+              space.
+          TrainingError: no trial came to its end.
+          ScopelineError: as a process raised it that could not begin to try.
+        """
+        exec_properties = add_choices(input_dict, exec_properties)
+        fn_args = get_common_fn_args(input_dict, exec_properties)
+        plan = SearchPlan.from_custom_config(fn_args.custom_config)
+        results = artifact_utils.get_single_uri(output_dict[TUNER_RESULTS_KEY])
+        best = artifact_utils.get_single_uri(output_dict[BEST_HYPERPARAMETERS_KEY])
+        search = _fingerprint(fn_args.custom_config)
+        if plan.tune.reuse and take_over(input_dict.get(ANOMALIES_KEY, []), best, results, search):
+            return
+        folder = _study_folder(input_dict, exec_properties, results)
+        os.makedirs(folder, exist_ok=True)
+        trials = _search(folder, plan, fn_args)
+        leaderboard = summarize(trials, plan.objective, plan.tune.is_automatic)
+        copy_folder(folder, results)
+        write_leaderboard(results, leaderboard)
+        write_best(best, leaderboard["values"], search)
+        shutil.rmtree(folder)
+
+
+def _search(folder: str, plan: SearchPlan, fn_args: FnArgs) -> list[TrialRecord]:
+    # Optuna takes a quarter of a second to import, which runs without a search do not wait for.
+    from components.tuner.search import Search, SearchJob
+
+    options = TrainerOptions.from_environment()
+    choice = options.choice or choose_strategy(plan.untuned.train, read_tf_config(os.environ))
+    runtime = Runtime(choice=choice, backup_steps=options.backup_steps)
+    job = SearchJob(
+        plan=plan,
+        folder=folder,
+        arguments={name: getattr(fn_args, name) for name in _ARGUMENTS},
+        runtime=runtime.model_dump(mode="json"),
+        has_own_split=fn_args.eval_files != fn_args.train_files,
+    )
+    return Search(LocalLauncher(current_server()), job).run()
+
+
+def _without_length(custom_config: dict[str, Any]) -> dict[str, Any]:
+    space = {k: v for k, v in custom_config[TUNE_KEY].items() if k not in HOW_LONG}
+    return {**custom_config, TUNE_KEY: space}
+
+
+def _fingerprint(custom_config: dict[str, Any]) -> str:
+    """The same for searches of the same space by the same code, on whatever data."""
+    told = json.dumps(_without_length(custom_config), sort_keys=True)
+    return hashlib.sha256(told.encode()).hexdigest()[:16]
+
+
+def take_over(anomalies: Sequence[types.Artifact], best: str, results: str, search: str) -> bool:
+    """Gives what the last search of the same space has found; whether that counts still.
+
+    Args:
+      anomalies: of the data of this run.
+      best: the folder of the artifact of the best values.
+      results: the folder of the artifact of all trials.
+      search: the same for searches of the same space.
+    """
+    earlier = find_earlier(best, search)
+    has_drifted = any(a.is_drift for artifact in anomalies for a in read_anomalies(artifact))
+    if earlier is None or has_drifted:
+        return False
+    number = posixpath.basename(earlier)
+    found = posixpath.join(posixpath.dirname(results.rstrip("/")), number)
+    write_leaderboard(results, {**read_leaderboard(found), "reused": number})
+    write_best(best, read_best(earlier), search)
+    report_notice(f"takes the values that execution {number} has found (tune.reuse)")
+    return True
+
+
+def _study_folder(input_dict: Inputs, exec_properties: dict[str, Any], results: str) -> str:
+    """The same for every search of the same space and data, however long: beside the executions.
+
+    TFX deletes what a failed execution has written. Where that is no folder of a file system, a
+    temporary one, which lasts as long as this machine does.
+    """
+    told = _without_length(json.loads(exec_properties[CUSTOM_CONFIG_KEY]))
+    properties = {**exec_properties, CUSTOM_CONFIG_KEY: told}
+    scope = TrainerOptions.from_environment().backup_scope
+    folder = backup_directory(input_dict, properties, results, scope)
+    if "://" not in folder:
+        return folder
+    return os.path.join(lasting_folder(), f"scopeline-{posixpath.basename(folder)}")
 
 
 class TunerSpec(standard_component_specs.TunerSpec):

@@ -15,8 +15,15 @@ from components.processes.failures import Failure
 from components.processes.launcher import Launcher, Place, WorkerEvent, WorkerSpec
 from components.processes.stopping import deferred
 from components.processes.supervisor import WatchedWorker
-from components.tuner.finals import SHARE_OF_TIME, Final, plan_finals
-from components.tuner.records import TrialRecord, TrialState, best_of, is_hopeless
+from components.tuner.records import (
+    SHARE_OF_TIME,
+    Final,
+    TrialRecord,
+    TrialState,
+    best_of,
+    is_hopeless,
+    plan_finals,
+)
 from components.tuner.study import Study
 from trainer_module.errors import TrainingError, counted
 from trainer_module.runtime import report_notice, report_search, report_trial

@@ -8,13 +8,13 @@ import shutil
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 from components.processes.failures import Failure, describe
 from components.processes.worker import Channel
-from components.tuner.finals import Final
-from components.tuner.records import is_hopeless
+from components.tuner.records import Final, is_hopeless
 from components.tuner.study import Proposal, Study
 from trainer_module.runtime import PROGRESS_LOGGER, Runtime
 from trainer_module.tuning.plan import SearchPlan
@@ -42,30 +42,24 @@ def main(payload: dict[str, Any], channel: Channel) -> None:
         plan.objective,
         payload["has_own_split"],
     )
-    worker = _Worker(plan, Study(payload["folder"], plan), runner, payload, channel)
+    name, folder = payload["name"], payload["folder"]
+    worker = _Worker(plan, Study(folder, plan), runner, name, folder, channel)
     if payload["finals"]:
         worker.measure_again([(number, part) for number, part in payload["finals"]])
     else:
         worker.run(payload["interrupted"], payload["deadline"])
 
 
+@dataclass
 class _Worker:
     """One after the other."""
 
-    def __init__(
-        self,
-        plan: SearchPlan,
-        study: Study,
-        runner: TrialRunner,
-        payload: dict[str, Any],
-        channel: Channel,
-    ) -> None:
-        self._plan = plan
-        self._study = study
-        self._runner = runner
-        self._name = payload["name"]
-        self._folder = payload["folder"]
-        self._channel = channel
+    _plan: SearchPlan
+    _study: Study
+    _runner: TrialRunner
+    _name: str
+    _folder: str
+    _channel: Channel
 
     def run(self, interrupted: list[int], deadline: float | None) -> None:
         """Until there are enough trials, or the time is over."""

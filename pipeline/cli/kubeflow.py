@@ -20,8 +20,8 @@ from pipeline.kubeflow.api.follower import Follower
 from pipeline.kubeflow.api.steps import ENDED, read_steps
 from pipeline.kubeflow.cluster_layout import settings_of
 from pipeline.kubeflow.compiled import CompiledPipeline, Parameters
+from pipeline.kubeflow.data_check import make_check_manifest
 from pipeline.kubeflow.image import check_image
-from pipeline.kubeflow.manifests import make_check_manifest
 from pipeline.runs.console import RunConsole, shown
 from pipeline.runs.logs import captured, told_briefly
 from trainer_module.errors import ConfigError, InternalError, ScopelineError
@@ -202,7 +202,7 @@ def _compile_quietly(config: PipelineConfig) -> CompiledPipeline:
             console = RunConsole(stream)
             console.started("compiling")
             try:
-                from pipeline.kubeflow.compiling.compiler import compile_pipeline
+                from pipeline.kubeflow.compiler import compile_pipeline
 
                 compiled = compile_pipeline(config)
             finally:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from components.processes.local.environment import module_path
+from components.processes.local.process import module_path
 from pipeline.config.sections.model import (
     weights_are_a_file_of_weights,
     weights_are_those_of_a_bert,

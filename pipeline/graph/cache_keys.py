@@ -101,7 +101,7 @@ class Recipe:
         """The `custom_config` of Trainer."""
         # A search may choose another kind of model, which another function trains.
         code = code_fingerprint(
-            ["components.trainer.executor", *TRAINERS], self.settings.own_code.values()
+            ["components.trainer.component", *TRAINERS], self.settings.own_code.values()
         )
         told = _custom_config(self.settings, code, _weights(self.settings))
         # What the search finds is put in where it was left out.
@@ -111,7 +111,7 @@ class Recipe:
     def tuner_config(self) -> dict[str, object]:
         """The `custom_config` of Tuner."""
         assert self.tune is not None  # noqa: S101 - else there is no Tuner
-        code = code_fingerprint(["components.tuner.executor"], self.settings.own_code.values())
+        code = code_fingerprint(["components.tuner.component"], self.settings.own_code.values())
         told = _custom_config(self.settings, code, _weights(self.settings))
         tune = self.tune.model_dump(mode="json", exclude_unset=True)
         return {**told, SETTINGS_KEY: self.given_settings, TUNE_KEY: tune}

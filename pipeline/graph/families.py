@@ -14,7 +14,7 @@ from tfx.dsl.components.common.resolver import ResolverStrategy
 from components.evaluator.gate import Bounds, GateEvaluator
 from components.example_gen.formats import FORMATS
 from components.infra_validator.component import InfraValidator
-from components.infra_validator.limits import CertificateLimits
+from components.pusher.certificate import CertificateLimits
 from components.trainer.component import Trainer
 from pipeline.component_ids import ComponentId
 from pipeline.config.sections.evaluate import Threshold, Ties

@@ -10,8 +10,8 @@ from tfx.dsl.components.base import base_node, executor_spec
 from tfx.proto import trainer_pb2
 
 from components.evaluator.component import Evaluator
-from components.evaluator.inputs import BASELINE_EXAMPLES_KEY
-from components.trainer.executor import ClusterTrainerExecutor
+from components.evaluator.noise import BASELINE_EXAMPLES_KEY
+from components.trainer.component import ClusterTrainerExecutor
 from pipeline.component_ids import ComponentId
 from pipeline.config.sections.data import EVAL_SPLIT, TRAIN_SPLIT
 from pipeline.config.sections.evaluate import Criteria
@@ -139,7 +139,7 @@ def create_optimizer(
     """
     # It imports what runs without variants do without.
     from components.optimizer.component import Optimizer
-    from components.optimizer.plan import OptimizerPlan
+    from components.optimizer.gating import OptimizerPlan
 
     optimizer = Optimizer(
         model=model,

@@ -29,8 +29,8 @@ from pipeline.kubeflow.compiled import (
     SUMMARY_MARK,
     Parameters,
     StepReport,
+    unpack,
 )
-from pipeline.kubeflow.compiling.codec import unpack
 from pipeline.kubeflow.run_parameters import default_parameters, read_parameter
 from pipeline.kubeflow.steps.run_record import RunFolder, RunRecord
 from pipeline.records.summary import State, Status
@@ -108,7 +108,7 @@ def import_node(packed: str) -> str:
       The node's id.
     """
     with kept_imports():
-        from pipeline.kubeflow.compiling.nodes import read_node_id
+        from pipeline.kubeflow.nodes import read_node_id
 
         name = read_node_id(packed)
         if name not in EVALUATING:
@@ -190,7 +190,8 @@ def _execute(config: PipelineConfig, name: str, run_id: str, work: Work) -> int:
             def conclude(error: BaseException | None) -> None:
                 console.stop()
                 report = reports[0] if error is None else _describe_failure(config, name, error)
-                reports[:] = [report.model_copy(update={"seconds": _seconds_since(started)})]
+                seconds = round(time.monotonic() - started, 3)
+                reports[:] = [report.model_copy(update={"seconds": seconds})]
                 if error is not None:
                     console.finished(name, State.FAILED, reports[0].seconds, report.detail)
                 folder.write_report(reports[0])
@@ -214,10 +215,6 @@ def _execute(config: PipelineConfig, name: str, run_id: str, work: Work) -> int:
     if report.state is not State.FAILED:
         return EXIT_PUSHED
     return (report.status or Status.FAILED).exit_code
-
-
-def _seconds_since(started: float) -> float:
-    return round(time.monotonic() - started, 3)
 
 
 def _describe_failure(config: PipelineConfig, name: str, error: BaseException) -> StepReport:

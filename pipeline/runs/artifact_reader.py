@@ -20,12 +20,12 @@ from components.evaluator.gate import GateReport
 from components.evaluator.gate import read_report as read_report_of_gate
 from components.example_gen.notes import read_notes
 from components.example_validator.review import Review, read_review
-from components.infra_validator.executor import BLESSED_PROPERTY, read_certificate
+from components.infra_validator.component import BLESSED_PROPERTY, read_certificate
+from components.optimizer.artifacts import read_report
 from components.optimizer.report import OptimizerReport
-from components.optimizer.report_files import read_report
 from components.pusher.versions import WITHDRAWN_PROPERTY
 from components.schema_reader import read_schema_artifact
-from components.tuner.results import read_leaderboard
+from components.tuner.records import read_leaderboard
 from pipeline.component_ids import ComponentId
 from pipeline.config.sections.evaluate import Criteria
 from pipeline.records.summary import EvaluationReport, MetricSummary

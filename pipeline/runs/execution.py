@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from components.beam_workers.options import at_most
-from components.beam_workers.sizing import note_cores
+from components.beam_workers.runner import note_cores
 from components.example_validator.verdict import ACCEPT
 from components.processes.stopping import attempt, told_by
 from pipeline.component_ids import ComponentId

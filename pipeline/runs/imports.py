@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec, module_from_spec
 from types import ModuleType
 
-from components.processes.local.environment import module_path
+from components.processes.local.process import module_path
 
 YOUNG, MIDDLE, OLD = 20_000, 20, 20
 """Objects until the youngest are looked through, and how often until the next older ones are."""

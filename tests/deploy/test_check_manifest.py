@@ -10,7 +10,7 @@ import yaml
 from kubernetes_schemas import assert_confined, assert_volumes_match, read_valid
 
 from pipeline.config.settings import PipelineConfig
-from pipeline.kubeflow.manifests import (
+from pipeline.kubeflow.data_check import (
     LARGEST_CONFIG,
     LONGEST_NAME,
     SCRATCH_FOLDER,

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.kubeflow.data_check import SCRATCH_FOLDER
 from pipeline.kubeflow.image import CODE_LABEL, code_hash
-from pipeline.kubeflow.manifests import SCRATCH_FOLDER
 from pipeline.own_modules import PACKAGES
 
 ROOT = Path(__file__).parents[2]

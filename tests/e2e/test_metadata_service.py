@@ -8,7 +8,6 @@ from e2e.conftest import Project
 from metadata_service import metadata_service
 
 
-
 def test_a_run_keeps_its_metadata_there_and_finds_it_again(
     project: Project, tmp_path: Path
 ) -> None:

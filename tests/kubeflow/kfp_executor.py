@@ -1,31 +1,35 @@
 """Runs compiled pipelines as Kubeflow Pipelines v2 does, with processes for containers.
 
-The order of tasks, exit handlers, inputs, placeholders, environments, retries and timeouts follow
-the backend: its compiler to Argo, its driver and its launcher. The pods are processes of this
-machine, so an image is an environment that the test gives.
+The order of tasks, exit handlers, inputs, environments, retries and timeouts follow the backend:
+its compiler to Argo, its driver and its launcher. The pods are processes of this machine, so an
+image is an environment that the test gives. What the backend would refuse is for `kfp_rules`.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import re
+import signal
 import subprocess
 import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from functools import partial
+from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import warm
-from kfp.kubernetes.kubernetes_executor_config_pb2 import KubernetesExecutorConfig
+from google.protobuf import json_format
 from kfp.pipeline_spec import pipeline_spec_pb2
-from kfp_pod import kill, run_pod
-from kfp_run import Attempt, Run, State, TaskRun
-from kfp_spec import BackendError, Spec, parse
-from kfp_values import Values, command_of, expand, resolve, root_inputs, task_inputs
+from kfp_rules import INPUT, Spec, parse
 
 EXIT_TASK = pipeline_spec_pb2.PipelineTaskSpec.TriggerPolicy.ALL_UPSTREAM_TASKS_COMPLETED
+_REFERENCE = re.compile(r"\$(\$|\(([^)]+)\))")
 _METADATA_CONFIG = {
     "METADATA_GRPC_SERVICE_HOST": "metadata-grpc-service",
     "METADATA_GRPC_SERVICE_PORT": "8080",
@@ -33,62 +37,97 @@ _METADATA_CONFIG = {
 """What every pod has of the config map metadata-grpc-configmap."""
 
 OnStart = Callable[[str, int, "subprocess.Popen[bytes]"], None]
+Values = dict[str, Any]
 
 
+class BackendError(Exception):
+    """The API server refuses the parameters, or no pod can start."""
+
+
+class State(StrEnum):
+    """What became of a task or a run."""
+
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    SKIPPED = "SKIPPED"
+
+
+@dataclass
+class Attempt:
+    """One pod."""
+
+    log_path: Path
+    exit_code: int | None = None
+
+    @property
+    def log(self) -> str:
+        """What it wrote."""
+        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+
+
+@dataclass
+class TaskRun:
+    """A task of a run."""
+
+    name: str
+    state: State = State.SKIPPED
+    attempts: list[Attempt] = field(default_factory=list)
+    error: str = ""
+    """Why no pod could start."""
+    started: float = 0.0
+    ended: float = 0.0
+
+    @property
+    def log(self) -> str:
+        """That of the last attempt."""
+        return self.attempts[-1].log if self.attempts else ""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has begun, and has not come to its end yet."""
+        return self.started > 0 and self.ended == 0
+
+
+@dataclass
+class Run:
+    """A run that has ended."""
+
+    run_id: str
+    state: State
+    tasks: dict[str, TaskRun]
+    """All containers and DAGs, by the task's name."""
+
+    def report(self) -> str:
+        """What failed, with its log: for assertions."""
+        lines = [f"run {self.run_id}: {self.state}"]
+        for task in self.tasks.values():
+            lines.append(f"{task.name}: {task.state}, attempts {len(task.attempts)} {task.error}")
+            if task.state == State.FAILED:
+                lines += [f"    {line}" for line in task.log.splitlines()[-40:]]
+        return "\n".join(lines)
+
+
+@dataclass(kw_only=True)
 class Executor:
     """A cluster with one pipeline; runs it, several times at once if need be."""
 
-    def __init__(
-        self,
-        text: str,
-        *,
-        workdir: Path,
-        image_env: Mapping[str, str],
-        image_workdir: Path | None = None,
-        secrets: Mapping[str, Mapping[str, str]] | None = None,
-        claims: Mapping[str, Path] | None = None,
-        on_start: OnStart | None = None,
-        cold: Collection[str] = (),
-    ) -> None:
-        """Reads the pipeline.
+    text: str
+    """The compiled YAML."""
+    workdir: Path
+    """Logs go below it, one folder a run."""
+    image_env: Mapping[str, str]
+    """All variables that the image and its nodes set."""
+    secrets: Mapping[str, Mapping[str, str]]
+    claims: Mapping[str, Path]
+    """Volume claims, each with the folder that it is here, and must be mounted at."""
+    on_start: OnStart | None = None
+    """Called with task, attempt and process once a pod has started."""
+    cold: Collection[str] = ()
+    """Tasks that start a Python of their own; that of others has imported TFX."""
 
-        Args:
-          text: The compiled YAML.
-          workdir: Logs go below it, one folder a run.
-          image_env: All variables that the image and its nodes set.
-          image_workdir: The image's working directory; default: an empty folder a pod.
-          secrets: The namespace's secrets.
-          claims: The namespace's volume claims, each with the folder that it is here. A pipeline
-              must mount it at that very path.
-          on_start: Called with task, attempt and process once a pod has started.
-          cold: Tasks that start a Python of their own; that of others has imported TFX.
-
-        Raises:
-          BackendError: The API server would refuse the pipeline.
-        """
-        self.spec: Spec = parse(text)
-        self.image_env = dict(image_env)
-        self.secrets = secrets or {}
-        self.claims = claims or {}
-        self.on_start = on_start
-        self.cold = cold
-        self.workdir = workdir
-        self.image_workdir = image_workdir
-
-    def run(self, parameters: Mapping[str, Any] | None = None, *, run_id: str | None = None) -> Run:
-        """Runs the pipeline to its end.
-
-        Args:
-          parameters: Runtime parameters.
-          run_id: A UUID; default: a new one.
-
-        Returns:
-          What became of it.
-
-        Raises:
-          BackendError: The API server would refuse the parameters.
-        """
-        return self.begin(run_id).run(parameters or {})
+    def run(self, parameters: Mapping[str, Any] | None = None) -> Run:
+        """Runs the pipeline to its end."""
+        return self.begin().run(parameters or {})
 
     def begin(self, run_id: str | None = None) -> Execution:
         """A run to watch: its `run` does the work, in a thread of the caller's."""
@@ -100,10 +139,9 @@ class Execution:
 
     def __init__(self, cluster: Executor, run_id: str) -> None:
         self.cluster = cluster
-        self.spec = cluster.spec
+        self.spec: Spec = parse(cluster.text)
         self.run_id = run_id
         self.folder = cluster.workdir / "pods" / run_id
-        self.folder.mkdir(parents=True)
         self.tasks: dict[str, TaskRun] = {}
         self.processes: list[subprocess.Popen[bytes]] = []
         self.lock = threading.Lock()
@@ -111,8 +149,12 @@ class Execution:
 
     def run(self, parameters: Mapping[str, Any]) -> Run:
         root = self.spec.pipeline.root
-        inputs = root_inputs(root, parameters)
-        state = self._run_dag(root.dag, inputs)
+        known = root.input_definitions.parameters
+        defaults = {n: json_format.MessageToDict(p.default_value) for n, p in known.items()}
+        for name, value in parameters.items():
+            if name not in known or isinstance(value, str) != isinstance(defaults[name], str):
+                raise BackendError(f"the parameter {name} cannot be {value!r}")
+        state = self._run_dag(root.dag, defaults | parameters)
         return Run(self.run_id, state, self.tasks)
 
     def _run_dag(self, dag: Any, inputs: Values) -> State:
@@ -120,7 +162,7 @@ class Execution:
 
         Whatever depends on a task that failed is skipped; the others go on to their end.
         """
-        self._enter(dag)
+        self.tasks |= {name: TaskRun(name) for name in dag.tasks}
         waiting = {name for name, task in dag.tasks.items() if not _is_exit(task)}
         running: dict[Future[State], str] = {}
         states: dict[str, State] = {}
@@ -139,17 +181,7 @@ class Execution:
             except BaseException:
                 self.end()
                 raise
-        if State.FAILED in states.values():
-            return State.FAILED
-        if waiting:
-            raise BackendError(f"tasks that wait for each other, or for nothing: {sorted(waiting)}")
-        return State.SUCCEEDED
-
-    def _enter(self, dag: Any) -> None:
-        for name in dag.tasks:
-            if name in self.tasks:
-                raise BackendError(f"two tasks are called {name}: not supported here")
-            self.tasks[name] = TaskRun(name)
+        return State.FAILED if State.FAILED in states.values() else State.SUCCEEDED
 
     def _run_task(self, name: str, dag: Any, parent: Values) -> State:
         """Runs a task, and then the exit task that hangs on it.
@@ -160,13 +192,13 @@ class Execution:
         task, record = dag.tasks[name], self.tasks[name]
         record.started = time.time()
         try:
-            component = self.spec.component(task)
-            is_dag = component.HasField("dag")
-            record.inputs = task_inputs(task, component, parent, self._job(name), is_dag=is_dag)
-            if is_dag:
-                record.state = self._run_dag(component.dag, record.inputs)
+            component = self.spec.pipeline.components[task.component_ref.name]
+            inputs = {n: self._value(s, parent) for n, s in task.inputs.parameters.items()}
+            if component.HasField("dag"):
+                record.state = self._run_dag(component.dag, inputs)
             else:
-                record.state = self._run_container(record, task, component, parent)
+                container = self.spec.executors[component.executor_label].container
+                record.state = self._run_container(record, task, container, inputs)
         except BackendError as error:
             record.state, record.error = State.FAILED, str(error)
             return record.state
@@ -177,102 +209,89 @@ class Execution:
                 self._run_task(hook, dag, parent)
         return record.state
 
-    def _job(self, task: str) -> dict[str, str]:
-        """What stands for a whole constant."""
-        return {
-            "{{$.pipeline_job_name}}": f"run {self.run_id}",
-            "{{$.pipeline_job_resource_name}}": f"workflow-{self.run_id[:8]}",
-            "{{$.pipeline_job_uuid}}": self.run_id,
-            "{{$.pipeline_task_name}}": task,
-        }
+    def _value(self, source: Any, parent: Values) -> Any:
+        """The value of an input, from where the task takes it."""
+        if outer := source.component_input_parameter:
+            return parent[outer]
+        value = json_format.MessageToDict(source.runtime_value.constant)
+        return self.run_id if value == "{{$.pipeline_job_uuid}}" else value
 
-    def _run_container(self, record: TaskRun, task: Any, component: Any, parent: Values) -> State:
-        label = component.executor_label
-        executor = self.spec.executors.get(label)
-        if executor is None or not executor.HasField("container"):
-            raise BackendError(f"executor {label!r} is no container")
-        config = self.spec.kubernetes.get(label, KubernetesExecutorConfig())
-        secrets = self._secret_variables(config, parent)
-        self._check_claims(config, parent)
-        command = command_of(executor.container, component, record.inputs)
-        start = subprocess.Popen if record.name in self.cluster.cold else warm.Popen
+    def _run_container(self, record: TaskRun, task: Any, container: Any, inputs: Values) -> State:
+        config = self.spec.config(task)
+        secrets = self._secret_variables(config)
+        for mount in config.pvc_mount:
+            if str(self.cluster.claims.get(mount.constant)) != mount.mount_path:
+                raise BackendError(f"{mount.constant} cannot be mounted at {mount.mount_path}")
+        words = [
+            INPUT.sub(lambda match: _text_of(inputs[match[1]]), word)
+            for word in (*container.command, *container.args)
+        ]
         policy, began = task.retry_policy, time.monotonic()
         for number in range(policy.max_retry_count + 1):
             # Argo counts from the start of the first attempt; it does so here without its waits.
             is_late = time.monotonic() - began > policy.backoff_max_duration.seconds
             if self.is_over or (number > 0 and is_late):
                 break
-            attempt = self._attempt(record.name, number, command, executor.container.env, secrets)
-            _add_fields(attempt.environment, config.field_path_as_env)
+            pod = f"{self.run_id[:8]}-{record.name}-{number}"
+            own: dict[str, str] = {}
+            for one in container.env:
+                own[one.name] = _expand(one.value, own)
+            own |= {**secrets, "KFP_POD_NAME": pod, "KFP_POD_UID": str(uuid.uuid4())}
+            fields = {"metadata.name": pod, "metadata.namespace": "kubeflow"}
+            own |= {one.name: fields[one.field_path] for one in config.field_path_as_env}
+            environment = {**self.cluster.image_env, **_METADATA_CONFIG, "HOSTNAME": pod, **own}
+            command = [_expand(word, own) for word in words]
+            attempt = Attempt(self.folder / record.name / str(number) / "main.log")
             record.attempts.append(attempt)
-            folder = self.cluster.image_workdir or attempt.log_path.parent / "root"
-            folder.mkdir(exist_ok=True)
-            started = partial(self._started, record.name, number)
-            run_pod(attempt, folder, config.active_deadline_seconds, started, start)
+            deadline = config.active_deadline_seconds or None
+            attempt.exit_code = self._run_pod(record.name, number, command, environment, deadline)
             if attempt.exit_code == 0:
                 return State.SUCCEEDED
         return State.FAILED
 
-    def _secret_variables(self, config: Any, parent: Values) -> dict[str, str]:
+    def _secret_variables(self, config: Any) -> dict[str, str]:
         """The variables that come from secrets; without one of them no container starts."""
-        variables = {}
-        for source in config.secret_as_env:
-            name = self._name_of(source, "secret_name_parameter", source.secret_name, parent)
-            secret = self.cluster.secrets.get(name, {})
-            for pair in source.key_to_env:
-                if pair.secret_key in secret:
-                    variables[pair.env_var] = secret[pair.secret_key]
-                elif not source.optional:
-                    raise BackendError(
-                        f"CreateContainerConfigError: no key {pair.secret_key} in secret {name}"
-                    )
-        return variables
+        try:
+            return {
+                pair.env_var: self.cluster.secrets[source.secret_name][pair.secret_key]
+                for source in config.secret_as_env
+                for pair in source.key_to_env
+            }
+        except KeyError as error:
+            raise BackendError(f"CreateContainerConfigError: no secret {error}") from None
 
-    def _check_claims(self, config: Any, parent: Values) -> None:
-        for mount in config.pvc_mount:
-            name = self._name_of(mount, "pvc_name_parameter", mount.constant, parent)
-            if name not in self.cluster.claims:
-                raise BackendError(f'persistentvolumeclaim "{name}" not found')
-            if str(self.cluster.claims[name]) != mount.mount_path:
-                raise BackendError(
-                    f"{name} is {self.cluster.claims[name]} here, mounted at {mount.mount_path}"
-                )
-
-    def _name_of(self, source: Any, key: str, plain: str, parent: Values) -> str:
-        """A name as newer drivers take it, which must be the one that older ones read."""
-        if not source.HasField(key):
-            return plain
-        name = resolve(key, getattr(source, key), parent, {})
-        if plain and name != plain:
-            raise BackendError(f"older drivers read {plain!r}, newer ones {name!r}")
-        return str(name)
-
-    def _attempt(
-        self, task: str, number: int, command: list[str], variables: Any, secrets: dict[str, str]
-    ) -> Attempt:
-        """What a pod is given."""
-        pod = f"{self.run_id[:8]}-{task}-{number}"
-        container: dict[str, str] = {}
-        for one in variables:
-            container[one.name] = expand([one.value], container)[0]
-        container |= secrets
-        container |= {"KFP_POD_NAME": pod, "KFP_POD_UID": str(uuid.uuid4())}
-        cluster = {**_METADATA_CONFIG, "HOSTNAME": pod}
-        folder = self.folder / task / str(number)
+    def _run_pod(
+        self,
+        task: str,
+        number: int,
+        command: list[str],
+        environment: dict[str, str],
+        deadline: float | None,
+    ) -> int:
+        """Runs a pod to its end; one that takes longer than its deadline is killed."""
+        start = subprocess.Popen if task in self.cluster.cold else warm.Popen
+        folder = self.folder / task / str(number) / "root"
         folder.mkdir(parents=True)
-        return Attempt(
-            number=number,
-            command=expand(command, container),
-            environment={**self.cluster.image_env, **cluster, **container},
-            log_path=folder / "main.log",
-            started=time.time(),
-        )
-
-    def _started(self, task: str, number: int, process: subprocess.Popen[bytes]) -> None:
-        with self.lock:
-            self.processes.append(process)
-        if self.cluster.on_start:
-            self.cluster.on_start(task, number, process)
+        with (folder.parent / "main.log").open("wb") as log:
+            process = start(
+                command,
+                env=environment,
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        try:
+            with self.lock:
+                self.processes.append(process)
+            if self.cluster.on_start:
+                self.cluster.on_start(task, number, process)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(deadline)
+        finally:
+            _kill(process)
+        return process.wait()
 
     def end(self) -> None:
         """Kills what runs, and starts no more."""
@@ -280,18 +299,28 @@ class Execution:
         with self.lock:
             for process in self.processes:
                 if process.poll() is None:
-                    kill(process)
+                    _kill(process)
 
 
-def _add_fields(environment: dict[str, str], fields: Any) -> None:
-    """Variables that Kubernetes takes from the pod itself."""
-    pod = {
-        "metadata.name": environment["KFP_POD_NAME"],
-        "metadata.uid": environment["KFP_POD_UID"],
-        "metadata.namespace": "kubeflow",
-    }
-    for one in fields:
-        environment[one.name] = pod[one.field_path]
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Ends a container with all that it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _text_of(value: Any) -> str:
+    """A value as the driver and the launcher write it: 3.0 becomes 3."""
+    is_whole = isinstance(value, float) and value.is_integer()
+    return value if isinstance(value, str) else json.dumps(int(value) if is_whole else value)
+
+
+def _expand(word: str, environment: Mapping[str, str]) -> str:
+    """Replaces $(NAME) as Kubernetes does; `$$` stands for `$`, and unknown names stay."""
+
+    def value(match: re.Match[str]) -> str:
+        return "$" if match[1] == "$" else environment.get(match[2], match[0])
+
+    return _REFERENCE.sub(value, word)
 
 
 def _is_exit(task: Any) -> bool:

@@ -2,184 +2,134 @@
 
 Each rule names the file of the backend that it comes from, below backend/src of
 github.com/kubeflow/pipelines, or the part of Argo Workflows or Kubernetes. Some of these files
-refuse what breaks a rule, others ignore it silently. A pipeline that keeps them all runs from
-Kubeflow Pipelines 2.5.0 on, and is tried again as it asks from 2.14.0 on.
+refuse what breaks a rule, others ignore it silently. What kfp's own compiler, or the rules of a
+config, see to is not looked at again. A pipeline that keeps them all runs from Kubeflow Pipelines
+2.5.0 on, and is tried again as it asks from 2.14.0 on.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from graphlib import CycleError, TopologicalSorter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
+import yaml
 from google.protobuf import json_format
+from kfp.kubernetes import kubernetes_executor_config_pb2
 from kfp.pipeline_spec import pipeline_spec_pb2
-from kfp_pod_rules import POD_RULES
-from kfp_spec import BackendError, Spec, parse
 
-Rule = Callable[[Spec], Iterator[str]]
+from pipeline.config.settings import PipelineConfig
+from pipeline.kubeflow.compiled import CompiledPipeline
 
-EXIT_TASK = pipeline_spec_pb2.PipelineTaskSpec.TriggerPolicy.ALL_UPSTREAM_TASKS_COMPLETED
-LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-MOST_NAME_CHARACTERS = 57
+NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,55}[a-z0-9])?")
 """The name of a workflow gets six more, and is a label of its pods: at most 63."""
 CONSTANTS = ("{{$.pipeline_job_uuid}}", "{{$.pipeline_job_name}}")
 """Placeholders that stand for a whole input in every version."""
+INPUT = re.compile(r"\{\{\$\.inputs\.parameters\['([^']+)'\]\}\}")
+REFERENCE = re.compile(r"\$\$|\$\([^)]*\)")
+VARIABLE = re.compile(r"(?!KFP_|ARGO_)[A-Za-z_][A-Za-z0-9_]*")
 MOST_WORKFLOW_BYTES = 1_000_000
 """Of the one object that a run is: etcd takes 1.5 MB, and Argo adds to it."""
+MOST_ARGUMENT_BYTES = 131_071
+"""Of one argument: Linux, MAX_ARG_STRLEN."""
+MOST_CONTAINER_BYTES = MOST_ARGUMENT_BYTES // 2
+"""Of a container as JSON: it stands twice in ARGO_TEMPLATE, which is one variable."""
+KNOWN_CONFIG = {
+    *("secret_as_volume", "secret_as_env", "pvc_mount", "node_selector", "pod_metadata"),
+    *("image_pull_secret", "image_pull_policy", "config_map_as_volume", "config_map_as_env"),
+    *("active_deadline_seconds", "field_path_as_env", "tolerations", "empty_dir_mounts"),
+}
+"""What drivers from 2.5.0 on read, and what needs no more than they do with it."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """The two documents of a compiled pipeline, and the executors that they describe."""
+
+    pipeline: Any
+    """PipelineSpec."""
+    executors: dict[str, Any]
+    """By label: PipelineDeploymentConfig.ExecutorSpec."""
+    kubernetes: dict[str, Any]
+    """By label: KubernetesExecutorConfig, of those that have one."""
+
+    def config(self, task: Any) -> Any:
+        """What Kubernetes is told of the pod of a task."""
+        label = self.pipeline.components[task.component_ref.name].executor_label
+        empty = kubernetes_executor_config_pb2.KubernetesExecutorConfig()
+        return self.kubernetes.get(label, empty)
+
+    def tasks(self) -> Iterator[tuple[str, Any]]:
+        """All tasks, those of the root and of its exit handler, by name."""
+        for component in (self.pipeline.root, *self.pipeline.components.values()):
+            yield from sorted(component.dag.tasks.items())
+
+    def containers(self) -> Iterator[tuple[str, Any]]:
+        """All containers, by the label of their executor."""
+        return ((label, executor.container) for label, executor in self.executors.items())
+
+
+Rule = Callable[[Spec], Iterator[str]]
+
+
+def compile_shallow(config: PipelineConfig) -> CompiledPipeline:
+    """Compiles in a thread: kfp reads the sources of all callers whenever a step is told something.
+
+    That is nothing for a command, and seconds below a test's dozens of frames.
+    """
+    from pipeline.kubeflow.compiler import compile_pipeline
+
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(compile_pipeline, config).result()
+
+
+def parse(text: str) -> Spec:
+    """Reads a compiled pipeline as the backend does: a key that its messages do not know raises."""
+    spec, platform = yaml.safe_load_all(text)
+    pipeline = json_format.ParseDict(spec, pipeline_spec_pb2.PipelineSpec())
+    assert pipeline.schema_version == "2.1.0"
+    deployment = json_format.ParseDict(
+        json_format.MessageToDict(pipeline.deployment_spec),
+        pipeline_spec_pb2.PipelineDeploymentConfig(),
+    )
+    told = json_format.ParseDict(platform, pipeline_spec_pb2.PlatformSpec()).platforms
+    kubernetes = {
+        label: json_format.ParseDict(
+            json_format.MessageToDict(config),
+            kubernetes_executor_config_pb2.KubernetesExecutorConfig(),
+        )
+        for label, config in told["kubernetes"].deployment_spec.executors.items()
+    }
+    return Spec(pipeline, dict(deployment.executors), kubernetes)
 
 
 def check_backend_rules(text: str) -> list[str]:
-    """Checks a compiled pipeline.
-
-    Args:
-      text: The YAML, one document or two.
-
-    Returns:
-      What breaks the backend's rules, each with the place in the pipeline.
-    """
-    try:
-        spec = parse(text)
-    except BackendError as error:
-        return [str(error)]
-    return [problem for rule in (*RULES, *POD_RULES) for problem in rule(spec)]
-
-
-def dags(spec: Spec) -> Iterator[tuple[str, Any]]:
-    """The root and all components that are DAGs, with their names."""
-    yield "root", spec.pipeline.root
-    for name, component in spec.pipeline.components.items():
-        if component.HasField("dag"):
-            yield name, component
-
-
-def tasks(spec: Spec) -> Iterator[tuple[str, Any, Any]]:
-    """All tasks: where they are, the task, and the component of the DAG that they are in."""
-    for name, component in dags(spec):
-        for key, task in sorted(component.dag.tasks.items()):
-            yield f"{name}.{key}", task, component
+    """What of a compiled pipeline breaks the backend's rules, each with the place in it."""
+    spec = parse(text)
+    return [problem for rule in RULES for problem in rule(spec)]
 
 
 def name_is_one_of_kubernetes(spec: Spec) -> Iterator[str]:
     """apiserver/template/v2_template.go, v2/compiler/argocompiler/argo.go (GenerateName)."""
     name = spec.pipeline.pipeline_info.name
-    if not LABEL.fullmatch(name) or len(name) > MOST_NAME_CHARACTERS:
+    if not NAME.fullmatch(name):
         yield f"pipelineInfo.name: {name!r} begins no name of a workflow"
 
 
-def tasks_have_usable_names(spec: Spec) -> Iterator[str]:
-    """v2/compiler/argocompiler/dag.go: each task gets a neighbour called `<task>-driver`."""
-    for name, component in dags(spec):
-        keys = set(component.dag.tasks)
-        for key in sorted(keys):
-            if not LABEL.fullmatch(key) or len(key) > 63:
-                yield f"{name}.{key}: is no name of a task"
-            if f"{key}-driver" in keys:
-                yield f"{name}.{key}-driver: is what the driver of {key} is called"
-
-
-def components_are_containers_or_dags(spec: Spec) -> Iterator[str]:
-    """v2/compiler/visitor.go, v2/compiler/argocompiler/dag.go: resolvers and the like fail."""
-    for name, component in spec.pipeline.components.items():
-        if component.HasField("dag"):
-            continue
-        executor = spec.executors.get(component.executor_label)
-        if executor is None:
-            yield f"{name}: executor {component.executor_label!r} not found"
-        elif not executor.HasField("container"):
-            yield f"{name}: a {executor.WhichOneof('spec')} executor is not supported"
-    for place, task, _ in tasks(spec):
-        if task.component_ref.name not in spec.pipeline.components:
-            yield f"{place}: component {task.component_ref.name!r} not found"
-
-
-def components_with_one_container_have_one_interface(spec: Spec) -> Iterator[str]:
-    """v2/compiler/argocompiler/argo.go: hashComponentContainer names components by container."""
-    interfaces: dict[bytes, tuple[str, Any]] = {}
-    for name, component in sorted(spec.pipeline.components.items()):
-        executor = spec.executors.get(component.executor_label)
-        if executor is None:
-            continue
-        key = executor.SerializeToString(deterministic=True)
-        first, interface = interfaces.setdefault(key, (name, component.input_definitions))
-        if interface != component.input_definitions:
-            yield f"{name}: has the container of {first}, but other inputs: it would get those"
-
-
-def dependencies_are_in_the_dag(spec: Spec) -> Iterator[str]:
-    """v2/compiler/argocompiler/dag.go (depends), workflow/validate of Argo."""
-    for name, component in dags(spec):
-        graph = {key: list(task.dependent_tasks) for key, task in component.dag.tasks.items()}
-        for key, dependencies in sorted(graph.items()):
-            for missing in sorted(set(dependencies) - set(graph)):
-                yield f"{name}.{key}: depends on {missing!r}, which is not there"
-        try:
-            TopologicalSorter(graph).prepare()
-        except CycleError as error:
-            yield f"{name}: tasks depend on each other: {' -> '.join(error.args[1])}"
-
-
-def exit_tasks_hang_on_one_dag(spec: Spec) -> Iterator[str]:
-    """v2/compiler/argocompiler/dag.go: an exit task is a lifecycle hook of one other task."""
-    for name, component in dags(spec):
-        members = component.dag.tasks
-        exits = {key for key, task in members.items() if _is_exit(task)}
-        if exits == set(members):
-            yield f"{name}: must contain one or more non-exit tasks"
-        hung: dict[str, str] = {}
-        for key in sorted(exits):
-            on = list(members[key].dependent_tasks)
-            if len(on) != 1 or on[0] in exits:
-                yield f"{name}.{key}: an exit task depends on one task that is none, found {on}"
-            elif hung.setdefault(on[0], key) != key:
-                yield f"{name}.{key}: {on[0]} has the exit task {hung[on[0]]} already"
-        for key, task in sorted(members.items()):
-            for before in sorted(exits & set(task.dependent_tasks)):
-                yield f"{name}.{key}: depends on {before}, an exit task"
-
-
-def tasks_are_plain(spec: Spec) -> Iterator[str]:
-    """v2/compiler/argocompiler/dag.go: iterators, conditions and artifacts are more than we use."""
-    for place, task, _ in tasks(spec):
-        for key in ("parameter_iterator", "artifact_iterator"):
-            if task.WhichOneof("iterator") == key:
-                yield f"{place}: has a {key}"
-        if task.trigger_policy.condition:
-            yield f"{place}: has a condition"
-        for name in sorted(task.inputs.artifacts):
-            yield f"{place}.{name}: is an artifact; steps share a folder"
-
-
-def inputs_are_constants_or_parameters(spec: Spec) -> Iterator[str]:
-    """v2/driver/resolve.go (resolveInputParameter): placeholders stand for a whole constant."""
-    for place, task, dag in tasks(spec):
-        component = spec.pipeline.components.get(task.component_ref.name)
-        known = component.input_definitions.parameters if component else {}
+def placeholders_stand_for_whole_inputs(spec: Spec) -> Iterator[str]:
+    """v2/driver/resolve.go (resolveInputParameter)."""
+    for place, task in spec.tasks():
         for name, source in sorted(task.inputs.parameters.items()):
-            where = f"{place}.{name}"
-            kind = source.WhichOneof("kind")
-            if name not in known:
-                yield f"{where}: its component has no such input"
-            if source.parameter_expression_selector:
-                yield f"{where}: selects by expression"
-            if kind == "component_input_parameter":
-                outer = source.component_input_parameter
-                if outer not in dag.input_definitions.parameters:
-                    yield f"{where}: {outer!r} is no input of the DAG"
-            elif kind != "runtime_value" or not source.runtime_value.HasField("constant"):
-                yield f"{where}: is neither a constant nor a parameter"
-            else:
-                value = json_format.MessageToDict(source.runtime_value.constant)
-                if isinstance(value, str) and "{{" in value and value not in CONSTANTS:
-                    yield f"{where}: nothing replaces {value!r}"
-        for name in sorted(set(known) - set(task.inputs.parameters)):
-            yield f"{place}.{name}: newer drivers want a value for every input"
+            value = json_format.MessageToDict(source.runtime_value.constant)
+            if isinstance(value, str) and "{{" in value and value not in CONSTANTS:
+                yield f"{place}.{name}: nothing replaces {value!r}"
 
 
 def steps_are_not_cached(spec: Spec) -> Iterator[str]:
     """v2/driver/container.go: what Kubeflow has cached never reaches TFX."""
-    for place, task, _ in tasks(spec):
+    for place, task in spec.tasks():
         if task.caching_options.enable_cache:
             yield f"{place}: is cached"
 
@@ -191,27 +141,21 @@ def retries_reach_to_the_end(spec: Spec) -> Iterator[str]:
     it, and a second attempt is stopped when it is over. Up to 2.5 only tasks of the root have a
     policy, so none inside an exit handler, and all of them share that of one.
     """
-    policies: dict[bytes, str] = {}
-    for place, task, _ in tasks(spec):
-        if not task.HasField("retry_policy"):
-            continue
-        policy = task.retry_policy
-        policies.setdefault(policy.SerializeToString(deterministic=True), place)
-        if not policy.HasField("backoff_duration") or not policy.HasField("backoff_max_duration"):
+    tried = [(place, task) for place, task in spec.tasks() if task.HasField("retry_policy")]
+    for place, task in tried:
+        policy, deadline = task.retry_policy, spec.config(task).active_deadline_seconds
+        if not policy.HasField("backoff_duration"):
             yield f"{place}: a retry policy needs both of its durations"
         if policy.backoff_factor != int(policy.backoff_factor):
             yield f"{place}: backoffFactor {policy.backoff_factor} is no whole number"
-        component = spec.pipeline.components.get(task.component_ref.name)
-        config = spec.kubernetes.get(component.executor_label) if component else None
-        deadline = config.active_deadline_seconds if config else 0
         needed = deadline * (policy.max_retry_count + 1)
         if not deadline or policy.backoff_max_duration.seconds < needed:
             yield (
                 f"{place}: {policy.max_retry_count} retries of up to {deadline} s do not fit into "
                 f"backoffMaxDuration, {policy.backoff_max_duration.seconds} s"
             )
-    if len(policies) > 1:
-        yield f"{' and '.join(sorted(policies.values()))}: have different retry policies"
+    if len({task.retry_policy.SerializeToString(deterministic=True) for _, task in tried}) > 1:
+        yield "tasks have different retry policies"
 
 
 def the_workflow_fits_into_one_object(spec: Spec) -> Iterator[str]:
@@ -221,10 +165,9 @@ def the_workflow_fits_into_one_object(spec: Spec) -> Iterator[str]:
     executor and of each attempt once more or twice.
     """
     size = 0
-    for _, task, _ in tasks(spec):
-        component = spec.pipeline.components.get(task.component_ref.name)
-        executor = spec.executors.get(component.executor_label) if component else None
-        if executor is not None:
+    for _, task in spec.tasks():
+        component = spec.pipeline.components[task.component_ref.name]
+        if executor := spec.executors.get(component.executor_label):
             copies = 6 + 2 * task.retry_policy.max_retry_count
             size += copies * len(json_format.MessageToJson(executor, indent=None))
         size += 2 * len(json_format.MessageToJson(task, indent=None))
@@ -232,20 +175,77 @@ def the_workflow_fits_into_one_object(spec: Spec) -> Iterator[str]:
         yield f"a run would take {size:,} bytes, {MOST_WORKFLOW_BYTES:,} are allowed"
 
 
-def _is_exit(task: Any) -> bool:
-    return bool(task.trigger_policy.strategy == EXIT_TASK)
+def placeholders_are_those_of_old_launchers(spec: Spec) -> Iterator[str]:
+    """v2/driver/util.go (resolveContainerArgs), v2/component/launcher_v2.go (getPlaceholders).
+
+    Launchers before 2.16 know neither IfPresent nor Concat, and leave them as they are.
+    """
+    for label, container in spec.containers():
+        for word in (*container.command, *container.args):
+            if "{{" in INPUT.sub("", word):
+                yield f"{label}: nothing replaces the placeholder in {word[:100]!r}"
+            if word.lstrip().startswith(('{"IfPresent"', '{"Concat"')):
+                yield f"{label}: {word[:100]!r} is no text to older versions"
+
+
+def nothing_is_expanded_by_accident(spec: Spec) -> Iterator[str]:
+    """Kubernetes expands $(NAME) and $$ in commands, arguments and variables; Argo expands {{."""
+    for label, container in spec.containers():
+        values = [variable.value for variable in container.env]
+        for word in (*container.command, *container.args, *values):
+            if REFERENCE.search(word):
+                yield f"{label}: Kubernetes changes {REFERENCE.search(word)[0]!r}"
+        for value in values:
+            if "{{" in value:
+                yield f"{label}: Argo changes {value[:100]!r}"
+
+
+def arguments_are_short_enough(spec: Spec) -> Iterator[str]:
+    """v2/compiler/argocompiler/container.go: the driver is told the whole container at once."""
+    for label, container in spec.containers():
+        for word in (*container.command, *container.args):
+            if len(word.encode()) > MOST_ARGUMENT_BYTES:
+                yield f"{label}: an argument takes {len(word.encode()):,} bytes"
+        size = len(json_format.MessageToJson(container, indent=None, ensure_ascii=False).encode())
+        if size > MOST_CONTAINER_BYTES:
+            yield f"{label}: takes {size:,} bytes, {MOST_CONTAINER_BYTES:,} are allowed"
+
+
+def variables_are_named_once(spec: Spec) -> Iterator[str]:
+    """v2/driver/k8s.go (extendPodSpecPatch): variables of secrets and fields follow the others."""
+    for label, container in spec.containers():
+        names = [variable.name for variable in container.env]
+        if config := spec.kubernetes.get(label):
+            names += [pair.env_var for one in config.secret_as_env for pair in one.key_to_env]
+            names += [one.name for one in config.field_path_as_env]
+        for name in sorted({name for name in names if names.count(name) > 1}):
+            yield f"{label}: {name} is set twice"
+        for name in names:
+            if not VARIABLE.fullmatch(name):
+                yield f"{label}: {name!r} is no variable of ours"
+
+
+def old_drivers_know_the_config(spec: Spec) -> Iterator[str]:
+    """v2/driver/k8s.go: what is newer than 2.5 is left out; there, names stand in two fields."""
+    for label, config in spec.kubernetes.items():
+        for field, _ in config.ListFields():
+            if field.name not in KNOWN_CONFIG:
+                yield f"{label}: {field.name} is unknown to drivers of 2.5"
+        for one in (*config.secret_as_env, *config.image_pull_secret):
+            newer = one.secret_name_parameter.runtime_value.constant.string_value
+            if newer != one.secret_name:
+                yield f"{label}: older drivers read {one.secret_name!r}, newer ones {newer!r}"
 
 
 RULES: tuple[Rule, ...] = (
     name_is_one_of_kubernetes,
-    tasks_have_usable_names,
-    components_are_containers_or_dags,
-    components_with_one_container_have_one_interface,
-    dependencies_are_in_the_dag,
-    exit_tasks_hang_on_one_dag,
-    tasks_are_plain,
-    inputs_are_constants_or_parameters,
+    placeholders_stand_for_whole_inputs,
     steps_are_not_cached,
     retries_reach_to_the_end,
     the_workflow_fits_into_one_object,
+    placeholders_are_those_of_old_launchers,
+    nothing_is_expanded_by_accident,
+    arguments_are_short_enough,
+    variables_are_named_once,
+    old_drivers_know_the_config,
 )

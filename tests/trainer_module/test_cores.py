@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from components.processes.local.environment import share_machine
+from components.processes.local.process import share_machine
 from trainer_module import machine
 from trainer_module.machine import count_cores, free_memory
 

@@ -12,7 +12,7 @@ from tfx.components.trainer.fn_args_utils import FnArgs
 from tfx_bsl.tfxio import dataset_options
 from trainer_data import Transformed, to_example
 
-from components.trainer.executor import _ARGUMENTS
+from components.trainer.component import _ARGUMENTS
 from components.trainer.worker import _make_arguments
 from trainer_module.export.saving import EVAL_LABEL_SIGNATURE, EVAL_SIGNATURE
 from trainer_module.runtime import Runtime, StrategyChoice

@@ -71,7 +71,7 @@ def test_libraries_and_product_are_there_and_tensorflow_does_not_run() -> None:
     code = (
         "import sys, threading; before = set(sys.modules)\n"
         "from tensorflow.python.eager import context\n"
-        f"absent = {{*{processes.LIBRARIES}, 'components.trainer.executor'}} - before\n"
+        f"absent = {{*{processes.LIBRARIES}, 'components.trainer.component'}} - before\n"
         "print(absent, context.context_safe(), threading.active_count())"
     )
     done = processes.run([sys.executable, "-c", code], capture_output=True, text=True)

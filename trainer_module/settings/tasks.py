@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 CLASS_METRICS = "components.evaluator.own_metrics.classes"
 NUMBER_METRICS = "components.evaluator.own_metrics.numbers"
-CALIBRATION_METRICS = "components.evaluator.own_metrics.calibration"
-ERROR_METRICS = "components.evaluator.own_metrics.error_quantiles"
 """The modules of those metrics that neither TFMA nor Keras has."""
 
 

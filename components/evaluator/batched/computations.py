@@ -16,7 +16,7 @@ from tensorflow_model_analysis.utils import model_util
 
 from components.evaluator.batched.statistics import Statistic, find_statistic
 from components.evaluator.batched.tfma_statistics import Histogram
-from components.evaluator.eval_config import metric_classes, plain_metrics
+from components.evaluator.slices import metric_classes, plain_metrics
 
 Metrics = dict[Any, Any]
 """Values by TFMA's keys."""

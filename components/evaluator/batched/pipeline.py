@@ -16,15 +16,11 @@ from components.evaluator.batched.computations import (
     computations_of,
     is_plot,
 )
-from components.evaluator.batched.groups import Grouper
-from components.evaluator.batched.intervals import find_noise
 from components.evaluator.batched.reading import Asker, Question
-from components.evaluator.batched.rows import NotByBatches
-from components.evaluator.batched.slices import Kind, SliceKey, slice_columns
-from components.evaluator.batched.tally import Tally
-from components.evaluator.batched.verdict import bounds_of, validate
-from components.evaluator.noise import Noise, write_noise
-from components.evaluator.verdict_settings import NO_CHANCE, VerdictSettings
+from components.evaluator.batched.slices import Kind, NotByBatches, SliceKey, slice_columns
+from components.evaluator.batched.tally import Grouper, Tally
+from components.evaluator.batched.verdict import bounds_of, find_noise, validate
+from components.evaluator.noise import NO_CHANCE, Noise, VerdictSettings, write_noise
 from components.row_counts import check_total
 from components.spreading import SpreadFiles
 

@@ -22,7 +22,7 @@ from tensorflow_model_analysis.metrics import metric_types, metric_util
 from tensorflow_model_analysis.proto import config_pb2
 
 from components.compat.tfma import Combiners, is_plain, name_of, weighs_examples
-from components.evaluator.batched.rows import Members, ModelRows, NotByBatches
+from components.evaluator.batched.slices import Members, ModelRows, NotByBatches
 from trainer_module.compat.insides import Known, is_known
 
 Sums = tuple[np.ndarray, ...]

@@ -14,7 +14,7 @@ from tensorflow_model_analysis.metrics import (
 )
 
 from components.compat import tfma
-from components.evaluator.batched.rows import ModelRows, NotByBatches
+from components.evaluator.batched.slices import ModelRows, NotByBatches
 from components.evaluator.batched.statistics import (
     THRESHOLDS,
     CellStatistic,
@@ -413,15 +413,28 @@ class ClassMatrix(CellStatistic):
             values = np.concatenate([np.where(kept, totals[:, 0], 0.0), none])
             tables.append(table(counts, of, np.concatenate([columns, last]), values))
         found, there, predicted = tables
-        occurs = there + predicted > 0
-        recall, precision = ratio(found, there), ratio(found, predicted)
-        return [
-            _mean(np.nan_to_num(precision), occurs),
-            _mean(np.nan_to_num(recall), occurs),
-            _mean(np.nan_to_num(ratio(2 * found, there + predicted)), occurs),
-            _mean(np.nan_to_num(recall), there > 0),
-        ]
+        return class_means(found, there, predicted, there + predicted > 0)
+
+
+def class_means(
+    found: np.ndarray, there: np.ndarray, predicted: np.ndarray, occurs: np.ndarray
+) -> list[Values]:
+    """Means over classes: of precision, recall, F1, and of recall where there are examples.
+
+    Args:
+      found: [..., classes], weights of what is said to be of its class.
+      there: likewise of what is of each class.
+      predicted: likewise of what is said to be of it.
+      occurs: whether a class counts in the first three; of nothing they are 0.
+    """
+    recall, f1 = ratio(found, there), ratio(2 * found, there + predicted)
+    return [
+        _mean(np.nan_to_num(ratio(found, predicted)), occurs),
+        _mean(np.nan_to_num(recall), occurs),
+        _mean(np.nan_to_num(f1), occurs),
+        _mean(recall, there > 0),
+    ]
 
 
 def _mean(values: np.ndarray, counted: np.ndarray) -> Values:
-    return ratio(np.where(counted, values, 0.0).sum(1), counted.sum(1).astype(np.float64))
+    return ratio(np.where(counted, values, 0.0).sum(-1), counted.sum(-1).astype(np.float64))

@@ -1,23 +1,217 @@
-"""TFMA's validation of a slice, read with what chance may have done to its metrics."""
+"""The intervals of metrics, and TFMA's validation read with what chance may have done to them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+from scipy import stats
 from tensorflow_model_analysis.evaluators import metrics_validator
 from tensorflow_model_analysis.metrics import metric_types
 from tensorflow_model_analysis.proto import config_pb2, validation_result_pb2
 from tensorflow_model_analysis.slicer import slicer_lib
 
 from components.evaluator.batched.computations import Metrics
-from components.evaluator.batched.intervals import name_of
 from components.evaluator.batched.slices import SliceKey
-from components.evaluator.eval_config import metric_name
-from components.evaluator.noise import MetricNoise, Noise
-from components.evaluator.slices import BASELINE
-from components.evaluator.verdict_settings import VerdictSettings
+from components.evaluator.batched.statistics import Values
+from components.evaluator.batched.tally import GROUPS, Tally, draws
+from components.evaluator.noise import Interval, MetricNoise, Noise, VerdictSettings
+from components.evaluator.slices import BASELINE, metric_name, slice_name
+
+DEFINED_SHARE = 0.9
+"""Of resamples that have a metric at all, such as an AUC of both classes, for an interval of it."""
+LEAST_EXAMPLES = 20
+"""A bootstrap of fewer says too little of how they spread."""
+SHARES = frozenset(
+    {"BinaryAccuracy", "SparseCategoricalAccuracy", "SparseTopKCategoricalAccuracy", "Coverage"}
+)
+"""Means of yes and no."""
+MOST_WITH_INTERVALS = 20
+"""Slices without thresholds, those of the most examples, of which intervals are found as well."""
+
+
+def find_noise(
+    tally: Tally,
+    sliced: Mapping[int, Metrics],
+    settings: VerdictSettings,
+    held: Callable[[SliceKey], bool],
+) -> Noise:
+    """What is known of the chance in an evaluation.
+
+    Args:
+      tally: with all rows.
+      sliced: the metrics of the slices that are reported, by number, with the most examples first.
+      settings: the confidence of the intervals, and which rows depend on one another.
+      held: whether a slice has thresholds.
+    """
+    found, others = {}, 0
+    for number, metrics in sliced.items():
+        key = tally.slicer.keys[number]
+        is_held = not key or held(key)
+        others += not is_held
+        with_intervals = is_held or others <= MOST_WITH_INTERVALS
+        found[name_of(key)] = _SliceNoise(tally, number, metrics, settings, with_intervals).find()
+    computations = tally.computations
+    without = sorted(computations.classes.keys() - computations.resampled)
+    return Noise(
+        confidence=settings.confidence,
+        without=without if settings.confidence is not None else [],
+        slices=found,
+        keeps_ties=bool(settings.keeps_ties),
+        not_compared=settings.not_compared,
+        notes=tally.notes() + _unmeasured_notes(found),
+    )
+
+
+class _SliceNoise:
+    """Finds the intervals of one slice."""
+
+    def __init__(
+        self,
+        tally: Tally,
+        number: int,
+        metrics: Metrics,
+        settings: VerdictSettings,
+        with_intervals: bool,
+    ) -> None:
+        """Resamples the slice.
+
+        Args:
+          tally: with all rows.
+          number: of the slice.
+          metrics: what TFMA made of it.
+          settings: the confidence of the intervals, and which rows depend on one another.
+          with_intervals: whether there is enough time for them.
+        """
+        self._metrics = metrics
+        self._settings = settings
+        self._classes = tally.computations.classes
+        self._baseline = tally.computations.baseline
+        groups = tally.groups_of(number)
+        # Of examples that depend on one another; None where none do.
+        self._units = len(groups) if settings.dependence.column else None
+        counts = (float(v) for key, v in metrics.items() if key.name == "example_count")
+        self._examples = max(counts, default=0.0)
+        exact = tally.resampled(number, np.ones((1, GROUPS)))
+        self._exact = {key: float(values[0]) for key, values in exact.items()}
+        self._drawn: Mapping[tuple[str, str], Values] = {}
+        if with_intervals and settings.confidence is not None:
+            times = draws()
+            if self._units is not None:  # Of few units, many resamples have drawn none.
+                times = times[times[:, groups].any(axis=1)]
+            self._drawn = tally.resampled(number, times)
+
+    def find(self) -> dict[str, MetricNoise]:
+        """What is known of each metric besides its value."""
+        found: dict[str, MetricNoise] = {}
+        for key, value in self._metrics.items():
+            if key.name not in self._classes or key.is_diff or key.model_name == self._baseline:
+                continue
+            own = self._exact.get((key.model_name, key.name))
+            defined = _is_finite(value) and (own is None or math.isfinite(own))
+            found[key.name] = MetricNoise(defined=defined)
+            if defined and own is not None and self._drawn:
+                found[key.name] = self._of_metric(key, value)
+        return found
+
+    def _moved(self, key: metric_types.MetricKey, value: Any) -> Values:
+        """The metric of the resamples, around what TFMA made of all."""
+        place = (key.model_name, key.name)
+        return self._drawn[place] + (float(value) - self._exact[place])
+
+    def _of_metric(self, key: metric_types.MetricKey, value: Any) -> MetricNoise:
+        values = self._moved(key, value)
+        interval = self._interval(values)
+        if interval is not None and interval.low == interval.high:
+            interval = self._of_constant(key.name, interval.low)
+        is_small = self._examples < LEAST_EXAMPLES
+        if is_small:
+            interval = None
+        if not self._baseline or (self._baseline, key.name) not in self._drawn:
+            return MetricNoise(interval=interval)
+        theirs = key.make_baseline_key(self._baseline)
+        differences = values - self._moved(theirs, self._metrics[theirs])
+        difference, shared = self._interval(differences), None
+        if key.name in self._settings.others:
+            shared = self._interval(differences, len(self._settings.others))
+        return MetricNoise(
+            interval=interval,
+            difference=difference,
+            shared=shared,
+            is_unmeasurable=difference is None
+            and (is_small or not _is_mostly_defined(differences)),
+        )
+
+    @property
+    def _beyond(self) -> float:
+        """The probability beyond each end."""
+        assert self._settings.confidence is not None  # noqa: S101 - else nothing is drawn
+        return (1 - self._settings.confidence) / 2
+
+    def _interval(self, values: Values, sharing: int = 1) -> Interval | None:
+        """Between percentiles; None where too many resamples have no number, or of one unit.
+
+        Of few units the percentiles are as far out as quantiles of Student's t would be, as a
+        bootstrap of few clusters is too narrow (Cameron, Gelbach and Miller, 2008).
+
+        Args:
+          values: of the resamples.
+          sharing: intervals of which the confidence holds together (Bonferroni).
+        """
+        if not _is_mostly_defined(values):
+            return None
+        beyond, units = self._beyond / sharing, self._units
+        if units is not None:
+            if units < 2:
+                return None
+            quantile = stats.t.isf(beyond, units - 1) * math.sqrt(units / (units - 1))
+            beyond = float(stats.norm.sf(quantile))
+        low, high = np.quantile(values[np.isfinite(values)], [beyond, 1 - beyond])
+        return Interval(low=float(low), high=float(high))
+
+    def _of_constant(self, name: str, value: float) -> Interval:
+        """Where all examples are right, or wrong: how many of others may have been missed.
+
+        By the probability of seeing none of them, (1 - share) ** examples.
+        """
+        examples = self._examples if self._units is None else self._units
+        if self._classes[name] not in SHARES or not examples:
+            return Interval(low=value, high=value)
+        missed = 1 - self._beyond ** (1 / examples)
+        return Interval(low=max(value - missed, 0.0), high=min(value + missed, 1.0))
+
+
+def _unmeasured_notes(found: Mapping[str, Mapping[str, MetricNoise]]) -> list[str]:
+    """Which slices are too small for a comparison with the model in service."""
+    unmeasured: dict[str, list[str]] = {}
+    for name, metrics in found.items():
+        for metric, noise in metrics.items():
+            if name and noise.is_unmeasurable:
+                unmeasured.setdefault(metric, []).append(name)
+    return [
+        f"slices with too few examples of some class to compare {metric} with the model in "
+        f"service's: {len(slices):,}, such as {slices[0]}; they do not hold the model back"
+        for metric, slices in sorted(unmeasured.items())
+    ]
+
+
+def name_of(key: SliceKey) -> str:
+    """The name of a slice."""
+    return slice_name(slicer_lib.serialize_slice_key(key).single_slice_keys)
+
+
+def _is_mostly_defined(values: Values) -> bool:
+    return bool(np.isfinite(values).sum() >= DEFINED_SHARE * len(values))
+
+
+def _is_finite(value: Any) -> bool:
+    try:
+        return math.isfinite(float(value))
+    except (TypeError, ValueError):
+        return True
+
 
 LESS_IS_BETTER = config_pb2.MetricDirection.LOWER_IS_BETTER
 MORE_IS_BETTER = config_pb2.MetricDirection.HIGHER_IS_BETTER

@@ -1,4 +1,75 @@
 """Metrics that TFMA has not got, or not in this sense: the same as scikit-learn's of their names.
 
 TFMA finds them by module and class name, and makes them of their name alone.
+
+TFMA asks for the computations of one model and output at a time.
 """
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeAlias
+
+from tensorflow_model_analysis.metrics import metric_types, metric_util
+from tensorflow_model_analysis.proto import config_pb2
+
+from components.evaluator.batched.statistics import RowsCombiner, Statistic
+
+Computations: TypeAlias = metric_types.MetricComputations
+AnyKey: TypeAlias = metric_types.MetricKey | metric_types.PlotKey
+
+
+class OwnMetric(metric_types.Metric):
+    """Base of our metrics, of one value by model and output."""
+
+    kind_of_key: ClassVar[Any] = metric_types.MetricKey
+
+    def __init__(self, name: str) -> None:
+        super().__init__(metric_util.merge_per_key_computations(self._of_key), name=name)
+
+    @abstractmethod
+    def of_key(self, key: Any, eval_config: config_pb2.EvalConfig | None) -> Computations:
+        """The computations whose last gives the value by that key."""
+
+    def _of_key(
+        self,
+        name: str,
+        eval_config: config_pb2.EvalConfig | None = None,
+        model_name: str = "",
+        output_name: str = "",
+        example_weighted: bool = False,
+    ) -> Computations:
+        key = self.kind_of_key(
+            name, model_name=model_name, output_name=output_name, example_weighted=example_weighted
+        )
+        return self.of_key(key, eval_config)
+
+
+def options_of(key: AnyKey) -> dict[str, Any]:
+    """What other computations of the same model and output are told."""
+    names = ("model_name", "output_name", "example_weighted")
+    return {name: getattr(key, name) for name in names}
+
+
+def added_up(
+    key: metric_types.MetricKey,
+    eval_config: config_pb2.EvalConfig | None,
+    kind: type[Statistic],
+    metric: Any = None,
+) -> Computations:
+    """A statistic of ours under a key; `metric` is what it may ask how to add rows up."""
+    combiner = RowsCombiner(key, eval_config, kind, metric)
+    return [metric_types.MetricComputation(keys=[key], preprocessors=None, combiner=combiner)]
+
+
+def with_derived(
+    computations: Computations, key: AnyKey, value: Callable[[Any], Any]
+) -> Computations:
+    """Computations, and what follows from the last that they give, by a key."""
+    source = computations[-1].keys[-1]
+
+    def result(metrics: Any) -> dict[Any, Any]:
+        return {key: value(metrics[source])}
+
+    return [*computations, metric_types.DerivedMetricComputation(keys=[key], result=result)]

@@ -1,42 +1,51 @@
-"""Metrics of classes: averages over them, and the average precision.
+"""Metrics of classes: averages, the average precision, and whether probabilities come true.
 
 TFMA's own macro averages need the number of classes in the Evaluator's config, which is written
 before the data is read.
+
+For calibration the probability is, of two classes, that of the positive one; of several that of the
+most probable one, its confidence, which is compared with how often it is right: Guo et al., 2017,
+"On Calibration of Modern Neural Networks", arXiv:1706.04599.
 """
 
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 from tensorflow_model_analysis.metrics import (
     binary_confusion_matrices,
+    calibration_histogram,
+    calibration_plot,
     metric_types,
     multi_class_confusion_matrix_metrics,
 )
-from tensorflow_model_analysis.proto import config_pb2
+from tensorflow_model_analysis.proto import config_pb2, metrics_for_slice_pb2
 
-from components.evaluator.batched.statistics import THRESHOLDS
-from components.evaluator.own_metrics.own import Computations, OwnMetric, options_of, with_derived
+from components.evaluator.batched.slices import ModelRows, NotByBatches
+from components.evaluator.batched.statistics import THRESHOLDS, CellStatistic
+from components.evaluator.batched.tfma_statistics import class_means
+from components.evaluator.own_metrics import (
+    AnyKey,
+    Computations,
+    OwnMetric,
+    added_up,
+    options_of,
+    with_derived,
+)
 
 
 class AveragePrecision(OwnMetric):
     """The precisions at all thresholds, each weighted by the recall that it adds."""
-
-    def __init__(self, name: str = "average_precision", num_thresholds: int = THRESHOLDS) -> None:
-        super().__init__(name)
-        self._thresholds = num_thresholds
 
     def of_key(
         self, key: metric_types.MetricKey, eval_config: config_pb2.EvalConfig | None
     ) -> Computations:
         """From TFMA's matrices at these thresholds."""
         matrices = binary_confusion_matrices.binary_confusion_matrices(
-            num_thresholds=self._thresholds, eval_config=eval_config, **options_of(key)
+            num_thresholds=THRESHOLDS, eval_config=eval_config, **options_of(key)
         )
         return with_derived(matrices, key, _average_precision)
 
@@ -50,20 +59,11 @@ def _average_precision(matrices: Any) -> float:
     return float(np.sum(precision * added) / found[0])
 
 
-class ClassCounts(NamedTuple):
-    """Of one class: the weights of those found, wrongly said to be of it, and missed."""
-
-    found: float
-    false: float
-    missed: float
-
-
 class MacroMetric(OwnMetric):
     """The mean over the classes that occur, of a class by the most probable one."""
 
-    @abstractmethod
-    def of_class(self, counts: ClassCounts) -> float:
-        """The metric of one class; NaN leaves it out."""
+    place: ClassVar[int]
+    """In what `class_means` gives."""
 
     def of_key(
         self, key: metric_types.MetricKey, eval_config: config_pb2.EvalConfig | None
@@ -76,54 +76,149 @@ class MacroMetric(OwnMetric):
 
     def _mean(self, matrices: Mapping[float, Mapping[Any, float]]) -> float:
         (matrix,) = matrices.values()
-        return float(np.nanmean([self.of_class(counts) for counts in _count_classes(matrix)]))
-
-
-def _count_classes(matrix: Mapping[Any, float]) -> Iterable[ClassCounts]:
-    found: dict[int, float] = defaultdict(float)
-    actual: dict[int, float] = defaultdict(float)
-    predicted: dict[int, float] = defaultdict(float)
-    for entry, weight in matrix.items():
-        actual[entry.actual_class_id] += weight
-        predicted[entry.predicted_class_id] += weight
-        if entry.actual_class_id == entry.predicted_class_id:
-            found[entry.actual_class_id] += weight
-    for index in actual.keys() | predicted.keys():
-        right = found[index]
-        yield ClassCounts(right, predicted[index] - right, actual[index] - right)
+        pairs = np.array([(e.actual_class_id, e.predicted_class_id) for e in matrix], np.int64)
+        weights = np.array([*matrix.values()], np.float64)
+        classes, where = np.unique(pairs, return_inverse=True)
+        true, said = where.reshape(-1, 2).T
+        there, predicted, found = (
+            np.bincount(of, values, len(classes))
+            for of, values in ((true, weights), (said, weights), (true, weights * (true == said)))
+        )
+        occurs = np.ones(len(classes), bool)
+        return float(class_means(found, there, predicted, occurs)[self.place])
 
 
 class MacroPrecision(MacroMetric):
     """Of what is said to be of a class, the share that is; 0 where nothing is."""
 
-    def of_class(self, counts: ClassCounts) -> float:
-        """0 where nothing is said to be of the class."""
-        said = counts.found + counts.false
-        return counts.found / said if said else 0.0
+    place = 0
 
 
 class MacroRecall(MacroMetric):
     """Of what is of a class, the share that is found; 0 where nothing is of it."""
 
-    def of_class(self, counts: ClassCounts) -> float:
-        """0 where nothing is of the class."""
-        there = counts.found + counts.missed
-        return counts.found / there if there else 0.0
+    place = 1
 
 
 class MacroF1(MacroMetric):
     """The harmonic mean of precision and recall."""
 
-    def of_class(self, counts: ClassCounts) -> float:
-        """Of a class that occurs, so that something is counted."""
-        both = 2 * counts.found + counts.false + counts.missed
-        return 2 * counts.found / both if both else 0.0
+    place = 2
 
 
 class MulticlassBalancedAccuracy(MacroMetric):
-    """The mean recall of the classes that there are examples of."""
+    """The mean recall of the classes that there are examples of, and not only predictions."""
 
-    def of_class(self, counts: ClassCounts) -> float:
-        """NaN for a class that is only ever predicted."""
-        there = counts.found + counts.missed
-        return counts.found / there if there else math.nan
+    place = 3
+
+
+BINS = 10
+"""Of equal widths, from 0 to 1."""
+
+Bins = np.ndarray
+"""[BINS, 3] float64: of the predictions in each what came true, the probabilities, and weights."""
+
+
+def expected_calibration_error(bins: Bins) -> float:
+    """The mean distance of what was said from what came true, over the bins by their weight.
+
+    Args:
+      bins: of predictions.
+
+    Returns:
+      NaN of no predictions, or where one is not a number.
+    """
+    true, said, weights = bins.sum(axis=0).tolist()
+    if not weights or math.isnan(true + said):
+        return math.nan
+    return float(np.abs(bins[:, 0] - bins[:, 1]).sum() / weights)
+
+
+class CalibrationError(OwnMetric):
+    """How far the probabilities of the positive class are from its share, by bins of them."""
+
+    def of_key(
+        self, key: metric_types.MetricKey, eval_config: config_pb2.EvalConfig | None
+    ) -> Computations:
+        """From the histogram of TFMA's areas under curves, counted once for all of them."""
+        histogram = calibration_histogram.calibration_histogram(
+            eval_config=eval_config, **options_of(key)
+        )
+        return with_derived(histogram, key, _of_histogram)
+
+
+def _of_histogram(histogram: Any) -> float:
+    bins, buckets = np.zeros((BINS, 3)), calibration_histogram.DEFAULT_NUM_BUCKETS
+    for one in histogram:
+        # Its first and its last bucket hold what is below 0, and from 1 on.
+        place = min(max((one.bucket_id - 1) * BINS // buckets, 0), BINS - 1)
+        bins[place] += one.weighted_labels, one.weighted_predictions, one.weighted_examples
+    return expected_calibration_error(bins)
+
+
+class TopLabelBins(CellStatistic):
+    """Right ones, confidences and examples by the bin of the confidence."""
+
+    width = 3
+    cells = BINS
+
+    def values(self, batch: ModelRows) -> tuple[np.ndarray, np.ndarray]:
+        """The bins of the most probable classes."""
+        if batch.predictions.shape[1] == 1:
+            raise NotByBatches("the most probable class of one output")
+        chosen = batch.predictions.argmax(1)
+        confidence = np.take_along_axis(batch.predictions, chosen[:, np.newaxis], 1)[:, 0]
+        confidence = confidence.astype(np.float64)
+        # What is not a number stays one in the sums, and is in the first bin.
+        places = np.clip(np.nan_to_num(confidence) * BINS, 0, BINS - 1).astype(np.int64)
+        is_right = (chosen == batch.labels).astype(np.float64)
+        values = np.stack([is_right, confidence, np.ones(len(chosen))], axis=1)
+        return places, values * self.weights(batch)[:, np.newaxis]
+
+    def output(self, parts: np.ndarray) -> dict[Any, Bins]:
+        """The bins, with those that are empty."""
+        bins = np.zeros((BINS, 3))
+        places, sums = self.together(parts)
+        bins[places] = sums
+        return {self.combiner.key: bins}
+
+
+class TopLabelCalibrationError(OwnMetric):
+    """How far the confidences in the most probable class are from how often it is right."""
+
+    def of_key(self, key: AnyKey, eval_config: config_pb2.EvalConfig | None) -> Computations:
+        """From the bins of confidences."""
+        return _of_top_labels(key, eval_config, expected_calibration_error)
+
+
+class TopLabelCalibrationPlot(OwnMetric):
+    """The bins of the calibration error, as TFMA keeps those of two classes for its views."""
+
+    kind_of_key = metric_types.PlotKey
+
+    def __init__(self, name: str = calibration_plot.CALIBRATION_PLOT_NAME) -> None:
+        super().__init__(name)
+
+    def of_key(self, key: AnyKey, eval_config: config_pb2.EvalConfig | None) -> Computations:
+        """From the bins, in TFMA's form."""
+        return _of_top_labels(key, eval_config, _buckets)
+
+
+def _of_top_labels(
+    key: AnyKey, eval_config: config_pb2.EvalConfig | None, of_bins: Callable[[Bins], Any]
+) -> Computations:
+    bins = metric_types.MetricKey(f"_top_label_bins:{BINS}", **options_of(key))
+    return with_derived(added_up(bins, eval_config, TopLabelBins), key, of_bins)
+
+
+def _buckets(bins: Bins) -> metrics_for_slice_pb2.CalibrationHistogramBuckets:
+    buckets = metrics_for_slice_pb2.CalibrationHistogramBuckets()
+    for place, (true, said, weight) in enumerate(bins.tolist()):
+        buckets.buckets.add(
+            lower_threshold_inclusive=place / BINS,
+            upper_threshold_exclusive=(place + 1) / BINS if place + 1 < BINS else math.inf,
+            total_weighted_label={"value": true},
+            total_weighted_refined_prediction={"value": said},
+            num_weighted_examples={"value": weight},
+        )
+    return buckets

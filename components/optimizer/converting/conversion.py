@@ -1,21 +1,107 @@
-"""One conversion from the exported model to a folder with a manifest, checked on the sample."""
+"""One conversion from the exported model to a folder with a manifest, in a process of its own."""
 
 from __future__ import annotations
 
 import importlib
+import logging
+import os
+import shutil
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tf_keras
 
-from components.optimizer.converting.exported import Arrays, NumericModel, load_numeric
-from components.optimizer.converting.kinds import KINDS, ConvertedFile
+from components.optimizer.converting.exported import (
+    Arrays,
+    ConvertedFile,
+    NumericModel,
+    load_numeric,
+)
+from components.processes.failures import WorkerFailedError
+from components.processes.launcher import Place, WorkerSpec
+from components.processes.local.launcher import run_one
+from components.processes.worker import Channel
 from trainer_module.errors import TrainingError, counted, shorten
-from trainer_module.export.variants.manifest import Variant, describe_file, hash_file, write_variant
+from trainer_module.export.variants.manifest import (
+    Variant,
+    describe_file,
+    hash_file,
+    read_variant,
+    write_variant,
+)
+from trainer_module.export.variants.measuring import load_sample, save_sample
 from trainer_module.export.variants.running import RUNTIMES, open_variant
+from trainer_module.scratch import ScratchFolder
+
+MODULE = "components.optimizer.converting.conversion"
+_ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"}
+"""Converters compute on the CPU, and must not take a GPU's memory."""
+
+KINDS: Mapping[str, tuple[str, str]] = {
+    **{p: ("litert", p) for p in ("float", "float16", "dynamic", "int8", "int16x8")},
+    "onnx": ("onnx", "float"),
+    "onnx_float16": ("onnx", "float16"),
+    "onnx_int8": ("onnx", "int8"),
+    "tensorrt_float16": ("tensorrt", "float16"),
+    "tensorrt_int8": ("tensorrt", "int8"),
+}
+"""By the name in the config, the module of this folder that converts, and the precision."""
+SECONDS = 3600.0
+"""That a conversion may take."""
+
+
+def convert_in_child(
+    name: str, saved_model: Path, sample: Mapping[str, np.ndarray], folder: Path
+) -> Variant:
+    """Makes a variant; the folder is there with all that belongs in it, or not at all.
+
+    Args:
+      name: as in the config.
+      saved_model: an exported model.
+      sample: transformed examples of the train split, [rows, ...] by feature.
+      folder: that will hold it; what lies there is replaced.
+
+    Raises:
+      TrainingError: it cannot be made, with the reason: what the converter said, or how its
+          process ended.
+    """
+    scratch = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(parents=True)
+    try:
+        with ScratchFolder() as room:
+            stored = Path(room, "sample.npz")
+            save_sample(sample, stored)
+            payload = {
+                "name": name,
+                "saved_model": str(saved_model),
+                "sample": str(stored),
+                "folder": str(scratch),
+            }
+            place = Place("worker", 0, label=f"the conversion to {name}")
+            run_one(WorkerSpec(place, MODULE, payload, _ENVIRONMENT, SECONDS))
+        variant = read_variant(scratch)
+        shutil.rmtree(folder, ignore_errors=True)
+        os.replace(scratch, folder)
+    except WorkerFailedError as error:
+        raise TrainingError(f"{error}; its output is in the log of the run.") from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return variant
+
+
+def main(payload: dict[str, Any], channel: Channel) -> None:
+    """Converts as the payload says."""
+    del channel
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    sample = load_sample(Path(payload["sample"]))
+    convert(payload["name"], Path(payload["saved_model"]), sample, Path(payload["folder"]))
+
 
 FARTHEST = 1e-3
 """By so much, as a share of the largest output, may a float variant be off before it counts as

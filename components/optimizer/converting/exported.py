@@ -1,9 +1,9 @@
-"""The numeric part of an exported model: transformed features in, numbers out."""
+"""The numeric part of an exported model, which is converted, and what a conversion gives."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,26 @@ from trainer_module.errors import DataError, TrainingError
 from trainer_module.export.interface import ModelInterface, read_interface
 from trainer_module.export.loading import load_exported
 from trainer_module.export.saving import FROM_TRANSFORMED_SIGNATURE
-from trainer_module.export.variants.manifest import VariantTensor
+from trainer_module.export.variants.manifest import Format, VariantTensor
 
 Arrays = dict[str, np.ndarray]
 
 PROBABILITIES = "scores"
 """The output of a task with classes that has a column for each."""
+
+
+@dataclass(frozen=True)
+class ConvertedFile:
+    """A converted file, of which a manifest is made."""
+
+    format: Format
+    precision: str
+    path: Path
+    beside: tuple[str, ...] = ()
+    """Names of further files that it needs."""
+    provider: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    trtexec: str = ""
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -29,13 +43,8 @@ class NumericModel:
     function: Any
     """The concrete function of the signature `from_transformed`."""
     interface: ModelInterface
-    _loaded: Any
-    """Holds the variables that the function uses."""
-
-    @property
-    def trackable(self) -> Any:
-        """Holds the variables, for converters that ask for it."""
-        return self._loaded
+    trackable: Any
+    """Holds the variables that the function uses, for converters that ask for it."""
 
     @property
     def inputs(self) -> tuple[VariantTensor, ...]:

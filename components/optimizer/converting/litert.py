@@ -11,8 +11,7 @@ import tensorflow as tf
 from ai_edge_litert import schema_py_generated as schema
 
 from components.compat.tensorflow import calibrate, quantise
-from components.optimizer.converting.exported import Arrays, NumericModel
-from components.optimizer.converting.kinds import ConvertedFile
+from components.optimizer.converting.exported import Arrays, ConvertedFile, NumericModel
 from components.optimizer.converting.precision import Operation, float_operations
 from trainer_module.errors import InternalError, TrainingError, enumerate_names, shorten
 

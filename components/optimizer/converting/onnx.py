@@ -20,8 +20,7 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 from onnxruntime.transformers.float16 import convert_float_to_float16
 from tf2onnx.handler import tf_op
 
-from components.optimizer.converting.exported import Arrays, NumericModel
-from components.optimizer.converting.kinds import ConvertedFile
+from components.optimizer.converting.exported import Arrays, ConvertedFile, NumericModel
 from components.optimizer.converting.precision import Operation, float_operations
 from trainer_module.errors import TrainingError, enumerate_names, shorten
 

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from onnxruntime.quantization import CalibrationMethod, create_calibrator, write_calibration_table
 
-from components.optimizer.converting.exported import Arrays, NumericModel
-from components.optimizer.converting.kinds import ConvertedFile
+from components.optimizer.converting.exported import Arrays, ConvertedFile, NumericModel
 from components.optimizer.converting.onnx import FILE, CalibrationSample, write_float
 from trainer_module.export.variants.running import CACHE_PATH, TENSORRT
 

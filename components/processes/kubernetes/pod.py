@@ -11,7 +11,7 @@ from collections.abc import MutableMapping, Sequence
 from typing import Any, NamedTuple
 
 from components.processes.launcher import WorkerEvent, WorkerSpec
-from components.processes.local.environment import INTEROP_THREADS, without_proxy
+from components.processes.local.process import INTEROP_THREADS, without_proxy
 from components.processes.worker import Channel, load_main, run_worker
 from trainer_module.errors import ConfigError
 from trainer_module.machine import count_cores

@@ -12,12 +12,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
-from components.disk import show_size
 from components.processes.ending import LOOKS_EVERY
 from components.processes.launcher import TAIL_LINES, Cluster, Place, WorkerEvent, WorkerSpec
-from components.processes.local.environment import LOCALHOST, worker_environment
 from components.processes.local.fork_server import ForkServer, current_server
-from components.processes.local.process import ChildProcess, FreshProcess, ProcessStart
+from components.processes.local.process import (
+    LOCALHOST,
+    ChildProcess,
+    FreshProcess,
+    ProcessStart,
+    worker_environment,
+)
 from components.processes.ports import free_ports
 from components.processes.supervisor import ClusterJob, Supervisor
 from trainer_module.scratch import TMPDIR, ScratchFolder, lasting_folder
@@ -134,7 +138,6 @@ class LocalWorker:
         self._events, events = _open_pipe(buffering=0)
         os.set_blocking(self._events.fileno(), False)
         self._unread = b""
-        self._memory = spec.limits.memory
         self._tail: collections.deque[str] = collections.deque(maxlen=TAIL_LINES)
         with stdin, output, events:
             self._process = start_process(
@@ -152,8 +155,7 @@ class LocalWorker:
         self._pump.start()
         # Whoever dies before it has read everything is found by its exit status.
         with contextlib.suppress(BrokenPipeError):
-            told = [dict(spec.payload), spec.limits.memory]
-            self._stdin.write(json.dumps(told).encode() + b"\n")
+            self._stdin.write(json.dumps(dict(spec.payload)).encode() + b"\n")
             self._stdin.flush()
 
     def poll(self) -> int | None:
@@ -172,10 +174,8 @@ class LocalWorker:
         return list(self._tail)
 
     def remark(self) -> str:
-        """What it may take, as far as that may be why it ended."""
-        if self._memory is None:
-            return ""
-        return f"it may take no more than {show_size(self._memory)} of memory"
+        """Nothing: the system says no more than how it ended."""
+        return ""
 
     def kill(self) -> None:
         """Ends it, with every process that it started, and returns when it is gone."""

@@ -1,4 +1,4 @@
-"""A worker's process on this machine: what it begins with, how a fresh one starts, how it ends.
+"""A worker's process on this machine: its environment, how a fresh one starts, how it ends.
 
 It and all that it starts end with the process that has started it, however that ends.
 """
@@ -12,12 +12,64 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
 from components.processes.ending import kill_group
-from components.processes.worker import Channel, limit_address_space, load_main, run_worker
+from components.processes.worker import Channel, load_main, run_worker
+from trainer_module.machine import count_cores
+from trainer_module.strategies.network import LOCALHOST
+from trainer_module.tf_config import VARIABLE
+
+INTEROP_THREADS = "TF_NUM_INTEROP_THREADS"
+
+
+def module_path() -> dict[str, str]:
+    """Variables by which a fresh interpreter finds the modules that this one finds, in its order.
+
+    With the second, what is run by `python -m` does not look in the current folder first.
+    """
+    paths = os.pathsep.join(os.path.abspath(path) for path in sys.path)
+    return {"PYTHONPATH": paths, "PYTHONSAFEPATH": "1"}
+
+
+def worker_environment(computing: int) -> dict[str, str]:
+    """What a worker on this machine gets of this process's environment.
+
+    Args:
+      computing: workers that compute on this machine's cores at the same time.
+    """
+    environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
+    environment |= module_path()
+    environment["no_grpc_proxy"] = without_proxy(environment, [LOCALHOST])
+    if computing == 1:
+        return environment
+    shared = share_machine(computing)
+    # Too few threads between operations are no choice, but a deadlock.
+    return {**shared, **environment, INTEROP_THREADS: shared[INTEROP_THREADS]}
+
+
+def without_proxy(environment: Mapping[str, str], hosts: Sequence[str]) -> str:
+    """The value of `no_grpc_proxy` with which gRPC asks no proxy for the way to some hosts."""
+    direct = environment.get("no_grpc_proxy") or environment.get("no_proxy")
+    return ",".join([*([direct] if direct else []), *hosts])
+
+
+def share_machine(processes: int) -> dict[str, str]:
+    """TensorFlow's settings for each of several processes that compute on this machine."""
+    share = max(1, count_cores() // processes)
+    # Threads between operations also wait for other processes: with one, the workers of parameter
+    # servers wait for ever; TensorFlow's guide asks for one more than there are workers.
+    between = max(processes + 1, share)
+    return {
+        "TF_NUM_INTRAOP_THREADS": str(share),
+        "OMP_NUM_THREADS": str(share),
+        INTEROP_THREADS: str(between),
+        # Else the first process takes all memory of a GPU.
+        "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+    }
+
 
 WORKER_PROCESS = "components.processes.local.process"
 """What a fresh interpreter runs: with PARENT, EVENTS, MODULE and NAME."""
@@ -35,8 +87,8 @@ class ProcessStart:
     environment: Mapping[str, str]
     """All of its environment."""
     stdin: int
-    """The reading end of a pipe that holds the payload and the limit of memory, as a line of JSON.
-    The process group ends when nobody holds the other end any more."""
+    """The reading end of a pipe that holds the payload, as a line of JSON. The process group ends
+    when nobody holds the other end any more."""
     output: int
     """Its standard output and error."""
     events: int
@@ -56,12 +108,12 @@ class ChildProcess(Protocol):
         """Ends it, if it still runs, and all of its group."""
 
 
-class FreshProcess:
+class FreshProcess(subprocess.Popen[bytes]):
     """A new interpreter, that imports everything itself; see `ChildProcess`."""
 
     def __init__(self, start: ProcessStart) -> None:
         """Starts it; the thread that calls this must outlive it."""
-        self._process = subprocess.Popen(
+        super().__init__(
             # -P: the folder that it starts in hides no module that this process finds.
             [
                 *(sys.executable, "-P", "-m", WORKER_PROCESS),
@@ -75,19 +127,11 @@ class FreshProcess:
             start_new_session=True,
         )
 
-    def poll(self) -> int | None:
-        """The exit status, or minus the signal that ended it; None while it runs."""
-        return self._process.poll()
-
-    def wait(self) -> None:
-        """Returns when it has ended."""
-        self._process.wait()
-
     def kill_group(self) -> None:
         """Ends it, if it still runs, and all of its group."""
         # The number of a process that has been waited for may be another's by now.
-        if self._process.poll() is None:
-            kill_group(self._process.pid)
+        if self.poll() is None:
+            kill_group(self.pid)
 
 
 def run_local_worker(module: str, parent: int, events: int) -> NoReturn:
@@ -100,9 +144,7 @@ def run_local_worker(module: str, parent: int, events: int) -> NoReturn:
     """
     told = sys.stdin.buffer.readline()
     die_with_parent(parent)
-    main, (payload, memory) = load_main(module), json.loads(told)
-    limit_address_space(memory)
-    run_worker(main, payload, Channel(events))
+    run_worker(load_main(module), json.loads(told), Channel(events))
 
 
 def die_with_parent(parent: int) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
-from components.optimizer.plan import DecidingMetric
+from components.optimizer.gating import DecidingMetric
 from pipeline.config.issues import Issue, near_match_and, rules_of
 from trainer_module.settings import (
     CrossValidation,

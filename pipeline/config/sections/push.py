@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from components.example_gen.paths import is_remote
-from components.infra_validator.limits import CertificateLimits
+from components.pusher.certificate import CertificateLimits
 from pipeline.config.issues import Issue
 from trainer_module.settings import (
     Settings,

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pipeline.config.sections.kubeflow import KubeflowSettings
 from pipeline.config.settings import PipelineConfig
-from pipeline.kubeflow.api.endpoint import find_api, user_namespace
 from pipeline.kubeflow.api.errors import (
     OLDEST,
     WHERE,
@@ -30,8 +29,10 @@ from pipeline.kubeflow.api.errors import (
     UnavailableError,
     check_json,
     explained,
+    find_api,
     message_of,
     shown_endpoint,
+    user_namespace,
 )
 from pipeline.kubeflow.cluster_layout import pipeline_name
 from pipeline.kubeflow.compiled import CompiledPipeline, Parameters

@@ -12,8 +12,8 @@ from pipeline.component_ids import TRAINING, ComponentId
 from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.cluster_layout import cluster_layout, run_root, settings_of, variables_of
 from pipeline.kubeflow.compiled import ComponentResult, ProgressLines, StepReport
-from pipeline.kubeflow.compiling.nodes import make_concrete, read_node_id
 from pipeline.kubeflow.kubeflow_rules import TASKS
+from pipeline.kubeflow.nodes import make_concrete, read_node_id
 from pipeline.kubeflow.steps.run_record import RunFolder, RunRecord
 from pipeline.records.event_log import EventLog
 from pipeline.records.summary import RunSummary, State

@@ -12,9 +12,8 @@ from pipeline.config.settings import PipelineConfig
 from pipeline.data.fetching import fetch_and_check_weights
 from pipeline.kubeflow.cluster_layout import cluster_layout, run_root, seen_from_pods
 from pipeline.kubeflow.compiled import Parameters
-from pipeline.kubeflow.compiling.graph import compile_graph
-from pipeline.kubeflow.compiling.nodes import values_of
 from pipeline.kubeflow.image import code_hash
+from pipeline.kubeflow.nodes import compile_graph, values_of
 from pipeline.kubeflow.run_parameters import apply_parameters
 from pipeline.kubeflow.steps.run_record import BECAUSE, RunFolder, RunRecord, is_alone
 from pipeline.layout import Layout

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from components.beam_workers import sizing
+from components.beam_workers import runner
 from components.beam_workers.options import AUTO, Workers
-from components.beam_workers.sizing import choose_workers, note_cores
+from components.beam_workers.runner import choose_workers, note_cores
 from components.spreading import SpreadFiles
 
 MB, GB = 1 << 20, 1 << 30
@@ -17,9 +17,9 @@ MB, GB = 1 << 20, 1 << 30
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
     """One of 16 cores and 64 GiB, without a GPU and outside of a container."""
-    monkeypatch.setattr(sizing, "count_cores", lambda: 16)
-    monkeypatch.setattr(sizing, "free_memory", lambda: 64 * GB)
-    monkeypatch.setattr(sizing, "_GPUS", str(tmp_path / "nvidia*"))
+    monkeypatch.setattr(runner, "count_cores", lambda: 16)
+    monkeypatch.setattr(runner, "free_memory", lambda: 64 * GB)
+    monkeypatch.setattr(runner, "_GPUS", str(tmp_path / "nvidia*"))
     return monkeypatch
 
 
@@ -60,9 +60,9 @@ def test_without_files_there_is_one() -> None:
 
 def test_a_process_needs_memory(machine: pytest.MonkeyPatch, tmp_path: Path) -> None:
     much = [work(tmp_path, [100 * MB] * 16)]
-    machine.setattr(sizing, "free_memory", lambda: 3 * GB)
+    machine.setattr(runner, "free_memory", lambda: 3 * GB)
     assert choose_workers(much) == 3
-    machine.setattr(sizing, "free_memory", lambda: 0)
+    machine.setattr(runner, "free_memory", lambda: 0)
     assert choose_workers(much) == 1
     assert choose_workers(much, 4) == 4, "whoever asks for a number gets it"
 
@@ -76,7 +76,7 @@ def test_a_gpu_is_asked_by_one(machine: pytest.MonkeyPatch, tmp_path: Path) -> N
 def test_some_of_many_files_tell_how_large_all_are(
     machine: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    machine.setattr(sizing, "_LOOKED_AT", 2)
+    machine.setattr(runner, "_LOOKED_AT", 2)
     assert choose_workers([work(tmp_path, [16 * MB, 0, 16 * MB, 0])]) == 2
 
 

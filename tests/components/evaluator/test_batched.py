@@ -22,10 +22,9 @@ from components.beam_workers.options import IN_PROCESS_ARGS
 from components.compat import tfma as tfma_insides
 from components.evaluator.batched import statistics, tfma_statistics
 from components.evaluator.batched.computations import is_plot
-from components.evaluator.batched.groups import Grouper
 from components.evaluator.batched.reading import Answers
-from components.evaluator.batched.rows import ModelRows, NotByBatches
-from components.evaluator.batched.tally import Tally
+from components.evaluator.batched.slices import ModelRows, NotByBatches
+from components.evaluator.batched.tally import Grouper, Tally
 from pipeline.config.settings import PipelineConfig
 from pipeline.graph.evaluation import make_eval_config
 from trainer_module.settings.tasks import SUPERVISED_TASKS, supervised_class

@@ -15,9 +15,8 @@ from test_resampling import as_answers
 
 from components.evaluator.batched import slices, tally
 from components.evaluator.batched.computations import is_plot
-from components.evaluator.batched.groups import Grouper
 from components.evaluator.batched.pipeline import AddUp
-from components.evaluator.batched.tally import Tally
+from components.evaluator.batched.tally import Grouper, Tally
 
 CONFIG = make_config("binary", is_weighted=True, slices=[["zone"]])
 ROWS = make_rows("binary")

@@ -16,9 +16,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from sklearn import metrics as sk
 
 from components.beam_workers.options import IN_PROCESS_ARGS
-from components.evaluator.batched.rows import ModelRows
-from components.evaluator.own_metrics.error_quantiles import ACCURACY
-from components.evaluator.own_metrics.numbers import PoissonDeviance
+from components.evaluator.batched.slices import ModelRows
+from components.evaluator.own_metrics.numbers import ACCURACY, PoissonDeviance
 from pipeline.config.settings import PipelineConfig
 from pipeline.graph.evaluation import make_eval_config
 from trainer_module.settings import Task

@@ -12,7 +12,7 @@ from as_tfma import check_metrics, check_plots
 from test_batched import ROWS, by_tfma, make_config, make_rows
 
 from components.evaluator.batched.reading import Answers
-from components.evaluator.batched.rows import ModelRows, NotByBatches
+from components.evaluator.batched.slices import ModelRows, NotByBatches
 from components.evaluator.batched.tally import Tally
 from trainer_module.settings.tasks import SUPERVISED_TASKS
 

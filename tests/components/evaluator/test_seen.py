@@ -15,7 +15,7 @@ from tfx.types import standard_component_specs as specs
 
 from components.evaluator import seen
 from components.evaluator.executor import WARM_START_KEY, Executor
-from components.evaluator.inputs import BASELINE_EXAMPLES_KEY, LEARNT_EXAMPLES_KEY
+from components.evaluator.noise import BASELINE_EXAMPLES_KEY, LEARNT_EXAMPLES_KEY
 from components.evaluator.seen import Seen, find_seen
 from trainer_module.errors import DataError
 

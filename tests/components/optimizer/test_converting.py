@@ -18,10 +18,9 @@ import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 from exported_models import ask, build, export, make_problem, make_sample
 
-from components.optimizer.converting.conversion import convert
-from components.optimizer.converting.kinds import KINDS
-from components.optimizer.converting.parent import convert_in_child
-from components.optimizer.figures import latency_of, measure_variants, why_unmeasured
+from components.optimizer.converting.conversion import KINDS, convert, convert_in_child
+from components.optimizer.evaluating import measure_variants, why_unmeasured
+from components.optimizer.gating import latency_of
 from trainer_module.data.dealing import Parts
 from trainer_module.errors import DataError
 from trainer_module.export.variants.manifest import VARIANT_FILE, read_variant

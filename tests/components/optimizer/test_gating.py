@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from components.optimizer.gating import Evaluated, Figures, MadeVariant, decide, unmet
-from components.optimizer.plan import DecidingMetric, OptimizerPlan
+from components.optimizer.gating import (
+    DecidingMetric,
+    Evaluated,
+    ModelFigures,
+    OptimizerPlan,
+    decide,
+    unmet,
+)
 from components.optimizer.report import OptimizerReport, VariantReport
 from trainer_module.settings.optimize import OptimizeSettings
 
@@ -18,7 +23,7 @@ MODEL = Evaluated(
     {"accuracy": 0.96, "log_loss": 0.1, "bias": 0.02},
     {"plan=gold": {"accuracy": 0.9}, "plan=free": {"accuracy": math.nan}},
 )
-TAKEN = Figures(bytes=4_000, latency_ms=1.0)
+TAKEN = ModelFigures(bytes=4_000, measured={"p50_ms_batch_1": 1.0})
 
 
 def plan_of(
@@ -34,13 +39,20 @@ def plan_of(
 
 def made(
     size: int = 1_000, latency: float | None = 0.5, gold: float = 0.9, **metrics: float
-) -> MadeVariant:
+) -> VariantReport:
     values = {**MODEL.metrics, **metrics}
     slices = {"plan=gold": {"accuracy": gold}, "plan=free": {"accuracy": math.nan}}
-    return MadeVariant("int8", evaluated=Evaluated(values, slices), figures=Figures(size, latency))
+    return VariantReport(
+        name="int8",
+        accepted=False,
+        bytes=size,
+        metrics=values,
+        slices=slices,
+        measured={} if latency is None else {"p50_ms_batch_1": latency},
+    )
 
 
-def judged(made: MadeVariant, plan: OptimizerPlan | None = None) -> VariantReport:
+def judged(made: VariantReport, plan: OptimizerPlan | None = None) -> VariantReport:
     return decide(plan or plan_of(), made, MODEL, TAKEN)
 
 
@@ -86,14 +98,14 @@ def test_a_variant_that_loses_no_more_than_it_may_is_accepted() -> None:
             "its time was not measured, which optimize.accept.max_latency_ratio asks for",
         ),
         (
-            MadeVariant("int8", "LiteRT has no operation for Erf"),
+            VariantReport(name="int8", accepted=False, reasons=["LiteRT has no operation for Erf"]),
             {},
             "LiteRT has no operation for Erf",
         ),
     ],
 )
 def test_a_variant_is_refused_with_the_reason(
-    found: MadeVariant, settings: dict[str, Any], reason: str
+    found: VariantReport, settings: dict[str, Any], reason: str
 ) -> None:
     report = judged(found, plan_of(**settings))
     assert not report.accepted
@@ -101,7 +113,9 @@ def test_a_variant_is_refused_with_the_reason(
 
 
 def test_a_variant_that_no_gpu_has_run_is_accepted_only_where_the_config_says_so() -> None:
-    unmeasured = replace(made(latency=None), unmeasured="unmeasured on a GPU (no provider)")
+    unmeasured = made(latency=None).model_copy(
+        update={"unmeasured": "unmeasured on a GPU (no provider)"}
+    )
     report = judged(unmeasured)
     assert (report.accepted, report.unmeasured) == (False, unmeasured.unmeasured)
     (reason,) = report.reasons

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from components.optimizer.artifacts import write_report
 from components.optimizer.making import make_variants, take_over
 from components.optimizer.report import OptimizerReport
-from components.optimizer.report_files import write_report
 from trainer_module.errors import TrainingError
 from trainer_module.export.variants.manifest import Variant, describe_file, write_variant
 

@@ -1,4 +1,4 @@
-"""A conversion whose process ends badly, in the place of `converting.child`."""
+"""A conversion whose process ends badly, in the place of `converting.conversion`."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ def main(payload: dict[str, Any], channel: Channel) -> None:
     if trouble == "hang":
         time.sleep(600)
     # TensorFlow, which it imports, takes seconds.
-    from components.optimizer.converting import child
+    from components.optimizer.converting import conversion
 
-    child.main(payload, channel)
+    conversion.main(payload, channel)

@@ -123,10 +123,6 @@ def fail(payload: Payload, channel: Channel) -> None:
     raise kinds.get(payload["error"], ValueError)(payload["message"])
 
 
-def take_memory(payload: Payload, channel: Channel) -> None:
-    bytearray(4_000_000_000)
-
-
 def hold_memory(payload: Payload, channel: Channel) -> None:
     end_beyond(1.0, TrainingError("it is too large"), channel)
     time.sleep(60)

@@ -15,6 +15,7 @@ import psutil
 import pytest
 from filelock import FileLock
 
+from components.processes import standing_cluster
 from components.processes.ending import is_running
 from components.processes.launcher import Place
 from components.processes.standing_cluster import (
@@ -223,10 +224,11 @@ def test_stale_file_is_replaced_and_servers_that_fail_leave_nothing(
     assert psutil.Process().children() == before
 
 
-def test_server_that_is_not_ready_in_time(tmp_path: Path) -> None:
+def test_server_that_is_not_ready_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standing_cluster, "START_SECONDS", 0)
     before = psutil.Process().children()
     with pytest.raises(InternalError, match=r"^worker 0 was not ready within 0 s; the end of "):
-        start_cluster(tmp_path, TASKS, None, print, limit=0)
+        start_cluster(tmp_path, TASKS, None, print)
     assert psutil.Process().children() == before
 
 

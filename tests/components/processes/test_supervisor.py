@@ -15,7 +15,7 @@ from cluster_workers import spec, workers
 
 from components.processes import supervisor as supervisor_module
 from components.processes.failures import OverdueError, StartTimeoutError, WorkerFailedError
-from components.processes.launcher import Limits, Place, WorkerSpec
+from components.processes.launcher import Place, WorkerSpec
 from components.processes.local.launcher import LocalLauncher, run_one
 from components.processes.supervisor import ClusterJob, Policy, Supervisor
 from trainer_module.errors import TrainingError
@@ -136,15 +136,9 @@ def test_process_that_just_ends(tmp_path: Path) -> None:
 def test_worker_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     (late,) = workers({"do": "sleep"}, folder=tmp_path)
     with pytest.raises(OverdueError, match="worker 0 took longer than"):
-        run_one(replace(late, limits=Limits(seconds=2)))
+        run_one(replace(late, seconds=2))
     (start,) = starts(tmp_path, "worker0")
     assert not Path(f"/proc/{start['pid']}").exists()
-
-
-def test_worker_gets_no_more_memory_than_it_may(tmp_path: Path) -> None:
-    (large,) = workers({"do": "take_memory"}, folder=tmp_path)
-    with pytest.raises(WorkerFailedError, match="worker 0: MemoryError"):
-        run_one(replace(large, limits=Limits(memory=2_000_000_000)))
 
 
 def test_worker_that_holds_too_much_memory_says_so(tmp_path: Path) -> None:

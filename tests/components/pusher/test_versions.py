@@ -18,7 +18,7 @@ from small_disk import can_mount, run_on_small_disk
 from tfx.components.pusher.executor import Executor as StockExecutor
 from tfx.types import Artifact, standard_artifacts
 
-from components.pusher.executor import AtomicPushExecutor
+from components.pusher.component import AtomicPushExecutor
 from components.pusher.versions import (
     INCOMING_PREFIX,
     WITHDRAWN_PROPERTY,
@@ -229,7 +229,7 @@ def test_deleted_version_vanishes_at_once(model: Path, tmp_path: Path) -> None:
 
 
 class Push:
-    """Pusher's executor on a model that Trainer exported."""
+    """Pusher's executor on a model that Trainer exported, blessed even where it was withdrawn."""
 
     def __init__(self, folder: Path, exported: Path) -> None:
         self.serving = folder / "serving"
@@ -306,15 +306,6 @@ def test_model_is_pushed_again_when_another_one_came_between(model: Path, tmp_pa
     push()
     push_new_version(model, push.serving)
     assert len(push()) == 3
-
-
-def test_withdrawn_model_is_not_pushed_however_blessed(model: Path, tmp_path: Path) -> None:
-    push = Push(tmp_path, model)
-    push.model.set_int_custom_property(WITHDRAWN_PROPERTY, 1)
-    assert push() == []
-    assert not push.is_pushed
-    push.model.set_int_custom_property(WITHDRAWN_PROPERTY, 0)
-    assert len(push()) == 1
 
 
 def test_version_that_is_pushed_again_keeps_its_provenance(model: Path, tmp_path: Path) -> None:

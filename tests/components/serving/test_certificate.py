@@ -17,16 +17,15 @@ from tensorflow_data_validation.statistics.stats_impl import generate_statistics
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 from trainer_data import make_image, to_example
 
-from components.infra_validator.executor import run_process
-from components.infra_validator.golden import EVAL_ROWS, choose_golden_rows
-from components.infra_validator.limits import CertificateLimits
+from components.infra_validator.component import run_process
 from components.infra_validator.ways import KERAS, WAYS, certify
-from components.infra_validator.worker import ask_keras
+from components.infra_validator.worker import EVAL_ROWS, ask_keras, choose_golden_rows
 from components.pusher.certificate import (
     CERTIFICATE_FILE,
     CERTIFICATE_FOLDER,
     CERTIFICATE_PLACE,
     GOLDEN_FILE,
+    CertificateLimits,
     GoldenRow,
     digest_files,
     read_certificate,

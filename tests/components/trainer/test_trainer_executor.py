@@ -18,14 +18,13 @@ from tfx.types import standard_artifacts
 
 from components.processes.failures import StartTimeoutError, WorkerFailedError
 from components.processes.ports import free_ports
-from components.trainer import backups
 from components.trainer.backups import (
     backup_directory,
     begin_with_kept,
     keep_backup,
     steps_key,
 )
-from components.trainer.executor import _ARGUMENTS, ClusterTrainerExecutor
+from components.trainer.component import _ARGUMENTS, ClusterTrainerExecutor
 from components.trainer.options import OPTIONS_VARIABLE, TrainerOptions
 from trainer_module.errors import ConfigError, TrainingError
 from trainer_module.runtime import StrategyChoice
@@ -396,40 +395,6 @@ def test_training_that_was_kept_goes_on_for_more_epochs_of_the_same_steps(
     (new / "checkpoint").write_text("epoch 6")
     assert begin_with_kept(str(new), run, same, 9) == 5
     assert (new / "checkpoint").read_text() == "epoch 6", "an interrupted training goes on itself"
-
-
-def test_weights_alone_are_not_gone_on_from_where_their_training_went_on(
-    execution: Execution,
-) -> None:
-    first, then = execution.model_run, execution.model_run.with_name("8")
-    whole, weights = CheckpointSettings(), CheckpointSettings(weights_only=True)
-    keep_backup(str(leave_backup(execution, 3)), str(first), "same", whole)
-    execution.model_run = then
-    backup = execution.model / "backup"
-    assert begin_with_kept(str(backup), str(then), "same", 5) == 3
-    leave_backup(execution, 5, ("ckpt", "weights"))
-    keep_backup(str(backup), str(then), "same", weights)
-    new = execution.model / "new"
-    assert begin_with_kept(str(new), str(then.with_name("9")), "same", 9) == 3
-    assert (new / "ckpt-6.index").read_text() == "ckpt 3"
-
-
-def test_checkpoints_that_were_half_copied_are_copied_again(
-    execution: Execution, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = CheckpointSettings.model_validate({"keep": 2, "name": "cp_{epoch}"})
-    keep_backup(str(leave_backup(execution, 3)), str(execution.model_run), "same", settings)
-    new, run = execution.model / "new", str(execution.model_run)
-
-    def stop(*told: Any) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(backups, "name_as_in_training", stop)
-        with pytest.raises(KeyboardInterrupt):
-            begin_with_kept(str(new), run, "same", 9)
-    assert begin_with_kept(str(new), run, "same", 9) == 3
-    assert tf.train.latest_checkpoint(str(new)) == str(new / "ckpt-6")
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from components.tuner.finals import choose, plan_finals
-from components.tuner.records import TrialRecord, TrialState, best_of
+from components.tuner.records import TrialRecord, TrialState, best_of, choose, plan_finals
 from components.tuner.study import Study
 from trainer_module.tuning.plan import Objective, SearchPlan, TrialResult
 

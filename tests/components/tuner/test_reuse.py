@@ -9,8 +9,8 @@ from tfx.types import standard_artifacts
 
 from components.example_validator.anomalies import Anomaly, write_anomalies
 from components.trainer.best_values import BEST_FILE, read_best, write_best
-from components.tuner.executor import take_over
-from components.tuner.results import read_leaderboard, write_leaderboard
+from components.tuner.component import take_over
+from components.tuner.records import read_leaderboard, write_leaderboard
 
 
 class Tuner:

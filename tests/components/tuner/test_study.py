@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 
-from components.tuner.journal import cut_half_line
-from components.tuner.records import TrialState, best_of, ranked
-from components.tuner.results import summarize
-from components.tuner.study import ATTEMPTS, JOURNAL, Study
+from components.tuner.records import TrialState, best_of, ranked, summarize
+from components.tuner.study import ATTEMPTS, JOURNAL, Study, cut_half_line
 from trainer_module.errors import ConfigError
 from trainer_module.tuning.plan import SearchPlan, TrialResult
 

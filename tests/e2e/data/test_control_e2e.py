@@ -13,7 +13,7 @@ import warm
 import yaml
 from e2e.conftest import Project, plain
 
-from pipeline.kubeflow.compiling.compiler import compile_pipeline
+from pipeline.kubeflow.compiler import compile_pipeline
 from pipeline.kubeflow.kubeflow_rules import load_for_kubeflow
 
 CARTPOLE = Path(__file__).parents[3] / "configs" / "cartpole.yaml"

@@ -23,7 +23,7 @@ certificate: {enabled: false}
 beam: {workers: 2}
 """
 FILES, ROWS = 4, 60
-WORKER = "components.beam_workers.worker"
+WORKER = "components.beam_workers.processes"
 
 
 @pytest.fixture(scope="module")

@@ -20,10 +20,8 @@ from pipeline.records.summary import RunSummary
 ROOT = Path(__file__).parents[3]
 sys.path.insert(0, str(ROOT / "tests" / "kubeflow"))
 
-from kfp_executor import Executor, OnStart  # noqa: E402
-from kfp_rules import check_backend_rules  # noqa: E402
-from kfp_run import Run, TaskRun  # noqa: E402
-from shallow import compile_shallow  # noqa: E402
+from kfp_executor import Executor, OnStart, Run, TaskRun  # noqa: E402
+from kfp_rules import check_backend_rules, compile_shallow  # noqa: E402
 
 MOST_SECONDS_TO_AN_EPOCH = 300
 
@@ -75,7 +73,7 @@ class Cluster:
     ) -> Executor:
         """Runs a pipeline's YAML; the image is this checkout with its environment."""
         return Executor(
-            specification,
+            text=specification,
             workdir=self.pods,
             image_env={
                 "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",

@@ -19,9 +19,8 @@ from e2e.kubeflow.kubeflow_cluster import ROOT, Cluster, Run, check
 
 sys.path.insert(0, str(ROOT / "tests" / "pipeline" / "kubeflow"))
 
-from kfp_executor import Execution
+from kfp_executor import BackendError, Execution
 from kfp_server import KfpServer, RefusedError
-from kfp_spec import BackendError
 from played_runs import NEVER, Frame, Play
 
 MOST_SECONDS = 600

@@ -19,8 +19,7 @@ from pipeline.config.loading import load_config
 from pipeline.config.settings import PipelineConfig
 from pipeline.graph.create import create_pipeline
 from pipeline.kubeflow.cluster_layout import cluster_layout
-from pipeline.kubeflow.compiled import CompiledPipeline
-from pipeline.kubeflow.compiling.codec import MAX_BYTES, pack_argument, unpack
+from pipeline.kubeflow.compiled import MAX_BYTES, CompiledPipeline, pack_argument, unpack
 from pipeline.kubeflow.kubeflow_rules import load_for_kubeflow
 from pipeline.run_context import resolve_elsewhere
 from trainer_module.errors import ConfigError
@@ -28,8 +27,7 @@ from trainer_module.errors import ConfigError
 ROOT = Path(__file__).parents[3]
 sys.path.insert(0, str(ROOT / "tests" / "kubeflow"))
 
-from kfp_rules import check_backend_rules  # noqa: E402
-from shallow import compile_shallow  # noqa: E402
+from kfp_rules import check_backend_rules, compile_shallow  # noqa: E402
 
 PASSWORD = "hush-it-is-a-password"  # noqa: S105
 CONFIG = {
@@ -64,7 +62,7 @@ import os
 import sys
 from pathlib import Path
 from pipeline.kubeflow.kubeflow_rules import load_for_kubeflow
-from pipeline.kubeflow.compiling.compiler import compile_pipeline
+from pipeline.kubeflow.compiler import compile_pipeline
 Path(sys.argv[2]).write_text(compile_pipeline(load_for_kubeflow(Path(sys.argv[1]))).yaml)
 """
 
@@ -111,6 +109,56 @@ def test_another_config_is_another_version(
 
 def test_the_backend_would_take_it(compiled: CompiledPipeline) -> None:
     assert check_backend_rules(compiled.yaml) == []
+
+
+def _container(spec: Any) -> Any:
+    return spec["deploymentSpec"]["executors"]["exec-trainer"]["container"]
+
+
+def _task(spec: Any) -> Any:
+    return spec["components"]["comp-exit-handler-1"]["dag"]["tasks"]["trainer"]
+
+
+def _config(platform: Any) -> Any:
+    return platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]["exec-trainer"]
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda s, _: s["pipelineInfo"].update(name="Digits_2"), "'Digits_2' begins no name"),
+        (
+            lambda s, _: _task(s)["inputs"]["parameters"]["run_id"].update(
+                runtimeValue={"constant": "run {{$.pipeline_job_uuid}}"}
+            ),
+            "nothing replaces 'run {{$.pipeline_job_uuid}}'",
+        ),
+        (lambda s, _: _task(s).update(cachingOptions={"enableCache": True}), "is cached"),
+        (
+            lambda s, _: _task(s)["retryPolicy"].update(backoffMaxDuration="300s"),
+            "1 retries of up to 7200 s do not fit into backoffMaxDuration, 300 s",
+        ),
+        (lambda s, _: _container(s)["args"].append("x" * 120_000), "a run would take 1,"),
+        (lambda s, _: _container(s)["args"].append("{{$.other}}"), "replaces the placeholder"),
+        (lambda s, _: _container(s)["args"].append("costs $$5"), "Kubernetes changes '$$'"),
+        (lambda s, _: _container(s)["args"].append("é" * 65_536), "argument takes 131,072 bytes"),
+        (
+            lambda s, _: _container(s)["env"].append(
+                {"name": "SCOPELINE_METADATA_PASSWORD", "value": "x"}
+            ),
+            "SCOPELINE_METADATA_PASSWORD is set twice",
+        ),
+        (lambda _, p: _config(p).update(securityContext={"runAsUser": "1"}), "is unknown to driv"),
+        (lambda _, p: _config(p)["secretAsEnv"][0].update(secretName="x"), "drivers read 'x'"),
+    ],
+)
+def test_what_the_backend_would_not_take_is_found(
+    compiled: CompiledPipeline, change: Any, problem: str
+) -> None:
+    broken = list(yaml.safe_load_all(compiled.yaml))
+    change(*broken)
+    found = check_backend_rules(yaml.safe_dump_all(broken))
+    assert any(problem in one for one in found), found
 
 
 def test_a_name_with_underscores_is_one_of_kubernetes(config: PipelineConfig) -> None:

@@ -77,7 +77,7 @@ def test_no_such_host() -> None:
 
 
 def test_it_accepts_but_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.kubeflow.api.endpoint.READ_SECONDS", 0.2)
+    monkeypatch.setattr("pipeline.kubeflow.api.errors.READ_SECONDS", 0.2)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()

@@ -9,8 +9,7 @@ import sys
 import pytest
 
 from pipeline.config.loading import load_config
-from pipeline.kubeflow.compiling.graph import compile_graph
-from pipeline.kubeflow.compiling.nodes import cut
+from pipeline.kubeflow.nodes import compile_graph, cut
 from pipeline.layout import Layout
 from pipeline.own_modules import ROOT
 from pipeline.run_context import resolve_elsewhere
@@ -24,7 +23,7 @@ from tfx.orchestration.local import runner_utils
 from tfx.proto.orchestration import pipeline_pb2
 from tfx.utils.import_utils import import_class_by_path
 from components.compat.speed import speed_up
-from pipeline.kubeflow.compiling.codec import unpack
+from pipeline.kubeflow.compiled import unpack
 
 pipeline = pipeline_pb2.Pipeline.FromString(unpack(sys.argv[1]))
 deployment = runner_utils.extract_local_deployment_config(pipeline)

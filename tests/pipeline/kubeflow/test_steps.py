@@ -23,10 +23,11 @@ from pipeline.kubeflow.compiled import (
     SUMMARY_MARK,
     ComponentResult,
     StepReport,
+    pack,
     read_report,
     read_summary,
+    unpack,
 )
-from pipeline.kubeflow.compiling.codec import pack, unpack
 from pipeline.kubeflow.image import code_hash
 from pipeline.kubeflow.steps.finalize import ReportedResults
 from pipeline.kubeflow.steps.run_record import RunFolder, is_alone
@@ -238,8 +239,7 @@ def test_a_run_whose_first_step_never_ran_is_concluded(tmp_path: Path, capfd: An
 
 
 def test_a_node_does_not_run_before_the_run_has_begun(tmp_path: Path, capfd: Any) -> None:
-    from pipeline.kubeflow.compiling.graph import compile_graph
-    from pipeline.kubeflow.compiling.nodes import cut
+    from pipeline.kubeflow.nodes import compile_graph, cut
     from pipeline.run_context import resolve_elsewhere
 
     pod = Pod(tmp_path, capfd)

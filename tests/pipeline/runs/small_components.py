@@ -30,7 +30,7 @@ from tfx.types.standard_artifacts import (
 
 from components.example_validator.component import ExampleValidator, ValidationSettings
 from components.example_validator.drift import Drift
-from components.pusher.executor import AtomicPushExecutor
+from components.pusher.component import AtomicPushExecutor
 from components.pusher.versions import BLESSES_PROPERTY, WITHDRAWN_PROPERTY
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout

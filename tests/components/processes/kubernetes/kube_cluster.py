@@ -165,7 +165,7 @@ class KubeCluster:
             pod.start(self._machine)
         was_active = pod.is_active
         pod.observe()
-        if was_active and not pod.is_active and (pod.code or pod.lost):
+        if was_active and not pod.is_active and pod.code:
             self._failures.setdefault(pod.job["metadata"]["name"], []).append(time.monotonic())
         if pod.deleted is not None:
             if time.monotonic() - pod.deleted > GRACE_SECONDS:

@@ -70,8 +70,6 @@ class Pod:
     log_ended: bool = False
     held: Object | None = None
     """The status that it keeps instead of starting."""
-    lost: Object | None = None
-    """What its status says besides, when it was taken away."""
     reason: str = ""
     """Of the container's end, if not the usual one."""
     deleted: float | None = None
@@ -163,14 +161,10 @@ class Pod:
     def _status(self) -> Object:
         if self.ended is not None:
             code = self.code
-            phase = "Failed" if code or self.lost else "Succeeded"
+            phase = "Failed" if code else "Succeeded"
             reason = self.reason or ("Error" if code else "Completed")
-            if code is None:
-                return {"phase": phase, **(self.lost or {})}
             state = {"terminated": {"exitCode": code, "reason": reason}}
-            return {"phase": phase, "containerStatuses": [self._container(state)]} | (
-                self.lost or {}
-            )
+            return {"phase": phase, "containerStatuses": [self._container(state)]}
         if self.process:
             state = {"running": {"startedAt": self.created}}
             return {"phase": "Running", "containerStatuses": [self._container(state)]}

@@ -133,18 +133,6 @@ class KubeServer:
         """All objects of a kind that were created."""
         return [body for body in self.created if body["kind"] == kind]
 
-    def evict(self, kind: str, index: int, message: str) -> None:
-        """Takes a pod away, as a node does that has too little of something."""
-        pod = self.pod(kind, index)
-        with self.cluster.lock:
-            condition = {
-                "type": "DisruptionTarget",
-                "status": "True",
-                "reason": "TerminationByKubelet",
-            }
-            pod.lost = {"reason": "Evicted", "message": message, "conditions": [condition]}
-            pod.kill()
-
     def refuse(self, seconds: float) -> None:
         """Answers nothing for a while."""
         self.cluster.refuse_until = time.monotonic() + seconds

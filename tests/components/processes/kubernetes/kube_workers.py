@@ -104,11 +104,6 @@ def export(arguments: SimpleNamespace) -> None:
         (Path(folder) / file).write_text("{}")
 
 
-def raise_error(arguments: SimpleNamespace) -> None:
-    """Another."""
-    raise ZeroDivisionError("float division by zero")
-
-
 def die_until(payload: Payload, channel: Channel) -> None:
     """Is killed in every launch but those from number `lives_at` on, counted from 0."""
     channel.send("ready")
@@ -125,7 +120,7 @@ def wait_for(payload: Payload, channel: Channel) -> None:
 
 def look_up(payload: Payload, channel: Channel) -> None:
     """Waits for its peers as a trainer does, and says which names it found."""
-    from components.trainer.joining import await_names
+    from components.trainer.worker import await_names
     from trainer_module.tf_config import TFConfig
 
     config = payload["tf_config"]

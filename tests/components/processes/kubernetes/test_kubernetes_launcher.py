@@ -133,17 +133,6 @@ def test_worker_writes_to_its_own_folder_alone(kube: KubeServer) -> None:
     assert str(caught.value) == f"Read-only file system: /tmp holds {names}"
 
 
-def test_killed_worker_restarts_the_gang(kube: KubeServer, data: Path) -> None:
-    gang = workers({"do": "sleep"}, {"do": "die_until", "lives_at": 1}, folder=VOLUME)
-    gang[0] = spec(Place("worker", 0), "wait_for", VOLUME, waits_for=["worker1"])
-    assert run(gang) == ["worker 1 was killed by SIGKILL"]
-    first, second = starts(data, "worker1")
-    assert second["payload"]["restarts"] == ["worker 1 was killed by SIGKILL"]
-    clusters = [start["payload"]["tf_config"]["cluster"]["worker"] for start in (first, second)]
-    assert not set(clusters[0]) & set(clusters[1])
-    assert kube.left == []
-
-
 def test_worker_that_raises_fails_the_training_with_its_last_words(
     kube: KubeServer, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -195,25 +184,6 @@ def test_lost_worker_is_replaced_while_the_chief_goes_on(kube: KubeServer, data:
     assert first["host"] == second["host"]
     assert len(starts(data, "chief0")) == len(starts(data, "worker0")) == 1
     assert kube.left == []
-
-
-def test_lost_parameter_server_restarts_all(kube: KubeServer, data: Path) -> None:
-    gang = [
-        spec(Place("chief", 0), "wait_for", VOLUME, waits_for=["worker0", "ps0"]),
-        spec(Place("worker", 0), "sleep", VOLUME),
-        spec(Place("ps", 0), "sleep", VOLUME),
-    ]
-
-    def evict() -> None:
-        wait_until(lambda: bool(starts(data, "chief0") and starts(data, "ps0")))
-        kube.evict("ps", 0, "The node was low on resource: memory.")
-
-    with meanwhile(evict):
-        (restart,) = run(gang, policy=Policy.COORDINATOR)
-    pod = kube.bodies("Job")[2]["metadata"]["name"]
-    assert restart.startswith(f"parameter server 0 was killed by SIGKILL: pod {pod}-0-")
-    assert restart.endswith("was lost (Evicted: The node was low on resource: memory.)")
-    assert len(starts(data, "worker0")) == 2
 
 
 def test_pod_that_is_deleted_restarts_the_gang(kube: KubeServer, data: Path) -> None:

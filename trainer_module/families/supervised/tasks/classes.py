@@ -14,7 +14,7 @@ from trainer_module.features.number_format import as_text
 from trainer_module.features.vocabulary_orders import ClassOrder, GivenOrder
 from trainer_module.published import class_index, imagenet_classes
 from trainer_module.settings.tasks import (
-    CALIBRATION_METRICS,
+    CLASS_METRICS,
     CLASS_METRICS,
     NUMBER_METRICS,
     BaseTask,
@@ -166,7 +166,7 @@ class BinaryTask(ClassTask):
             "f1": Metric("F1Score"),
             "log_loss": Metric("BinaryCrossEntropy", higher_is_better=False),
             "calibration_error": Metric(
-                "CalibrationError", higher_is_better=False, module=CALIBRATION_METRICS
+                "CalibrationError", higher_is_better=False, module=CLASS_METRICS
             ),
             "calibration_curve": Metric(
                 "CalibrationPlot", options={"num_buckets": 10}, is_number=False
@@ -258,10 +258,10 @@ METRICS = {
     "macro_f1": Metric("MacroF1", module=CLASS_METRICS),
     "log_loss": Metric("SparseCategoricalCrossentropy", higher_is_better=False),
     "calibration_error": Metric(
-        "TopLabelCalibrationError", higher_is_better=False, module=CALIBRATION_METRICS
+        "TopLabelCalibrationError", higher_is_better=False, module=CLASS_METRICS
     ),
     "calibration_curve": Metric(
-        "TopLabelCalibrationPlot", module=CALIBRATION_METRICS, is_number=False
+        "TopLabelCalibrationPlot", module=is_number=False
     ),
     # By this name TFMA's results and views have it beside the curve; by its own, in its place.
     "confusion_matrix": Metric(

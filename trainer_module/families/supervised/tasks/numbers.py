@@ -11,7 +11,6 @@ from pydantic import AfterValidator
 
 from trainer_module.errors import DataError
 from trainer_module.settings.tasks import (
-    ERROR_METRICS,
     NUMBER_METRICS,
     BaseTask,
     Metric,
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 def _error_quantile(level: float) -> Metric:
     options = {"level": level}
-    return Metric("AbsoluteErrorQuantile", False, ERROR_METRICS, options, has_unit=True)
+    return Metric("AbsoluteErrorQuantile", False, NUMBER_METRICS, options, has_unit=True)
 
 
 ERRORS = {

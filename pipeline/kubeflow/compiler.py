@@ -2,6 +2,8 @@
 
 Each step runs its node with TFX's own launcher, against a metadata store of ours: so resolvers,
 caching, spans and warm starts are TFX's, not those of Kubeflow.
+
+(Without postponed annotations: kfp reads those of pipelines.)
 """
 
 from collections.abc import Mapping
@@ -22,11 +24,9 @@ from pipeline.kubeflow.cluster_layout import (
     settings_of,
     variables_of,
 )
-from pipeline.kubeflow.compiled import FINALIZE, SETUP, CompiledPipeline
-from pipeline.kubeflow.compiling.codec import pack_argument
-from pipeline.kubeflow.compiling.graph import compile_graph
-from pipeline.kubeflow.compiling.nodes import cut
+from pipeline.kubeflow.compiled import FINALIZE, SETUP, CompiledPipeline, pack_argument
 from pipeline.kubeflow.image import code_hash
+from pipeline.kubeflow.nodes import compile_graph, cut
 from pipeline.kubeflow.run_parameters import default_parameters
 from pipeline.run_context import resolve_elsewhere
 from trainer_module.scratch import ScratchFolder

@@ -1,1 +1,0 @@
-"""A config becomes what Kubeflow Pipelines runs."""
