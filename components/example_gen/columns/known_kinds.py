@@ -61,11 +61,13 @@ class ColumnKinds(dict[str, ColumnKind]):
     """The kinds of columns by name, and how a label is written that is a number in text."""
 
     label_writing: Writing | None = None
+    are_labelled: bool = False
+    """Whether a row of the data has a label, where none needs one."""
 
     def copy(self) -> ColumnKinds:
         """The same kinds and writing, apart from this one."""
         copied = type(self)(self)
-        copied.label_writing = self.label_writing
+        copied.label_writing, copied.are_labelled = self.label_writing, self.are_labelled
         return copied
 
 

@@ -51,6 +51,8 @@ class Survey:
     """What people should know of how the file is read."""
     missing_values: frozenset[str] = frozenset()
     """Those of the config that occur in the file."""
+    has_label: bool = False
+    """Whether a row has a label, which is looked for where none needs one."""
 
 
 class Source(abc.ABC):
@@ -114,9 +116,12 @@ def merge_surveys(surveys: Sequence[Survey], settings: ExampleGenSettings) -> Co
     Raises:
       DataError: the files' columns differ, one mixes numbers and text, or the label's is missing.
     """
+    are_labelled = any(survey.has_label for survey in surveys)
     surveys = _by_file(surveys)
     if not surveys:
-        return ColumnKinds()
+        kinds = ColumnKinds()
+        kinds.are_labelled = are_labelled
+        return kinds
     if not settings.format_spec.may_lack_columns:
         for survey in surveys[1:]:
             _check_same_columns(surveys[0], survey)
@@ -142,7 +147,7 @@ def merge_surveys(surveys: Sequence[Survey], settings: ExampleGenSettings) -> Co
                 for name, column in total.items()
             }
         )
-    kinds.label_writing = writing
+    kinds.label_writing, kinds.are_labelled = writing, are_labelled
     return kinds
 
 

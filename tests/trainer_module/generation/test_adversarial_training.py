@@ -30,7 +30,7 @@ from trainer_module.families.generation.measuring import generate, measure
 from trainer_module.families.generation.pictures import Pictures, read_pictures
 from trainer_module.families.generation.sampling import write_samples
 from trainer_module.families.measured import Estimate
-from trainer_module.generation_trainer import SAMPLES_FOLDER, open_inputs, run_fn
+from trainer_module.generation_trainer import BOARD_FOLDER, SAMPLES_FOLDER, open_inputs, run_fn
 from trainer_module.runtime import Runtime
 
 CONDITIONAL = {"conditional": True}
@@ -118,6 +118,9 @@ def test_each_epoch_leaves_a_grid(trained: Path) -> None:
     grid = tf.io.decode_png((trained / SAMPLES_FOLDER / files[0]).read_bytes())
     assert grid.shape == (64, 64, 1)
     assert np.ptp(grid.numpy()) > 0
+    # TensorBoard would follow the newest file of a folder alone.
+    for folder in ("train", BOARD_FOLDER):
+        assert len([*(trained / folder).glob("*tfevents*")]) == 1
 
 
 def test_a_picture_follows_from_its_seed_and_number_alone(trained: Path) -> None:

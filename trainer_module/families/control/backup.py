@@ -32,13 +32,29 @@ def save_backup(
     named: dict[str, Any] = {
         f"{part}/{name}": one for part, of in arrays.items() for name, one in of.items()
     }
-    written = io.BytesIO()
-    np.savez(written, **{_NOTES: np.array(json.dumps(notes)), **named})
     tf.io.gfile.makedirs(directory)
     path = os.path.join(directory, BACKUP_FILE)
     with tf.io.gfile.GFile(f"{path}.new", "wb") as file:
-        file.write(written.getvalue())
+        # Straight to the file: memory need not hold the replay once more.
+        np.savez(_OnlyWritten(file), **{_NOTES: np.array(json.dumps(notes)), **named})
     tf.io.gfile.rename(f"{path}.new", path, overwrite=True)
+
+
+class _OnlyWritten(io.RawIOBase):
+    """A file that is written from its beginning to its end, as TensorFlow's may not go back."""
+
+    def __init__(self, file: tf.io.gfile.GFile) -> None:
+        super().__init__()
+        self._file = file
+
+    def write(self, data: Any) -> int:
+        """Writes all of it."""
+        self._file.write(bytes(data))
+        return len(data)
+
+    def tell(self) -> int:
+        """Says that there is no going back."""
+        raise io.UnsupportedOperation
 
 
 def load_backup(directory: str) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]] | None:

@@ -84,9 +84,10 @@ class Environment:
         """Numbers of an observation."""
         self.actions = int(self._made.action_space.n)
         """How many there are."""
-        spec = getattr(self._made, "spec", None)
+        # What code of the user's makes may have other rewards than what it wraps.
+        spec = getattr(self._made, "spec", None) if settings.path.startswith(PREFIX) else None
         self.solved_at: float | None = getattr(spec, "reward_threshold", None)
-        """The mean return from which on whoever made it calls it solved; None where nobody does."""
+        """The mean return from which on gymnasium calls it solved; None where it does not say."""
         self._first_action = int(getattr(self._made.action_space, "start", 0))
         self.seed = 0
         """Of the episode under way."""

@@ -70,17 +70,20 @@ class RoundPlan:
           online: whether it acts.
           replicas: that share a step of the optimizer.
         """
-        acted, learns, of_a_round = 0, 1, AT_ONCE
-        if online:
-            acted = max(1, round(AT_ONCE / task.replay.ratio / task.environments))
-            of_a_round = acted * task.environments
-            learns = max(1, round(of_a_round * task.replay.ratio / AT_ONCE))
         steps, batch_size = settings.train.steps, settings.train.batch_size
         assert isinstance(steps, int)  # noqa: S101 - `ControlFamily.problems` has seen to it
         assert isinstance(batch_size, int)  # noqa: S101 - likewise
+        acted, learns, of_a_round = 0, 1, AT_ONCE
+        if online:
+            wanted = round(AT_ONCE / task.replay.ratio / task.environments)
+            acted = max(1, min(wanted, math.ceil(steps / task.environments)))
+            of_a_round = acted * task.environments
+            learns = max(1, round(of_a_round * task.replay.ratio / AT_ONCE))
         rounds = math.ceil(steps / of_a_round)
-        epochs = min(EPOCHS, rounds)
-        return cls(epochs, math.ceil(rounds / epochs), acted, learns, batch_size * replicas)
+        of_an_epoch = math.ceil(rounds / EPOCHS)
+        return cls(
+            math.ceil(rounds / of_an_epoch), of_an_epoch, acted, learns, batch_size * replicas
+        )
 
 
 @dataclass
@@ -283,7 +286,7 @@ class Training:
             return
         notes, arrays = found
         if notes["plan"] != asdict(self._plan):
-            logger.warning("Training begins anew: the backup is of another number of replicas.")
+            logger.warning("Training begins anew: the backup is of other steps or replicas.")
             return
         self.progress = Progress(**notes["progress"])
         self._random.bit_generator.state = notes["random"]
