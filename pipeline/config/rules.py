@@ -16,6 +16,7 @@ from pipeline.config.sections.data import (
     labels_exist,
     path_exists,
     picture_folders_exist,
+    policy_is_there,
     schema_exists,
 )
 from pipeline.config.sections.evaluate import EVALUATE_RULES, EvaluateSettings
@@ -132,6 +133,7 @@ RULES: tuple[Rule, ...] = (
 OF_ANY_FAMILY: tuple[Rule, ...] = (
     *FAMILY_RULES,
     episodes_are_of_an_environment,
+    policy_is_there,
     path_exists,
     builtin_data_is_known,
     *BEAM_RULES,
@@ -145,6 +147,7 @@ OF_ANY_FAMILY: tuple[Rule, ...] = (
 """Those of tasks of other families, whose own rules are `Family.problems`."""
 LOOK_AT_FILES = (
     path_exists,
+    policy_is_there,
     labels_exist,
     schema_exists,
     picture_folders_exist,

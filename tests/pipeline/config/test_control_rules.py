@@ -44,6 +44,10 @@ def test_the_config_that_is_shipped_is_fine() -> None:
             ["train.steps=800"],
             "train.steps: found 800, but learning begins after 1,000 transitions; give more, or a",
         ),
+        (
+            ["data.episodes=9", "data.policy=nowhere"],
+            "data.policy: found 'nowhere', which is no folder of a pushed",
+        ),
         (["data.policy=random"], "data.policy: it needs data.episodes, which it is to collect"),
         (["data.format=csv"], "found 'csv'; a task control learns in an environment, or from"),
         (
