@@ -207,11 +207,12 @@ def test_noise_of_the_evaluation_is_none_of_training(data: Path, tmp_path: Path)
 
         def __call__(self, noise: tf.Tensor, label: tf.Tensor) -> dict[str, tf.Tensor]:
             asked.append(noise.numpy())
-            return {"pictures": tf.zeros([len(label), 8, 8, 1])}
+            return {"pictures": tf.zeros([len(label), 12, 6, 3])}
 
     described = {"classes": tf.constant([], tf.string)}
     model = SimpleNamespace(signatures={"from_noise": Listening(), "describe": lambda: described})
-    generate(model, inputs.deal.pictures, settings.train.seed)
+    generated, _ = generate(model, inputs.deal.pictures, settings.train.seed)
+    assert generated.shape[1:] == (8, 8, 1)  # As those that they are compared with.
     noise = np.concatenate(asked)
     assert noise.shape == (500, 6)
     assert not {*map(tuple, noise)} & {*map(tuple, learnt)}

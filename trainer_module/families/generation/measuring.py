@@ -97,10 +97,10 @@ def _read_reference(
 
 
 def generate(model: Any, held_out: Pictures, seed: int) -> tuple[np.ndarray, np.ndarray | None]:
-    """Pictures of a generator, of the classes that real ones have.
+    """Pictures of a generator, of the classes and in the size that real ones have.
 
     Args:
-      model: a SavedModel that is loaded.
+      model: a SavedModel that is loaded, whose pictures may be of another size: that in service.
       held_out: real pictures.
       seed: of the noise.
 
@@ -118,15 +118,29 @@ def generate(model: Any, held_out: Pictures, seed: int) -> tuple[np.ndarray, np.
     labels = np.maximum(Pictures(np.empty(0), wanted).indices(classes), 0)
     parts = [
         _to_bytes(
-            signature(
-                noise=noise[start : start + _AT_ONCE],
-                label=tf.constant(labels[start : start + _AT_ONCE]),
-            )[PICTURES].numpy()
+            _in_shape(
+                signature(
+                    noise=noise[start : start + _AT_ONCE],
+                    label=tf.constant(labels[start : start + _AT_ONCE]),
+                )[PICTURES],
+                held_out.values.shape[1:],
+            ).numpy()
         )
         for start in range(0, count, _AT_ONCE)
     ]
     asked = np.array(names, object)[labels] if names else None
     return np.concatenate(parts), asked
+
+
+def _in_shape(pictures: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
+    """Pictures in 0..1 of a height, a width, and 1 or 3 channels."""
+    *size, channels = shape
+    if pictures.shape[-1] != channels:
+        grey = pictures.shape[-1] == 1
+        pictures = (tf.image.grayscale_to_rgb if grey else tf.image.rgb_to_grayscale)(pictures)
+    if pictures.shape[1:3] != size:
+        pictures = tf.image.resize(pictures, size, antialias=True)
+    return pictures
 
 
 def _to_bytes(pictures: np.ndarray) -> np.ndarray:

@@ -72,7 +72,7 @@ def picture_of(
 
     Args:
       settings: of the training.
-      shape: height, width and channels that a model has; None for those of the settings.
+      shape: height, width and channels that a model has, for what the settings leave open.
 
     Raises:
       DataError: there is no such column, or the model cannot make pictures of the size.
@@ -85,8 +85,9 @@ def picture_of(
         )
     ((name, feature),) = found.items()
     if shape is not None:
-        size = dict(zip(("height", "width", "channels"), shape, strict=True))
-        return name, feature.model_copy(update=size)
+        size = zip(("height", "width", "channels"), shape, strict=True)
+        left_open = {key: value for key, value in size if getattr(feature, key) is None}
+        return name, feature.model_copy(update=left_open)
     model = settings.model
     height, width = feature.size or (0, 0)
     try:
