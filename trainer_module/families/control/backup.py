@@ -66,17 +66,18 @@ def load_backup(directory: str) -> tuple[dict[str, Any], dict[str, dict[str, np.
     path = os.path.join(directory, BACKUP_FILE)
     if not tf.io.gfile.exists(path):
         return None
-    with tf.io.gfile.GFile(path, "rb") as file:
-        content = io.BytesIO(file.read())
     arrays: dict[str, dict[str, np.ndarray]] = {}
     try:
-        with np.load(content, allow_pickle=False) as found:
+        with (
+            tf.io.gfile.GFile(path, "rb") as file,
+            np.load(file, allow_pickle=False) as found,
+        ):
             notes = json.loads(str(found[_NOTES]))
             for key in found.files:
                 part, _, name = key.partition("/")
                 if name:
                     arrays.setdefault(part, {})[name] = found[key]
-    except (ValueError, KeyError, EOFError, BadZipFile) as error:
+    except (ValueError, KeyError, EOFError, BadZipFile, tf.errors.OpError) as error:
         raise TrainingError(
             f"the backup {path} is damaged ({type(error).__name__}): delete it, and training begins"
             " anew."
