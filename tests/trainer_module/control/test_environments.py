@@ -173,6 +173,17 @@ def lake_of_larger_rewards() -> Env:
     return gymnasium.wrappers.TransformReward(lake, lambda reward: 100 * reward)
 
 
+class Counter:
+    """No gymnasium.Env."""
+
+    observation_space, action_space = spaces.Discrete(5), spaces.Discrete(2)
+
+
+def test_who_is_no_env_gives_vectors() -> None:
+    with pytest.raises(TrainingError, match=r"Discrete\(5\), and Counter is no gymnasium\.Env"):
+        EnvironmentSettings(f"{__name__}.Counter", {}, 10).open()
+
+
 def test_code_that_wraps_an_environment_may_have_other_rewards() -> None:
     path = f"{__name__}.{lake_of_larger_rewards.__name__}"
     assert EnvironmentSettings(path, {}, 10).open().solved_at is None

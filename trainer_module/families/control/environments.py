@@ -239,6 +239,12 @@ def _as_vectors(made: Any, path: str) -> Any:
     check_installed(path, "its observations, which are no vector")
     import gymnasium
 
+    if not isinstance(made, gymnasium.Env):
+        raise TrainingError(
+            f"the environment {path!r} has the observations {observations}, and {type(made).__name__}"
+            " is no gymnasium.Env, of whose observations vectors are made; derive it from that, or"
+            " give vectors."
+        )
     try:
         return gymnasium.wrappers.FlattenObservation(made)
     except Exception as error:  # Of a space that has no vector.
