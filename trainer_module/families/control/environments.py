@@ -241,9 +241,9 @@ def _as_vectors(made: Any, path: str) -> Any:
 
     if not isinstance(made, gymnasium.Env):
         raise TrainingError(
-            f"the environment {path!r} has the observations {observations}, and {type(made).__name__}"
-            " is no gymnasium.Env, of whose observations vectors are made; derive it from that, or"
-            " give vectors."
+            f"the environment {path!r} has the observations {observations}, and"
+            f" {type(made).__name__} is no gymnasium.Env, of whose observations vectors are made;"
+            " derive it from that, or give vectors."
         )
     try:
         return gymnasium.wrappers.FlattenObservation(made)
