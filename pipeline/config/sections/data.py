@@ -192,7 +192,7 @@ def episodes_are_of_an_environment(data: DataSettings, target: LearningTask) -> 
 def policy_is_there(data: DataSettings) -> Iterator[Issue]:
     """A policy that acts is a model that was pushed."""
     policy = data.policy
-    if policy in (None, "random") or is_remote(policy):
+    if policy is None or policy == "random" or is_remote(policy):
         return
     if not (Path(policy) / "saved_model.pb").is_file():
         yield Issue(

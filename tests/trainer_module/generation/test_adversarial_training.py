@@ -25,8 +25,8 @@ from generation_runs import (
 from trainer_module.errors import DataError, TrainingError
 from trainer_module.families import EXAMPLES_KEY, SampleRequest
 from trainer_module.families.generation import sampling
-from trainer_module.families.generation.features import learn_features
-from trainer_module.families.generation.measuring import generate, measure
+from trainer_module.families.generation.features import Features, flatten, learn_features
+from trainer_module.families.generation.measuring import Reference, compare, generate, measure
 from trainer_module.families.generation.pictures import Pictures, read_pictures
 from trainer_module.families.generation.sampling import write_samples
 from trainer_module.families.measured import Estimate
@@ -185,6 +185,24 @@ def test_a_model_is_measured_and_its_collapse_is_said(data: Path, trained: Path)
     assert distance.difference(again, 0.95) == (0, 0)
 
 
+def test_generators_that_cover_as_many_modes_differ_by_nothing() -> None:
+    def shades(dark: int, light: int) -> np.ndarray:
+        return np.repeat([0, 255], [dark, light]).astype(np.uint8).reshape(-1, 1, 1, 1)
+
+    features = Features(flatten, lambda found: found.reshape(-1) // 255, 2, ())
+    real = Pictures(shades(50, 50), np.full(100, b""))
+    found = [
+        compare(shades(500 - light, light), None, Reference(real, real, features), 0.0)
+        for light in (28, 30)  # A tenth would cover the light ones: resamples of 30 may have it.
+    ]
+    one, other = (measured.metrics["mode_coverage"] for measured in found)
+    assert isinstance(one, Estimate)
+    assert isinstance(other, Estimate)
+    assert one.value == other.value == 0.5
+    low, high = other.difference(one, 0.95)
+    assert low <= 0 <= high
+
+
 def test_a_class_that_is_asked_for_has_to_be_there(tmp_path: Path) -> None:
     write_pictures(tmp_path / "train.gz", 1)
     settings = settings_of(task=CONDITIONAL)
@@ -238,7 +256,7 @@ def test_a_single_picture_has_features() -> None:
     [
         ([None, [3], [4]], [b"", b"3", b"4"], ()),
         ([[4], [3], [4]], [b"4", b"3", b"4"], ("3", "4")),
-        ([[0.5], [1.5], None], [b"0.500000", b"1.500000", b""], ()),
+        ([[0.5], [2.0], None], [b"0.5", b"2", b""], ()),
         ([None, None, None], [b"", b"", b""], ()),
     ],
 )

@@ -96,7 +96,8 @@ def _of_pictures(config: Any) -> Iterator[tuple[str, str]]:
         sizes = layer_sizes(config.model)
     except DataError:  # Which is said of the model.
         return
+    height, width = feature.size
     try:
-        check_size(kind, *feature.size, feature.channels or 3, sizes)
+        check_size(kind, height, width, feature.channels or 3, sizes)
     except DataError as error:
         yield f"features.{name}", str(error)

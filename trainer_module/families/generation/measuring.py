@@ -169,13 +169,12 @@ def compare(
     )
     spread = variance_ratio(held_out.values, generated)
     metrics: dict[str, float | Estimate] = {
-        DISTANCE: estimate(distance, lambda r, g: frechet_distance(real[r], made[g])),
+        DISTANCE: _centred(estimate(distance, lambda r, g: frechet_distance(real[r], made[g]))),
         PRECISION: _mean_of(inside(made, real), estimate, of_generated=True),
         RECALL: _mean_of(inside(real, made), estimate, of_generated=False),
         COVERAGE: estimate(
             mode_coverage(modes[0], modes[1], features.modes),
             lambda r, g: mode_coverage(modes[0][r], modes[1][g], features.modes),
-            most=1.0,
         ),
         COPIES: _mean_of(copies, estimate, of_generated=True),
         SPREAD: spread,
@@ -207,16 +206,16 @@ def _variance(pictures: np.ndarray) -> float:
 
 
 def _estimate(
-    value: float,
-    of_rows: Callable[[np.ndarray, np.ndarray], float],
-    real: int,
-    generated: int,
-    most: float = np.inf,
+    value: float, of_rows: Callable[[np.ndarray, np.ndarray], float], real: int, generated: int
 ) -> Estimate:
-    """A metric between 0 and the most that there is, with its resamples."""
-    draws = resample(of_rows, real, generated)
-    # Resamples have fewer different pictures, which moves a distance of distributions up.
-    return Estimate(value, np.clip(draws + (value - draws.mean()), 0.0, most))
+    """A metric with its resamples."""
+    return Estimate(value, resample(of_rows, real, generated))
+
+
+def _centred(distance: Estimate) -> Estimate:
+    """Resamples have fewer different pictures, which moves a distance of distributions up."""
+    shift = distance.value - distance.resamples.mean()
+    return Estimate(distance.value, np.maximum(distance.resamples + shift, 0.0))
 
 
 def _mean_of(
@@ -226,7 +225,6 @@ def _mean_of(
     return estimate(
         float(is_it.mean()),
         lambda r, g: float(is_it[g if of_generated else r].mean()),
-        most=1.0,
     )
 
 
