@@ -189,3 +189,8 @@ def test_a_training_takes_hardly_more_steps_than_it_is_given() -> None:
         told(steps=2_000, task={"replay": {"ratio": 1e-9}})
     )
     assert RoundPlan.of(settings, task_of(settings), online=True, replicas=1).acted == 2_000 // 4
+
+
+def test_patience_waits_until_there_is_something_to_learn_from(tmp_path: Path) -> None:
+    task = {"replay": {"begins": 640}}
+    assert train(tmp_path / "run", told(task=task, early_stopping={"patience": 1}))["steps"] > 0

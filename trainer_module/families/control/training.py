@@ -238,7 +238,7 @@ class Training:
         return play(self._learner.act, self._environment, seeds).returns
 
     def _is_patient_no_more(self) -> bool:
-        """Whether no epoch has been better for so many; while exploring less and less, never."""
+        """Whether no epoch has been better for so many, since the policy could get better."""
         match self._settings.train.early_stopping:
             case None | False:
                 return False
@@ -249,9 +249,17 @@ class Training:
                 return self.best.value >= self._solved_at and waited >= PATIENCE_IF_SOLVED
             case _:
                 patience = PATIENCE
-        explored = 0.0 if self._environments is None else self._task.exploration.share
-        since = max(self._first_best, math.ceil(explored * self._plan.epochs))
-        return self.progress.epoch - since >= patience
+        return self.progress.epoch - max(self._first_best, self._patient_from) >= patience
+
+    @property
+    def _patient_from(self) -> int:
+        """The epoch by which hardly any action is random any more, and the optimizer has begun."""
+        plan, task = self._plan, self._task
+        if self._environments is None:
+            return 0
+        of_an_epoch = plan.rounds * plan.acted * task.environments
+        explored = math.ceil(task.exploration.share * plan.epochs)
+        return max(explored, math.ceil(task.replay.begins / of_an_epoch))
 
     @property
     def _first_best(self) -> int:
