@@ -192,5 +192,5 @@ def test_a_training_takes_hardly_more_steps_than_it_is_given() -> None:
 
 
 def test_patience_waits_until_there_is_something_to_learn_from(tmp_path: Path) -> None:
-    task = {"replay": {"begins": 640}}
+    task = {"replay": {"begins": 320}}
     assert train(tmp_path / "run", told(task=task, early_stopping={"patience": 1}))["steps"] > 0
