@@ -58,6 +58,8 @@ from trainer_module.training.plan import RunInputs, TrainingPlan, open_strategy
 LOSSES = tuple(f"{name}_loss" for name in NETWORKS)
 SAMPLES_FOLDER = "samples"
 """In the run of a model: a grid of pictures of the same noise for each epoch."""
+BOARD_FOLDER = "generated"
+"""Likewise, the same grids for TensorBoard, which follows one growing file of a folder alone."""
 _SHOWN = 64
 """Pictures of a grid."""
 
@@ -236,7 +238,7 @@ class Grids(tf_keras.callbacks.Callback):
         super().__init__()
         folder, shape = inputs.model_run_dir, inputs.shape
         self._folder = os.path.join(folder, SAMPLES_FOLDER)
-        self._board = os.path.join(folder, "train")
+        self._board = tf.summary.create_file_writer(os.path.join(folder, BOARD_FOLDER))
         seed = inputs.settings.train.seed
         self._given = {"noise": tf.random.stateless_normal([_SHOWN, shape.noise], [seed, -1])}
         if shape.classes:
@@ -251,8 +253,9 @@ class Grids(tf_keras.callbacks.Callback):
         path = os.path.join(self._folder, f"epoch-{epoch + 1:04d}.png")
         with tf.io.gfile.GFile(path, "wb") as file:
             file.write(tf.io.encode_png(whole).numpy())
-        with tf.summary.create_file_writer(self._board).as_default():
+        with self._board.as_default():
             tf.summary.image("generated", whole[tf.newaxis], epoch)
+        self._board.flush()
 
 
 def export_sampler(inputs: GenerationInputs, model: Adversaries, directory: str) -> None:

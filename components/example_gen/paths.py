@@ -121,6 +121,14 @@ def check_files_exist(input_base: str, pattern: str) -> None:
     base, wildcards = Path(input_base), PLACEHOLDER.sub("*", pattern)
     if any(path.is_file() and not is_hidden(path.name) for path in base.glob(wildcards)):
         return
+    if pattern == FORMATS["images"].pattern and any(
+        path.name.lower().endswith(PICTURE_EXTENSIONS) for path in base.glob("*")
+    ):
+        raise DataError(
+            f"No file matches {posixpath.join(input_base, pattern)!r}: pictures lie in"
+            f" {input_base!r} itself; put them into a folder for each class there, or, where the"
+            f" task needs no classes, write data.path: {input_base}/*"
+        )
     raise no_file_error(posixpath.join(input_base, pattern), find_neighbours(base, wildcards))
 
 

@@ -136,7 +136,7 @@ def _expectation(detail: Any) -> str:
     if kind in ("enum", "literal_error", "union_tag_invalid"):
         expected = str(context.get("expected") or context.get("expected_tags"))
         # Quoted by pydantic, also inside the representation of an enum's member.
-        names = re.findall(r"'([^']+)'", expected)
+        names = re.findall(r"'([^']+)'", expected) or re.split(", | or ", expected)
         value = context.get("tag", detail["input"])
         close = _closest(value, names)
         return f"right is one of {', '.join(names)}" + (f"; {close}" if close else "")
@@ -145,6 +145,8 @@ def _expectation(detail: Any) -> str:
     if kind == "value_error":
         return str(context["error"])
     message = detail["msg"].replace("Input should be", "it should be")
+    if kind == "string_type" and isinstance(detail["input"], bool):
+        message += "; quote it, as YAML reads on, off, yes and no as true and false"
     return message[0].lower() + message[1:]
 
 

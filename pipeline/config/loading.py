@@ -22,7 +22,7 @@ from pipeline.config.sections.data import (
     labels_exist,
     path_exists,
     picture_folders_exist,
-    schema_exists,
+    policy_is_there,
 )
 from pipeline.config.sections.evaluate import EVALUATE_RULES, EvaluateSettings
 from pipeline.config.sections.model import (
@@ -58,8 +58,10 @@ SECTIONS = {
 """Keys of a config that not every family reads."""
 IN_PART = ("model", "train")
 """Those of which a family may read some keys alone."""
-DATA_KEYS = DataSettings.model_fields.keys() - {"format", "path", "splits", "csv", "max_pixels"}
-EVALUATE_KEYS = {"slices", "confidence", "leakage", "ties", "folds"}
+OF_ROWS = {"splits", "csv", "max_pixels"}
+"""Those of `data` that every family reads whose data ExampleGen reads."""
+DATA_KEYS = DataSettings.model_fields.keys() - {"format", "path"}
+EVALUATE_KEYS = {"slices", "leakage", "folds"}
 """Those of `data` and of `evaluate`."""
 
 
@@ -69,7 +71,8 @@ def given_keys_are_read(config: PipelineConfig) -> Iterator[Issue]:
     in_part = {name for name in IN_PART if any(path.startswith(f"{name}.") for path in reads)}
     given = {
         "": config.model_fields_set & SECTIONS - in_part,
-        "data.": config.data.model_fields_set & DATA_KEYS,
+        "data.": config.data.model_fields_set
+        & DATA_KEYS - (OF_ROWS if config.family.reads_rows else set()),
         "evaluate.": config.evaluate.model_fields_set & EVALUATE_KEYS,
         **{f"{name}.": getattr(config, name).model_fields_set - {"run_fn"} for name in in_part},
     }
@@ -85,6 +88,8 @@ def given_keys_are_read(config: PipelineConfig) -> Iterator[Issue]:
                 yield Issue(path, f"a task {kind} does not read it; {advice}")
     if config.train.run_fn:
         yield Issue("train.run_fn", f"a task {kind} has its own; leave it out")
+    if config.schedule_or_default.warm_start:
+        yield Issue("schedule.warm_start", f"a task {kind} begins from scratch; leave it out")
 
 
 def the_family_agrees(config: PipelineConfig) -> Iterator[Issue]:
@@ -132,6 +137,7 @@ RULES: tuple[Rule, ...] = (
 OF_ANY_FAMILY: tuple[Rule, ...] = (
     *FAMILY_RULES,
     episodes_are_of_an_environment,
+    policy_is_there,
     path_exists,
     builtin_data_is_known,
     *BEAM_RULES,
@@ -145,6 +151,7 @@ OF_ANY_FAMILY: tuple[Rule, ...] = (
 """Those of tasks of other families, whose own rules are `Family.problems`."""
 LOOK_AT_FILES = (
     path_exists,
+    policy_is_there,
     labels_exist,
     schema_exists,
     picture_folders_exist,

@@ -41,6 +41,8 @@ class Survey:
     """What people should know of how the file is read."""
     missing_values: frozenset[str] = frozenset()
     """Those of the config that occur in the file."""
+    has_label: bool = False
+    """Whether a row has a label, which is looked for where none needs one."""
 
 
 class Source(abc.ABC):

@@ -223,21 +223,26 @@ NO_CLASS = b"none"
 
 
 class OptionalLabelSource(RowsSource):
-    """A source whose rows get a label where none of them has one."""
+    """A source whose rows get a label where no row of all the data has one."""
 
     def survey(self, files: Files) -> Survey:
-        """The columns of the rows, and a label."""
+        """The columns of the rows, and a label; reads on until a row has one."""
         survey, label = self._rows.survey(files), self._settings.label
-        if not survey.columns or label in survey.columns:
-            return survey
-        column = SeenColumn(ColumnKind.BYTES, texts=1)
-        return replace(survey, columns={**survey.columns, label: column})
+        if self._settings.format_spec.holds_images:
+            return replace(survey, has_label=True)
+        if survey.columns and label not in survey.columns:
+            column = SeenColumn(ColumnKind.BYTES, texts=1)
+            return replace(survey, columns={**survey.columns, label: column})
+        kinds = {name: column.kind for name, column in survey.columns.items()}
+        batches = self._rows.read(files, kinds)
+        return replace(survey, has_label=any(_has_labels(batch, label) for batch in batches))
 
     def read(self, files: Files, kinds: dict[str, ColumnKind]) -> Iterator[Batch]:
-        """Yields the rows, with a label."""
+        """Yields the rows, with a label each unless the data has some: then a row may lack it."""
         label = self._settings.label
+        are_labelled = isinstance(kinds, ColumnKinds) and kinds.are_labelled
         for batch in self._rows.read(files, kinds):
-            yield batch if _has_labels(batch, label) else _with_labels(batch, label)
+            yield batch if are_labelled or _has_labels(batch, label) else _with_labels(batch, label)
 
 
 def _has_labels(batch: Batch, label: str) -> bool:

@@ -68,11 +68,13 @@ class ColumnKinds(dict[str, ColumnKind]):
     """The kinds of columns by name, and how a label is written that is a number in text."""
 
     label_writing: Writing | None = None
+    are_labelled: bool = False
+    """Whether a row of the data has a label, where none needs one."""
 
     def copy(self) -> ColumnKinds:
         """The same kinds and writing, apart from this one."""
         copied = type(self)(self)
-        copied.label_writing = self.label_writing
+        copied.label_writing, copied.are_labelled = self.label_writing, self.are_labelled
         return copied
 
 
@@ -178,9 +180,12 @@ def merge_surveys(surveys: Sequence[Survey], settings: ExampleGenSettings) -> Co
     Raises:
       DataError: the files' columns differ, one mixes numbers and text, or the label's is missing.
     """
+    are_labelled = any(survey.has_label for survey in surveys)
     surveys = _by_file(surveys)
     if not surveys:
-        return ColumnKinds()
+        kinds = ColumnKinds()
+        kinds.are_labelled = are_labelled
+        return kinds
     if not settings.format_spec.may_lack_columns:
         for survey in surveys[1:]:
             _check_same_columns(surveys[0], survey)
@@ -206,7 +211,7 @@ def merge_surveys(surveys: Sequence[Survey], settings: ExampleGenSettings) -> Co
                 for name, column in total.items()
             }
         )
-    kinds.label_writing = writing
+    kinds.label_writing, kinds.are_labelled = writing, are_labelled
     return kinds
 
 

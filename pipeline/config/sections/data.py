@@ -196,6 +196,19 @@ def path_exists(data: DataSettings) -> Iterator[Issue]:
         yield Issue("data.path", f"found {path!r}; there is no such file or folder{hint}")
 
 
+def policy_is_there(data: DataSettings) -> Iterator[Issue]:
+    """A policy that acts is a model that was pushed."""
+    policy = data.policy
+    if policy is None or policy == "random" or is_remote(policy):
+        return
+    if not (Path(policy) / "saved_model.pb").is_file():
+        yield Issue(
+            "data.policy",
+            f"found {policy!r}, which is no folder of a pushed version; right is one such as"
+            " output/NAME/serving/NAME/1795396366, or random",
+        )
+
+
 def builtin_data_is_known(data: DataSettings) -> Iterator[Issue]:
     """`builtin:` names shipped data, each of one format."""
     if not data.path.startswith(BUILTIN_PREFIX):

@@ -68,6 +68,13 @@ def test_files_that_are_not_there(tmp_path, pattern, words):
         assert word in str(caught.value)
 
 
+def test_pictures_without_folders_of_classes(tmp_path):
+    (tmp_path / "a.png").touch()
+    with pytest.raises(DataError, match=r"pictures lie in .* itself; .*write data\.path: .*/\*"):
+        check_files_exist(*resolve_input(str(tmp_path), "images"))
+    check_files_exist(*resolve_input(f"{tmp_path}/*", "images"))
+
+
 def test_paths_and_settings_need_no_tensorflow():
     code = (
         "import sys, components.example_gen.paths, components.example_gen.formats;"

@@ -70,6 +70,45 @@ def test_a_label_that_is_needed_or_named_has_to_be_there(tmp_path: Path) -> None
             look_at_table(settings, [str(file)])
 
 
+def tfrecord(path: Path, labels: list[str | None]) -> str:
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for label in labels:
+            values = {"name": b"x"} | ({"label": label.encode()} if label else {})
+            feature = {
+                name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+                for name, value in values.items()
+            }
+            example = tf.train.Example(features=tf.train.Features(feature=feature))
+            writer.write(example.SerializeToString())
+    return str(path)
+
+
+@pytest.mark.parametrize("rows", [3, 600])  # Of 512 records is a batch.
+def test_rows_without_a_label_beside_labelled_ones_lack_it(tmp_path: Path, rows: int) -> None:
+    settings = settings_of("tfrecord")
+    files = [
+        tfrecord(tmp_path / "a.tfrecord", [None] * rows + ["b"]),
+        tfrecord(tmp_path / "b.tfrecord", [None] * rows),
+    ]
+    for data, expected in ((files, [None] * rows + ["b"] + [None] * rows), (files[1:], ["none"])):
+        source = make_source(settings)
+        groups = source.plan(data)
+        kinds = merge_surveys([source.survey(group) for group in groups], settings)
+        batches = [batch for group in groups for batch in source.read(group, kinds)]
+        found = [row.get("label") for batch in batches for row in batch.rows.to_pylist()]
+        wanted = [label and [label.encode()] for label in expected]
+        assert found == (wanted if len(wanted) > 1 else wanted * rows)
+
+
+def test_a_file_without_the_label_lacks_it_beside_one_with_labels(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("name,label\nx,b\ny,b\n")
+    (tmp_path / "b.csv").write_text("name\nz\n")
+    files = [str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]
+    with pytest.raises(DataError, match=r"'label' is missing in 1 row, first in row 2 of .*b.csv"):
+        look_at_table(settings_of("csv"), files)
+    look_at_table(settings_of("csv", unlabelled="skip"), files)
+
+
 DOLLARS = ["$22,500", "($1,234)", "$7.5", "N/A"], [22500.0, -1234.0, 7.5, None]
 EUROS = ["1.200,50 €", "€ 12", "-0,5 €", ""], [1200.5, 12.0, -0.5, None]
 THOUSANDS = ["22,500", "950", "1,234.5", "none"], [22500.0, 950.0, 1234.5, None]

@@ -29,6 +29,8 @@ def test_the_config_that_is_shipped_is_fine() -> None:
     assert settings.train.learning_rate == 1e-3
     again = type(settings).from_custom_config(settings.to_custom_config())
     assert again == settings
+    # What blesses models of all tasks reads these.
+    load_config(CARTPOLE, ["evaluate={confidence: 0.9, ties: keep}"])
 
 
 @pytest.mark.parametrize(
@@ -41,6 +43,10 @@ def test_the_config_that_is_shipped_is_fine() -> None:
         (
             ["train.steps=800"],
             "train.steps: found 800, but learning begins after 1,000 transitions; give more, or a",
+        ),
+        (
+            ["data.episodes=9", "data.policy=nowhere"],
+            "data.policy: found 'nowhere', which is no folder of a pushed",
         ),
         (["data.policy=random"], "data.policy: it needs data.episodes, which it is to collect"),
         (["data.format=csv"], "found 'csv'; a task control learns in an environment, or from"),
@@ -63,6 +69,10 @@ def test_the_config_that_is_shipped_is_fine() -> None:
         (["train.learning_rate={schedule: cosine, initial: 1}"], "a task control takes a number"),
         (["task={kind: control, target: {every: 9, polyak: 0.1}}"], "every and polyak exclude"),
         (["evaluate.thresholds={accuracy: {min: 1}}"], "'accuracy' is no metric for control"),
+        (["train.batch_size={global: 64}"], "found a mapping; a task control takes a number"),
+        (["data.splits={train: 1, eval: 1}"], "data.splits: a task control does not read it"),
+        (["schedule.warm_start=true"], "schedule.warm_start: a task control begins from scratch"),
+        (["name=off"], "name: found False; it should be a valid string; quote it, as YAML"),
     ],
 )
 def test_what_a_task_of_control_does_not_know_is_refused(changed: list[str], said: str) -> None:

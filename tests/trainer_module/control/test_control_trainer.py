@@ -176,3 +176,20 @@ def test_the_optimizer_takes_so_many_steps_for_each_of_the_environments(
     settings = TrainerSettings.from_custom_config(told(task=task))
     plan = RoundPlan.of(settings, task_of(settings), online=True, replicas=1)
     assert AT_ONCE * plan.learns / (plan.acted * environments) == pytest.approx(ratio, rel=0.05)
+
+
+def test_a_training_takes_hardly_more_steps_than_it_is_given() -> None:
+    for given in (640, 656, 1000, 60_000):
+        settings = TrainerSettings.from_custom_config(told(steps=given))
+        plan = RoundPlan.of(settings, task_of(settings), online=False, replicas=1)
+        taken = AT_ONCE * plan.epochs * plan.rounds
+        assert given <= taken < given + AT_ONCE * (plan.rounds + 1)
+    settings = TrainerSettings.from_custom_config(
+        told(steps=2_000, task={"replay": {"ratio": 1e-9}})
+    )
+    assert RoundPlan.of(settings, task_of(settings), online=True, replicas=1).acted == 2_000 // 4
+
+
+def test_patience_waits_until_there_is_something_to_learn_from(tmp_path: Path) -> None:
+    task = {"replay": {"begins": 320}}
+    assert train(tmp_path / "run", told(task=task, early_stopping={"patience": 1}))["steps"] > 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium import Env, spaces
@@ -165,3 +166,24 @@ def test_observations_of_another_form_become_vectors() -> None:
     lake = EnvironmentSettings("gymnasium:FrozenLake-v1", {}, 10).open()
     assert (lake.width, lake.actions, lake.solved_at) == (16, 4, 0.7)
     assert lake.reset(1).tolist() == [1.0] + [0.0] * 15
+
+
+def lake_of_larger_rewards() -> Env:
+    lake = gymnasium.make("FrozenLake-v1")
+    return gymnasium.wrappers.TransformReward(lake, lambda reward: 100 * reward)
+
+
+class Counter:
+    """No gymnasium.Env."""
+
+    observation_space, action_space = spaces.Discrete(5), spaces.Discrete(2)
+
+
+def test_who_is_no_env_gives_vectors() -> None:
+    with pytest.raises(TrainingError, match=r"Discrete\(5\), and Counter is no gymnasium\.Env"):
+        EnvironmentSettings(f"{__name__}.Counter", {}, 10).open()
+
+
+def test_code_that_wraps_an_environment_may_have_other_rewards() -> None:
+    path = f"{__name__}.{lake_of_larger_rewards.__name__}"
+    assert EnvironmentSettings(path, {}, 10).open().solved_at is None

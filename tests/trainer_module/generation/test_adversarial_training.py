@@ -25,12 +25,12 @@ from generation_runs import (
 from trainer_module.errors import DataError, TrainingError
 from trainer_module.families import EXAMPLES_KEY, SampleRequest
 from trainer_module.families.generation import sampler
-from trainer_module.families.generation.measures import learn_features
-from trainer_module.families.generation.measuring import generate, measure
+from trainer_module.families.generation.measures import Features, flatten, learn_features
+from trainer_module.families.generation.measuring import Reference, compare, generate, measure
 from trainer_module.families.generation.pictures import Pictures, read_pictures
 from trainer_module.families.generation.sampler import write_samples
 from trainer_module.families.measured import Estimate
-from trainer_module.generation_trainer import SAMPLES_FOLDER, open_inputs, run_fn
+from trainer_module.generation_trainer import BOARD_FOLDER, SAMPLES_FOLDER, open_inputs, run_fn
 from trainer_module.runtime import Runtime
 
 CONDITIONAL = {"conditional": True}
@@ -118,6 +118,9 @@ def test_each_epoch_leaves_a_grid(trained: Path) -> None:
     grid = tf.io.decode_png((trained / SAMPLES_FOLDER / files[0]).read_bytes())
     assert grid.shape == (64, 64, 1)
     assert np.ptp(grid.numpy()) > 0
+    # TensorBoard would follow the newest file of a folder alone.
+    for folder in ("train", BOARD_FOLDER):
+        assert len([*(trained / folder).glob("*tfevents*")]) == 1
 
 
 def test_a_picture_follows_from_its_seed_and_number_alone(trained: Path) -> None:
@@ -182,6 +185,24 @@ def test_a_model_is_measured_and_its_collapse_is_said(data: Path, trained: Path)
     assert distance.difference(again, 0.95) == (0, 0)
 
 
+def test_generators_that_cover_as_many_modes_differ_by_nothing() -> None:
+    def shades(dark: int, light: int) -> np.ndarray:
+        return np.repeat([0, 255], [dark, light]).astype(np.uint8).reshape(-1, 1, 1, 1)
+
+    features = Features(flatten, lambda found: found.reshape(-1) // 255, 2, ())
+    real = Pictures(shades(50, 50), np.full(100, b""))
+    found = [
+        compare(shades(500 - light, light), None, Reference(real, real, features), 0.0)
+        for light in (28, 30)  # A tenth would cover the light ones: resamples of 30 may have it.
+    ]
+    one, other = (measured.metrics["mode_coverage"] for measured in found)
+    assert isinstance(one, Estimate)
+    assert isinstance(other, Estimate)
+    assert one.value == other.value == 0.5
+    low, high = other.difference(one, 0.95)
+    assert low <= 0 <= high
+
+
 def test_a_class_that_is_asked_for_has_to_be_there(tmp_path: Path) -> None:
     write_pictures(tmp_path / "train.gz", 1)
     settings = settings_of(task=CONDITIONAL)
@@ -204,11 +225,12 @@ def test_noise_of_the_evaluation_is_none_of_training(data: Path, tmp_path: Path)
 
         def __call__(self, noise: tf.Tensor, label: tf.Tensor) -> dict[str, tf.Tensor]:
             asked.append(noise.numpy())
-            return {"pictures": tf.zeros([len(label), 8, 8, 1])}
+            return {"pictures": tf.zeros([len(label), 12, 6, 3])}
 
     described = {"classes": tf.constant([], tf.string)}
     model = SimpleNamespace(signatures={"from_noise": Listening(), "describe": lambda: described})
-    generate(model, inputs.deal.pictures, settings.train.seed)
+    generated, _ = generate(model, inputs.deal.pictures, settings.train.seed)
+    assert generated.shape[1:] == (8, 8, 1)  # As those that they are compared with.
     noise = np.concatenate(asked)
     assert noise.shape == (500, 6)
     assert not {*map(tuple, noise)} & {*map(tuple, learnt)}
@@ -234,7 +256,7 @@ def test_a_single_picture_has_features() -> None:
     [
         ([None, [3], [4]], [b"", b"3", b"4"], ()),
         ([[4], [3], [4]], [b"4", b"3", b"4"], ("3", "4")),
-        ([[0.5], [1.5], None], [b"0.500000", b"1.500000", b""], ()),
+        ([[0.5], [2.0], None], [b"0.5", b"2", b""], ()),
         ([None, None, None], [b"", b"", b""], ()),
     ],
 )

@@ -84,9 +84,10 @@ class Environment:
         """Numbers of an observation."""
         self.actions = int(self._made.action_space.n)
         """How many there are."""
-        spec = getattr(self._made, "spec", None)
+        # What code of the user's makes may have other rewards than what it wraps.
+        spec = getattr(self._made, "spec", None) if settings.path.startswith(PREFIX) else None
         self.solved_at: float | None = getattr(spec, "reward_threshold", None)
-        """The mean return from which on whoever made it calls it solved; None where nobody does."""
+        """The mean return from which on gymnasium calls it solved; None where it does not say."""
         self._first_action = int(getattr(self._made.action_space, "start", 0))
         self.seed = 0
         """Of the episode under way."""
@@ -238,6 +239,12 @@ def _as_vectors(made: Any, path: str) -> Any:
     check_installed(path, "its observations, which are no vector")
     import gymnasium
 
+    if not isinstance(made, gymnasium.Env):
+        raise TrainingError(
+            f"the environment {path!r} has the observations {observations}, and"
+            f" {type(made).__name__} is no gymnasium.Env, of whose observations vectors are made;"
+            " derive it from that, or give vectors."
+        )
     try:
         return gymnasium.wrappers.FlattenObservation(made)
     except Exception as error:  # Of a space that has no vector.

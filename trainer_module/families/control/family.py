@@ -83,7 +83,8 @@ def _of_the_training(config: Any) -> Iterator[Problem]:
     for key, right in (("steps", int), ("batch_size", int), ("learning_rate", float)):
         value = getattr(settings, key)
         if not isinstance(value, right):
-            yield f"train.{key}", f"found {value!r}; a task control takes a number"
+            found = repr(value) if isinstance(value, str) else "a mapping"
+            yield f"train.{key}", f"found {found}; a task control takes a number"
 
 
 def _of_the_data(config: Any) -> Iterator[Problem]:

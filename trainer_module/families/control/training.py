@@ -52,13 +52,29 @@ def save_backup(
     named: dict[str, Any] = {
         f"{part}/{name}": one for part, of in arrays.items() for name, one in of.items()
     }
-    written = io.BytesIO()
-    np.savez(written, **{_NOTES: np.array(json.dumps(notes)), **named})
     tf.io.gfile.makedirs(directory)
     path = os.path.join(directory, BACKUP_FILE)
     with tf.io.gfile.GFile(f"{path}.new", "wb") as file:
-        file.write(written.getvalue())
+        # Straight to the file: memory need not hold the replay once more.
+        np.savez(_OnlyWritten(file), **{_NOTES: np.array(json.dumps(notes)), **named})
     tf.io.gfile.rename(f"{path}.new", path, overwrite=True)
+
+
+class _OnlyWritten(io.RawIOBase):
+    """A file that is written from its beginning to its end, as TensorFlow's may not go back."""
+
+    def __init__(self, file: tf.io.gfile.GFile) -> None:
+        super().__init__()
+        self._file = file
+
+    def write(self, data: Any) -> int:
+        """Writes all of it."""
+        self._file.write(bytes(data))
+        return len(data)
+
+    def tell(self) -> int:
+        """Says that there is no going back."""
+        raise io.UnsupportedOperation
 
 
 def load_backup(directory: str) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]] | None:
@@ -70,17 +86,18 @@ def load_backup(directory: str) -> tuple[dict[str, Any], dict[str, dict[str, np.
     path = os.path.join(directory, BACKUP_FILE)
     if not tf.io.gfile.exists(path):
         return None
-    with tf.io.gfile.GFile(path, "rb") as file:
-        content = io.BytesIO(file.read())
     arrays: dict[str, dict[str, np.ndarray]] = {}
     try:
-        with np.load(content, allow_pickle=False) as found:
+        with (
+            tf.io.gfile.GFile(path, "rb") as file,
+            np.load(file, allow_pickle=False) as found,
+        ):
             notes = json.loads(str(found[_NOTES]))
             for key in found.files:
                 part, _, name = key.partition("/")
                 if name:
                     arrays.setdefault(part, {})[name] = found[key]
-    except (ValueError, KeyError, EOFError, BadZipFile) as error:
+    except (ValueError, KeyError, EOFError, BadZipFile, tf.errors.OpError) as error:
         raise TrainingError(
             f"the backup {path} is damaged ({type(error).__name__}): delete it, and training begins"
             " anew."
@@ -130,17 +147,20 @@ class RoundPlan:
           online: whether it acts.
           replicas: that share a step of the optimizer.
         """
-        acted, learns, of_a_round = 0, 1, AT_ONCE
-        if online:
-            acted = max(1, round(AT_ONCE / task.replay.ratio / task.environments))
-            of_a_round = acted * task.environments
-            learns = max(1, round(of_a_round * task.replay.ratio / AT_ONCE))
         steps, batch_size = settings.train.steps, settings.train.batch_size
         assert isinstance(steps, int)  # noqa: S101 - `ControlFamily.problems` has seen to it
         assert isinstance(batch_size, int)  # noqa: S101 - likewise
+        acted, learns, of_a_round = 0, 1, AT_ONCE
+        if online:
+            wanted = round(AT_ONCE / task.replay.ratio / task.environments)
+            acted = max(1, min(wanted, math.ceil(steps / task.environments)))
+            of_a_round = acted * task.environments
+            learns = max(1, round(of_a_round * task.replay.ratio / AT_ONCE))
         rounds = math.ceil(steps / of_a_round)
-        epochs = min(EPOCHS, rounds)
-        return cls(epochs, math.ceil(rounds / epochs), acted, learns, batch_size * replicas)
+        of_an_epoch = math.ceil(rounds / EPOCHS)
+        return cls(
+            math.ceil(rounds / of_an_epoch), of_an_epoch, acted, learns, batch_size * replicas
+        )
 
 
 @dataclass
@@ -295,7 +315,7 @@ class Training:
         return play(self._learner.act, self._environment, seeds).returns
 
     def _is_patient_no_more(self) -> bool:
-        """Whether no epoch has been better for so many; while exploring less and less, never."""
+        """Whether no epoch has been better for so many, since the policy could get better."""
         match self._settings.train.early_stopping:
             case None | False:
                 return False
@@ -306,9 +326,17 @@ class Training:
                 return self.best.value >= self._solved_at and waited >= PATIENCE_IF_SOLVED
             case _:
                 patience = PATIENCE
-        explored = 0.0 if self._environments is None else self._task.exploration.share
-        since = max(self._first_best, math.ceil(explored * self._plan.epochs))
-        return self.progress.epoch - since >= patience
+        return self.progress.epoch - max(self._first_best, self._patient_from) >= patience
+
+    @property
+    def _patient_from(self) -> int:
+        """The epoch by which hardly any action is random any more, and the optimizer has begun."""
+        plan, task = self._plan, self._task
+        if self._environments is None:
+            return 0
+        of_an_epoch = plan.rounds * plan.acted * task.environments
+        explored = math.ceil(task.exploration.share * plan.epochs)
+        return max(explored, math.ceil(task.replay.begins / of_an_epoch))
 
     @property
     def _first_best(self) -> int:
@@ -343,7 +371,7 @@ class Training:
             return
         notes, arrays = found
         if notes["plan"] != asdict(self._plan):
-            logger.warning("Training begins anew: the backup is of another number of replicas.")
+            logger.warning("Training begins anew: the backup is of other steps or replicas.")
             return
         self.progress = Progress(**notes["progress"])
         self._random.bit_generator.state = notes["random"]

@@ -101,7 +101,6 @@ class GenerationFamily(Family):
             *("features", "schema", "on_anomaly", "model.kind", "model.options"),
             *(f"train.{key}" for key in _TRAIN_KEYS),
             *(f"data.{key}" for key in _DATA_KEYS),
-            "evaluate.confidence",
         }
     )
     graph = "pipeline.graph.generation.wire"
@@ -164,7 +163,11 @@ def _of_pictures(config: Any) -> Iterator[tuple[str, str]]:
     if feature.size is None or kind not in KINDS:
         return
     try:
-        height, width = feature.size
-        check_size(kind, height, width, feature.channels or 3, layer_sizes(config.model))
+        sizes = layer_sizes(config.model)
+    except DataError:  # Which is said of the model.
+        return
+    height, width = feature.size
+    try:
+        check_size(kind, height, width, feature.channels or 3, sizes)
     except DataError as error:
         yield f"features.{name}", str(error)

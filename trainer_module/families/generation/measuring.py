@@ -95,10 +95,10 @@ def _read_reference(
 
 
 def generate(model: Any, held_out: Pictures, seed: int) -> tuple[np.ndarray, np.ndarray | None]:
-    """Pictures of a generator, of the classes that real ones have.
+    """Pictures of a generator, of the classes and in the size that real ones have.
 
     Args:
-      model: a SavedModel that is loaded.
+      model: a SavedModel that is loaded, whose pictures may be of another size: that in service.
       held_out: real pictures.
       seed: of the noise.
 
@@ -116,15 +116,29 @@ def generate(model: Any, held_out: Pictures, seed: int) -> tuple[np.ndarray, np.
     labels = np.maximum(Pictures(np.empty(0), wanted).indices(classes), 0)
     parts = [
         _to_bytes(
-            signature(
-                noise=noise[start : start + _AT_ONCE],
-                label=tf.constant(labels[start : start + _AT_ONCE]),
-            )[PICTURES].numpy()
+            _in_shape(
+                signature(
+                    noise=noise[start : start + _AT_ONCE],
+                    label=tf.constant(labels[start : start + _AT_ONCE]),
+                )[PICTURES],
+                held_out.values.shape[1:],
+            ).numpy()
         )
         for start in range(0, count, _AT_ONCE)
     ]
     asked = np.array(names, object)[labels] if names else None
     return np.concatenate(parts), asked
+
+
+def _in_shape(pictures: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
+    """Pictures in 0..1 of a height, a width, and 1 or 3 channels."""
+    *size, channels = shape
+    if pictures.shape[-1] != channels:
+        grey = pictures.shape[-1] == 1
+        pictures = (tf.image.grayscale_to_rgb if grey else tf.image.rgb_to_grayscale)(pictures)
+    if pictures.shape[1:3] != size:
+        pictures = tf.image.resize(pictures, size, antialias=True)
+    return pictures
 
 
 def _to_bytes(pictures: np.ndarray) -> np.ndarray:
@@ -153,13 +167,12 @@ def compare(
     )
     spread = variance_ratio(held_out.values, generated)
     metrics: dict[str, float | Estimate] = {
-        DISTANCE: estimate(distance, lambda r, g: frechet_distance(real[r], made[g])),
+        DISTANCE: _centred(estimate(distance, lambda r, g: frechet_distance(real[r], made[g]))),
         PRECISION: _mean_of(inside(made, real), estimate, of_generated=True),
         RECALL: _mean_of(inside(real, made), estimate, of_generated=False),
         COVERAGE: estimate(
             mode_coverage(modes[0], modes[1], features.modes),
             lambda r, g: mode_coverage(modes[0][r], modes[1][g], features.modes),
-            most=1.0,
         ),
         COPIES: _mean_of(copies, estimate, of_generated=True),
         SPREAD: spread,
@@ -191,16 +204,16 @@ def _variance(pictures: np.ndarray) -> float:
 
 
 def _estimate(
-    value: float,
-    of_rows: Callable[[np.ndarray, np.ndarray], float],
-    real: int,
-    generated: int,
-    most: float = np.inf,
+    value: float, of_rows: Callable[[np.ndarray, np.ndarray], float], real: int, generated: int
 ) -> Estimate:
-    """A metric between 0 and the most that there is, with its resamples."""
-    draws = resample(of_rows, real, generated)
-    # Resamples have fewer different pictures, which moves a distance of distributions up.
-    return Estimate(value, np.clip(draws + (value - draws.mean()), 0.0, most))
+    """A metric with its resamples."""
+    return Estimate(value, resample(of_rows, real, generated))
+
+
+def _centred(distance: Estimate) -> Estimate:
+    """Resamples have fewer different pictures, which moves a distance of distributions up."""
+    shift = distance.value - distance.resamples.mean()
+    return Estimate(distance.value, np.maximum(distance.resamples + shift, 0.0))
 
 
 def _mean_of(
@@ -210,7 +223,6 @@ def _mean_of(
     return estimate(
         float(is_it.mean()),
         lambda r, g: float(is_it[g if of_generated else r].mean()),
-        most=1.0,
     )
 
 

@@ -19,6 +19,7 @@ from trainer_module.errors import DataError
 from trainer_module.families.generation.family import check_size, layer_sizes
 from trainer_module.families.generation.task import GenerationTask
 from trainer_module.features.image import decode_images
+from trainer_module.features.raw_columns import dense_strings
 from trainer_module.machine import free_memory
 from trainer_module.settings import ImageFeature, TrainerSettings
 from trainer_module.settings.train import choose_batch_size, choose_rounds
@@ -72,7 +73,7 @@ def picture_of(
 
     Args:
       settings: of the training.
-      shape: height, width and channels that a model has; None for those of the settings.
+      shape: height, width and channels that a model has, for what the settings leave open.
 
     Raises:
       DataError: there is no such column, or the model cannot make pictures of the size.
@@ -85,8 +86,9 @@ def picture_of(
         )
     ((name, feature),) = found.items()
     if shape is not None:
-        size = dict(zip(("height", "width", "channels"), shape, strict=True))
-        return name, feature.model_copy(update=size)
+        size = zip(("height", "width", "channels"), shape, strict=True)
+        left_open = {key: value for key, value in size if getattr(feature, key) is None}
+        return name, feature.model_copy(update=left_open)
     model = settings.model
     height, width = feature.size or (0, 0)
     try:
@@ -117,7 +119,7 @@ def read_pictures(files: Sequence[str], name: str, feature: ImageFeature, label:
     def decode(records: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         columns = tf.io.parse_example(records, spec)
         pictures = decode_images(name, columns[name][:, tf.newaxis], feature)
-        return tf.cast(tf.round(pictures * 255.0), tf.uint8), _texts(columns[label])
+        return tf.cast(tf.round(pictures * 255.0), tf.uint8), dense_strings(columns[label])[:, 0]
 
     parts: list[tuple[np.ndarray, np.ndarray]] = []
     count = 0
@@ -144,15 +146,6 @@ def _kind_of(records: tf.data.Dataset, label: str) -> tf.DType:
         if kind := values.WhichOneof("kind"):
             return kinds[kind]
     return tf.string
-
-
-def _texts(labels: tf.SparseTensor) -> tf.Tensor:
-    """Labels as texts, [rows]; empty where there is none."""
-    values = labels.values
-    texts = values if values.dtype == tf.string else tf.strings.as_string(values)
-    dense = tf.sparse.to_dense(tf.SparseTensor(labels.indices, texts, labels.dense_shape))
-    # A batch without any label has no column.
-    return tf.concat([dense, tf.fill([tf.shape(dense)[0], 1], "")], 1)[:, 0]
 
 
 def to_signed(pictures: tf.Tensor) -> tf.Tensor:

@@ -261,7 +261,7 @@ METRICS = {
         "TopLabelCalibrationError", higher_is_better=False, module=CLASS_METRICS
     ),
     "calibration_curve": Metric(
-        "TopLabelCalibrationPlot", module=is_number=False
+        "TopLabelCalibrationPlot", module=CLASS_METRICS, is_number=False
     ),
     # By this name TFMA's results and views have it beside the curve; by its own, in its place.
     "confusion_matrix": Metric(
