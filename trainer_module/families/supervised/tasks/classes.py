@@ -15,7 +15,6 @@ from trainer_module.features.vocabulary_orders import ClassOrder, GivenOrder
 from trainer_module.published import class_index, imagenet_classes
 from trainer_module.settings.tasks import (
     CLASS_METRICS,
-    CLASS_METRICS,
     NUMBER_METRICS,
     BaseTask,
     Metric,
@@ -260,9 +259,7 @@ METRICS = {
     "calibration_error": Metric(
         "TopLabelCalibrationError", higher_is_better=False, module=CLASS_METRICS
     ),
-    "calibration_curve": Metric(
-        "TopLabelCalibrationPlot", module=CLASS_METRICS, is_number=False
-    ),
+    "calibration_curve": Metric("TopLabelCalibrationPlot", module=CLASS_METRICS, is_number=False),
     # By this name TFMA's results and views have it beside the curve; by its own, in its place.
     "confusion_matrix": Metric(
         "MultiClassConfusionMatrixPlot",
