@@ -25,8 +25,7 @@ from components.pusher.versions import SAVED_MODEL
 from components.serving.batch.job import Done
 from components.serving.batch.reading import Input
 from components.serving.batch.writing import only_writer
-from components.serving.imports import import_tensorflow
-from components.serving.model import Model, load_model
+from components.serving.model import Model, import_tensorflow, load_model
 from components.serving.settings import OnUnreadable
 from pipeline.runs.imports import shared_module_path
 from trainer_module.errors import (

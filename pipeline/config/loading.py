@@ -23,6 +23,7 @@ from pipeline.config.sections.data import (
     path_exists,
     picture_folders_exist,
     policy_is_there,
+    schema_exists,
 )
 from pipeline.config.sections.evaluate import EVALUATE_RULES, EvaluateSettings
 from pipeline.config.sections.model import (
