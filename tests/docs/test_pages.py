@@ -20,7 +20,14 @@ from trainer_module.families import FAMILIES
 from trainer_module.settings.tasks import TASKS
 
 ROOT = Path(__file__).parents[2]
-APPS = {"local_runner": local_runner.app, "kubeflow_runner": kubeflow_runner.app}
+APPS = {
+    "local_runner.py": local_runner.app,
+    "kubeflow_runner.py": kubeflow_runner.app,
+    "scopeline": local_runner.app,
+    "scopeline-kubeflow": kubeflow_runner.app,
+}
+RUNNER = re.compile(r"(?:\S*python )?(?:\S*/)?(" + "|".join(APPS) + r")(?: |$)(.*)")
+"""A command that starts a runner, by any of its names."""
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -31,15 +38,19 @@ def blocks(page: Path, language: str) -> list[str]:
 CONFIGS = [
     (page, block) for page in PAGES for block in blocks(page, "yaml") if "\nname:" in "\n" + block
 ]
-COMMANDS = sorted(
-    {
-        re.split(r" [#>] ?", line)[0].strip()
-        for page in PAGES
-        for block in blocks(page, "bash")
-        for line in re.sub(r"\\\n\s*", "", block).splitlines()
-        if re.match(r"(\S*python )?(\S*/)?(local|kubeflow)_runner\.py", line)
-    }
-)
+
+
+def commands(page: Path) -> list[str]:
+    """The commands of our runners in a page's blocks of bash and in its sentences."""
+    text = "\n".join(blocks(page, "bash")).replace("\\\n", " ")
+    lines = [re.split(r" [#>] ?", line)[0].strip() for line in text.splitlines()]
+    prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    return [
+        text for text in (*lines, *re.findall(r"`(scopeline[^`]*)`", prose)) if RUNNER.match(text)
+    ]
+
+
+COMMANDS = sorted({command for page in PAGES for command in commands(page)})
 
 
 @pytest.mark.parametrize(
@@ -110,19 +121,25 @@ def laid_over(config: dict[str, Any], line: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_command_on_a_page_is_understood(command: str) -> None:
-    words = command.split()
-    place = next(i for i, word in enumerate(words) if word.endswith("_runner.py"))
-    runner, arguments = Path(words[place]).stem, shlex.split(" ".join(words[place + 1 :]))
-    done = CliRunner().invoke(APPS[runner], [*arguments, "--help"])
+    runner, arguments = RUNNER.match(command).groups()
+    done = CliRunner().invoke(APPS[runner], [*shlex.split(arguments), "--help"])
     assert done.exit_code == 0, done.output
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
-    for target in re.findall(r"\]\(([^)#]+)", prose):
-        if "://" not in target:
-            assert (page.parent / target).exists(), target
+    for path, heading in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", prose):
+        if "://" not in path:
+            target = page.parent / path if path else page
+            assert target.exists(), path
+            assert not heading or heading in anchors(target), f"{path}#{heading}"
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", text.lower()).replace(" ", "-") for text in headings}
 
 
 def test_make_help_lists_every_command() -> None:
