@@ -13,7 +13,7 @@ ROOTS = ("pipeline", "components", "trainer_module")
 def named() -> Iterator[Path]:
     """The paths of the map, below the root."""
     text = (ROOT / "CONTRIBUTING.md").read_text()
-    tree = re.search(r"^## The house\n.*?^```\n(.*?)^```", text, re.DOTALL | re.MULTILINE)[1]
+    tree = re.search(r"^## The architecture\n.*?^```\n(.*?)^```", text, re.DOTALL | re.MULTILINE)[1]
     folders: list[Path] = []
     for line in tree.splitlines():
         names, indent = re.split(r" {2,}", line.strip())[0], len(line) - len(line.lstrip())
