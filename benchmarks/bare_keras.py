@@ -20,7 +20,7 @@ import tf_keras
 
 
 def read_idx(path: Path) -> np.ndarray:
-    """An IDX file's array: a header of 4 bytes and 4 more per dimension, then bytes."""
+    """Returns an IDX file's array: a header of 4 bytes and 4 more per dimension, then bytes."""
     opened = gzip.open if path.suffix == ".gz" else open
     with opened(path, "rb") as file:
         content = file.read()
@@ -36,7 +36,7 @@ def load(folder: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def build_model() -> tf_keras.Model:
-    """The tutorial's: https://www.tensorflow.org/tutorials/distribute/keras."""
+    """Returns the tutorial's: https://www.tensorflow.org/tutorials/distribute/keras."""
     return tf_keras.Sequential(
         [
             tf_keras.layers.Conv2D(32, 3, activation="relu", input_shape=(28, 28, 1)),
@@ -49,7 +49,7 @@ def build_model() -> tf_keras.Model:
 
 
 def decayed(epoch: int) -> float:
-    """The tutorial's learning rate."""
+    """Returns the tutorial's learning rate."""
     return 1e-3 if epoch < 3 else 1e-4 if epoch < 7 else 1e-5
 
 

@@ -172,7 +172,7 @@ def offline(folder: Path, seed: int, console: Console) -> None:
 
 
 def first(logs: Steps) -> Steps:
-    """The first `LOGGED` transitions."""
+    """Returns the first `LOGGED` transitions."""
     assert len(logs.actions) >= LOGGED  # noqa: S101 - a bug of this benchmark
     return Steps(*(values[:LOGGED] for values in vars(logs).values()))
 

@@ -104,7 +104,9 @@ def learn(settings: TrainerSettings, files: dict[str, list[str]]) -> dict[str, A
 
 
 def bare_steps(inputs: GenerationInputs) -> Callable[[], float]:
-    """A loop as TensorFlow's tutorial of DCGAN has it, and nothing else; gives steps per second."""
+    """Returns a loop as TensorFlow's tutorial of DCGAN has it, and nothing else; gives steps
+    per second.
+    """
     deal, task = inputs.deal, generation_task(inputs.settings)
     model = Adversaries(task, inputs.shape, inputs.settings.train.learning_rate)
     generator, discriminator = model.generator, model.discriminator
@@ -167,7 +169,7 @@ def compare_steps(kind: str, files: dict[str, list[str]]) -> tuple[float, float]
 
 
 def tell(kind: str, seed: int, first: dict[str, Any], last: dict[str, Any]) -> Iterator[str]:
-    """A line of the table, and what people should know."""
+    """Yields a line of the table, and what people should know."""
     low, high = last["interval"]
     names = ("precision", "recall", "mode_coverage", "copies", "class_accuracy")
     shown = " ".join(f"{name} {last[name]:.3f}" for name in names if name in last)

@@ -33,7 +33,7 @@ KEEP_ALL = {"versions": "all", "runs": "all"}
 
 
 def seconds(command: Callable[[], object]) -> float:
-    """How long a command takes whose modules are imported."""
+    """Returns how long a command takes whose modules are imported."""
     with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
         command()
         began = time.perf_counter()
@@ -42,7 +42,7 @@ def seconds(command: Callable[[], object]) -> float:
 
 
 def measure(nights: Nights) -> dict[str, float]:
-    """The seconds of each command, and the megabytes of each file that grows."""
+    """Returns the seconds of each command, and the megabytes of each file that grows."""
     config, output = load_config(nights.file), nights.output
     pipelines = load_pipelines([nights.file], [], output)
     lock = nights.layout.scheduler_lock

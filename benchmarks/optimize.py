@@ -169,7 +169,7 @@ def score(line: Line, scores: np.ndarray, right: np.ndarray, labels: np.ndarray)
 
 
 def compare(name: str, trained: Trained, variants: list[str], scratch: Path) -> list[Line]:
-    """The SavedModel, then each variant of it."""
+    """Returns the SavedModel, then each variant of it."""
     model = load_numeric(trained.saved_model)
     weights = sum(v.dtype.size * v.shape.num_elements() for v in model.function.variables)
     right = ask(model, trained.evaluation)["scores"]
@@ -235,7 +235,7 @@ COLUMNS = (
 
 
 def as_markdown(lines: list[Line]) -> str:
-    """The table."""
+    """Returns the table."""
     rows = [[title for title, _ in COLUMNS], ["---"] * len(COLUMNS)]
     rows += [
         [line.pipeline, line.variant, line.failure]

@@ -81,7 +81,7 @@ def make_splits(
 
 
 def make_model(split: Split, filters: list[int]) -> tf_keras.Model:
-    """The network, compiled as the Trainer compiles it."""
+    """Returns the network, compiled as the Trainer compiles it."""
     augmentation = split.augmentation
     settings = TrainerSettings.model_validate(
         {

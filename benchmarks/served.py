@@ -76,7 +76,7 @@ class ServedProcess:
         return [process, *process.children(recursive=True)]
 
     def metric(self, name: str) -> float:
-        """The value of a metric without labels."""
+        """Returns the value of a metric without labels."""
         text = requests.get(f"{self.address}/metrics", timeout=10).text
         found = re.search(rf"^{name} (\S+)$", text, re.MULTILINE)
         return float(found[1]) if found else 0.0
@@ -114,7 +114,9 @@ def _is_ready(server: ServedProcess) -> bool:
 
 
 def write_tensors(interface: ModelInterface, rows: Path, path: Path) -> str:
-    """The rows of a request as tensors of Open Inference; gives the header that this takes."""
+    """Returns the rows of a request as tensors of Open Inference; gives the header that this
+    takes.
+    """
     from components.serving.server.protocols.open_inference import HEADER_LENGTH, to_tensors
     from components.serving.server.protocols.values import rows_to_arrays
 
@@ -169,7 +171,7 @@ def result_of(load: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 def measure_bare(serving: Path, body: Path, rows: list[int], *options: str) -> dict[str, Any]:
-    """The newest version in a loop, in a process of its own."""
+    """Returns the newest version in a loop, in a process of its own."""
     command = [sys.executable, str(ROOT / "benchmarks" / "bare_model.py")]
     command += [str(list_versions(serving)[-1]), str(body), "--rows", *map(str, rows), *options]
     done = subprocess.run(

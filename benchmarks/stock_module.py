@@ -26,7 +26,7 @@ BATCH_SIZE = 64
 
 
 def _dense(column: tf.SparseTensor | tf.Tensor) -> tf.Tensor:
-    """A column as [batch], with an empty value where there was none."""
+    """Returns a column as [batch], with an empty value where there was none."""
     if not isinstance(column, tf.SparseTensor):
         return tf.reshape(column, [-1])
     default: Any = "" if column.dtype == tf.string else 0
@@ -35,7 +35,7 @@ def _dense(column: tf.SparseTensor | tf.Tensor) -> tf.Tensor:
 
 
 def preprocessing_fn(inputs: dict[str, Any]) -> dict[str, tf.Tensor]:
-    """The template's: z-scores, buckets and vocabularies."""
+    """Returns the template's: z-scores, buckets and vocabularies."""
     outputs = {name: tft.scale_to_z_score(_dense(inputs[name])) for name in NUMERIC}
     for name in BUCKETS:
         outputs[name] = tft.bucketize(_dense(inputs[name]), BUCKET_COUNT)

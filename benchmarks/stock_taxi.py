@@ -15,7 +15,7 @@ from benchmarks import stock_module
 
 
 def create_pipeline(data: Path, root: Path, train_steps: int) -> tfx.dsl.Pipeline:
-    """The template's components with their defaults."""
+    """Returns the template's components with their defaults."""
     examples = tfx.components.CsvExampleGen(input_base=str(data))
     statistics = tfx.components.StatisticsGen(examples=examples.outputs["examples"])
     schema = tfx.components.SchemaGen(statistics=statistics.outputs["statistics"])

@@ -82,7 +82,7 @@ def bare(seed: int, epochs: int, steps_per_execution: int) -> dict[str, Any]:
 
 
 def with_train(settings: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """The settings with some keys of `train` changed."""
+    """Returns the settings with some keys of `train` changed."""
     return {**settings, "train": {**settings["train"], **changes}}
 
 

@@ -106,7 +106,7 @@ def _timed(command: list[str]) -> tuple[str, float]:
 
 @contextmanager
 def _data(repeat: int) -> Iterator[tuple[TaxiData, Path]]:
-    """The rows, and a folder for pipelines; both are deleted afterwards."""
+    """Yields the rows, and a folder for pipelines; both are deleted afterwards."""
     with tempfile.TemporaryDirectory(prefix="scopeline-bench-") as scratch:
         folder = Path(scratch) / "data"
         folder.mkdir()

@@ -6,5 +6,5 @@ import pyarrow as pa
 
 
 def holds_bytes(kind: pa.DataType) -> bool:
-    """Whether values of a type are bytes, of any length."""
+    """Returns whether values of a type are bytes, of any length."""
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))

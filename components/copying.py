@@ -23,7 +23,7 @@ def copy_folder(source: str, target: str) -> None:
 
 
 def read_text(*place: str) -> str | None:
-    """The text of a file; None if it is not there.
+    """Returns the text of a file; None if it is not there.
 
     Args:
       place: its path or URI, or the parts of it.

@@ -18,7 +18,8 @@ _UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 
 
 def says_full(error: BaseException) -> bool:
-    """Whether an error says that a disk, or a quota of one, is full; SQLite has its own words.
+    """Returns whether an error says that a disk, or a quota of one, is full; SQLite has its own
+    words.
 
     Of what TensorFlow and Beam's workers raise there is the text alone.
     """
@@ -29,7 +30,9 @@ def says_full(error: BaseException) -> bool:
 
 
 def full_file(error: BaseException) -> str | None:
-    """The file that an error's text says could not be written for that reason, if it names one."""
+    """Returns the file that an error's text says could not be written for that reason, if it
+    names one.
+    """
     for words in _SAID:
         found = re.search(rf"(\S[^\s;]*); {words}|{words}: '([^']+)'", str(error))
         if found is not None:
@@ -38,7 +41,7 @@ def full_file(error: BaseException) -> str | None:
 
 
 def first_of_many(error: OSError) -> OSError:
-    """The first of the errors that copying a folder collects, with its errno and the file.
+    """Returns the first of the errors that copying a folder collects, with its errno and the file.
 
     Any other error is given back as it is.
     """
@@ -51,7 +54,7 @@ def first_of_many(error: OSError) -> OSError:
 
 
 def disk_full(path: Path) -> DiskFullError:
-    """The error for a file or folder that a full disk keeps from being written."""
+    """Returns the error for a file or folder that a full disk keeps from being written."""
     return DiskFullError(f"{path}: the disk is full ({free_room(path)}); {MAKE_ROOM}")
 
 
@@ -65,13 +68,13 @@ def free_room(path: Path) -> str:
 
 
 def show_size(size: int) -> str:
-    """A number of bytes as people read it: `4.1 MB`."""
+    """Returns a number of bytes as people read it: `4.1 MB`."""
     unit = next((unit for unit in _UNITS if size >= unit[1] / 10), _UNITS[-1])
     return f"{size / unit[1]:.1f} {unit[0]}"
 
 
 def sizes_below(folder: Path) -> Iterator[int]:
-    """The sizes of the files in a folder, at any depth."""
+    """Returns the sizes of the files in a folder, at any depth."""
     return (path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 

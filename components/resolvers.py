@@ -263,13 +263,13 @@ def _current(
 
 
 def _int_property(candidate: artifact.Artifact, name: str) -> int:
-    """A custom property, which older versions of TFX wrote as text; 0 without it."""
+    """Returns a custom property, which older versions of TFX wrote as text; 0 without it."""
     text = candidate.get_string_custom_property(name)
     return int(text) if text else candidate.get_int_custom_property(name)
 
 
 def _examples_behind(store: mlmd.MetadataStore, model: int) -> set[int]:
-    """The ids of the Examples, as they were read, that a model was trained on.
+    """Returns the ids of the Examples, as they were read, that a model was trained on.
 
     Trainer's Examples are those that Transform wrote; Transform's are those that were read.
     """
@@ -277,7 +277,7 @@ def _examples_behind(store: mlmd.MetadataStore, model: int) -> set[int]:
 
 
 def _examples_of_makers(store: mlmd.MetadataStore, artifacts: Iterable[int]) -> set[int]:
-    """The ids of the examples that whatever gave artifacts has taken."""
+    """Returns the ids of the examples that whatever gave artifacts has taken."""
     makers = set[int]().union(*_executions_by_output(store, artifacts).values())
     return set[int]().union(*_inputs_by_execution(store, makers).values())
 
@@ -306,5 +306,5 @@ def _inputs_by_execution(
 
 
 def _events(query: Any, ids: Sequence[int]) -> Sequence[metadata_store_pb2.Event]:
-    """The events of some artifacts or executions: a store refuses to be asked for none."""
+    """Returns the events of some artifacts or executions: a store refuses to be asked for none."""
     return query(ids) if ids else []

@@ -30,7 +30,7 @@ def write_row_counts(uri: str, rows: Mapping[str, int]) -> None:
 
 
 def read_row_counts(files: Iterable[str]) -> dict[str, int]:
-    """How many rows files of examples have, of those for which it was kept."""
+    """Returns how many rows files of examples have, of those for which it was kept."""
     kept: dict[str, dict[str, int]] = {}
     known = {}
     for file in files:
@@ -115,7 +115,7 @@ def _compare(what: str, found: int, files: Sequence[str], known: Mapping[str, in
 
 
 def lost_rows(what: str) -> InternalError:
-    """The error for rows that were there, and are not any more.
+    """Returns the error for rows that were there, and are not any more.
 
     Args:
       what: a clause that says it by numbers.

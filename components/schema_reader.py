@@ -7,5 +7,5 @@ from tfx.utils import io_utils
 
 
 def read_schema_artifact(folder: str) -> schema_pb2.Schema:
-    """The schema in the folder of an artifact."""
+    """Returns the schema in the folder of an artifact."""
     return io_utils.SchemaReader().read(io_utils.get_only_uri_in_dir(folder))

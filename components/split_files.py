@@ -11,7 +11,8 @@ from tfx.utils import io_utils
 
 
 def split_files(examples: Iterable[types.Artifact], split: str) -> list[str]:
-    """The files of one split: those of each artifact by name, after those of the one before.
+    """Returns the files of one split: those of each artifact by name, after those of the one
+    before.
 
     Of a window of spans, which are given oldest first, that is not the order of the whole paths,
     which hold the numbers of executions: 10 comes before 9 there.

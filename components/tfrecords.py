@@ -21,7 +21,7 @@ _LOOKS_EVERY = 0.1
 
 
 def work_ahead(source: Iterator[_T]) -> Generator[_T, None, None]:
-    """The elements of an iterator, which a thread takes from it ahead of the consumer.
+    """Yields the elements of an iterator, which a thread takes from it ahead of the consumer.
 
     What the iterator raises is raised here. A consumer that stops early stops the thread, too.
     """
@@ -57,7 +57,7 @@ def _fill(source: Iterator[_T], waiting: queue.Queue[Any], stopped: threading.Ev
 
 
 def _put(item: Any, waiting: queue.Queue[Any], stopped: threading.Event) -> bool:
-    """Whether there was room before the consumer stopped."""
+    """Returns whether there was room before the consumer stopped."""
     while not stopped.is_set():
         try:
             waiting.put(item, timeout=_LOOKS_EVERY)
@@ -83,12 +83,14 @@ COMPRESSION = "GZIP"
 
 
 def rows_for_models(examples: Sequence[bytes]) -> int:
-    """How many examples like these a batch has that models are asked about."""
+    """Returns how many examples like these a batch has that models are asked about."""
     return _fitting(examples, _MOST_ROWS, _MOST_BYTES)
 
 
 def rows_for_columns(examples: Sequence[bytes]) -> int:
-    """How many examples like these a batch has that is counted or transformed column by column."""
+    """Returns how many examples like these a batch has that is counted or transformed column by
+    column.
+    """
     rows = _fitting(examples, _MOST_ROWS, _MOST_WIDE_BYTES)
     more = _fitting(examples, _MOST_SMALL_ROWS, _MOST_BYTES)
     if more <= rows or any(magic in example for example in examples for magic in _SHRUNK):
@@ -104,7 +106,7 @@ def _fitting(examples: Sequence[bytes], most_rows: int, most_bytes: int) -> int:
 def read_batches(
     file: str, rows_by: Callable[[Sequence[bytes]], int] = rows_for_models
 ) -> Iterator[np.ndarray]:
-    """The examples of one file in their order, [rows] object of bytes.
+    """Yields the examples of one file in their order, [rows] object of bytes.
 
     Args:
       file: gzipped TFRecords.
@@ -130,7 +132,7 @@ _OPTIONS = tf.io.TFRecordOptions(compression_type=COMPRESSION, compression_level
 
 
 def open_writer(path: str) -> tf.io.TFRecordWriter:
-    """A gzipped file of TFRecords, to be filled and closed."""
+    """Returns a gzipped file of TFRecords, to be filled and closed."""
     return tf.io.TFRecordWriter(path, _OPTIONS)
 
 

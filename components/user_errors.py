@@ -15,7 +15,8 @@ _IN_TRACEBACK = re.compile(rf"{re.escape(errors.__name__)}\.(\w+): ([^\n]*?)(?={
 
 
 def find_user_error(exception: BaseException) -> ScopelineError | None:
-    """The user's error behind an exception, with the message as it was raised; None without one.
+    """Returns the user's error behind an exception, with the message as it was raised; None without
+    one.
 
     Looks along `__cause__` and `__context__` first, then for the last such error in the text of
     the tracebacks that Beam and others turn exceptions of their workers into.
@@ -33,7 +34,9 @@ def find_user_error(exception: BaseException) -> ScopelineError | None:
 
 
 def is_drift(error: BaseException) -> bool:
-    """Whether an error says that data has drifted, and that nothing else is wrong with it."""
+    """Returns whether an error says that data has drifted, and that nothing else is wrong with
+    it.
+    """
     return isinstance(error, Exception) and isinstance(find_user_error(error), DriftError)
 
 

@@ -20,7 +20,7 @@ _OPTION = "--runner"
 
 
 def beam_args(runner: str, configured: Sequence[str]) -> list[str]:
-    """The options of a Beam pipeline.
+    """Returns the options of a Beam pipeline.
 
     Args:
       runner: `direct` for this process, `config` for what the config says, or a runner that takes
@@ -50,7 +50,7 @@ def beam_args(runner: str, configured: Sequence[str]) -> list[str]:
 
 
 def _without_runner(args: Sequence[str]) -> list[str]:
-    """The options but the runner, which is `--runner=NAME` or two arguments."""
+    """Returns the options but the runner, which is `--runner=NAME` or two arguments."""
     return [
         arg
         for before, arg in zip(["", *args], args, strict=False)

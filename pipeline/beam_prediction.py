@@ -76,7 +76,7 @@ class ShardResult:
 
 
 def make_shards(given: Input) -> list[Shard]:
-    """A shard for each file; of pictures for some thousands.
+    """Returns a shard for each file; of pictures for some thousands.
 
     Paths are absolute, as workers run elsewhere.
 
@@ -293,7 +293,9 @@ def _run(work: Work, shards: Sequence[Shard], args: Sequence[str]) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """The last line that says something: runners put the traceback of a worker before it."""
+    """Returns the last line that says something: runners put the traceback of a worker before
+    it.
+    """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return shorten(lines[-1] if lines else repr(error), _LONGEST_REASON)
 

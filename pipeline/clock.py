@@ -14,5 +14,5 @@ def system_clock() -> datetime:
 
 
 def is_future(moment: datetime, now: datetime) -> bool:
-    """Whether a moment lies in the future of a clock, by more than clocks differ."""
+    """Returns whether a moment lies in the future of a clock, by more than clocks differ."""
     return moment > now + TOLERANCE

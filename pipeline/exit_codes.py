@@ -22,7 +22,7 @@ EXIT_INTERRUPTED = 130
 
 
 def exit_code_of(error: ScopelineError) -> int:
-    """The exit code of a command that an error ends before, or outside of, a run."""
+    """Returns the exit code of a command that an error ends before, or outside of, a run."""
     if isinstance(error, InternalError):
         return EXIT_FAILED
     return EXIT_LATER if isinstance(error, TryLaterError) else EXIT_UNUSABLE

@@ -48,7 +48,7 @@ def resolve_ingestion(
 def make_example_gen(
     data: DataSettings, location: DataLocation, ingestion: Ingestion, span: int | None = None
 ) -> ArrowExampleGen:
-    """The component that reads the data.
+    """Returns the component that reads the data.
 
     Args:
       data: the config's section.

@@ -28,7 +28,7 @@ class Layout:
 
     @classmethod
     def of(cls, name: str, push: PushSettings, output: Path) -> Layout:
-        """The layout of the pipeline of a name, whose models go where `push` says."""
+        """Returns the layout of the pipeline of a name, whose models go where `push` says."""
         return cls(output.resolve(), name, push.directory)
 
     @property
@@ -128,7 +128,7 @@ class Layout:
         return self.output / "builtin"
 
     def run(self, run_id: str) -> RunLayout:
-        """The files of one run."""
+        """Returns the files of one run."""
         return RunLayout(self.root / "runs" / run_id)
 
     def _at_remote(self, *parts: str) -> str:
@@ -157,5 +157,5 @@ class RunLayout:
 
 
 def new_run_id() -> str:
-    """A run id that sorts by time and may name a folder."""
+    """Returns a run id that sorts by time and may name a folder."""
     return datetime.now().astimezone().strftime("%Y-%m-%dT%H-%M-%S.%f")

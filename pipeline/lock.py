@@ -64,7 +64,9 @@ class ProcessLock:
 
 
 def is_held(path: Path) -> bool:
-    """Whether a process holds the file; the look takes no lock, so that it is in nobody's way."""
+    """Returns whether a process holds the file; the look takes no lock, so that it is in
+    nobody's way.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -13,7 +13,7 @@ NAMES = (*PACKAGES, "local_runner", "kubeflow_runner")
 
 
 def is_ours(import_path: str) -> bool:
-    """Whether a module, or what an import path names in one, is of our packages."""
+    """Returns whether a module, or what an import path names in one, is of our packages."""
     return import_path.partition(".")[0] in PACKAGES
 
 

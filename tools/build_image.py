@@ -19,12 +19,12 @@ EXIT_FAILED, EXIT_UNUSABLE = 1, 2
 
 
 def read_version() -> str:
-    """The version of this checkout."""
+    """Returns the version of this checkout."""
     return str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
 
 
 def read_revision() -> str:
-    """The commit of this checkout; empty where it is none."""
+    """Returns the commit of this checkout; empty where it is none."""
     git = shutil.which("git")
     if git is None:
         return ""

@@ -18,7 +18,8 @@ CELL_SECONDS = 120
 
 
 def execute(path: Path, environment: Mapping[str, str] | None = None) -> nbformat.NotebookNode:
-    """The notebook with the outputs of a run from the repository's root, and nothing of when.
+    """Returns the notebook with the outputs of a run from the repository's root, and nothing of
+    when.
 
     Args:
       path: the notebook.

@@ -53,7 +53,7 @@ class Touch:
 
 
 def find_touches(folder: Path, roots: tuple[str, ...] = ROOTS) -> list[Touch]:
-    """The touches outside `compat`, by file and line.
+    """Returns the touches outside `compat`, by file and line.
 
     Args:
       folder: that the packages are in.
@@ -204,7 +204,7 @@ def _by_name(node: ast.Call, module: _Module) -> Iterator[tuple[int, str]]:
 
 
 def _overrides(node: ast.ClassDef, names: _Names) -> Iterator[tuple[int, str]]:
-    """The private methods of a class that its foreign base has, too, or calls."""
+    """Yields the private methods of a class that its foreign base has, too, or calls."""
     for method in node.body:
         if not isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
@@ -218,7 +218,7 @@ def _overrides(node: ast.ClassDef, names: _Names) -> Iterator[tuple[int, str]]:
 
 
 def _imported(node: ast.AST) -> Iterator[tuple[str, str, str]]:
-    """The module, the name in it and the name here of each import."""
+    """Yields the module, the name in it and the name here of each import."""
     if isinstance(node, ast.Import):
         for alias in node.names:
             yield alias.name, "", alias.asname or alias.name.split(".")[0]
@@ -239,21 +239,21 @@ def _named(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None]]:
 
 
 def _root(node: ast.expr) -> str:
-    """The name that `a.b[c].d` begins with."""
+    """Returns the name that `a.b[c].d` begins with."""
     while isinstance(node, ast.Attribute | ast.Subscript):
         node = node.value
     return node.id if isinstance(node, ast.Name) else ""
 
 
 def _held_by(node: ast.expr) -> str:
-    """The name that `a.b` begins with in `a.b.__dict__` and `vars(a.b)`; else empty."""
+    """Returns the name that `a.b` begins with in `a.b.__dict__` and `vars(a.b)`; else empty."""
     if isinstance(node, ast.Call) and _last(node.func) == "vars" and node.args:
         return _root(node.args[0])
     return _root(node) if _last(node) == "__dict__" else ""
 
 
 def _last(node: ast.expr) -> str:
-    """The name that `a.b.c` or `a.b.c[d]` ends with."""
+    """Returns the name that `a.b.c` or `a.b.c[d]` ends with."""
     node = node.value if isinstance(node, ast.Subscript) else node
     if isinstance(node, ast.Attribute):
         return node.attr
@@ -261,7 +261,7 @@ def _last(node: ast.expr) -> str:
 
 
 def _loaded(node: ast.Call) -> str:
-    """The module that a call imports by a name in full; empty where it imports none."""
+    """Returns the module that a call imports by a name in full; empty where it imports none."""
     name = node.args[0] if node.args and _last(node.func) in _IMPORTERS else None
     return str(name.value) if isinstance(name, ast.Constant) else ""
 

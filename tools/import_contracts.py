@@ -65,7 +65,7 @@ class ForbiddenAtRunTime(ForbiddenContract):
 
 
 def _packages(module: str) -> Iterator[str]:
-    """The packages that a module lies in."""
+    """Yields the packages that a module lies in."""
     while "." in module:
         module = module.rpartition(".")[0]
         yield module

@@ -89,7 +89,7 @@ def _grouped(rows: int, random: np.random.Generator) -> tuple[dict[str, np.ndarr
 
 
 def _ordered(rows: int, random: np.random.Generator) -> tuple[dict[str, np.ndarray], Draw]:
-    """A row per day; a correlation of 0.3 to 0.8 between neighbours."""
+    """Returns a row per day; a correlation of 0.3 to 0.8 between neighbours."""
     correlation = random.uniform(0.3, 0.8)
     days = np.arange(np.datetime64("2021-01-01"), np.datetime64("2021-01-01") + rows)
 
@@ -192,7 +192,7 @@ def run_tables(
 
 
 def report(kind: str, codes: Counter[int]) -> tuple[str, bool]:
-    """The line of a kind, and whether no more was pushed than may be, and nothing failed.
+    """Returns the line of a kind, and whether no more was pushed than may be, and nothing failed.
 
     Args:
       kind: one of `KINDS`.

@@ -44,7 +44,7 @@ CONFIG = {
 
 
 def build_prism() -> Path:
-    """The runner at Beam's version, built once; its sources come from Go's registry."""
+    """Returns the runner at Beam's version, built once; its sources come from Go's registry."""
     go = shutil.which("go")
     if go is None:
         sys.exit("other-runner: no Go to build Prism with; give --flink-jar or --endpoint")
@@ -59,7 +59,7 @@ def build_prism() -> Path:
 
 @contextmanager
 def served_by_prism(folder: Path) -> Iterator[str]:
-    """The address of a Prism that runs until the end."""
+    """Yields the address of a Prism that runs until the end."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

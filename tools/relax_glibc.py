@@ -94,12 +94,14 @@ class ElfFile:
         return found[0]
 
     def string(self, offset: int) -> bytes:
-        """The zero-terminated string at an offset of the dynamic string table."""
+        """Returns the zero-terminated string at an offset of the dynamic string table."""
         start = self.strings.offset + offset
         return bytes(self.data[start : self.data.index(0, start)])
 
     def find_string(self, text: bytes) -> int:
-        """The offset of a string in the dynamic string table; UnknownBinaryError if absent."""
+        """Returns the offset of a string in the dynamic string table; UnknownBinaryError if
+        absent.
+        """
         start, end = self.strings.offset, self.strings.offset + self.strings.size
         position = self.data.find(b"\0" + text + b"\0", start, end)
         if position < 0:
@@ -132,7 +134,7 @@ class ElfFile:
         return (i for i, index in enumerate(indices) if index & 0x7FFF == version_index)
 
     def symbol_name(self, symbol: int) -> bytes:
-        """The name of a dynamic symbol."""
+        """Returns the name of a dynamic symbol."""
         (name,) = struct.unpack_from("<I", self.data, self.symbols.offset + symbol * SYMBOL_SIZE)
         return self.string(name)
 
@@ -200,7 +202,7 @@ def relax(data: bytearray, provides: Callable[[str, bytes], bool]) -> int:
 
 
 def _loaded_library(name: str) -> Path:
-    """The file the dynamic loader picks for a library name."""
+    """Returns the file the dynamic loader picks for a library name."""
     import ctypes
 
     ctypes.CDLL(name)
@@ -218,7 +220,7 @@ class SystemVersions:
         self._contents: dict[str, bytes] = {}
 
     def __call__(self, library: str, version: bytes) -> bool:
-        """Whether a library, by file name, defines a version."""
+        """Returns whether a library, by file name, defines a version."""
         if library not in self._contents:
             self._contents[library] = _loaded_library(library).read_bytes()
         return b"\0" + version + b"\0" in self._contents[library]

@@ -78,7 +78,7 @@ class Replay:
         self._trips = list(_deal(_read_trips(self.output / "builtin"), days))
 
     def day(self, number: int) -> date:
-        """The date of a day, counted from 1."""
+        """Returns the date of a day, counted from 1."""
         return FIRST_DAY + timedelta(days=number - 1)
 
     def deliver(self, number: int) -> None:
@@ -99,7 +99,7 @@ class Replay:
         self.arrive(path, number)
 
     def file(self, number: int) -> Path:
-        """The file of a day's trips."""
+        """Returns the file of a day's trips."""
         return self.folder / "days" / self.day(number).isoformat() / "trips.csv"
 
     def arrive(self, path: Path, number: int) -> None:
@@ -118,12 +118,12 @@ class Replay:
         ]
 
     def ask(self, *command: str) -> list[str]:
-        """The command line of a command of local_runner.py."""
+        """Returns the command line of a command of local_runner.py."""
         runner = [sys.executable, str(ROOT / "local_runner.py"), *command]
         return [*runner, "--config", str(CONFIG), "--output", str(self.output)]
 
     def play(self, number: int) -> subprocess.CompletedProcess[str]:
-        """A day and the night after it."""
+        """Returns a day and the night after it."""
         self.deliver(number)
         return subprocess.run(self.command(number), capture_output=True, text=True, check=False)
 
@@ -138,7 +138,7 @@ class Replay:
         return sorted(p.name for p in (self.output / NAME / "serving" / NAME).glob("[0-9]*"))
 
     def summary(self) -> dict[str, Any]:
-        """The summary of the newest run."""
+        """Returns the summary of the newest run."""
         newest = max((self.output / NAME / "runs").iterdir())
         return dict(json.loads((newest / "summary.json").read_text()))
 
@@ -175,7 +175,7 @@ def _deal(rows: list[dict[str, str]], days: int) -> Iterator[list[dict[str, str]
 
 
 def _outcome(events: list[LoggedEvent]) -> str:
-    """The outcome of a day, from the events that its night added."""
+    """Returns the outcome of a day, from the events that its night added."""
     outcomes = (EventKind.PUSHED, EventKind.NOT_BLESSED, EventKind.FAILED, EventKind.SKIPPED)
     found = [event for event in events if event.kind in outcomes]
     if not found:

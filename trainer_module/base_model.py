@@ -50,7 +50,7 @@ class Weight:
         return (sum(part.shape[0] for part in self.variables), *first[1:]) if first else ()
 
     def read(self) -> np.ndarray:
-        """The value that it has now."""
+        """Returns the value that it has now."""
         parts = [tf.identity(part).numpy() for part in self.variables]
         return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
@@ -66,12 +66,14 @@ class Weight:
 
 
 def plain_name(variable: Any) -> str:
-    """A variable's name as checkpoints have it."""
+    """Returns a variable's name as checkpoints have it."""
     return _TAIL.sub("", variable.name)
 
 
 def weights_of(model: tf_keras.Model) -> list[Weight]:
-    """The weights of a built model; those that share their name cannot be told apart: left out."""
+    """Returns the weights of a built model; those that share their name cannot be told apart:
+    left out.
+    """
     found: dict[str, Weight] = {}
     starts: Counter[str] = Counter()
     for variable in model.weights:
@@ -83,13 +85,13 @@ def weights_of(model: tf_keras.Model) -> list[Weight]:
 
 
 def shared_names(model: tf_keras.Model) -> list[str]:
-    """The names that `weights_of` leaves out, of weights that are learnt."""
+    """Returns the names that `weights_of` leaves out, of weights that are learnt."""
     told_apart = {weight.name for weight in weights_of(model)}
     return sorted({plain_name(variable) for variable in model.trainable_weights} - told_apart)
 
 
 def layers_of(model: tf_keras.Model) -> Iterator[tf_keras.layers.Layer]:
-    """The model itself and all its layers, those within others too."""
+    """Yields the model itself and all its layers, those within others too."""
     yield model
     yield from (part for part in model.submodules if isinstance(part, tf_keras.layers.Layer))
 
@@ -171,7 +173,7 @@ Axes = dict[str, list[Axis]]
 
 
 def find_axes(model: tf_keras.Model, problem: Problem) -> Axes:
-    """The axes of each weight of a built model, by the weight's name.
+    """Returns the axes of each weight of a built model, by the weight's name.
 
     A functional model is followed from its inputs to its outputs. Of any other, and of what a layer
     does within itself, only names tell: those that the zoo gives.
@@ -200,7 +202,7 @@ def _mark_outputs(model: tf_keras.Model, problem: Problem, axes: Axes, is_graph:
 
 
 def _ending_in(tensor: Any) -> Iterator[tf_keras.layers.Layer]:
-    """The layers with weights whose output comes to this one, unit by unit."""
+    """Yields the layers with weights whose output comes to this one, unit by unit."""
     layer = tensor.node.layer
     if _is_graph(layer):
         for within in layer.outputs:
@@ -215,13 +217,15 @@ def _ending_in(tensor: Any) -> Iterator[tf_keras.layers.Layer]:
 
 
 def _is_graph(layer: tf_keras.layers.Layer) -> bool:
-    """Whether a layer is a functional model; a sequential one is taken for its first layer."""
+    """Returns whether a layer is a functional model; a sequential one is taken for its first
+    layer.
+    """
     is_sequential = isinstance(layer, tf_keras.Sequential)
     return isinstance(layer, tf_keras.Model) and bool(layer.inputs) and not is_sequential
 
 
 def _graph_layers(model: tf_keras.Model) -> Iterator[tf_keras.layers.Layer]:
-    """The layers of a functional model, and of those that are layers of it."""
+    """Yields the layers of a functional model, and of those that are layers of it."""
     for layer in model.layers:
         yield layer
         if _is_graph(layer):
@@ -243,7 +247,7 @@ def _mark_embeddings(model: tf_keras.Model, problem: Problem, axes: Axes) -> Non
 
 
 def _embedded(layer: tf_keras.layers.Layer, features: set[str]) -> str | None:
-    """The feature whose indices go into a layer as they are."""
+    """Returns the feature whose indices go into a layer as they are."""
     tensor = _single_input(layer)
     while tensor is not None:
         before = tensor.node.layer
@@ -300,7 +304,7 @@ def _joined(tensor: Any) -> Iterator[tuple[str, int]]:
 def _apart(
     parts: Iterable[tuple[str, int]], places: Mapping[str, tuple[str, ...]]
 ) -> Iterator[tuple[str, int]]:
-    """The same with the numbers of a feature one by one, where they have names."""
+    """Yields the same with the numbers of a feature one by one, where they have names."""
     for name, width in parts:
         labels = places.get(name, ())
         if labels and width % len(labels) == 0:
@@ -310,7 +314,9 @@ def _apart(
 
 
 def _single_input(layer: tf_keras.layers.Layer) -> Any | None:
-    """The one tensor that a layer is called with; None if there are several, or none is known."""
+    """Returns the one tensor that a layer is called with; None if there are several, or none is
+    known.
+    """
     calls = [node.keras_inputs for node in layer.inbound_nodes if node.keras_inputs]
     return calls[0][0] if len(calls) == 1 and len(calls[0]) == 1 else None
 
@@ -386,7 +392,7 @@ class Description:
         return keys if keys is not None and len(keys) == size else None
 
     def feature(self, name: str) -> Feature | None:
-        """The feature of a name, if there is one."""
+        """Returns the feature of a name, if there is one."""
         return self._by_name.get(name)
 
     @cached_property

@@ -223,7 +223,7 @@ def _describe(
     replicas: int,
     seconds: float,
 ) -> dict[str, Any]:
-    """The record of a training, as that of the supervised ones."""
+    """Returns the record of a training, as that of the supervised ones."""
     progress, best = training.progress, training.best
     steps = learner.steps
     done = max(1, steps - training.resumed_at)

@@ -40,7 +40,9 @@ class DamagedFileError(DataError):
 
     @classmethod
     def of(cls, path: Path, what: str, remedy: str) -> "DamagedFileError":
-        """The error of a file; like all errors here, one can be made of its sentence alone."""
+        """Returns the error of a file; like all errors here, one can be made of its sentence
+        alone.
+        """
         error = cls(f"{path} {what}: {remedy}")
         error.path, error.what = path, what
         return error
@@ -83,7 +85,7 @@ def enumerate_names(names: Iterable[str], conjunction: str) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number and what it counts: `1 row`, `2,000 classes`.
+    """Returns a number and what it counts: `1 row`, `2,000 classes`.
 
     Args:
       number: of them.

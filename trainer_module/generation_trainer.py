@@ -106,7 +106,7 @@ def run_fn(fn_args: Any) -> None:
 
 
 def open_inputs(fn_args: Any) -> GenerationInputs:
-    """The settings, then the strategy, then the pictures.
+    """Returns the settings, then the strategy, then the pictures.
 
     Raises:
       DataError: the pictures, or their classes, cannot be used.
@@ -179,7 +179,9 @@ def train(inputs: GenerationInputs) -> TrainedNetworks:
 
 
 def plan_training(settings: TrainerSettings, deal: Deal) -> TrainingPlan:
-    """The epochs and steps; the last epoch is kept, as no loss tells which one is the best."""
+    """Returns the epochs and steps; the last epoch is kept, as no loss tells which one is the
+    best.
+    """
     epochs = choose_epochs(settings.train, deal.steps)
     at_once = settings.train.steps_per_execution or steps_per_execution(epochs * deal.steps)
     return TrainingPlan(epochs, epochs, deal.steps, deal.examples, at_once, chooses=False)
@@ -204,7 +206,7 @@ class AdversarialLoop(StepLoop):
             self._means = [tf_keras.metrics.Mean(name) for name in LOSSES]
 
     def read(self, step: int) -> Iterator[Any]:
-        """The batches of training from a step on, counted over all epochs."""
+        """Returns the batches of training from a step on, counted over all epochs."""
 
         def read(context: tf.distribute.InputContext) -> tf.data.Dataset:
             return self._deal.batches(context, step)
@@ -223,11 +225,11 @@ class AdversarialLoop(StepLoop):
         self._adversaries.end_step(self._strategy)
 
     def metrics(self) -> list[tf_keras.metrics.Metric]:
-        """The mean losses of the epoch."""
+        """Returns the mean losses of the epoch."""
         return [*self._means]
 
     def step_logs(self, losses: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The losses by network."""
+        """Returns the losses by network."""
         return dict(zip(LOSSES, tf.unstack(losses), strict=True))
 
 
@@ -282,7 +284,7 @@ def export_sampler(inputs: GenerationInputs, model: Adversaries, directory: str)
 
 
 def describe(inputs: GenerationInputs, trained: TrainedNetworks, seconds: float) -> dict[str, Any]:
-    """The record of a training as JSON, with the keys of other networks' records.
+    """Returns the record of a training as JSON, with the keys of other networks' records.
 
     Args:
       inputs: of the training.

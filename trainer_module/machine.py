@@ -19,7 +19,7 @@ _OWN = Path("/proc/self/cgroup")
 
 
 def count_cores() -> int:
-    """The cores that this process may use, at least 1; a part of one counts as one."""
+    """Returns the cores that this process may use, at least 1; a part of one counts as one."""
     allowed = len(os.sched_getaffinity(0))  # noqa: TID251
     return max(1, math.ceil(min([allowed, *map(_cores, _groups("cpu"))])))
 
@@ -31,7 +31,7 @@ def free_memory() -> int:
 
 
 def _groups(resource: str) -> Iterator[Path]:
-    """The folders of this process's groups, and of all above them, that can be seen here."""
+    """Yields the folders of this process's groups, and of all above them, that can be seen here."""
     yield _ROOT
     for line in _read(_OWN):
         _, names, path = line.split(":", maxsplit=2)
@@ -74,7 +74,7 @@ def _words(file: Path) -> list[str]:
 
 
 def _read(file: Path) -> list[str]:
-    """The lines of a file; none where it does not exist, or may not be read."""
+    """Returns the lines of a file; none where it does not exist, or may not be read."""
     try:
         return file.read_text().splitlines()
     except OSError:

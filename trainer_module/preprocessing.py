@@ -107,7 +107,7 @@ def transform_features(
 
 
 def transform_label(inputs: Mapping[str, AnyTensor], settings: TrainerSettings) -> tf.Tensor:
-    """The label as the loss wants it.
+    """Returns the label as the loss wants it.
 
     Returns:
       Regression: [batch, 1] float32, NaN where missing. Classification: [batch, 1] int64, the
@@ -124,7 +124,7 @@ def transform_label(inputs: Mapping[str, AnyTensor], settings: TrainerSettings) 
 def transform_weight(
     inputs: Mapping[str, AnyTensor], settings: TrainerSettings
 ) -> dict[str, tf.Tensor]:
-    """The examples' weights, [batch, 1] float32, by their name; empty where there are none.
+    """Returns the examples' weights, [batch, 1] float32, by their name; empty where there are none.
 
     Raises:
       DataError: if the weight is not among `inputs`.
@@ -167,7 +167,7 @@ def _check_columns(inputs: Mapping[str, AnyTensor], settings: TrainerSettings) -
 
 
 def default_feature(dtype: tf.DType) -> Feature:
-    """How a column is transformed if the settings do not say: text is categorical."""
+    """Returns how a column is transformed if the settings do not say: text is categorical."""
     if dtype == tf.string:
         return CategoricalFeature(type="categorical")
     return NumericFeature(type="numeric")

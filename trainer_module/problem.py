@@ -117,11 +117,11 @@ class Problem:
         return sum(feature.bytes_per_example for feature in self.features)
 
     def of_kind(self, kind: str) -> tuple[TransformedFeature, ...]:
-        """The features of one kind, by name."""
+        """Returns the features of one kind, by name."""
         return tuple(feature for feature in self.features if feature.kind == kind)
 
     def make_inputs(self) -> dict[str, tf.Tensor]:
-        """A new Keras input for each feature, by name."""
+        """Returns a new Keras input for each feature, by name."""
         return {
             feature.name: tf_keras.Input(feature.shape, name=feature.name, dtype=feature.dtype)
             for feature in self.features
@@ -140,11 +140,11 @@ class Problem:
         return self.target.make_activation(self)
 
     def make_output_layer(self) -> tf_keras.layers.Layer:
-        """The last layer, with its activation."""
+        """Returns the last layer, with its activation."""
         return self.target.make_output_layer(self)
 
     def make_loss(self) -> tf_keras.losses.Loss:
-        """The task's usual loss, new."""
+        """Returns the task's usual loss, new."""
         return self.target.make_loss(self)
 
     def make_metrics(self) -> list[tf_keras.metrics.Metric]:
@@ -206,7 +206,7 @@ def _with_places(
     declared: Mapping[str, Any],
     aside: Collection[str | None],
 ) -> TransformedFeature:
-    """The feature with the names of its numbers, if there is one for each.
+    """Returns the feature with the names of its numbers, if there is one for each.
 
     Args:
       feature: without.

@@ -112,13 +112,13 @@ IMAGENET_CLASSES = 1000
 
 
 def keras_cache() -> Path:
-    """The folder in which Keras keeps the files that it fetches."""
+    """Returns the folder in which Keras keeps the files that it fetches."""
     home = os.environ.get("KERAS_HOME") or os.path.join(os.path.expanduser("~"), ".keras")
     return Path(home) / "models"
 
 
 def hub_name(weights: str) -> str | None:
-    """The name of a model on the hub; None of what is a path, or ImageNet's.
+    """Returns the name of a model on the hub; None of what is a path, or ImageNet's.
 
     Args:
       weights: as the config has them.
@@ -131,19 +131,19 @@ def hub_name(weights: str) -> str | None:
 
 
 def is_named(kind: str, weights: str | None) -> bool:
-    """Whether `model.weights` is a name, and no path."""
+    """Returns whether `model.weights` is a name, and no path."""
     if kind in PUBLISHED:
         return weights == IMAGENET
     return kind == "bert" and weights is not None and hub_name(weights) is not None
 
 
 def has_hub_client() -> bool:
-    """Whether the package is installed that knows the hub and its cache."""
+    """Returns whether the package is installed that knows the hub and its cache."""
     return find_spec(HUB_PACKAGE) is not None
 
 
 def hub_folder(name: str) -> Path | None:
-    """The folder of a model in the hub's cache; None where nothing of it is there."""
+    """Returns the folder of a model in the hub's cache; None where nothing of it is there."""
     if not has_hub_client():
         return None
     from huggingface_hub import try_to_load_from_cache
@@ -153,14 +153,14 @@ def hub_folder(name: str) -> Path | None:
 
 
 def local_folder(weights: str) -> str:
-    """The folder on this machine that a name of the hub stands for; a path as it is."""
+    """Returns the folder on this machine that a name of the hub stands for; a path as it is."""
     name = hub_name(weights)
     found = hub_folder(name) if name else None
     return str(found) if found else weights
 
 
 def local_weights(kind: str, weights: str, with_top: bool = False) -> str:
-    """The file or folder that `model.weights` stands for; it may have to be fetched yet.
+    """Returns the file or folder that `model.weights` stands for; it may have to be fetched yet.
 
     Args:
       kind: of the model.
@@ -174,18 +174,18 @@ def local_weights(kind: str, weights: str, with_top: bool = False) -> str:
 
 
 def imagenet_file(kind: str, with_top: bool) -> PublishedFile:
-    """The file that Keras publishes of a network."""
+    """Returns the file that Keras publishes of a network."""
     whole, base = PUBLISHED[kind]
     return whole if with_top else base
 
 
 def class_index() -> Path:
-    """The file with the names of ImageNet's classes; it may have to be fetched yet."""
+    """Returns the file with the names of ImageNet's classes; it may have to be fetched yet."""
     return keras_cache() / CLASS_INDEX.name
 
 
 def imagenet_classes() -> tuple[str, ...]:
-    """The names of ImageNet's classes by index, such as `tabby`.
+    """Returns the names of ImageNet's classes by index, such as `tabby`.
 
     Of two classes of one name, as `crane`, a bird and a machine, each has its number in WordNet
     behind it: `crane_n02012849`.
@@ -209,7 +209,7 @@ def imagenet_classes() -> tuple[str, ...]:
 
 
 def wrong_hashes(folder: Path) -> Iterator[tuple[Path, str, str]]:
-    """The files of a model in the hub's cache whose content is not what their names say.
+    """Yields the files of a model in the hub's cache whose content is not what their names say.
 
     The cache keeps a file under its hash and links to it: SHA-256 of large files, and Git's SHA-1
     of others. A copy without links says no hash.

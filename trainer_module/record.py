@@ -24,7 +24,7 @@ UNEVEN = 2
 def describe(
     settings: TrainerSettings, runtime: Runtime, trained: Trained, seconds: float
 ) -> dict[str, Any]:
-    """The record as JSON: `history` has a value per epoch for each metric.
+    """Returns the record as JSON: `history` has a value per epoch for each metric.
 
     Args:
       settings: with the strategy that was used.
@@ -72,7 +72,7 @@ def figures_of(
     notes: Sequence[str] = (),
     **others: Any,
 ) -> dict[str, Any]:
-    """The record of a training of any family, as JSON.
+    """Returns the record of a training of any family, as JSON.
 
     Args:
       settings: of the training.
@@ -100,7 +100,8 @@ def figures_of(
 
 
 def remember_record(directory: str, record: dict[str, Any], writes: bool) -> dict[str, Any]:
-    """The record of the run that did the last of the steps, for one that is killed after them.
+    """Returns the record of the run that did the last of the steps, for one that is killed after
+    them.
 
     Args:
       directory: lives as long as the backup.
@@ -121,7 +122,7 @@ def remember_record(directory: str, record: dict[str, Any], writes: bool) -> dic
 def with_cross_validation(
     record: dict[str, Any], train: Train, inputs: TrainingInputs
 ) -> dict[str, Any]:
-    """The record of a training, with what cross-validation comes to, if it is asked for.
+    """Returns the record of a training, with what cross-validation comes to, if it is asked for.
 
     Args:
       record: of the training.

@@ -31,7 +31,7 @@ from trainer_module.tf_config import TFConfig
 
 
 def choose_strategy(train: TrainSettings, tf_config: TFConfig | None) -> StrategyChoice:
-    """The configured strategy; for `auto` the one that suits the cluster and the machine.
+    """Returns the configured strategy; for `auto` the one that suits the cluster and the machine.
 
     The first that holds: TF_CONFIG describes a cluster; `train.cluster` asks for several workers;
     there is a TPU; there are several GPUs; there is one.

@@ -82,7 +82,7 @@ def own_temporary_files() -> Iterator[str]:
 
 
 def lasting_folder() -> str:
-    """The folder for temporary files that a later process is to find."""
+    """Returns the folder for temporary files that a later process is to find."""
     folder = tempfile.gettempdir()
     return _own[1] if _own and _own[0] == folder else folder
 

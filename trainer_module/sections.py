@@ -32,7 +32,7 @@ from trainer_module.errors import TrainingError
 
 
 def load_own(role: str, path: str) -> Any:
-    """A function or class of the user's.
+    """Returns a function or class of the user's.
 
     Args:
       role: what it is for, for messages.
@@ -53,7 +53,9 @@ def load_own(role: str, path: str) -> Any:
 
 
 def count_needed(function: Callable[..., Any]) -> int:
-    """How many arguments without a default a function or class of the user's takes by place."""
+    """Returns how many arguments without a default a function or class of the user's takes by
+    place.
+    """
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = inspect.signature(function).parameters.values()
     return sum(p.default is inspect.Parameter.empty and p.kind in kinds for p in parameters)
@@ -101,7 +103,7 @@ class Matching:
     """What would be right; the value itself is not for this to show."""
 
     def check(self, text: str) -> str:
-        """The text; raises ValueError with the words if it does not match."""
+        """Returns the text; raises ValueError with the words if it does not match."""
         if not re.fullmatch(self.pattern, text):
             raise ValueError(self.words)
         return text
@@ -183,7 +185,7 @@ class RegisteredName(Registered):
 
 
 def names_enum(title: str, description: str, names: Iterable[str]) -> type[StrEnum]:
-    """An enumeration of a registry's names, as the JSON Schema shows it."""
+    """Returns an enumeration of a registry's names, as the JSON Schema shows it."""
     enum = StrEnum(title, {name.upper(): name for name in names})  # type: ignore[misc]
     enum.__doc__ = description
     return enum
@@ -201,7 +203,8 @@ def tagged_union(paths: Iterable[str], key: str) -> Any:
 
 
 def named_or_mapping(title: str, description: str, paths: Mapping[str, str]) -> Any:
-    """A section of a registry by its name, or a mapping with its options and the key `kind`.
+    """Returns a section of a registry by its name, or a mapping with its options and the key
+    `kind`.
 
     Args:
       title: of the enumeration of the names in the JSON Schema.
@@ -214,7 +217,7 @@ def named_or_mapping(title: str, description: str, paths: Mapping[str, str]) -> 
 
 
 def _as_mapping(value: Any) -> Any:
-    """The name alone stands for a section without options."""
+    """Returns the name alone stands for a section without options."""
     return {"kind": value} if isinstance(value, str) else value
 
 

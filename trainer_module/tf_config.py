@@ -80,7 +80,8 @@ class TFConfig:
 
 
 def read_tf_config(environ: Mapping[str, str]) -> TFConfig | None:
-    """The cluster that TF_CONFIG describes; None where it is unset, empty, or of a single task.
+    """Returns the cluster that TF_CONFIG describes; None where it is unset, empty, or of a single
+    task.
 
     Raises:
       ConfigError: if it cannot be used; says what is wrong and what would be right.

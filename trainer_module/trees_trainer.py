@@ -134,7 +134,7 @@ def _write_curves(history: Mapping[str, Sequence[float]], log_directory: str) ->
 
 
 def _notes(grown: Grown, members: int, most: int) -> list[str]:
-    """How long it grew, and what it looks at."""
+    """Returns how long it grew, and what it looks at."""
     ranked = list(grown.importances.items())[:SHOWN]
     shown = ", ".join(f"{name} {share:.0%}" for name, share in ranked)
     looks = f"most important: {shown}" if shown else "no column tells anything of the label"

@@ -78,7 +78,7 @@ def run_watched(config: Path | str, output: Path, settings: Sequence[str]) -> di
 
 
 def _components(output: Path) -> dict[str, float]:
-    """The seconds of those that have ended."""
+    """Returns the seconds of those that have ended."""
     for summary in output.glob("*/runs/*/summary.json"):
         return {
             one["name"]: one["seconds"] for one in json.loads(summary.read_text())["components"]

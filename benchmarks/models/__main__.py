@@ -34,7 +34,7 @@ from trainer_module.settings import Task
 
 
 def measure(table: Table, kinds: list[str], seeds: int, search_seconds: int) -> Score:
-    """The medians over the seeds, of ours by the kind of the model and of theirs."""
+    """Returns the medians over the seeds, of ours by the kind of the model and of theirs."""
     values: dict[str, list[float]] = {}
     seconds = []
     rows = table.rows()

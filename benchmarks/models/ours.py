@@ -79,7 +79,7 @@ class Transformed:
         return np.asarray(found[name].numpy())
 
     def _search(self, seed: int, seconds: int, target: Path) -> TrainerSettings:
-        """The settings that a search by itself finds."""
+        """Returns the settings that a search by itself finds."""
         told = {"label": self.table.label, "task": self.table.task, "features": self.features}
         plan = SearchPlan(
             given={**told, "model": {}, "train": {"seed": seed}},
@@ -140,19 +140,19 @@ def transform(table: Table, train: Rows, evaluation: Rows, root: Path) -> Transf
 
 
 def _find_texts(table: Table, rows: Rows) -> dict[str, Any]:
-    """The settings of columns of sentences, as a first run chooses them."""
+    """Returns the settings of columns of sentences, as a first run chooses them."""
     columns = {name: pa.array([row[name] for row in rows]) for name in table.texts}
     return {name: c.settings for name, c in choose_types(look_at(columns, {})).items()}
 
 
 def numeric_columns(table: Table, rows: Rows) -> frozenset[str]:
-    """The columns of which every cell that is not empty is a number; a class is none."""
+    """Returns the columns of which every cell that is not empty is a number; a class is none."""
     names = frozenset(name for name in rows[0] if all(_is_number(row[name]) for row in rows))
     return names if table.task is Task.REGRESSION else names - {table.label}
 
 
 def to_example(row: dict[str, str], numbers: frozenset[str]) -> bytes:
-    """A serialized tf.Example without the cells that are empty."""
+    """Returns a serialized tf.Example without the cells that are empty."""
     features = {
         name: tf.train.Feature(float_list=tf.train.FloatList(value=[float(cell)]))
         if name in numbers

@@ -29,7 +29,7 @@ class Score:
     """Of our training and export."""
 
     def verdict(self, kind: str) -> str:
-        """Whether our model is better or worse than the better peer, beyond the margin."""
+        """Returns whether our model is better or worse than the better peer, beyond the margin."""
         ours, theirs = self.medians[kind], [self.medians[n] for n in PEERS if n in self.medians]
         if self.table.task is Task.REGRESSION:
             ahead, margin = min(theirs) - ours, ERROR_MARGIN * min(theirs)
@@ -46,7 +46,7 @@ class Score:
         return [self.table.name, str(self.rows), metric, *shown, *verdicts, f"{self.seconds:.0f}"]
 
     def line(self, kinds: list[str]) -> str:
-        """The same as it is found."""
+        """Returns the same as it is found."""
         return " | ".join(self.cells(kinds))
 
     def as_json(self) -> dict[str, Any]:

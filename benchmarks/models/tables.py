@@ -65,7 +65,7 @@ class Wheel:
     """What pip calls it after the version."""
 
     def open(self) -> zipfile.ZipFile:
-        """The wheel, downloaded if it is not in the cache."""
+        """Returns the wheel, downloaded if it is not in the cache."""
         found = self._cached()
         if not found:
             CACHE.mkdir(parents=True, exist_ok=True)
@@ -112,7 +112,7 @@ class Wheel:
 
 
 def _uv() -> str:
-    """The one that `make setup` has brought, if it is not installed."""
+    """Returns the one that `make setup` has brought, if it is not installed."""
     places = os.pathsep.join((os.environ.get("PATH", ""), str(ROOT / ".tools" / "bin")))
     return shutil.which("uv", path=places) or "uv"
 

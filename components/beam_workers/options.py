@@ -40,5 +40,5 @@ def at_most(workers: Workers) -> Iterator[None]:
 
 
 def most_workers() -> Workers:
-    """The most processes of a pipeline that is run now."""
+    """Returns the most processes of a pipeline that is run now."""
     return _most

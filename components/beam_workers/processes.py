@@ -71,7 +71,9 @@ def died(worker: str, status: int, log_tail: Sequence[str]) -> str:
 
 
 def find_cause(error: BaseException) -> Exception | None:
-    """The worker's error behind one of Beam's in the run; None if it came from no worker."""
+    """Returns the worker's error behind one of Beam's in the run; None if it came from no
+    worker.
+    """
     _, mark, described = str(error).rpartition(_MARK)
     if not mark:
         return None
@@ -95,7 +97,7 @@ class ForkedWorkers(environments.Environment):
         self._workers = workers
 
     def to_runner_api_parameter(self, context: Any) -> tuple[str, bytes]:
-        """The kind of environment, and how many processes share the machine."""
+        """Returns the kind of environment, and how many processes share the machine."""
         return _URN, str(self._workers).encode()
 
 
@@ -133,7 +135,7 @@ class _Connection:
         return self._failure or next(filter(None, answered), "")
 
     def is_needless(self) -> bool:
-        """Whether nobody needs the worker's answer any more, which may not have come."""
+        """Returns whether nobody needs the worker's answer any more, which may not have come."""
         with self._lock:
             return bool(self._failure) or any(not future.is_done() for future in self._asked)
 

@@ -34,7 +34,7 @@ _GPUS = "/dev/nvidia[0-9]*"
 
 
 def choose_workers(work: Sequence[SpreadFiles], most: Workers = AUTO) -> int:
-    """How many processes; 1 is this one alone.
+    """Returns how many processes; 1 is this one alone.
 
     Args:
       work: what a pipeline begins with.

@@ -67,7 +67,7 @@ def annotate(schema: schema_pb2.Schema, choices: Mapping[str, Choice]) -> None:
 
 
 def read_choices(schema: schema_pb2.Schema, origin: str = "schema.pbtxt") -> dict[str, Choice]:
-    """The choices in a schema, by column; tags of other people's are none.
+    """Returns the choices in a schema, by column; tags of other people's are none.
 
     Args:
       schema: that may have been edited.
@@ -128,7 +128,7 @@ def _with_size(given: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str,
 
 
 def _for_model(settings: Mapping[str, Any], kind: str | None) -> dict[str, Any]:
-    """The settings, without how text is taken apart where the model knows one way alone."""
+    """Returns the settings, without how text is taken apart where the model knows one way alone."""
     spec = ZOO.get(kind or "")
     usual = spec.features.get(settings["type"], {}) if spec else {}
     return {k: value for k, value in settings.items() if k != "tokens" or k not in usual}

@@ -52,12 +52,12 @@ class Dates:
 
 
 def is_day(digits: str) -> bool:
-    """Whether digits are a day, such as 20260131."""
+    """Returns whether digits are a day, such as 20260131."""
     return find_format([digits]) == DAYS_FORMAT
 
 
 def may_be_dates(values: Sequence[str]) -> bool:
-    """Whether most values are dates by themselves; meant for a few, of any column."""
+    """Returns whether most values are dates by themselves; meant for a few, of any column."""
     return sum(map(_is_date, values)) * 2 > len(values)
 
 

@@ -44,7 +44,7 @@ Rule = Callable[[Facts], Choice | None]
 
 
 def find_empty(facts: Facts) -> Choice | None:
-    """A column without any value is left out."""
+    """Returns a column without any value is left out."""
     return None if facts.known else ignore(f"no value in any of {counted(facts.rows, 'row')}")
 
 
@@ -78,7 +78,7 @@ def ignore(reason: str) -> Choice:
 
 
 def values_of(facts: Facts) -> str:
-    """How many values a column has, in words."""
+    """Returns how many values a column has, in words."""
     return f"{facts.distinct:,} different values in {facts.known:,} rows"
 
 
@@ -115,7 +115,7 @@ def _number_identifier(facts: Facts) -> Choice | None:
 
 
 def _counts_rows(facts: Facts) -> bool:
-    """Whether numbers are those of the rows: a range with no gap, wherever it begins.
+    """Returns whether numbers are those of the rows: a range with no gap, wherever it begins.
 
     A quantity seldom takes each number of a range once, but a few rows of one may.
     """
@@ -136,7 +136,9 @@ def _number_names(facts: Facts) -> Choice | None:
 
 
 def _zero_or_one(facts: Facts) -> Choice | None:
-    """A type without fractions holds true and false so, and rarely else these two numbers alone."""
+    """Returns a type without fractions holds true and false so, and rarely else these two
+    numbers alone.
+    """
     if not facts.is_integer or (facts.low, facts.high) != (0, 1) or facts.known < ENOUGH_ROWS:
         return None
     return Choice({"type": "boolean"}, "0 and 1, which mean no and yes")
@@ -193,7 +195,9 @@ def _written_number(facts: Facts) -> Choice | None:
 
 
 def _are_quantities(facts: Facts, writing: Writing) -> bool:
-    """Whether numbers in text are more than names: bare digits may be, that come up again."""
+    """Returns whether numbers in text are more than names: bare digits may be, that come up
+    again.
+    """
     if writing.unit or not (are_plain(facts.examples) or identifies(facts.name)):
         return True
     is_named = identifies(facts.name) or names_places(facts.name)
@@ -245,12 +249,14 @@ def _many_values(facts: Facts) -> Choice | None:
 
 
 def _is_varied(facts: Facts) -> bool:
-    """Whether most rows have a text of their own, or there are too many texts for categories."""
+    """Returns whether most rows have a text of their own, or there are too many texts for
+    categories.
+    """
     return facts.own_values > _MOSTLY or facts.distinct > MANY_VALUES
 
 
 def _is_own(facts: Facts) -> bool:
-    """Whether nearly each row has a text of its own, and not because there are few rows."""
+    """Returns whether nearly each row has a text of its own, and not because there are few rows."""
     is_clear = identifies(facts.name) or are_codes(facts.examples)
     enough = FEW_ROWS if identifies(facts.name) else GAPLESS_ROWS if is_clear else ENOUGH_ROWS
     return facts.known >= enough and facts.own_values > _NEARLY_ALL
@@ -288,7 +294,7 @@ _LONGEST_LIST = 50
 
 
 def choose_types(columns: Sequence[Facts]) -> dict[str, Choice]:
-    """The type of each column, by name.
+    """Returns the type of each column, by name.
 
     A column that seems to be an identifier is kept where nothing else would be left to learn from.
     """

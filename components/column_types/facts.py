@@ -110,7 +110,7 @@ def look_at(
     total_rows: int = 0,
     counts: Mapping[str, Counts] | None = None,
 ) -> list[Facts]:
-    """The facts about columns, but for those that hold other bytes than text.
+    """Returns the facts about columns, but for those that hold other bytes than text.
 
     Args:
       columns: of numbers or bytes, by name: [rows] each, null where a value is missing.
@@ -131,7 +131,7 @@ def look_at_lists(
     columns: Mapping[str, tuple[np.ndarray, pa.Array]],
     counts: Mapping[str, Counts] | None = None,
 ) -> list[Facts]:
-    """The facts about columns of lists, which count values instead of rows.
+    """Returns the facts about columns of lists, which count values instead of rows.
 
     Args:
       columns: how many values each row has, and all of them, by name.
@@ -148,7 +148,7 @@ def look_at_lists(
 
 
 def _in_all_rows(facts: Facts, counts: Counts | None) -> Facts:
-    """The facts with what the statistics know better than a sample."""
+    """Returns the facts with what the statistics know better than a sample."""
     if counts is None:
         return facts
     if facts.is_text:
@@ -251,7 +251,7 @@ _PLACEHOLDERS = {"__BYTES_VALUE__", "__LARGE_BYTES__"}
 def count_columns(
     statistics: statistics_pb2.DatasetFeatureStatisticsList,
 ) -> dict[str, Counts]:
-    """The counts of each column of numbers or text, by name.
+    """Returns the counts of each column of numbers or text, by name.
 
     Args:
       statistics: of a split, as StatisticsGen makes them.

@@ -17,7 +17,8 @@ from components.schema_reader import read_schema_artifact
 def add_choices(
     input_dict: Mapping[str, list[types.Artifact]], exec_properties: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The execution properties, with the choices of the input `schema` in the `custom_config`.
+    """Returns the execution properties, with the choices of the input `schema` in the
+    `custom_config`.
 
     As they are where there is no schema.
     """
@@ -30,5 +31,5 @@ def add_choices(
 
 
 def complete(custom_config: Mapping[str, Any], schema_folder: str) -> dict[str, Any]:
-    """A `custom_config` with the choices of the schema in an artifact's folder."""
+    """Returns a `custom_config` with the choices of the schema in an artifact's folder."""
     return with_choices(custom_config, read_schema_artifact(schema_folder))

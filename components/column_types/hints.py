@@ -30,33 +30,35 @@ _BIRTHS = {"birth", "birthday", "birthdate", "born", "dob"}
 
 
 def identifies(name: str) -> bool:
-    """Whether a column is called as identifiers are."""
+    """Returns whether a column is called as identifiers are."""
     words = _words(name)
     return bool(words and words[-1] in _IDENTIFIERS) or name.strip().lower() in _ROW_NUMBERS
 
 
 def names_places(name: str) -> bool:
-    """Whether a column is called as postal codes are."""
+    """Returns whether a column is called as postal codes are."""
     return not _PLACES.isdisjoint(_words(name))
 
 
 def counts_time(name: str) -> bool:
-    """Whether a column is called as what counts time."""
+    """Returns whether a column is called as what counts time."""
     return not _TIMES.isdisjoint(_words(name))
 
 
 def names_moments(name: str) -> bool:
-    """Whether a column is called as moments are, such as `created_at`."""
+    """Returns whether a column is called as moments are, such as `created_at`."""
     return not _MOMENTS.isdisjoint(_words(name))
 
 
 def names_births(name: str) -> bool:
-    """Whether a column is called as dates of birth are, which say nothing of when a row is from."""
+    """Returns whether a column is called as dates of birth are, which say nothing of when a row
+    is from.
+    """
     return not _BIRTHS.isdisjoint(_words(name))
 
 
 def measures(name: str) -> bool:
-    """Whether a column is called as what is measured, counted or ranked."""
+    """Returns whether a column is called as what is measured, counted or ranked."""
     return not _QUANTITIES.isdisjoint(_words(name))
 
 
@@ -83,13 +85,13 @@ _LONGEST_NUMBER = 15
 
 
 def mean_yes_or_no(values: Sequence[str]) -> bool:
-    """Whether values mean yes or no, and both come up."""
+    """Returns whether values mean yes or no, and both come up."""
     words = {value.strip(SPACES).lower() for value in values}
     return words <= {*YES, *NO} and not words.isdisjoint(YES) and not words.isdisjoint(NO)
 
 
 def are_codes(values: Sequence[str]) -> bool:
-    """Whether values are single words with digits, as the codes of things are."""
+    """Returns whether values are single words with digits, as the codes of things are."""
     return all(_CODE.fullmatch(value.strip()) for value in values)
 
 
@@ -104,7 +106,7 @@ def describe_written_numbers(values: Sequence[str]) -> str | None:
 
 
 def are_digits(numbers: Sequence[str]) -> bool:
-    """Whether numbers are codes of digits alone: with zeros before them, or very long."""
+    """Returns whether numbers are codes of digits alone: with zeros before them, or very long."""
     digits = [number for number in numbers if _DIGITS.fullmatch(number)]
     has_zeros = any(number[0] == "0" and len(number) > 1 for number in digits)
     is_long = any(len(number) > _LONGEST_NUMBER for number in digits)

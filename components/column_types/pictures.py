@@ -20,7 +20,7 @@ _GREY = ("1", "L", "LA", "I", "I;16", "I;16B", "F")
 
 
 def choose_size(pictures: Iterable[bytes]) -> Choice | None:
-    """The median height and width, and one channel where all pictures are grey.
+    """Returns the median height and width, and one channel where all pictures are grey.
 
     The order of the pictures makes no difference.
 

@@ -64,7 +64,7 @@ def _remember_views(view_as: Any) -> Any:
 
 
 def _remember_specs(get_dofn_specs: Any) -> Any:
-    """A DoFn has the same states and timers as long as it lives."""
+    """Returns a DoFn has the same states and timers as long as it lives."""
     known: WeakKeyDictionary[DoFn, tuple[set[Any], set[Any]]] = WeakKeyDictionary()
 
     @wraps(get_dofn_specs)
@@ -80,7 +80,7 @@ def _remember_specs(get_dofn_specs: Any) -> Any:
 
 
 def _remember_signatures(get_signature: Any) -> Any:
-    """A method has the signature of its function, whatever it is bound to."""
+    """Returns a method has the signature of its function, whatever it is bound to."""
     known: WeakKeyDictionary[FunctionType, Signature] = WeakKeyDictionary()
 
     @wraps(get_signature)
@@ -100,7 +100,7 @@ def _remember_modules(find_imported_submodules: Any) -> Any:
     known: tuple[list[str], dict[str, list[tuple[str, set[str]]]]] = ([], {})
 
     def submodules(package: str) -> list[tuple[str, set[str]]]:
-        """The modules below a package, each with the names that lead from there to it."""
+        """Returns the modules below a package, each with the names that lead from there to it."""
         nonlocal known
         names, below = known
         if (present := list(sys.modules)) != names:
@@ -170,7 +170,7 @@ class _Grpc:
         return getattr(grpc, name)
 
     def server(self, *arguments: Any, **options: Any) -> Any:
-        """A server that listens on the loopback, whatever host is named."""
+        """Returns a server that listens on the loopback, whatever host is named."""
         made: Any = grpc.server(*arguments, **options)
         listen = made.add_insecure_port
         made.add_insecure_port = lambda address: listen(f"{LOCALHOST}:{address.rpartition(':')[2]}")

@@ -128,7 +128,7 @@ def speed_up() -> None:
 
 
 def imported() -> list[str]:
-    """The libraries to be changed that this process has imported."""
+    """Returns the libraries to be changed that this process has imported."""
     return [library for library in {c.library: None for c in CHANGES} if library in sys.modules]
 
 

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 def has_computed() -> bool:
-    """Whether TensorFlow has begun to compute, after which a fork of this process hangs.
+    """Returns whether TensorFlow has begun to compute, after which a fork of this process hangs.
 
     The module is private, and looked up among those that are imported; the public way would be a
     function of TensorFlow's that starts nothing by being called. Where the module has not the
@@ -53,7 +53,7 @@ _IN_CALLER = -1
 def make_callable(
     session: Any, feeds: Sequence[str], fetches: Sequence[str], is_parallel: bool
 ) -> Callable[..., list[Any]]:
-    """A function of the values of some tensors that gives those of others.
+    """Returns a function of the values of some tensors that gives those of others.
 
     Args:
       session: a tf.compat.v1.Session.
@@ -96,7 +96,7 @@ _CALIBRATION: Known = {
 
 
 def calibrate(converter: Any) -> bytes:
-    """The model in float32, with the ranges that the numbers in it had.
+    """Returns the model in float32, with the ranges that the numbers in it had.
 
     Args:
       converter: a tf.lite.TFLiteConverter with optimizations and a representative dataset.
@@ -110,7 +110,7 @@ def calibrate(converter: Any) -> bytes:
 
 
 def quantise(calibrated: bytes, left_out: Sequence[str]) -> bytes:
-    """A calibrated model in whole numbers.
+    """Returns a calibrated model in whole numbers.
 
     Args:
       calibrated: as `calibrate` gives it.

@@ -129,7 +129,9 @@ def name_of(kind: type) -> str:
 
 
 def is_plain(combiner: Any) -> bool:
-    """Whether it is of a metric of the whole output: none of one class, or averaged by classes."""
+    """Returns whether it is of a metric of the whole output: none of one class, or averaged by
+    classes.
+    """
     held = vars(combiner)
     keys = [held[name] for name in ("_key", "_metric_key") if name in held]
     keys += held.get("_keys", [])
@@ -141,7 +143,7 @@ def is_plain(combiner: Any) -> bool:
 
 
 def weighs_examples(combiner: Any) -> bool | None:
-    """Whether it counts examples by their weights; None where it does not say so."""
+    """Returns whether it counts examples by their weights; None where it does not say so."""
     held = vars(combiner)
     # Some combiners of TFMA's know it by themselves, ours by the key of their metric.
     if "_example_weighted" in held:
@@ -150,17 +152,19 @@ def weighs_examples(combiner: Any) -> bool | None:
 
 
 def samples_examples(combiner: Any) -> bool:
-    """Whether one of BINARY_MATRICES keeps some of the examples."""
+    """Returns whether one of BINARY_MATRICES keeps some of the examples."""
     return combiner._example_id_key is not None
 
 
 def matrix_thresholds(combiner: Any) -> list[float]:
-    """The thresholds of one of BINARY_MATRICES."""
+    """Returns the thresholds of one of BINARY_MATRICES."""
     return list(combiner._binary_confusion_matrices._thresholds)
 
 
 def takes_shares(combiner: Any) -> bool:
-    """Whether one of BINARY_MATRICES takes labels between 0 and 1 for shares of both classes."""
+    """Returns whether one of BINARY_MATRICES takes labels between 0 and 1 for shares of both
+    classes.
+    """
     return bool(combiner._binary_confusion_matrices._enable_fractional_labels)
 
 
@@ -179,12 +183,12 @@ def matrix_accumulator(thresholds: Sequence[float], counts: Iterable[Sequence[fl
 
 
 def class_thresholds(combiner: Any) -> list[float]:
-    """The thresholds of one of CLASS_MATRIX."""
+    """Returns the thresholds of one of CLASS_MATRIX."""
     return list(combiner._thresholds)
 
 
 def is_by_prediction(combiner: Any) -> bool:
-    """Whether one of HISTOGRAM has buckets of predictions, and labels may be shares."""
+    """Returns whether one of HISTOGRAM has buckets of predictions, and labels may be shares."""
     return bool(combiner._prediction_based_bucketing and combiner._fractional_labels)
 
 
@@ -214,17 +218,19 @@ def epsilon() -> float:
 
 
 def has_logits_or_smoothing(combiner: Any) -> bool:
-    """Whether one of BINARY_CROSS_ENTROPY reads logits, or smooths labels."""
+    """Returns whether one of BINARY_CROSS_ENTROPY reads logits, or smooths labels."""
     return bool(combiner._from_logits or combiner._label_smoothing)
 
 
 def has_one_output(combiner: Any) -> bool:
-    """Whether the metrics of one of KERAS_METRICS are all of one output, and of all its classes."""
+    """Returns whether the metrics of one of KERAS_METRICS are all of one output, and of all its
+    classes.
+    """
     return not combiner._sub_key_in_config and len(combiner._output_names) == 1
 
 
 def metrics_of(combiner: Any) -> list[tf_keras.metrics.Metric]:
-    """The metrics of the one output of one of KERAS_METRICS."""
+    """Returns the metrics of the one output of one of KERAS_METRICS."""
     combiner.setup()
     (metrics,) = combiner._metrics.values()
     return list(metrics)

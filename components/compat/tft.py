@@ -64,7 +64,7 @@ def look_up_sources() -> None:
 def _retrieve_sources(
     sinks: Iterable[tf.Operation], ignore_control_dependencies: bool = False
 ) -> ObjectIdentitySet:
-    """The tensors of the placeholders that operations depend on."""
+    """Returns the tensors of the placeholders that operations depend on."""
     sources = ObjectIdentitySet()
     waiting = list(sinks)
     seen = ObjectIdentitySet(waiting)
@@ -83,7 +83,7 @@ def _retrieve_sources(
 
 
 def _retrieve_source_keys(tensors: Iterable[tf.Tensor], inputs: Mapping[str, Any]) -> set[str]:
-    """The names of the inputs that tensors depend on."""
+    """Returns the names of the inputs that tensors depend on."""
     found = _retrieve_sources([tensor.op for tensor in tensors], ignore_control_dependencies=True)
     sources = {tf_utils.hashable_tensor_or_op(source) for source in found}
     return {
@@ -96,7 +96,7 @@ def _retrieve_source_keys(tensors: Iterable[tf.Tensor], inputs: Mapping[str, Any
 
 
 def _get_dependent_inputs(analyzer: Any, tensor: Any) -> dict[str, Any]:
-    """The inputs that a tensor or an operation depends on, in their order.
+    """Returns the inputs that a tensor or an operation depends on, in their order.
 
     TensorFlow Transform asks this of each output, and looks through all inputs for it.
     """

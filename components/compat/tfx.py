@@ -15,7 +15,7 @@ _PIPELINES: Known = {
 
 
 def make_beam_pipeline(executor: BaseBeamExecutor) -> beam.Pipeline:
-    """The pipeline that TFX makes for an executor, with the options of its component.
+    """Returns the pipeline that TFX makes for an executor, with the options of its component.
 
     TFX has its own executors call this private method, and no public one. Without it nothing can
     be computed: an executor that took its options elsewhere would leave the run's out.

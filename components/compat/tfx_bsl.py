@@ -88,7 +88,7 @@ class BatchedExamples(TFExampleRecord):
         )
 
     def BeamSource(self, batch_size: int | None = None) -> beam.PTransform:  # noqa: N802 - its name
-        """A source of record batches.
+        """Returns a source of record batches.
 
         Args:
           batch_size: of all batches but the last of a file; by default `rows_for_columns`.

@@ -47,14 +47,14 @@ class ConstantPrediction:
         return abs(self.needed - best) <= 2 * math.sqrt(_NEARLY) * abs(self.value - best)
 
     def is_beaten_by(self, value: float) -> bool:
-        """Whether a model's metric is better by more than luck."""
+        """Returns whether a model's metric is better by more than luck."""
         return value <= self.needed if self.is_of_a_loss else value >= self.needed
 
 
 def predict_constant(
     metric: str, labels: np.ndarray, units: np.ndarray | None = None
 ) -> ConstantPrediction | None:
-    """The best constant prediction by a metric in `FORMULAS`.
+    """Returns the best constant prediction by a metric in `FORMULAS`.
 
     Args:
       metric: its name.
@@ -79,14 +79,16 @@ what is needed."""
 
 
 def _dependent_quantile(metric: str, labels: np.ndarray, units: np.ndarray) -> float:
-    """The quantile for dependent examples: Student's t, times the root of the design effect."""
+    """Returns the quantile for dependent examples: Student's t, times the root of the design
+    effect.
+    """
     indicators = labels[:, None] == np.unique(labels) if metric in OF_CLASSES else labels
     factor, count = design_effect(indicators, units)
     return float(stats.t.ppf(_CONFIDENCE, max(count - 1, 1))) * math.sqrt(factor)
 
 
 def _accuracy(labels: np.ndarray, z: float) -> tuple[float, float]:
-    """The share of the most frequent class."""
+    """Returns the share of the most frequent class."""
     share = np.unique(labels, return_counts=True)[1].max() / len(labels)
     return share, share + _error_of_share(share, len(labels), z)
 
@@ -119,14 +121,16 @@ def _f1(labels: np.ndarray, z: float) -> tuple[float, float]:
 
 
 def _log_loss(labels: np.ndarray, z: float) -> tuple[float, float]:
-    """The entropy of the classes; twice the gain in likelihood has a chi-squared distribution."""
+    """Returns the entropy of the classes; twice the gain in likelihood has a chi-squared
+    distribution.
+    """
     shares = np.unique(labels, return_counts=True)[1] / len(labels)
     entropy = -np.sum(shares * np.log(shares))
     return entropy, entropy - min(z**2 / (2 * len(labels)), entropy * (1 - _NEARLY))
 
 
 def _mse(labels: np.ndarray, z: float) -> tuple[float, float]:
-    """The variance; noise explains no more of it than its squared correlation by chance."""
+    """Returns the variance; noise explains no more of it than its squared correlation by chance."""
     variance = labels.var()
     return variance, variance * (1 - _explained_by_chance(labels, z))
 
@@ -137,7 +141,7 @@ def _rmse(labels: np.ndarray, z: float) -> tuple[float, float]:
 
 
 def _mae(labels: np.ndarray, z: float) -> tuple[float, float]:
-    """The mean distance from the median."""
+    """Returns the mean distance from the median."""
     distance = np.abs(labels - np.median(labels)).mean()
     return distance, distance * math.sqrt(1 - _explained_by_chance(labels, z))
 
@@ -185,5 +189,5 @@ def _error_of_share(share: float, examples: int, z: float) -> float:
 
 
 def _explained_by_chance(labels: np.ndarray, z: float) -> float:
-    """The squared correlation with numbers that have nothing to do with the labels."""
+    """Returns the squared correlation with numbers that have nothing to do with the labels."""
     return min(z**2 / len(labels), 1 - _NEARLY)

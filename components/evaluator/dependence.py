@@ -40,7 +40,7 @@ class Dependence:
         return self.order_by or self.group_by
 
     def keys(self, rows: pa.RecordBatch) -> np.ndarray:
-        """The place in time of each row, [rows]; rows without a value are the oldest.
+        """Returns the place in time of each row, [rows]; rows without a value are the oldest.
 
         Raises:
           DataError: a value cannot be ordered.
@@ -48,11 +48,11 @@ class Dependence:
         return read_order(rows, Cell("the eval split", 1), self.order_by).keys
 
     def blocks(self, keys: np.ndarray) -> np.ndarray:
-        """The block of time that each key is in, uint64 of shape [rows]."""
+        """Returns the block of time that each key is in, uint64 of shape [rows]."""
         return np.searchsorted(self.ends, keys).astype(np.uint64)
 
     def units(self, rows: pa.RecordBatch, places: np.ndarray) -> np.ndarray:
-        """The unit of each row: of a group a hash, of a block its number.
+        """Returns the unit of each row: of a group a hash, of a block its number.
 
         Args:
           rows: list columns, with the column.
@@ -92,7 +92,7 @@ def block_ends(keys: np.ndarray) -> tuple[float, ...]:
 
 
 def design_effect(labels: np.ndarray, units: np.ndarray) -> tuple[float, int]:
-    """How many times more a score varies by chance than with as many independent rows.
+    """Returns how many times more a score varies by chance than with as many independent rows.
 
     It is that of scores that are alike in each unit (Kish, 1965), by the intraclass correlation of
     the labels as the analysis of variance estimates it (Donner and Koval, 1980).

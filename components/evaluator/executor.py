@@ -132,7 +132,7 @@ class Executor(stock.Executor):
 
 
 def evaluated_splits(exec_properties: dict[str, Any]) -> list[str]:
-    """The names of the splits that are evaluated, in order."""
+    """Returns the names of the splits that are evaluated, in order."""
     splits = json_utils.loads(exec_properties.get(specs.EXAMPLE_SPLITS_KEY, "null")) or ["eval"]
     return sorted(splits)
 
@@ -150,7 +150,9 @@ def _read_config(input_dict: Inputs, exec_properties: dict[str, Any]) -> tfma.Ev
 
 
 def _models(config: tfma.EvalConfig, input_dict: Inputs) -> dict[str, str]:
-    """The folder of each model, by the name that TFMA gives it; of a single one that is empty."""
+    """Returns the folder of each model, by the name that TFMA gives it; of a single one that is
+    empty.
+    """
     is_alone, models = len(config.model_specs) == 1, {}
     for one in config.model_specs:
         key = specs.BASELINE_MODEL_KEY if one.is_baseline else specs.MODEL_KEY
@@ -173,7 +175,7 @@ def _bless(
 
 
 def read_constant_prediction(uri: str) -> ConstantPrediction | None:
-    """The constant prediction on the data of an evaluation; None if it was not looked at.
+    """Returns the constant prediction on the data of an evaluation; None if it was not looked at.
 
     Args:
       uri: the folder of the artifact.
@@ -185,7 +187,9 @@ def read_constant_prediction(uri: str) -> ConstantPrediction | None:
 def _without_seen(
     input_dict: Inputs, exec_properties: dict[str, Any], settings: VerdictSettings
 ) -> tuple[Inputs, VerdictSettings]:
-    """The inputs and settings, without a model in service that has learnt from what is judged."""
+    """Returns the inputs and settings, without a model in service that has learnt from what is
+    judged.
+    """
     if not input_dict.get(specs.BASELINE_MODEL_KEY):
         return input_dict, settings
     seen = find_seen(
@@ -216,7 +220,7 @@ def _without_seen(
 def _without_baseline(
     input_dict: Inputs, settings: VerdictSettings, why: str
 ) -> tuple[Inputs, VerdictSettings]:
-    """The inputs and settings of an evaluation that leaves the model in service out.
+    """Returns the inputs and settings of an evaluation that leaves the model in service out.
 
     Args:
       input_dict: with that model.
@@ -228,7 +232,9 @@ def _without_baseline(
 
 
 def _are_of_the_same_data(input_dict: Inputs) -> bool:
-    """Whether the model in service has learnt from what the new one has; False if nobody knows."""
+    """Returns whether the model in service has learnt from what the new one has; False if
+    nobody knows.
+    """
     theirs, ours = (
         {artifact.id for artifact in input_dict.get(key) or []}
         for key in (BASELINE_EXAMPLES_KEY, LEARNT_EXAMPLES_KEY)
@@ -237,7 +243,7 @@ def _are_of_the_same_data(input_dict: Inputs) -> bool:
 
 
 def _with_bound(eval_config: str, constant: ConstantPrediction) -> str:
-    """The evaluation's config with what is needed as the bound of the metric's value."""
+    """Returns the evaluation's config with what is needed as the bound of the metric's value."""
     config = tfma.EvalConfig()
     proto_utils.json_to_proto(eval_config, config)
     for metric in (metric for spec in config.metrics_specs for metric in spec.metrics):
@@ -271,7 +277,7 @@ class _Rows:
     """[rows], their places in time, or the units of a column of groups; of no rows likewise."""
 
     def labels_for(self, task: Task) -> np.ndarray:
-        """The labels, [rows]: numbers as they are, classes as indices in their order."""
+        """Returns the labels, [rows]: numbers as they are, classes as indices in their order."""
         if not task.is_classification:
             return self.labels.to_numpy()
         return pc.index_in(self.labels, pc.unique(self.labels).sort()).to_numpy()

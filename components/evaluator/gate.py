@@ -84,7 +84,7 @@ class Bounds:
     """Whether the model in service stays where this metric is worse, but within noise."""
 
     def judge(self, found: GateMetric) -> GateMetric:
-        """The metric with what is asked of it, and why it is not good enough."""
+        """Returns the metric with what is asked of it, and why it is not good enough."""
         return replace(found, needs=self._needs(found), failure=self._failure(found))
 
     def _needs(self, found: GateMetric) -> str:
@@ -124,7 +124,7 @@ class Bounds:
         return ""
 
     def _is_worse(self, found: GateMetric) -> bool:
-        """Whether its value is, by more than the tolerance."""
+        """Returns whether its value is, by more than the tolerance."""
         if found.in_service is None or found.value is None or not self.is_compared:
             return False
         loss = (found.in_service - found.value) * (1 if self.higher_is_better else -1)
@@ -223,7 +223,7 @@ def _praise(held: Mapping[str, Bounds], metrics: Sequence[GateMetric], has_basel
 def _compare(
     name: str, found: float | Estimate, other: float | Estimate | None, confidence: float | None
 ) -> GateMetric:
-    """A metric of both models, with intervals where the family has resampled it."""
+    """Returns a metric of both models, with intervals where the family has resampled it."""
     value, in_service = _finite(found), None if other is None else _finite(other)
     interval = difference = None
     if confidence is not None and isinstance(found, Estimate) and value is not None:
@@ -237,7 +237,9 @@ def _compare(
 
 
 def _if_finite(ends: Ends) -> Ends | None:
-    """An interval; None where a resample was not a number, so that the values are compared."""
+    """Returns an interval; None where a resample was not a number, so that the values are
+    compared.
+    """
     return ends if all(math.isfinite(end) for end in ends) else None
 
 

@@ -105,7 +105,7 @@ def _some(files: list[str]) -> tuple[list[str], float]:
 
 
 def _types(files: Sequence[str]) -> dict[str, pa.DataType]:
-    """The types of the columns' values, by those of the first rows."""
+    """Returns the types of the columns' values, by those of the first rows."""
     first = next((batch for file in files for batch in _read(file)), None)
     if first is None:
         return {}
@@ -115,7 +115,7 @@ def _types(files: Sequence[str]) -> dict[str, pa.DataType]:
 def _comparable(
     ours: Mapping[str, pa.DataType], theirs: Mapping[str, pa.DataType]
 ) -> dict[str, bool]:
-    """Whether the numbers of each column that both have are whole on both sides.
+    """Returns whether the numbers of each column that both have are whole on both sides.
 
     A column of numbers on one side and of text on the other is none of them.
     """
@@ -134,7 +134,7 @@ def _read(file: str) -> Iterator[pa.RecordBatch]:
 
 
 def _hashes(rows: pa.RecordBatch, columns: Mapping[str, bool]) -> np.ndarray:
-    """A hash of each row's values in some columns, [rows].
+    """Returns a hash of each row's values in some columns, [rows].
 
     Args:
       rows: with other columns as well.

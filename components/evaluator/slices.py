@@ -16,13 +16,13 @@ def metric_name(metric: config_pb2.MetricConfig) -> str | None:
 
 
 def metric_classes(config: config_pb2.EvalConfig) -> dict[str, str]:
-    """The class of each metric that has a name."""
+    """Returns the class of each metric that has a name."""
     metrics = (metric for spec in config.metrics_specs for metric in spec.metrics)
     return {name: metric.class_name for metric in metrics if (name := metric_name(metric))}
 
 
 def plain_metrics(config: config_pb2.EvalConfig) -> set[str]:
-    """The names of the metrics that have no arguments beside their names."""
+    """Returns the names of the metrics that have no arguments beside their names."""
     metrics = (metric for spec in config.metrics_specs for metric in spec.metrics)
     return {
         settings["name"] for metric in metrics if set(settings := _settings(metric)) == {"name"}
@@ -67,7 +67,9 @@ def slice_name(keys: Iterable[Any]) -> str:
 
 
 def slice_value(key: Any) -> str:
-    """A value that a slice is named by, as the data had it: whole numbers of a CSV are floats."""
+    """Returns a value that a slice is named by, as the data had it: whole numbers of a CSV are
+    floats.
+    """
     value = getattr(key, key.WhichOneof("kind"))
     if isinstance(value, float) and value.is_integer():
         return str(int(value))

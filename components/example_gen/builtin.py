@@ -34,7 +34,9 @@ def _package_folder(package: str) -> Path:
 
 
 def _locate_digits(cache: Path) -> Path:
-    """The 1,797 digits of scikit-learn as PNG files, written once below the cache folder."""
+    """Returns the 1,797 digits of scikit-learn as PNG files, written once below the cache
+    folder.
+    """
     target = cache / "digits"
     if target.is_dir():
         return target

@@ -59,12 +59,12 @@ class _HourProcessor(input_processor.FileBasedInputProcessor):
         )
 
     def resolve_span_and_version(self) -> tuple[int, int | None]:
-        """The span that is asked for, and its latest version."""
+        """Returns the span that is asked for, and its latest version."""
         _, version = super().resolve_span_and_version()
         return self._span, version
 
     def get_pattern_for_span_version(self, pattern: str, span: int, version: int | None) -> str:
-        """A split's glob, without placeholders."""
+        """Returns a split's glob, without placeholders."""
         filled: str = super().get_pattern_for_span_version(
             self._with_hour(pattern), span // HOURS_A_DAY, version
         )

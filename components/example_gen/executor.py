@@ -153,7 +153,7 @@ class _WriteChunk(beam.DoFn):
         yield report
 
     def _assign(self, chunk: Chunk, batch: Batch, cuts: Cuts | None) -> np.ndarray:
-        """The index of each row's split, [rows]; -1 for one that is left out."""
+        """Returns the index of each row's split, [rows]; -1 for one that is left out."""
         plan = self._plan
         kept = is_kept(batch.rows, plan.settings)
         splits = np.full(batch.rows.num_rows, chunk.input_split)

@@ -15,7 +15,7 @@ from trainer_module.errors import DataError
 
 
 def open_file(file: str) -> pa.NativeFile:
-    """A local or remote file's bytes as they are."""
+    """Returns a local or remote file's bytes as they are."""
     if not is_remote(file):
         return pa.OSFile(file)
     from apache_beam.io.filesystem import CompressionTypes
@@ -26,13 +26,13 @@ def open_file(file: str) -> pa.NativeFile:
 
 
 def open_stream(file: str) -> pa.NativeFile:
-    """A file's bytes, of a .gz file those within; reading a damaged one raises OSError."""
+    """Returns a file's bytes, of a .gz file those within; reading a damaged one raises OSError."""
     stream = open_file(file)
     return pa.CompressedInputStream(stream, "gzip") if is_gzip(file) else stream
 
 
 def exists(path: str) -> bool:
-    """Whether there is a local or remote file or folder."""
+    """Returns whether there is a local or remote file or folder."""
     if not is_remote(path):
         return os.path.exists(path)
     from tfx.dsl.io import fileio
@@ -41,7 +41,7 @@ def exists(path: str) -> bool:
 
 
 def is_folder(path: str) -> bool:
-    """Whether a local or remote path is a folder."""
+    """Returns whether a local or remote path is a folder."""
     if not is_remote(path):
         return os.path.isdir(path)
     from tfx.dsl.io import fileio
@@ -50,12 +50,12 @@ def is_folder(path: str) -> bool:
 
 
 def is_gzip(file: str) -> bool:
-    """Whether the name says that the file is gzipped."""
+    """Returns whether the name says that the file is gzipped."""
     return posixpath.splitext(file)[1].lower() == ".gz"
 
 
 def unreadable_error(file: str, error: Exception) -> DataError:
-    """The error for a file whose bytes cannot be had."""
+    """Returns the error for a file whose bytes cannot be had."""
     reason = reason_of(error)
     if is_gzip(file):
         return DataError(f"{file} is no complete gzip file ({reason}): copy or compress it again.")

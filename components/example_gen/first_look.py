@@ -40,7 +40,7 @@ _BLOCK_BYTES = 1 << 16
 
 
 def csv_holds_rows(file: str, settings: CsvSettings) -> bool:
-    """Whether there is a row besides the one that names the columns."""
+    """Returns whether there is a row besides the one that names the columns."""
     needed = 2 if settings.header is None else 1
     try:
         encoding = settings.encoding or find_encoding(file)
@@ -52,7 +52,7 @@ def csv_holds_rows(file: str, settings: CsvSettings) -> bool:
 
 
 def text_holds_lines(file: str, settings: CsvSettings) -> bool:
-    """Whether there is anything but spaces and ends of lines."""
+    """Returns whether there is anything but spaces and ends of lines."""
     del settings
     try:
         with open_stream(file) as stream:
@@ -65,7 +65,7 @@ def text_holds_lines(file: str, settings: CsvSettings) -> bool:
 
 
 def parquet_holds_rows(file: str, settings: CsvSettings) -> bool:
-    """Whether the footer counts any."""
+    """Returns whether the footer counts any."""
     del settings
     try:
         with open_file(file) as stream:
@@ -75,7 +75,7 @@ def parquet_holds_rows(file: str, settings: CsvSettings) -> bool:
 
 
 def holds_bytes(file: str, settings: CsvSettings) -> bool:
-    """Whether there is anything at all, in a .gz file within."""
+    """Returns whether there is anything at all, in a .gz file within."""
     del settings
     try:
         with open_stream(file) as stream:

@@ -147,7 +147,7 @@ FORMATS: dict[str, FormatSpec] = {
 
 
 def format_by_name(file: str) -> str | None:
-    """The format that the ending of a file's name tells; None if it tells none."""
+    """Returns the format that the ending of a file's name tells; None if it tells none."""
     ending = posixpath.splitext(file.lower().removesuffix(".gz"))[1]
     return next((name for name, spec in FORMATS.items() if ending in spec.endings), None)
 
@@ -249,12 +249,14 @@ class ExampleGenSettings(Settings):
         return frozenset({*self.mixed_columns, self.split_by, self.order_by, label, key} - {""})
 
     def are_numbers(self, column: str) -> bool:
-        """Whether numbers in a column cannot be codes."""
+        """Returns whether numbers in a column cannot be codes."""
         is_number = column == self.label and not self.task.is_classification
         return is_number or column in (*self.number_columns, self.weight, self.order_by)
 
     def keeps_words(self, column: str) -> bool:
-        """Whether a word such as NA is a value among numbers, as one of a category or a class."""
+        """Returns whether a word such as NA is a value among numbers, as one of a category or a
+        class.
+        """
         is_class = column == self.label and self.task.is_classification
         return is_class or column in self.mixed_columns
 

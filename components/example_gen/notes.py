@@ -57,7 +57,7 @@ class FileNotes:
 
 
 def left_out(paths: Sequence[str], noun: str, why: str) -> list[str]:
-    """A note on files or folders that are not read, if there are any."""
+    """Returns a note on files or folders that are not read, if there are any."""
     shown = sorted(paths)[:_SHOWN_FILES]
     listed = f"{', '.join(shown)}{_more(len(paths), shown)}"
     return [f"{counted(len(paths), noun)} {why}: {listed}"] if shown else []
@@ -78,7 +78,7 @@ class DataNotes:
 
     @classmethod
     def from_json(cls, text: str) -> DataNotes:
-        """The findings that a text says."""
+        """Returns the findings that a text says."""
         told = json.loads(text)
         return cls(
             told["sentences"], {name: Dates(**found) for name, found in told["dates"].items()}

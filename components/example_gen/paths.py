@@ -28,17 +28,17 @@ _BRACES = re.compile(r"\{([^{}/]*)\}")
 
 
 def is_span_pattern(pattern: str) -> bool:
-    """Whether the pattern holds {SPAN} or a date."""
+    """Returns whether the pattern holds {SPAN} or a date."""
     return not {SPAN, *DATE, HOUR}.isdisjoint(_names(pattern))
 
 
 def is_dated(pattern: str) -> bool:
-    """Whether the pattern's spans are days or hours."""
+    """Returns whether the pattern's spans are days or hours."""
     return not {*DATE, HOUR}.isdisjoint(_names(pattern))
 
 
 def is_hourly(pattern: str) -> bool:
-    """Whether the pattern's spans are hours."""
+    """Returns whether the pattern's spans are hours."""
     return HOUR in _names(pattern)
 
 
@@ -65,7 +65,7 @@ def pattern_fault(pattern: str) -> str | None:
 
 
 def _names(pattern: str) -> list[str]:
-    """The placeholders in their order, without braces and widths."""
+    """Returns the placeholders in their order, without braces and widths."""
     return [found[0].strip("{}").split(":")[0] for found in PLACEHOLDER.finditer(pattern)]
 
 
@@ -79,12 +79,12 @@ _MAGIC = re.compile(r"[*?\[{]")
 
 
 def is_remote(path: str) -> bool:
-    """Whether the path has a scheme, such as gs://bucket/data."""
+    """Returns whether the path has a scheme, such as gs://bucket/data."""
     return "://" in path
 
 
 def is_hidden(path: str) -> bool:
-    """Whether the name begins with `.` or `_`, which marks files that are no data.
+    """Returns whether the name begins with `.` or `_`, which marks files that are no data.
 
     Of pictures it marks nothing: cameras name them _DSC0001.JPG.
     """
@@ -133,7 +133,7 @@ def check_files_exist(input_base: str, pattern: str) -> None:
 
 
 def find_neighbours(base: Path, glob: str) -> list[str]:
-    """The names of what the folders hold that a glob looks in, but for hidden files."""
+    """Returns the names of what the folders hold that a glob looks in, but for hidden files."""
     parent = posixpath.dirname(glob)
     folders = [path for path in (base.glob(parent) if parent else [base]) if path.is_dir()]
     names = [path.name for folder in folders for path in folder.iterdir()]
@@ -143,7 +143,7 @@ def find_neighbours(base: Path, glob: str) -> list[str]:
 def no_file_error(
     path: str, neighbours: Iterable[str] = (), named_by: str = "data.path"
 ) -> DataError:
-    """The error for a pattern that no file matches.
+    """Returns the error for a pattern that no file matches.
 
     Args:
       path: the pattern, with its folder.
@@ -163,7 +163,7 @@ def no_file_error(
 
 
 def find_label_files(path: str) -> list[str]:
-    """The files of labels, in the order of their names.
+    """Returns the files of labels, in the order of their names.
 
     Raises:
       DataError: there is none, or one is of no known format.
@@ -187,7 +187,7 @@ def find_label_files(path: str) -> list[str]:
 
 
 def label_format(file: str) -> str:
-    """The format of a file of labels, by its name.
+    """Returns the format of a file of labels, by its name.
 
     Raises:
       DataError: it is of no known one.

@@ -29,7 +29,7 @@ _LITTER = ("thumbs.db", "desktop.ini", "__macosx")
 
 
 def select_images(files: Sequence[str]) -> list[str]:
-    """The files that are images by their names.
+    """Returns the files that are images by their names.
 
     Raises:
       DataError: there are files, but no image is among them.
@@ -45,24 +45,24 @@ def select_images(files: Sequence[str]) -> list[str]:
 
 
 def is_picture(file: str) -> bool:
-    """Whether a file is an image by its name."""
+    """Returns whether a file is an image by its name."""
     return file.lower().endswith(PICTURE_EXTENSIONS) and not is_left_behind(file)
 
 
 def is_left_behind(file: str) -> bool:
-    """Whether a desktop has left a file, or the folder it is in."""
+    """Returns whether a desktop has left a file, or the folder it is in."""
     return is_litter(file) or is_litter(posixpath.dirname(file))
 
 
 def is_litter(path: str) -> bool:
-    """Whether a file or folder is one that desktops make for themselves."""
+    """Returns whether a file or folder is one that desktops make for themselves."""
     name = posixpath.basename(path).lower()
     return name.startswith(".") or name in _LITTER
 
 
 @contextmanager
 def open_picture(data: bytes, most_pixels: int) -> Iterator[Image.Image]:
-    """A picture by Pillow, of which no more than the header is read yet.
+    """Yields a picture by Pillow, of which no more than the header is read yet.
 
     Args:
       data: the encoded picture.
@@ -92,7 +92,7 @@ def open_picture(data: bytes, most_pixels: int) -> Iterator[Image.Image]:
 
 
 def broken_image_error(file: str, reason: str, on_bad_file: OnBadFile | None) -> DataError:
-    """The error for a file that is no complete picture."""
+    """Returns the error for a file that is no complete picture."""
     return DataError(
         f"Image {file} cannot be decoded ({reason}): "
         f"{mending_of_pictures('it', 'files', on_bad_file)}."
@@ -116,7 +116,7 @@ def mending_of_pictures(removed: str, all_such: str, on_bad_file: OnBadFile | No
 
 
 def picture_files(name: str, column: pa.Array, first: Cell, folder: str) -> list[str]:
-    """The file that each row names.
+    """Returns the file that each row names.
 
     Args:
       name: of the column, for messages.
@@ -143,7 +143,7 @@ def picture_files(name: str, column: pa.Array, first: Cell, folder: str) -> list
 
 
 def _locate(name: str, path: str, cell: Cell, folder: str, inside: str) -> str:
-    """The file of a path; a link may lead no further than a path."""
+    """Returns the file of a path; a link may lead no further than a path."""
     file = posixpath.normpath(posixpath.join(folder, path))
     if is_remote(folder):
         # What makes one slash of two would take the scheme for a folder.
@@ -167,7 +167,7 @@ def check_files_exist(name: str, files: Iterable[str], first: Cell) -> None:
 
 
 def missing_picture_error(name: str, file: str, cell: Cell) -> DataError:
-    """The error for a row whose picture is not there."""
+    """Returns the error for a row whose picture is not there."""
     return DataError(
         f"Column {name!r} names {file} in {cell}, and there is no such"
         f" file: put it there, correct the path, or say where paths begin by features: {{{name}:"
@@ -178,7 +178,7 @@ def missing_picture_error(name: str, file: str, cell: Cell) -> DataError:
 def broken_picture_error(
     name: str, file: str, cell: Cell, reason: str, on_bad_file: OnBadFile | None
 ) -> DataError:
-    """The error for a row whose file is no picture."""
+    """Returns the error for a row whose file is no picture."""
     return DataError(
         f"Column {name!r} names {file} in {cell}, which cannot be decoded"
         f" ({reason}): {mending_of_pictures('the row', 'rows', on_bad_file)}."

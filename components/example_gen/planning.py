@@ -102,7 +102,7 @@ def plan_chunks(
     input_config: example_gen_pb2.Input,
     settings: ExampleGenSettings,
 ) -> tuple[list[Chunk], list[str]]:
-    """The chunks of all input splits, and notes on files that are in none.
+    """Returns the chunks of all input splits, and notes on files that are in none.
 
     Small files share a chunk; shards are numbered per input split.
     """

@@ -31,7 +31,7 @@ _BUCKETS = 2**63 - 1
 
 
 def assign_splits(hashes: np.ndarray, hash_buckets: list[int]) -> np.ndarray:
-    """The index of each row's split, int64 of shape [rows].
+    """Returns the index of each row's split, int64 of shape [rows].
 
     Args:
       hashes: uint64 of shape [rows], as `split_hashes` gives them.
@@ -62,7 +62,9 @@ def split_hashes(rows: pa.RecordBatch, partition_feature: str | None = None) -> 
 
 
 def hash_rows(rows: pa.RecordBatch) -> np.ndarray:
-    """A hash of each row's values, uint64 of shape [rows]; the order of columns is no matter."""
+    """Returns a hash of each row's values, uint64 of shape [rows]; the order of columns is no
+    matter.
+    """
     total = np.zeros(rows.num_rows, np.uint64)
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         if not pa.types.is_null(column.type):
@@ -100,7 +102,9 @@ def _seed(name: str) -> np.uint64:
 
 
 def _mix(bits: np.ndarray) -> np.ndarray:
-    """The finalizer of SplitMix64 (Steele et al., 2014): every bit depends on every other."""
+    """Returns the finalizer of SplitMix64 (Steele et al., 2014): every bit depends on every
+    other.
+    """
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return bits ^ (bits >> np.uint64(31))
@@ -119,7 +123,7 @@ class Ranks:
     where rows are not ordered by a value."""
 
     def only(self, kept: np.ndarray) -> Ranks:
-        """The same for some of the rows, [rows] bool."""
+        """Returns the same for some of the rows, [rows] bool."""
         if kept.all():
             return self
         missing = None if self.missing is None else self.missing[kept]
@@ -140,7 +144,7 @@ class Cuts:
     """What people should know of rows that could not be compared."""
 
     def assign(self, ranks: Ranks) -> np.ndarray:
-        """The index of each row's split, int64 of shape [rows]."""
+        """Returns the index of each row's split, int64 of shape [rows]."""
         group = pc.index_in(ranks.groups, self.groups).to_numpy()
         return self.order[(ranks.keys[:, None] > self.last_keys[group]).sum(axis=1)]
 
@@ -196,7 +200,8 @@ def cut_groups(
 def _ends_in_proportion(
     classes: pa.Array, sizes: np.ndarray, parts_of_whole: np.ndarray
 ) -> np.ndarray:
-    """How many rows of each class are in a split or one before it, of shape [classes, splits - 1].
+    """Returns how many rows of each class are in a split or one before it, of shape [classes,
+    splits - 1].
 
     Each class has its share to within one row. Which way it is rounded depends on the class, so
     that many small classes have their share together; the first split has one row at least.
@@ -207,7 +212,7 @@ def _ends_in_proportion(
 
 
 def _classes(rows: pa.RecordBatch, label: str) -> pa.Array:
-    """The label of each row as binary, `` where there is none."""
+    """Returns the label of each row as binary, `` where there is none."""
     if label not in rows.schema.names:
         return _one_group(rows)
     values = first_values(rows.column(label))

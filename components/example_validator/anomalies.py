@@ -107,7 +107,7 @@ def find_anomalies(
     drift_is_severe: bool,
     examples: types.Artifact | None,
 ) -> list[Anomaly]:
-    """The anomalies of all splits, severe ones first.
+    """Returns the anomalies of all splits, severe ones first.
 
     Args:
       checked: by split.
@@ -151,7 +151,7 @@ def write_anomalies(artifact: types.Artifact, anomalies: Sequence[Anomaly]) -> N
 
 
 def read_anomalies(artifact: types.Artifact) -> list[Anomaly]:
-    """The anomalies of all splits, severe ones first, that `write_anomalies` wrote."""
+    """Returns the anomalies of all splits, severe ones first, that `write_anomalies` wrote."""
     with fileio.open(posixpath.join(artifact.uri, FILE), "r") as file:
         return _ANOMALIES.validate_python(json.loads(file.read()))
 
@@ -159,7 +159,7 @@ def read_anomalies(artifact: types.Artifact) -> list[Anomaly]:
 def contradicted_columns(
     schema: schema_pb2.Schema, statistics: Iterable[statistics_pb2.DatasetFeatureStatisticsList]
 ) -> list[str]:
-    """The columns that do not keep a schema, by name."""
+    """Returns the columns that do not keep a schema, by name."""
     checked = {
         str(i): Checked(split, tfdv.validate_statistics(split, schema))
         for i, split in enumerate(statistics)
@@ -191,7 +191,9 @@ def _by_column(checked: Mapping[str, Checked], schema: schema_pb2.Schema) -> dic
 
 
 def _may_be_empty(feature: schema_pb2.Feature) -> bool:
-    """Whether a schema says how often a feature is there, but not that it has a value then."""
+    """Returns whether a schema says how often a feature is there, but not that it has a value
+    then.
+    """
     return not feature.HasField("value_count") and not feature.HasField("shape")
 
 

@@ -117,7 +117,7 @@ def _describe(
 
 
 def _can_be_ordered(column: str, values: pa.Array) -> bool:
-    """Whether data.order_by can read dates."""
+    """Returns whether data.order_by can read dates."""
     try:
         read_order(pa.record_batch([single_values(values)], [column]), Cell("", 1), column)
     except DataError:
@@ -141,7 +141,7 @@ def _read_moments(
 
 
 def _are_moments(numbers: np.ndarray) -> bool:
-    """Whether numbers count seconds, or parts of a second, since 1970."""
+    """Returns whether numbers count seconds, or parts of a second, since 1970."""
     known = numbers[~np.isnan(numbers)]
     first, last = _MOMENTS
     return len(known) > 0 and any(
@@ -207,7 +207,7 @@ class _Dates:
         self.count = len(self._starts)
 
     def likeness(self, labels: np.ndarray) -> tuple[float, Likeness]:
-        """The largest correlation by its standard error, and what it is of.
+        """Returns the largest correlation by its standard error, and what it is of.
 
         Args:
           labels: [values, rows], of any mean.
@@ -271,7 +271,9 @@ def rank_labels(labels: np.ndarray) -> np.ndarray:
 
 
 def class_labels(labels: np.ndarray) -> np.ndarray:
-    """Whether a row is of each of the most frequent classes, [classes, rows]; of two of one."""
+    """Returns whether a row is of each of the most frequent classes, [classes, rows]; of two of
+    one.
+    """
     classes, counts = np.unique(labels, return_counts=True)
     frequent = classes[np.argsort(-counts, kind="stable")][: min(_MOST_CLASSES, len(classes) - 1)]
     return (labels == frequent[:, None]).astype(np.float64)

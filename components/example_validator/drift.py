@@ -129,7 +129,9 @@ class Drift:
         return tfdv.validate_statistics(now, changed, previous_statistics=before)
 
     def numbers(self, statistics: Statistics, previous: Statistics) -> list[schema_pb2.Feature]:
-        """The columns of numbers in both whose values `validate` compares, as they are stored."""
+        """Returns the columns of numbers in both whose values `validate` compares, as they are
+        stored.
+        """
         columns = {name: find_column(statistics, name) for name in self.columns}
         return [
             schema_pb2.Feature(name=name, type=STORED[column.type])
@@ -161,7 +163,7 @@ def measured_columns(anomalies: anomalies_pb2.Anomalies) -> dict[str, list[Measu
 
 
 def describe_measured(measured: Measured, column: str, now: Statistics, older: Older | None) -> str:
-    """How far a column's values moved, how far they may, and from what to what.
+    """Returns how far a column's values moved, how far they may, and from what to what.
 
     Args:
       measured: by TFDV, whether it passes its threshold or not.
@@ -202,7 +204,7 @@ def with_equal_bars(
 
 
 def _are_numbers(before: Column | None, now: Column | None) -> bool:
-    """Whether a column is there, and holds numbers, in both."""
+    """Returns whether a column is there, and holds numbers, in both."""
     return all(one is not None and one.WhichOneof("stats") == "num_stats" for one in (before, now))
 
 
@@ -263,12 +265,12 @@ def _set_bars(column: Column, reached: Iterable[float]) -> None:
 
 
 def known_rows(column: Column | None) -> int:
-    """How many rows have a value; none where there is no column."""
+    """Returns how many rows have a value; none where there is no column."""
     return 0 if column is None else int(common_of(column).num_non_missing)
 
 
 def chance_distance(measure: str, before: Column | None, now: Column | None) -> float:
-    """How far apart two samples of the same data are, but for one time in a million.
+    """Returns how far apart two samples of the same data are, but for one time in a million.
 
     The largest difference of shares is bounded by that of two shares of a half, normally
     distributed, for each of the cells: different values, or bars of a histogram. The Jensen-Shannon
@@ -362,7 +364,7 @@ def measure_skew(served: pa.RecordBatch, drift: Drift, trained: Older) -> list[C
 def _without_values(
     name: str, thresholds: Mapping[str, float | None], now: Statistics, older: Older
 ) -> ColumnSkew:
-    """A column without any value in one of them, of which TFDV measures nothing."""
+    """Returns a column without any value in one of them, of which TFDV measures nothing."""
     (measure, threshold), *_ = ((k, value) for k, value in thresholds.items() if value is not None)
     rows = known_rows(find_column(older.statistics, name)), known_rows(find_column(now, name))
     total = now.datasets[0].num_examples

@@ -69,7 +69,7 @@ class Target:
     def strength_of(
         self, column: str, values: pa.Array, numbers: np.ndarray | None
     ) -> Strength | None:
-        """How well a column predicts the label; None where there are too few rows to tell.
+        """Returns how well a column predicts the label; None where there are too few rows to tell.
 
         In all rows, where a missing value may tell something, and in those that have one.
 
@@ -139,7 +139,9 @@ class Target:
                 yield float(np.corrcoef(ranks, labels)[0, 1] ** 2)
 
     def _held_out(self, labels: np.ndarray, folds: np.ndarray, codes: np.ndarray) -> float:
-        """The measure of what the rows of a value in the other folds answer, on each fold."""
+        """Returns the measure of what the rows of a value in the other folds answer, on each
+        fold.
+        """
         answer = _frequent if self._measure == "accuracy" else _mean
         answers = np.zeros(len(labels))
         codes = np.unique(codes, return_inverse=True)[1]
@@ -156,19 +158,21 @@ class Target:
 
 
 def value_codes(values: pa.Array) -> np.ndarray:
-    """A number for each value, in the order of their first rows; a missing one has its own."""
+    """Returns a number for each value, in the order of their first rows; a missing one has its
+    own.
+    """
     return values.dictionary_encode(null_encoding="encode").indices.to_numpy(zero_copy_only=False)
 
 
 def _mean(codes: np.ndarray, labels: np.ndarray, count: int) -> np.ndarray:
-    """The mean label of each code; of those without a row that of all."""
+    """Returns the mean label of each code; of those without a row that of all."""
     rows = np.bincount(codes, minlength=count)
     sums = np.bincount(codes, labels, minlength=count)
     return np.where(rows > 0, sums / np.maximum(rows, 1), labels.mean())
 
 
 def _frequent(codes: np.ndarray, labels: np.ndarray, count: int) -> np.ndarray:
-    """The most frequent label of each code; of those without a row that of all."""
+    """Returns the most frequent label of each code; of those without a row that of all."""
     found = np.full(count, np.bincount(labels.astype(int)).argmax())
     pairs, rows = np.unique(np.stack([codes, labels.astype(int)]), axis=1, return_counts=True)
     order = np.argsort(rows, kind="stable")
@@ -177,7 +181,7 @@ def _frequent(codes: np.ndarray, labels: np.ndarray, count: int) -> np.ndarray:
 
 
 def _area(labels: np.ndarray, scores: np.ndarray) -> float:
-    """The area under the ROC curve."""
+    """Returns the area under the ROC curve."""
     positive = labels == 1
     ahead = ranks_of(scores)[positive].sum() - positive.sum() ** 2 / 2
     return float(ahead / (positive.sum() * (~positive).sum()))

@@ -28,7 +28,7 @@ _LEAST_SPREAD = 1.25
 
 
 def find_column(statistics: Statistics, name: str) -> Column | None:
-    """The statistics of a column; None if there are none of it."""
+    """Returns the statistics of a column; None if there are none of it."""
     found = (f for f in statistics.datasets[0].features if list(f.path.step) == [name])
     return next(found, None)
 
@@ -81,7 +81,8 @@ def _moves_of_values(old: dict[str, float], new: dict[str, float]) -> Iterator[s
 
 
 def most_moved(before: Statistics, now: Statistics) -> list[str]:
-    """The columns that moved most, and more than by chance, each with figures, the furthest first.
+    """Returns the columns that moved most, and more than by chance, each with figures, the furthest
+    first.
 
     Args:
       before: of one split of older data.

@@ -74,7 +74,7 @@ def find_rows(
 
 
 def show_value(value: Any) -> str:
-    """A value, or the values of a row, for a message; nothing for none."""
+    """Returns a value, or the values of a row, for a message; nothing for none."""
     if value is None:
         return ""
     if isinstance(value, (list, tuple)):

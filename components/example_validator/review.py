@@ -181,7 +181,7 @@ def write_review(anomalies: types.Artifact, review: Review) -> None:
 
 
 def read_review(anomalies: types.Artifact) -> Review:
-    """The review that is kept in an artifact; one without findings where there is none."""
+    """Returns the review that is kept in an artifact; one without findings where there is none."""
     path = posixpath.join(anomalies.uri, FILE)
     if not fileio.exists(path):
         return Review()
@@ -274,7 +274,7 @@ def _is_no_use(values: pa.Array, counts: Counts | None, *, is_typed: bool) -> st
 
 
 def label_numbers(labels: pa.Array, numbers: np.ndarray | None, task: Task) -> np.ndarray:
-    """The label as numbers, or as numbers of its classes in order, NaN where it is missing.
+    """Returns the label as numbers, or as numbers of its classes in order, NaN where it is missing.
 
     In order, so that of two classes the second is the positive one.
     """

@@ -15,7 +15,7 @@ ACCEPT = "local_runner.py schema accept --config FILE"
 
 
 def accept_span(span: str) -> str:
-    """The command by which a span that drifted is used all the same."""
+    """Returns the command by which a span that drifted is used all the same."""
     return f"local_runner.py spans accept {span} --reason TEXT --config FILE"
 
 

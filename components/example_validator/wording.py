@@ -92,7 +92,7 @@ class Finding:
     """What the statistics say of that."""
 
     def sentence(self, rows: Rows | None) -> str:
-        """The finding, with the rows where it is."""
+        """Returns the finding, with the rows where it is."""
         if not self.expected:
             return self.found
         place = rows or self.counted

@@ -109,7 +109,7 @@ def _mark(blessing: Artifact, is_blessed: bool) -> None:
 
 
 def read_certificate(uri: str) -> dict[str, Any]:
-    """The certificate in the folder of an InfraBlessing; empty if there is none."""
+    """Returns the certificate in the folder of an InfraBlessing; empty if there is none."""
     text = read_text(uri, CERTIFICATE_FOLDER, CERTIFICATE_FILE)
     return {} if text is None else dict(json.loads(text))
 

@@ -164,7 +164,7 @@ def ask_batch(asked: GoldenRequest, address: str) -> Arrays:
 
 
 def _write_pictures(asked: GoldenRequest, folder: Path) -> tuple[list[str], pa.Table]:
-    """The columns that hold paths of pictures, and the rows with paths in them."""
+    """Returns the columns that hold paths of pictures, and the rows with paths in them."""
     table = asked.table()
     names = [c.name for c in asked.model.interface.columns if c.picture == "path"]
     for name in names:
@@ -179,7 +179,7 @@ def _write_pictures(asked: GoldenRequest, folder: Path) -> tuple[list[str], pa.T
 def _from_columns(
     columns: Arrays, outputs: dict[str, tuple[str, tuple[int | None, ...]]]
 ) -> Arrays:
-    """The outputs of a model as its signatures give them, of the columns of a table."""
+    """Returns the outputs of a model as its signatures give them, of the columns of a table."""
     found: Arrays = {}
     scores = [name for name in columns if name.startswith(SCORE)]
     for name, (dtype, shape) in outputs.items():
@@ -213,7 +213,7 @@ WAYS: dict[str, Callable[[GoldenRequest, str], Arrays]] = {
 
 
 def ways_of(model: Model) -> dict[str, Callable[[GoldenRequest, str], Arrays]]:
-    """The ways by which a model can be asked."""
+    """Returns the ways by which a model can be asked."""
     return {name: ask for name, ask in WAYS.items() if model.takes_examples or name != EXAMPLES}
 
 
@@ -280,7 +280,7 @@ def certify(
 def _with_finite_answers(
     rows: Sequence[GoldenRow], reference: Arrays
 ) -> tuple[list[GoldenRow], Arrays, list[str]]:
-    """The rows to which the model has answers, those, and a note of the others.
+    """Returns the rows to which the model has answers, those, and a note of the others.
 
     What comes of NaN differs between operations and those that TensorFlow makes of several.
     """

@@ -74,7 +74,7 @@ def choose_golden_rows(
 def _at_edge(
     rows: Sequence[GoldenRow], changed: Mapping[str, Sequence[Value]], interface: ModelInterface
 ) -> bytes:
-    """The first of these rows that was not at an edge yet, put there."""
+    """Returns the first of these rows that was not at an edge yet, put there."""
     for row in rows:
         if any(_values(row.example, name) != list(values) for name, values in changed.items()):
             return _with(row.example, changed, interface)
@@ -102,12 +102,12 @@ def _usual(column: RawColumn) -> Value:
 
 
 def to_example(values: Mapping[str, Sequence[Value]], interface: ModelInterface) -> bytes:
-    """A serialised tf.Example of a row's values by column."""
+    """Returns a serialised tf.Example of a row's values by column."""
     return _with(b"", values, interface)
 
 
 def _may_be_served(example: bytes, interface: ModelInterface) -> bool:
-    """Whether a server answers a row: each asks itself all golden rows before it does."""
+    """Returns whether a server answers a row: each asks itself all golden rows before it does."""
     pictures = [column.name for column in interface.columns if column.picture]
     if not pictures:
         return True
@@ -203,7 +203,7 @@ def _pictures() -> Iterator[tuple[str, bytes]]:
 def _with(
     example: bytes, changed: Mapping[str, Sequence[Value]], interface: ModelInterface
 ) -> bytes:
-    """The example with the values of some columns replaced."""
+    """Returns the example with the values of some columns replaced."""
     parsed = tf.train.Example.FromString(example)
     for name, values in changed.items():
         column = interface.column(name)
@@ -262,7 +262,9 @@ def _choose_rows(payload: dict[str, Any], model: Path) -> list[GoldenRow]:
 def ask_keras(
     payload: dict[str, Any], rows: Sequence[GoldenRow]
 ) -> tuple[list[GoldenRow], dict[str, np.ndarray] | None, str]:
-    """The rows that the model takes, what Transform and Keras answer, and why they do not."""
+    """Returns the rows that the model takes, what Transform and Keras answer, and why they do
+    not.
+    """
     from trainer_module.export.reference import KerasReference
 
     settings = TrainerSettings.from_custom_config(payload["custom_config"])

@@ -24,6 +24,6 @@ def write_report(folder: str, report: OptimizerReport) -> None:
 
 
 def read_report(folder: str) -> OptimizerReport | None:
-    """The report in the folder of an artifact; None if there is none."""
+    """Returns the report in the folder of an artifact; None if there is none."""
     text = read_text(folder, REPORT_FILE)
     return None if text is None else OptimizerReport.model_validate_json(text)

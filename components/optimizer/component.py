@@ -156,7 +156,8 @@ def _why_skipped(input_dict: Inputs) -> str:
 
 
 def _kept_folder(input_dict: Inputs, exec_properties: dict[str, Any], output: str) -> Path:
-    """The same for every execution that makes variants of the same model, however it decides.
+    """Returns the same for every execution that makes variants of the same model, however it
+    decides.
 
     Beside the executions: TFX deletes what a failed execution has written. Where that is no folder
     of a file system, a temporary one, which lasts as long as this machine does.
@@ -173,7 +174,7 @@ def _kept_folder(input_dict: Inputs, exec_properties: dict[str, Any], output: st
 
 @contextmanager
 def _local_model(input_dict: Inputs) -> Iterator[Path]:
-    """The exported model, in a folder of this machine."""
+    """Yields the exported model, in a folder of this machine."""
     model = artifact_utils.get_single_instance(input_dict[MODEL_KEY])
     path = path_utils.serving_model_path(model.uri, path_utils.is_old_model_artifact(model))
     if not is_remote(path):

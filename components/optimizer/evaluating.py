@@ -89,7 +89,7 @@ def measure_variants(
 
 
 def _measure_variant(variant: Variant, folder: Path, sample: Path) -> dict[str, Any]:
-    """The figures of a variant; none if it cannot be asked here, which others then say.
+    """Returns the figures of a variant; none if it cannot be asked here, which others then say.
 
     One that is meant for a GPU is measured by its provider alone: a CPU's figures say nothing.
     """

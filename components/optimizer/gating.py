@@ -34,7 +34,7 @@ class DecidingMetric(BaseModel):
     """Whether a drop is a share of the model's value, as of an error in the label's unit."""
 
     def drop(self, model: float, variant: float) -> float:
-        """How much worse the variant's value is; negative where it is better.
+        """Returns how much worse the variant's value is; negative where it is better.
 
         A share of the model's value where the metric has a unit; infinite where that value is 0.
         """
@@ -57,7 +57,7 @@ class OptimizerPlan(BaseModel):
 
     @classmethod
     def from_custom_config(cls, custom_config: str) -> OptimizerPlan:
-        """The plan that `to_custom_config` gave, as JSON."""
+        """Returns the plan that `to_custom_config` gave, as JSON."""
         told = json.loads(custom_config)
         return cls(settings=told[OPTIMIZE_KEY], metric=told[METRIC_KEY])
 
@@ -101,7 +101,7 @@ class ModelFigures:
 
 
 def latency_of(measured: Mapping[str, Any]) -> float | None:
-    """The median time of one example in milliseconds; None if it was not measured."""
+    """Returns the median time of one example in milliseconds; None if it was not measured."""
     found = measured.get("p50_ms_batch_1")
     return None if found is None else float(found)
 
@@ -109,7 +109,7 @@ def latency_of(measured: Mapping[str, Any]) -> float | None:
 def decide(
     plan: OptimizerPlan, found: VariantReport, model: Evaluated, taken: ModelFigures
 ) -> VariantReport:
-    """Whether a variant is good enough, and why it is not.
+    """Returns whether a variant is good enough, and why it is not.
 
     Args:
       plan: what it has to reach.

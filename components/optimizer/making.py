@@ -104,7 +104,7 @@ def make_variants(
 
 
 def _kept(folder: Path) -> Variant | None:
-    """A variant that an earlier attempt has made, unless its files were damaged since."""
+    """Returns a variant that an earlier attempt has made, unless its files were damaged since."""
     if not folder.exists():
         return None
     try:

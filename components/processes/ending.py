@@ -122,7 +122,7 @@ def end_processes(processes: Sequence[psutil.Process], steps: Sequence[Step]) ->
 
 
 def is_running(process: psutil.Process) -> bool:
-    """Whether a process has not ended; one for which only nobody has waited yet has."""
+    """Returns whether a process has not ended; one for which only nobody has waited yet has."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -136,7 +136,7 @@ def kill_group(leader: int) -> None:
 
 
 def name_signal(status: int) -> str:
-    """The name of the signal that ended a process; empty if it ended by itself.
+    """Returns the name of the signal that ended a process; empty if it ended by itself.
 
     Args:
       status: the exit status, or minus the signal.

@@ -74,13 +74,13 @@ class Failure:
 
     @classmethod
     def of_error(cls, worker: str, values: Mapping[str, Any]) -> Failure:
-        """The failure that a worker described itself."""
+        """Returns the failure that a worker described itself."""
         frames = tuple((file, line) for file, line in values["frames"])
         return cls(worker, **{**values, "frames": frames})
 
     @classmethod
     def of_exit(cls, worker: str, status: int, remark: str = "") -> Failure:
-        """The failure of a worker that ended without a word.
+        """Returns the failure of a worker that ended without a word.
 
         Args:
           worker: its name.
@@ -124,7 +124,7 @@ class Failure:
         return any(words in self.message for words in _PORT_TAKEN)
 
     def to_exception(self, log_tail: Sequence[str], sequel: str = "") -> Exception:
-        """The worker's own exception if a user can mend it, else a WorkerFailedError."""
+        """Returns the worker's own exception if a user can mend it, else a WorkerFailedError."""
         if self.user_error:
             kind: type[errors.ScopelineError] = getattr(errors, self.user_error)
             return kind(self.message)
@@ -150,12 +150,16 @@ def describe(error: BaseException) -> dict[str, Any]:
 
 
 def first_cause(failures: Iterable[Failure]) -> Failure:
-    """The failure that the others follow from: the earliest that is no mere symptom, if any."""
+    """Returns the failure that the others follow from: the earliest that is no mere symptom, if
+    any.
+    """
     return min(failures, key=lambda failure: (failure.is_symptom, failure.at))
 
 
 def _gist(message: str) -> str:
-    """The line of an exception's message that says most: TensorFlow ends with names of nodes."""
+    """Returns the line of an exception's message that says most: TensorFlow ends with names of
+    nodes.
+    """
     lines = [line.strip() for line in message.splitlines()]
     lines = [line for line in lines if line and not line.startswith("[[")]
     return lines[-1].partition(" [Op:")[0] if lines else ""

@@ -65,13 +65,13 @@ class RunningWorker(Protocol):
         """When its process began, as `time.monotonic` tells; None if it did not yet."""
 
     def poll(self) -> int | None:
-        """The exit status, or minus the signal that ended it; None while it runs."""
+        """Returns the exit status, or minus the signal that ended it; None while it runs."""
 
     def events(self) -> list[WorkerEvent]:
         """What it said since the last call."""
 
     def log_tail(self) -> list[str]:
-        """The last lines of its output."""
+        """Returns the last lines of its output."""
 
     def remark(self) -> str:
         """What else is known of how it starts or why it ended; empty if nothing is."""

@@ -31,7 +31,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen on the port, on all interfaces."""
+    """Returns whether a server could listen on the port, on all interfaces."""
     with socket.socket() as probe:
         # As gRPC does: connections of an earlier server that linger are no obstacle.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -43,7 +43,7 @@ def is_free(port: int) -> bool:
 
 
 def answers(address: str, timeout: float = 2.0) -> bool:
-    """Whether something accepts a connection at `host:port` within `timeout` seconds."""
+    """Returns whether something accepts a connection at `host:port` within `timeout` seconds."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout).close()

@@ -93,7 +93,7 @@ class StandingCluster(BaseModel):
         return self.cluster[server.type][server.index]
 
     def is_up(self, server: Server) -> bool:
-        """Whether a server's process runs and it answers."""
+        """Returns whether a server's process runs and it answers."""
         return server.find_process() is not None and answers(self.address_of(server))
 
 
@@ -106,7 +106,7 @@ def command(verb: str, folder: Path) -> str:
 
 
 def read_cluster(folder: Path) -> StandingCluster:
-    """The cluster whose file is in a folder.
+    """Returns the cluster whose file is in a folder.
 
     Raises:
       NoClusterError: there is none.

@@ -86,12 +86,12 @@ def handled(
 
 
 def is_obeyed() -> bool:
-    """Whether SIGTERM does here what this module says."""
+    """Returns whether SIGTERM does here what this module says."""
     return signal.getsignal(signal.SIGTERM) is _handle
 
 
 def told_by() -> str | None:
-    """The name of the signal that has told this process to stop; None if none has."""
+    """Returns the name of the signal that has told this process to stop; None if none has."""
     return None if _state.signal is None else signal.Signals(_state.signal).name
 
 
@@ -249,7 +249,7 @@ def _handle(number: int, frame: FrameType | None) -> None:
 
 
 def _wait_for_signal(reading: int) -> bool:
-    """Whether one of the signals came; false at the end of what is watched."""
+    """Returns whether one of the signals came; false at the end of what is watched."""
     while numbers := os.read(reading, 64):
         if any(number in SIGNALS for number in numbers):
             return True

@@ -96,7 +96,7 @@ class WatchedWorker:
             self.failure = Failure.of_exit(self.spec.place.name, status, self.handle.remark())
 
     def overdue(self) -> OverdueError | None:
-        """The error of a worker that has taken longer than it may."""
+        """Returns the error of a worker that has taken longer than it may."""
         limit = self.spec.seconds
         if limit is None or self.has_ended or time.monotonic() - self.started <= limit:
             return None
@@ -111,7 +111,7 @@ class WatchedWorker:
         return not (self.is_ready or self.has_ended)
 
     def describe_start(self) -> str:
-        """How far it came before it was ready."""
+        """Returns how far it came before it was ready."""
         silence = "it does not run yet" if self.handle.began is None else "no sign of life"
         state = "it runs, but waits for others" if self.is_alive else silence
         remark = self.handle.remark()

@@ -45,7 +45,7 @@ Main = Callable[[dict[str, Any], Channel], None]
 
 
 def load_main(module: str) -> Main:
-    """The function `main` of the module that a worker names."""
+    """Returns the function `main` of the module that a worker names."""
     main: Main = importlib.import_module(module).main
     return main
 

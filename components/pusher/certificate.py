@@ -79,7 +79,7 @@ class Certificate:
 
 
 def read_certificate(folder: Path) -> Certificate | None:
-    """The certificate in a folder; None where it has none.
+    """Returns the certificate in a folder; None where it has none.
 
     Raises:
       DamagedFileError: it cannot be read, or its golden rows are there alone.

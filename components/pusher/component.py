@@ -162,7 +162,7 @@ def _mark(pushed: Artifact, version: Path | None = None) -> None:
 def _read_variants(
     input_dict: dict[str, list[Artifact]],
 ) -> tuple[str | None, OptimizerReport | None]:
-    """The folder of the variants, and their report; None where the config asks for none."""
+    """Returns the folder of the variants, and their report; None where the config asks for none."""
     if not input_dict.get(VARIANTS_KEY):
         return None, None
     uri = artifact_utils.get_single_uri(input_dict[VARIANTS_KEY])

@@ -44,7 +44,9 @@ def add_variants(artifact: Path, version: Path) -> None:
 
 
 def to_manifest(variants: Mapping[str, Variant]) -> str:
-    """The JSON that lists variants: sizes, sha256, metrics, runtimes and how to load each."""
+    """Returns the JSON that lists variants: sizes, sha256, metrics, runtimes and how to load
+    each.
+    """
     told = {
         name: {key: v for key, v in asdict(variant).items() if key not in _OF_A_VARIANT}
         for name, variant in variants.items()
@@ -69,7 +71,8 @@ def read_manifest(version: Path) -> dict[str, dict[str, Any]]:
 
 
 def accepted_variants(artifact: Path) -> list[str]:
-    """The names of those that a version of the model would have; empty where the files are gone.
+    """Returns the names of those that a version of the model would have; empty where the files are
+    gone.
 
     Args:
       artifact: the folder of the Optimizer's artifact.
@@ -79,7 +82,8 @@ def accepted_variants(artifact: Path) -> list[str]:
 
 
 def has_variants(version: Path, artifact: Path | None) -> bool:
-    """Whether a version has what is accepted now; a model is pushed again with other variants.
+    """Returns whether a version has what is accepted now; a model is pushed again with other
+    variants.
 
     Args:
       version: the folder of a version of the model.
@@ -99,7 +103,7 @@ def _sha256(manifest: Path) -> str:
 
 
 def find_variant(version: Path, name: str) -> Path:
-    """The folder of a variant.
+    """Returns the folder of a variant.
 
     Raises:
       ConfigError: the version has no such variant.

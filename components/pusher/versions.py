@@ -67,7 +67,7 @@ class Provenance:
     """Whether a certificate was pushed with it."""
 
     def is_of(self, other: Provenance) -> bool:
-        """Whether both are of the same model artifact."""
+        """Returns whether both are of the same model artifact."""
         return (self.model, self.model_id, self.model_created) == (
             other.model,
             other.model_id,
@@ -76,12 +76,12 @@ class Provenance:
 
 
 def now() -> str:
-    """The time for a provenance."""
+    """Returns the time for a provenance."""
     return datetime.now().astimezone().isoformat(timespec="milliseconds")
 
 
 def list_versions(base: Path) -> list[Path]:
-    """The versions in a serving folder, oldest first; a server loads the last."""
+    """Returns the versions in a serving folder, oldest first; a server loads the last."""
     if not base.is_dir():
         return []
     found = [path for path in base.iterdir() if _is_version(path)]
@@ -120,7 +120,7 @@ def find_damage(version: Path, certificate: Path | None = None) -> str:
 
 
 def find_variant_damage(version: Path) -> str:
-    """The same of a version's variants, each of which has to be what was accepted."""
+    """Returns the same of a version's variants, each of which has to be what was accepted."""
     try:
         for name in read_manifest(version):
             read_variant(version / VARIANTS_FOLDER / name)
@@ -175,7 +175,7 @@ def lift_withdrawal(version: Path) -> None:
 
 
 def free_version(base: Path) -> Path:
-    """The folder of a new version, higher than all others, or it would not be served.
+    """Returns the folder of a new version, higher than all others, or it would not be served.
 
     It is named by the time in seconds, or later if the newest is from this second or the future.
     """
@@ -244,7 +244,8 @@ def _incoming(
     variants: Path | None = None,
     certificate: Path | None = None,
 ) -> Iterator[Path]:
-    """A copy of a model in the serving folder that no server looks at, and that is to be renamed.
+    """Yields a copy of a model in the serving folder that no server looks at, and that is to be
+    renamed.
 
     Its lock says that it is being written; what a killed process has left has none.
     """
@@ -285,7 +286,9 @@ def _discard(incoming: Path, lock: int) -> None:
 
 
 def _explained(error: OSError, model: Path, incoming: Path) -> OSError:
-    """An error of copying a model, with the file, and with the room that is needed and there is."""
+    """Returns an error of copying a model, with the file, and with the room that is needed and
+    there is.
+    """
     why = first_of_many(error)
     shutil.rmtree(incoming, ignore_errors=True)  # What was copied has taken room.
     if why.filename is None or why.errno is None:
@@ -296,7 +299,7 @@ def _explained(error: OSError, model: Path, incoming: Path) -> OSError:
 
 
 def _make_locked(base: Path) -> tuple[Path, int]:
-    """A new folder, and the descriptor that holds its lock."""
+    """Returns a new folder, and the descriptor that holds its lock."""
     own = f"{INCOMING_PREFIX}{socket.gethostname()}-"
     while True:
         folder = Path(tempfile.mkdtemp(prefix=own, dir=base))

@@ -66,7 +66,9 @@ def fill_gaps(schema: schema_pb2.Schema) -> None:
 
 
 def _is_in_every_row(feature: schema_pb2.Feature) -> bool:
-    """Whether the schema expects one value of a feature in each example, without insisting."""
+    """Returns whether the schema expects one value of a feature in each example, without
+    insisting.
+    """
     counts = (feature.value_count.min, feature.value_count.max)
     return feature.presence.min_fraction == 1 and counts == (1, 1) and feature.type in _GAPS
 

@@ -32,7 +32,7 @@ def schema_revision(curated: str | None, kept: str) -> str:
 
 
 def schema_content(path: str) -> bytes:
-    """The bytes of a schema's file; none where there is no file."""
+    """Returns the bytes of a schema's file; none where there is no file."""
     return _read(path) if fileio.exists(path) else b""
 
 
@@ -100,7 +100,8 @@ class _Block:
 
 
 def edit_schema(text: str, before: schema_pb2.Schema, after: schema_pb2.Schema) -> str:
-    """The text with the features and lists of values that have changed, comments elsewhere kept.
+    """Returns the text with the features and lists of values that have changed, comments elsewhere
+    kept.
 
     Args:
       text: a schema in text format.
@@ -122,7 +123,7 @@ def edit_schema(text: str, before: schema_pb2.Schema, after: schema_pb2.Schema) 
 
 
 def _blocks(text: str) -> Iterator[_Block]:
-    """The named blocks at the top of a text, in their order."""
+    """Yields the named blocks at the top of a text, in their order."""
     depth, kind, start = 0, "", 0
     for token in _TOKEN.finditer(text):
         word = token[0]

@@ -46,7 +46,7 @@ def _widen(
     statistics: statistics_pb2.DatasetFeatureStatisticsList,
     known: set[str],
 ) -> schema_pb2.Schema:
-    """The schema that another split keeps as well.
+    """Returns the schema that another split keeps as well.
 
     TFDV gives up a column that has no value in a split, and takes its type for text; here it stays
     what it is in the other splits, and may be missing.
@@ -79,7 +79,7 @@ def may_be_missing(feature: schema_pb2.Feature) -> None:
 
 
 def columns_with_values(statistics: statistics_pb2.DatasetFeatureStatisticsList) -> set[str]:
-    """The columns that are not missing in every row."""
+    """Returns the columns that are not missing in every row."""
     return {
         feature.path.step[0] or feature.name
         for feature in statistics.datasets[0].features
@@ -131,7 +131,7 @@ def accept_data(
     task: Task,
     images: Iterable[str],
 ) -> schema_pb2.Schema:
-    """The schema, changed as little as the data of some columns needs.
+    """Returns the schema, changed as little as the data of some columns needs.
 
     A column that is gone is taken out. One that is new, or of another type, is as the data has it.
     One that lacks values may lack any number of them. For the rest, bounds and lists of values
@@ -186,7 +186,7 @@ def _grow(schema: schema_pb2.Schema, statistics: Statistics) -> schema_pb2.Schem
 
 
 def _without(schema: schema_pb2.Schema, column: str) -> schema_pb2.Schema:
-    """The schema without a column and its own list of values."""
+    """Returns the schema without a column and its own list of values."""
     changed = schema_pb2.Schema()
     changed.CopyFrom(schema)
     features = [feature for feature in schema.feature if feature.name != column]
@@ -198,7 +198,7 @@ def _without(schema: schema_pb2.Schema, column: str) -> schema_pb2.Schema:
 
 
 def _with(schema: schema_pb2.Schema, other: schema_pb2.Schema, column: str) -> schema_pb2.Schema:
-    """The schema with a column, and its list of values, as another schema has them."""
+    """Returns the schema with a column, and its list of values, as another schema has them."""
     changed = schema_pb2.Schema()
     changed.CopyFrom(schema)
     feature = tfdv.get_feature(other, column)

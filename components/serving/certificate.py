@@ -74,7 +74,7 @@ def write_certificate(
 
 
 def read_golden(folder: Path) -> tuple[list[GoldenRow], Arrays]:
-    """The golden rows, and what is expected of them.
+    """Returns the golden rows, and what is expected of them.
 
     Raises:
       DamagedFileError: they cannot be read.
@@ -113,7 +113,7 @@ _CLASS, _CLASSES, _SCORES = "class", "classes", "scores"
 
 
 def compare(expected: Arrays, found: Arrays, rows: Sequence[GoldenRow]) -> Agreement:
-    """The largest difference of all rows and outputs.
+    """Returns the largest difference of all rows and outputs.
 
     Scores differ by so much as such. Other numbers, whose unit nobody knows, differ by a share of
     the expected one, or of the usual size of the output where that is larger. Text is equal,
@@ -154,7 +154,9 @@ def _differences(name: str, expected: np.ndarray, found: np.ndarray, answers: Ar
 
 
 def _usual_size(numbers: np.ndarray) -> float:
-    """The root of the mean square of those that are finite; 1 where there is nothing but zeros."""
+    """Returns the root of the mean square of those that are finite; 1 where there is nothing
+    but zeros.
+    """
     finite = np.abs(numbers[np.isfinite(numbers)])
     largest = finite.max(initial=0.0)
     # Squares of shares: those of the numbers may be too large.
@@ -169,7 +171,9 @@ def _of_numbers(expected: np.ndarray, found: np.ndarray, usual: float) -> np.nda
 
 
 def _gaps(expected: np.ndarray, found: np.ndarray, answers: Arrays) -> np.ndarray:
-    """How far the scores of two classes are apart, by row; infinite of a class that is none."""
+    """Returns how far the scores of two classes are apart, by row; infinite of a class that is
+    none.
+    """
     names = _as_text(answers[_CLASSES])
 
     def score_of(wanted: np.ndarray) -> np.ndarray:
@@ -221,7 +225,9 @@ class GoldenRequest:
         return [slice(start, start + AT_ONCE) for start in range(0, len(self.rows), AT_ONCE)]
 
     def table(self) -> pa.Table:
-        """The rows as a file of columns has them: a single value as such, several as a list."""
+        """Returns the rows as a file of columns has them: a single value as such, several as a
+        list.
+        """
         found = {}
         for column in self.model.interface.columns:
             values = self.columns.column(column.name)

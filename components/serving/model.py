@@ -109,7 +109,7 @@ class Signatures:
         self._calls: dict[str, _Call] = {}
 
     def outputs(self, name: str) -> dict[str, tuple[str, tuple[int | None, ...]]]:
-        """The dtype and the shape of what a signature gives, by name."""
+        """Returns the dtype and the shape of what a signature gives, by name."""
         import tensorflow as tf
 
         tensors = self._signatures[name].outputs
@@ -122,7 +122,7 @@ class Signatures:
         }
 
     def takes(self, name: str, *inputs: str) -> bool:
-        """Whether there is a signature that takes these inputs and no others."""
+        """Returns whether there is a signature that takes these inputs and no others."""
         return name in self._signatures and {*self._signatures[name].inputs} == {*inputs}
 
     def ask(self, name: str, inputs: Mapping[str, np.ndarray]) -> Arrays:
@@ -147,7 +147,7 @@ class Signatures:
 
 
 def _load(folder: Path) -> tuple[Any, dict[str, Any]]:
-    """A session with the variables, and the signatures by name."""
+    """Returns a session with the variables, and the signatures by name."""
     import tensorflow as tf
 
     session = tf.compat.v1.Session(graph=tf.Graph())
@@ -234,7 +234,7 @@ class Model:
         return self._ask(RAW, columns)
 
     def predict_examples(self, columns: Mapping[str, np.ndarray]) -> Arrays:
-        """The same for serialised tf.Examples, which are the one column there is."""
+        """Returns the same for serialised tf.Examples, which are the one column there is."""
         return self._ask(EXAMPLES, columns)
 
     def _ask(self, signature: str, columns: Mapping[str, np.ndarray]) -> Arrays:

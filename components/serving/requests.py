@@ -34,12 +34,12 @@ MISSING: dict[str, object] = {"string": b"", "float32": np.nan, "float64": np.na
 
 
 def join_rows(parts: Sequence[Mapping[str, np.ndarray]]) -> Arrays:
-    """The rows of several answers, one after the other."""
+    """Returns the rows of several answers, one after the other."""
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def kind_of_column(dtype: str, is_whole: bool) -> ColumnKind:
-    """How a column is read that a model takes as a dtype."""
+    """Returns how a column is read that a model takes as a dtype."""
     if dtype == "string":
         return ColumnKind.BYTES
     return ColumnKind.INT if is_whole else ColumnKind.FLOAT
@@ -131,7 +131,9 @@ class MeasuredRows:
     """Of the pictures of each row."""
 
     def portions(self) -> Iterator[tuple[Arrays, int]]:
-        """The rows in parts of as many pixels as are decoded at a time, with their pixels."""
+        """Yields the rows in parts of as many pixels as are decoded at a time, with their
+        pixels.
+        """
         all_pixels = sum(self.pixels)
         if all_pixels <= SERVED_PIXELS:
             yield self.columns, all_pixels
@@ -197,7 +199,7 @@ def measure_pictures(
 def _parse(
     columns: Mapping[str, np.ndarray], names: Sequence[str], where: Callable[[int], str]
 ) -> tuple[Arrays, dict[str, list[Sequence[bytes]]]]:
-    """The examples written anew, and the values of some of their columns, by row."""
+    """Returns the examples written anew, and the values of some of their columns, by row."""
     ((title, examples),) = columns.items()
     values: dict[str, list[Sequence[bytes]]] = {name: [] for name in names}
     written = np.empty(len(examples), object)
@@ -210,7 +212,7 @@ def _parse(
 
 
 def _parsed(examples: np.ndarray, where: Callable[[int], str]) -> Iterator[Any]:
-    """The tf.Examples of serialised ones; raises DataError for the first that is none."""
+    """Yields the tf.Examples of serialised ones; raises DataError for the first that is none."""
     import tensorflow as tf
     from google.protobuf.message import DecodeError
 
@@ -222,7 +224,7 @@ def _parsed(examples: np.ndarray, where: Callable[[int], str]) -> Iterator[Any]:
 
 
 def _texts_of(example: Any, name: str) -> Sequence[bytes]:
-    """The texts of a column; to ask the message for one that is not there would add it."""
+    """Returns the texts of a column; to ask the message for one that is not there would add it."""
     features = example.features.feature
     return features[name].bytes_list.value if name in features else ()
 
@@ -248,7 +250,7 @@ class UnreadableValues:
 def find_unreadable(
     columns: Mapping[str, np.ndarray], interface: ModelInterface, *, are_examples: bool
 ) -> list[UnreadableValues]:
-    """The columns with texts that the model cannot read, by the first row of each.
+    """Returns the columns with texts that the model cannot read, by the first row of each.
 
     Args:
       columns: what is asked by the names of requests, or one of serialised tf.Examples.
@@ -276,7 +278,9 @@ def find_unreadable(
 
 
 def _of_examples(examples: np.ndarray, interface: ModelInterface) -> dict[str, np.ndarray]:
-    """The texts of serialised tf.Examples by the names of requests, [rows]; the first of a row."""
+    """Returns the texts of serialised tf.Examples by the names of requests, [rows]; the first
+    of a row.
+    """
     found = {name: np.full(len(examples), b"", object) for name in interface.text_readers}
     for place, example in enumerate(_parsed(examples, _ROW)):
         for name, values in found.items():

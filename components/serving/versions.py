@@ -11,7 +11,7 @@ from trainer_module.errors import ConfigError
 
 
 def find_version(serving: str, number: int | None) -> Path:
-    """A version in a serving folder, the newest that was not withdrawn where none is named.
+    """Returns a version in a serving folder, the newest that was not withdrawn where none is named.
 
     Raises:
       ConfigError: it is not there, no version is, all were withdrawn, or the folder is remote.
@@ -31,13 +31,15 @@ def find_version(serving: str, number: int | None) -> Path:
 
 
 def newest_version(folder: Path) -> Path | None:
-    """The newest version in a folder that was not withdrawn; None if there is none."""
+    """Returns the newest version in a folder that was not withdrawn; None if there is none."""
     usable = (v for v in reversed(list_versions(folder)) if read_withdrawal(v) is None)
     return next(usable, None)
 
 
 def _checked(version: Path | None, folder: Path) -> Path:
-    """The version; raises ConfigError if there is none, and DamagedFileError if it is damaged."""
+    """Returns the version; raises ConfigError if there is none, and DamagedFileError if it is
+    damaged.
+    """
     if version is None:
         raise ConfigError(
             f"{folder}: all versions were withdrawn; name the folder of one to ask it all the same."
@@ -52,7 +54,7 @@ def remote_error(serving: str) -> ConfigError:
 
 
 def check_model(folder: Path) -> Path:
-    """The folder, if it is a SavedModel; of a folder of versions, the newest not withdrawn.
+    """Returns the folder, if it is a SavedModel; of a folder of versions, the newest not withdrawn.
 
     Raises:
       ConfigError: it is neither, or all versions were withdrawn.
@@ -65,7 +67,7 @@ def check_model(folder: Path) -> Path:
 
 
 def versions_folder(folder: Path) -> Path:
-    """The folder of versions that a folder is, or that it is one of.
+    """Returns the folder of versions that a folder is, or that it is one of.
 
     Raises:
       ConfigError: it is neither.

@@ -48,7 +48,7 @@ def backup_directory(
     model_run_uri: str,
     scope: str = "",
 ) -> str:
-    """A folder that is the same for every execution with the same inputs and settings.
+    """Returns a folder that is the same for every execution with the same inputs and settings.
 
     It lies beside those of the executions: TFX deletes what a failed execution has written.
 
@@ -63,7 +63,7 @@ def backup_directory(
 
 
 def find_interrupted(backup: str) -> list[str]:
-    """The backups of other trainings of the same Trainer, which have not come to their end.
+    """Returns the backups of other trainings of the same Trainer, which have not come to their end.
 
     Args:
       backup: of this training.
@@ -77,7 +77,7 @@ def find_interrupted(backup: str) -> list[str]:
 
 
 def steps_key(input_dict: Inputs, exec_properties: Mapping[str, Any]) -> str:
-    """The same for trainings whose steps compute the same, however many there are."""
+    """Returns the same for trainings whose steps compute the same, however many there are."""
     custom_config = json.loads(exec_properties[CUSTOM_CONFIG_KEY])
     settings = TrainerSettings.from_custom_config(custom_config)
     for key in _HOW_LONG:
@@ -92,7 +92,7 @@ def steps_key(input_dict: Inputs, exec_properties: Mapping[str, Any]) -> str:
 
 
 def _goes_by_all_epochs(settings: TrainerSettings) -> bool:
-    """Whether what a step computes depends on how many follow it."""
+    """Returns whether what a step computes depends on how many follow it."""
     is_planned = isinstance(settings.train.learning_rate, CosineSchedule | LinearSchedule)
     # A model and callbacks of the user's are called with the settings, and may plan by them.
     is_own = settings.model.is_custom or bool(settings.train.callbacks)
@@ -134,7 +134,9 @@ def begin_with_kept(backup: str, model_run_uri: str, key: str, epochs: int) -> i
 
 
 def has_record(model_run_uri: str) -> bool:
-    """Whether a training has left a record of its epochs; one by a loop of another's need not."""
+    """Returns whether a training has left a record of its epochs; one by a loop of another's
+    need not.
+    """
     return bool(fileio.exists(posixpath.join(model_run_uri, RECORD_FILE)))
 
 
@@ -168,7 +170,7 @@ def remove_backup(directory: str) -> None:
 
 
 def _executions(model_run_uri: str) -> str:
-    """The folder that has one for each execution's model run."""
+    """Returns the folder that has one for each execution's model run."""
     return posixpath.dirname(model_run_uri.rstrip("/"))
 
 

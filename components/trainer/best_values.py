@@ -35,12 +35,13 @@ def write_best(folder: str, values: Mapping[str, Any], search: str) -> None:
 
 
 def read_best(folder: str) -> dict[str, Any]:
-    """The values in the folder of an artifact, by key."""
+    """Returns the values in the folder of an artifact, by key."""
     return dict(_read(posixpath.join(folder, BEST_FILE))[VALUES_KEY])
 
 
 def find_earlier(folder: str, search: str) -> str | None:
-    """The folder of the values that the last search of the same space has found, if there is one.
+    """Returns the folder of the values that the last search of the same space has found, if there
+    is one.
 
     Args:
       folder: of the artifact of this execution, beside which those of earlier ones are.
@@ -60,7 +61,8 @@ def _read(path: str) -> dict[str, Any]:
 def add_best(
     input_dict: Mapping[str, list[types.Artifact]], exec_properties: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The execution properties of a training, with the best values of a search in its settings.
+    """Returns the execution properties of a training, with the best values of a search in its
+    settings.
 
     As they are where nothing was searched for.
     """
@@ -72,6 +74,6 @@ def add_best(
 
 
 def with_best(custom_config: Mapping[str, Any], folder: str) -> dict[str, Any]:
-    """A `custom_config` with the best values in the folder of an artifact."""
+    """Returns a `custom_config` with the best values in the folder of an artifact."""
     changed = candidate(custom_config[SETTINGS_KEY], read_best(folder))
     return {**custom_config, SETTINGS_KEY: changed}

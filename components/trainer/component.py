@@ -141,7 +141,7 @@ class ClusterTrainerExecutor(GenericExecutor):
         output_dict: dict[str, list[types.Artifact]],
         exec_properties: dict[str, Any],
     ) -> FnArgs:
-        """The arguments of `run_fn`: what it reads, and the folders that it writes."""
+        """Returns the arguments of `run_fn`: what it reads, and the folders that it writes."""
         found = self.read_inputs(input_dict, exec_properties)
         model = artifact_utils.get_single_uri(output_dict[MODEL_KEY])
         found.serving_model_dir = path_utils.serving_model_dir(model)
@@ -210,7 +210,7 @@ def _run_cluster(
 
 @contextmanager
 def _scratch(options: TrainerOptions) -> Iterator[str]:
-    """A folder for what nobody reads, on the machines of the workers."""
+    """Yields a folder for what nobody reads, on the machines of the workers."""
     if options.launcher == "kubernetes":
         from components.processes.kubernetes.objects import POD_SCRATCH
 
@@ -242,12 +242,12 @@ def _launcher(
 
 
 def _missing_peers(tf_config: TFConfig) -> list[str]:
-    """The peers that do not answer, with their addresses."""
+    """Returns the peers that do not answer, with their addresses."""
     return [f"{name} at {address}" for name, address in tf_config.peers if not answers(address)]
 
 
 def _name_missing(tf_config: TFConfig, limit: float) -> StartTimeoutError | None:
-    """The error that names the peers that do not answer; None if all do.
+    """Returns the error that names the peers that do not answer; None if all do.
 
     Args:
       tf_config: the cluster.

@@ -40,7 +40,7 @@ class TrainerOptions(Settings):
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> TrainerOptions:
-        """The options that `to_environment` wrote; the defaults where there are none.
+        """Returns the options that `to_environment` wrote; the defaults where there are none.
 
         Raises:
           ConfigError: if the variable holds something else.
@@ -57,5 +57,5 @@ class TrainerOptions(Settings):
             ) from None
 
     def to_environment(self) -> dict[str, str]:
-        """The environment variable that carries them."""
+        """Returns the environment variable that carries them."""
         return {OPTIONS_VARIABLE: self.model_dump_json()}

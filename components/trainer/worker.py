@@ -105,7 +105,7 @@ def _own_arguments(runtime: Runtime, plain: dict[str, Any]) -> Any:
 
 
 def _is_own(arguments: dict[str, Any]) -> bool:
-    """Whether the `run_fn` that takes these is the user's."""
+    """Returns whether the `run_fn` that takes these is the user's."""
     return TrainerSettings.from_custom_config(arguments["custom_config"]).train.run_fn is not None
 
 

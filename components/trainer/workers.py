@@ -35,7 +35,7 @@ class Training:
 
 
 def make_workers(training: Training, strategy: str, tf_config: TFConfig | None) -> list[WorkerSpec]:
-    """The processes that train, the one whose model counts first.
+    """Returns the processes that train, the one whose model counts first.
 
     Args:
       training: what is trained.
@@ -77,7 +77,7 @@ def _trainer(
     tf_config: TFConfig | None = None,
     **arguments: str,
 ) -> WorkerSpec:
-    """A process that calls `run_fn`, with some of its arguments changed."""
+    """Returns a process that calls `run_fn`, with some of its arguments changed."""
     payload = {
         "run_fn": training.run_fn,
         "arguments": {**training.arguments, **arguments},
@@ -89,12 +89,12 @@ def _trainer(
 
 
 def _coordinator(trainer: WorkerSpec) -> WorkerSpec:
-    """A trainer that would else wait for ever for a worker that was lost."""
+    """Returns a trainer that would else wait for ever for a worker that was lost."""
     return replace(trainer, environment={"GRPC_FAIL_FAST": "use_caller"})
 
 
 def _worker(training: Training, index: int, workers: int) -> WorkerSpec:
-    """A process that trains in step with the others; the first one's model counts."""
+    """Returns a process that trains in step with the others; the first one's model counts."""
     changes = {"workers": workers, "writes_backup": index == 0}
     runtime = training.runtime.model_copy(update=changes)
     if index == 0:
@@ -111,12 +111,12 @@ def _worker(training: Training, index: int, workers: int) -> WorkerSpec:
 
 
 def _server(training: Training, place: Place) -> WorkerSpec:
-    """A process that computes, or holds variables, for the chief."""
+    """Returns a process that computes, or holds variables, for the chief."""
     return WorkerSpec(place, MODULE, {"serve": True, "model": training.settings.model.builder})
 
 
 def _join(training: Training, strategy: str, tf_config: TFConfig) -> WorkerSpec:
-    """A process that takes this run's place in a cluster of others."""
+    """Returns a process that takes this run's place in a cluster of others."""
     name = task_name(tf_config.task_type, tf_config.task_index)
     servers = processes_of(strategy) is Processes.SERVERS
     if servers and not tf_config.has_parameter_servers:

@@ -16,7 +16,7 @@ from trainer_module.tuning.space import KIND, OPTIMIZER, Dimension, Values
 
 
 def starts(plan: SearchPlan, dimensions: tuple[Dimension, ...]) -> list[str]:
-    """The kinds of the first trials of a search by itself: each as it is by default.
+    """Returns the kinds of the first trials of a search by itself: each as it is by default.
 
     The first is the config's, as it stands; none of a search over a space that was given.
     """
@@ -50,7 +50,7 @@ def _steps(values: Range) -> list[Any]:
 
 
 def decided(settings: TrainerSettings, chosen: Values) -> tuple[str, str | None]:
-    """The kind of a candidate's model and its optimizer, which say what else counts."""
+    """Returns the kind of a candidate's model and its optimizer, which say what else counts."""
     kind = chosen.get(KIND, settings.model.kind)
     optimizer = chosen.get(OPTIMIZER, chosen.get(f"{OPTIMIZER}.kind"))
     if isinstance(optimizer, Mapping):
@@ -61,7 +61,7 @@ def decided(settings: TrainerSettings, chosen: Values) -> tuple[str, str | None]
 
 
 def suggest(trial: optuna.Trial, dimension: Dimension) -> Any:
-    """A value of a key, by the sampler of the trial's study."""
+    """Returns a value of a key, by the sampler of the trial's study."""
     name, values = dimension.name, dimension.range
     if values.choice is not None:
         if len(values.choice) == 1:
@@ -107,7 +107,9 @@ class BestFew(optuna.pruners.BasePruner):
         self._sign = 1 if higher_is_better else -1
 
     def prune(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> bool:
-        """Whether a trial is given up after its last epoch; it is compared by its best one."""
+        """Returns whether a trial is given up after its last epoch; it is compared by its best
+        one.
+        """
         epoch = trial.last_step
         if epoch is None or not self._is_rung(epoch):
             return False

@@ -105,7 +105,7 @@ def _without_length(custom_config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fingerprint(custom_config: dict[str, Any]) -> str:
-    """The same for searches of the same space by the same code, on whatever data."""
+    """Returns the same for searches of the same space by the same code, on whatever data."""
     told = json.dumps(_without_length(custom_config), sort_keys=True)
     return hashlib.sha256(told.encode()).hexdigest()[:16]
 
@@ -132,7 +132,8 @@ def take_over(anomalies: Sequence[types.Artifact], best: str, results: str, sear
 
 
 def _study_folder(input_dict: Inputs, exec_properties: dict[str, Any], results: str) -> str:
-    """The same for every search of the same space and data, however long: beside the executions.
+    """Returns the same for every search of the same space and data, however long: beside the
+    executions.
 
     TFX deletes what a failed execution has written. Where that is no folder of a file system, a
     temporary one, which lasts as long as this machine does.

@@ -67,7 +67,7 @@ class TrialRecord(BaseModel):
 
 
 def best_of(trials: Iterable[TrialRecord], objective: Objective) -> TrialRecord | None:
-    """The best of those that are done, the earliest of equal ones; None if none is."""
+    """Returns the best of those that are done, the earliest of equal ones; None if none is."""
     best: TrialRecord | None = None
     for trial in trials:
         if trial.state is not TrialState.DONE or trial.value is None:
@@ -78,13 +78,15 @@ def best_of(trials: Iterable[TrialRecord], objective: Objective) -> TrialRecord 
 
 
 def is_hopeless(trials: Iterable[TrialRecord]) -> bool:
-    """Whether others would fail as well: of those that have ended all have, and they are enough."""
+    """Returns whether others would fail as well: of those that have ended all have, and they
+    are enough.
+    """
     ended = [trial for trial in trials if trial.has_ended]
     return len(ended) >= HOPELESS and all(trial.cause for trial in ended)
 
 
 def ranked(trials: Iterable[TrialRecord], objective: Objective) -> list[TrialRecord]:
-    """The best first; those that were given up, failed or were stopped come last."""
+    """Returns the best first; those that were given up, failed or were stopped come last."""
     sign = -1.0 if objective.higher_is_better else 1.0
 
     def rank(trial: TrialRecord) -> tuple[bool, bool, float, int]:
@@ -111,7 +113,9 @@ SHARE_OF_TIME = 1 / 3
 
 
 def finalists(trials: Sequence[TrialRecord], objective: Objective) -> list[TrialRecord]:
-    """The config, which is the first trial, and the best others; none if it has not been done."""
+    """Returns the config, which is the first trial, and the best others; none if it has not
+    been done.
+    """
     done = [trial for trial in ranked(trials, objective) if trial.state is TrialState.DONE]
     config = [trial for trial in done if trial.number == 0]
     others = [trial for trial in done if trial.number != 0]
@@ -141,7 +145,7 @@ def plan_finals(
 def choose(
     trials: Sequence[TrialRecord], objective: Objective, is_automatic: bool
 ) -> TrialRecord | None:
-    """The trial whose values are trained with; None if none is done.
+    """Returns the trial whose values are trained with; None if none is done.
 
     Args:
       trials: in the order of their numbers.
@@ -164,7 +168,7 @@ def choose(
 
 
 def _both(first: TrialRecord, other: TrialRecord) -> list[int]:
-    """The parts that two trials were measured on again."""
+    """Returns the parts that two trials were measured on again."""
     return sorted(first.again.keys() & other.again.keys())
 
 
@@ -175,7 +179,9 @@ def _gains(first: TrialRecord, other: TrialRecord, objective: Objective) -> list
 
 
 def _may_be_chance(first: TrialRecord, best: TrialRecord, objective: Objective) -> bool:
-    """Whether it is within what one measurement on n examples is off by: error / sqrt(n)."""
+    """Returns whether it is within what one measurement on n examples is off by: error /
+    sqrt(n).
+    """
     if first.value is None or best.value is None or not best.examples:
         return False
     sign, zero = (-1, 1) if objective.higher_is_better else (1, 0)
@@ -190,7 +196,9 @@ LEADERBOARD_FILE = "leaderboard.json"
 def summarize(
     trials: Sequence[TrialRecord], objective: Objective, is_automatic: bool
 ) -> dict[str, Any]:
-    """The leaderboard as JSON: which trial is trained with, and all of them, the best first."""
+    """Returns the leaderboard as JSON: which trial is trained with, and all of them, the best
+    first.
+    """
     best = choose(trials, objective, is_automatic)
     return {
         "objective": objective.name,
@@ -212,6 +220,6 @@ def write_leaderboard(folder: str, leaderboard: Mapping[str, Any]) -> None:
 
 
 def read_leaderboard(folder: str) -> dict[str, Any]:
-    """The leaderboard in the folder of the results; empty if there is none."""
+    """Returns the leaderboard in the folder of the results; empty if there is none."""
     text = read_text(folder, LEADERBOARD_FILE)
     return {} if text is None else dict(json.loads(text))

@@ -47,7 +47,7 @@ class _Lock(JournalFileOpenLock):
 
 
 def open_journal(path: str) -> JournalStorage:
-    """The storage of a study, for one process of several.
+    """Returns the storage of a study, for one process of several.
 
     Args:
       path: of the file, in a folder that exists; it is made if it is not there.
@@ -136,11 +136,13 @@ class Study:
             )
 
     def interrupted(self) -> list[int]:
-        """The numbers of the trials that are under way, or were when the search was killed."""
+        """Returns the numbers of the trials that are under way, or were when the search was
+        killed.
+        """
         return [trial.number for trial in self.trials() if not trial.has_ended]
 
     def ask(self, worker: str) -> Proposal | None:
-        """The next trial; None if there are as many as there may be.
+        """Returns the next trial; None if there are as many as there may be.
 
         Args:
           worker: who runs it.
@@ -157,7 +159,9 @@ class Study:
         return self._propose(trial, worker)
 
     def reopen(self, number: int, worker: str) -> Proposal | None:
-        """A trial that was interrupted, to go on with; None if that has happened too often."""
+        """Returns a trial that was interrupted, to go on with; None if that has happened too
+        often.
+        """
         attempts = self._known(number).user_attrs.get(_ATTEMPTS, 1)
         if attempts >= ATTEMPTS:
             self.fail(number, f"it ended the search {counted(attempts, 'time')}")
@@ -262,7 +266,7 @@ class Study:
         return self._study.get_trials(deepcopy=False)[number]
 
     def running(self, worker: str) -> list[int]:
-        """The numbers of the trials that a worker has not ended."""
+        """Returns the numbers of the trials that a worker has not ended."""
         return [
             trial.number
             for trial in self._study.get_trials(deepcopy=False)
@@ -279,7 +283,8 @@ class Study:
         return records
 
     def _make_sampler(self, number: int) -> optuna.samplers.BaseSampler:
-        """A sampler of one trial alone: what it proposes follows from those before and the seed.
+        """Returns a sampler of one trial alone: what it proposes follows from those before and the
+        seed.
 
         So a search that was killed goes on as it would have gone on.
         """

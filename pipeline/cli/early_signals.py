@@ -13,7 +13,9 @@ _OTHER_WAYS = ("--once", "--list", "--check")
 
 
 def runs_until_stopped(arguments: Sequence[str]) -> bool:
-    """Whether a command line is that of a server: a stop is how it ends, with exit code 0."""
+    """Returns whether a command line is that of a server: a stop is how it ends, with exit code
+    0.
+    """
     return bool(arguments) and arguments[0] in _SERVERS and not {*_OTHER_WAYS} & {*arguments}
 
 

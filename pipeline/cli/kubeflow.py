@@ -161,7 +161,9 @@ def terminate(kubeflow: Kubeflow, run_id: str) -> None:
 
 
 def command_line(config: Path, overrides: list[str]) -> str:
-    """The command that people type, with `{}` for what it is to do, and `...` for secrets."""
+    """Returns the command that people type, with `{}` for what it is to do, and `...` for
+    secrets.
+    """
     options = [f"--config {shlex.quote(str(config))}"]
     options += [f"--set {shlex.quote(_without_secrets(override))}" for override in overrides]
     escaped = " ".join(options).replace("{", "{{").replace("}", "}}")
@@ -174,7 +176,7 @@ def _without_secrets(override: str) -> str:
 
 
 def _latest_run(kubeflow: Kubeflow, config: PipelineConfig) -> str:
-    """The id of the pipeline's latest run."""
+    """Returns the id of the pipeline's latest run."""
     for run in kubeflow.runs_of(config):
         return str(run.run_id)
     experiment = settings_of(config).experiment

@@ -29,7 +29,7 @@ DEFAULT_CONFIG = ROOT / "configs" / "digits.yaml"
 
 
 def flag(name: str, text: str) -> Any:
-    """An option without a value; typer would show `<bool>` after it, as if it took one."""
+    """Returns an option without a value; typer would show `<bool>` after it, as if it took one."""
     return typer.Option(name, metavar="", help=text)
 
 
@@ -65,7 +65,7 @@ OnUnreadableOption = Annotated[
 
 
 def group_with_default(name: str) -> type[TyperGroup]:
-    """The class of a group in which one command is meant where none is named."""
+    """Returns the class of a group in which one command is meant where none is named."""
 
     class _Group(TyperGroup):
         def parse_args(self, context: Any, arguments: list[str]) -> list[str]:
@@ -153,7 +153,7 @@ def wide_console() -> Console:
 
 
 def plain_table(*columns: str) -> Table:
-    """A table without lines, whose cells are folded."""
+    """Returns a table without lines, whose cells are folded."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
         table.add_column(column, overflow="fold")

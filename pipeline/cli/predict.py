@@ -160,7 +160,7 @@ def asked_model(
     version: int | None,
     variant: str | None = None,
 ) -> ChosenModel:
-    """The version that the options of a command name.
+    """Returns the version that the options of a command name.
 
     Args:
       config: checked, if there is one; says how files are written.
@@ -297,7 +297,7 @@ def ask_for_samples(path: str, model: Path, request: SampleRequest, folder: Path
 
 @contextmanager
 def new_folder(output: Path) -> Iterator[Path]:
-    """A folder beside `output` that takes its name once it is whole, and else is deleted.
+    """Yields a folder beside `output` that takes its name once it is whole, and else is deleted.
 
     Raises:
       ConfigError: `output` exists and is not an empty folder, has no name, or cannot be written.

@@ -158,7 +158,9 @@ def _as_dict(event: LoggedEvent) -> dict[str, object]:
 
 
 def _history_lines(events: list[LoggedEvent]) -> Iterator[str]:
-    """A line per event, of which a terminal shows what does not fit into it in further lines."""
+    """Yields a line per event, of which a terminal shows what does not fit into it in further
+    lines.
+    """
     title = ("time", "what", "run", "why, and what came of it")
     what = max(len(title[1]), *(len(event.kind) for event in events))
     run = max(len(title[2]), *(len(event.run or "") for event in events))

@@ -137,7 +137,7 @@ def serve(
 def _request_log(
     config: PipelineConfig | None, folder: Path | None, sample: float, megabytes: int
 ) -> LogOptions | None:
-    """How requests are written down, without the columns that the config leaves out."""
+    """Returns how requests are written down, without the columns that the config leaves out."""
     if folder is None:
         if sample != 1:
             raise ConfigError(f"--sample {sample:g} is of what is written: add --log-requests DIR.")
@@ -149,7 +149,7 @@ def _request_log(
 def served_model(
     config: PipelineConfig | None, output: Path, model: Path | None, name: str | None
 ) -> tuple[str, Path]:
-    """The name of a model, and the folder of its versions.
+    """Returns the name of a model, and the folder of its versions.
 
     Args:
       config: checked, if there is one.
@@ -185,7 +185,7 @@ def serve_model(options: ServeOptions, is_insecure: bool) -> None:
 
 
 def read_key() -> str:
-    """The key of the environment; empty if there is none.
+    """Returns the key of the environment; empty if there is none.
 
     Raises:
       ConfigError: the variable is set, and nothing is in it.

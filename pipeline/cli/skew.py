@@ -84,7 +84,7 @@ def _record(config: PipelineConfig, layout: Layout, event_log: EventLog) -> None
 
 
 def _newest(config: PipelineConfig) -> list[File]:
-    """The newest files that have enough rows together."""
+    """Returns the newest files that have enough rows together."""
     if not config.skew.is_watched or config.skew.requests is None:
         raise ConfigError(
             "skew.columns: no column has a threshold; one is {fare: {jensen_shannon: 0.1}}, with "

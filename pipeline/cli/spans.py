@@ -90,7 +90,7 @@ def accept(
 
 
 def _fields(one: ListedSpan) -> dict[str, Any]:
-    """A span for programs."""
+    """Returns a span for programs."""
     return {
         "span": one.span.name,
         "version": one.span.version,

@@ -123,7 +123,7 @@ def _read_moment(text: str) -> datetime:
 
 
 def _fields(version: Version, config: PipelineConfig, serves: bool) -> dict[str, Any]:
-    """A version for programs."""
+    """Returns a version for programs."""
     metrics = version.details.get("metrics", {})
     return {
         "version": version.number,
@@ -148,7 +148,7 @@ def _fields(version: Version, config: PipelineConfig, serves: bool) -> dict[str,
 def _waiting_fields(
     model: Waiting, config: PipelineConfig, layout: Layout, hold: Hold | None
 ) -> dict[str, Any]:
-    """A model that waits, for programs: like a version that is in no folder yet."""
+    """Returns a model that waits, for programs: like a version that is in no folder yet."""
     return {
         "version": model.number,
         "path": None,
@@ -169,14 +169,16 @@ def _waiting_fields(
 
 
 def _window(details: dict[str, Any], config: PipelineConfig) -> list[str]:
-    """The spans that the model was trained on; empty where the data does not come in spans."""
+    """Returns the spans that the model was trained on; empty where the data does not come in
+    spans.
+    """
     if not has_spans(config.data):
         return []
     return [span_kind(config.data).show(number) for number in details.get("window", [])]
 
 
 def _row(fields: dict[str, Any], is_ours: bool) -> tuple[str, ...]:
-    """A version, or a model that waits, for people: as `_fields` has it for programs."""
+    """Returns a version, or a model that waits, for people: as `_fields` has it for programs."""
     pushed, window = fields["pushed"], fields["window"]
     spans = window[0] if len(window) == 1 else ""
     if len(window) > 1:
@@ -194,7 +196,7 @@ def _row(fields: dict[str, Any], is_ours: bool) -> tuple[str, ...]:
 
 
 def _variants(version: Version) -> list[str]:
-    """The names of a version's variants; a remote folder is not looked at."""
+    """Returns the names of a version's variants; a remote folder is not looked at."""
     if is_remote(version.path):
         return []
     try:

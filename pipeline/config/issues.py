@@ -45,7 +45,8 @@ Rule = Callable[..., Iterator[Issue]]
 
 
 def rules_of(module: str, *others: Rule) -> tuple[Rule, ...]:
-    """The rules that stand in a module so far: its public functions that give issues, in order.
+    """Returns the rules that stand in a module so far: its public functions that give issues, in
+    order.
 
     Args:
       module: its name.
@@ -62,13 +63,13 @@ def rules_of(module: str, *others: Rule) -> tuple[Rule, ...]:
 
 
 def near_match(name: str, candidates: Iterable[str]) -> str:
-    """A sentence that suggests the closest of the candidates, or lists them all."""
+    """Returns a sentence that suggests the closest of the candidates, or lists them all."""
     known = sorted(candidates)
     return _closest(name, known) or f"known: {', '.join(known)}"
 
 
 def near_match_and(name: str, candidates: Iterable[str], more: str) -> str:
-    """The sentence of `near_match`, and one more after it."""
+    """Returns the sentence of `near_match`, and one more after it."""
     hint = near_match(name, candidates)
     return f"{hint} {more}" if hint.endswith("?") else f"{hint}. {more}"
 
@@ -105,14 +106,14 @@ def from_validation(error: ValidationError, raw: Any, model: type[BaseModel]) ->
 
 
 def found_parent(raw: Any, path: tuple[Any, ...]) -> Any:
-    """The value at a path of the raw mapping."""
+    """Returns the value at a path of the raw mapping."""
     for part in path:
         raw = raw[part]
     return raw
 
 
 def _locate(loc: tuple[Any, ...], raw: Any, names_a_key: bool) -> tuple[tuple[Any, ...], Any]:
-    """The part of a pydantic location that is keys of the file, and the value found there.
+    """Returns the part of a pydantic location that is keys of the file, and the value found there.
 
     pydantic also names the member of a union that it tried; a file has no such key. Where the
     last part `names_a_key`, it is one although the file may lack it.
@@ -151,13 +152,13 @@ def _expectation(detail: Any) -> str:
 
 
 def _closest(value: Any, names: list[str]) -> str:
-    """A question about the name that is closest to a value; empty if none is close."""
+    """Returns a question about the name that is closest to a value; empty if none is close."""
     close = difflib.get_close_matches(str(value), names, n=1, cutoff=0.6)
     return f"did you mean `{close[0]}`?" if close else ""
 
 
 def show_value(path: Sequence[Any], value: Any, limit: int = 60) -> str:
-    """The value found at a path, shortened; where it may hold a secret, its type alone."""
+    """Returns the value found at a path, shortened; where it may hold a secret, its type alone."""
     if value is not None and may_hold_secrets(path):
         return f"a {type(value).__name__} that is not shown here"
     text = repr(value)
@@ -165,7 +166,7 @@ def show_value(path: Sequence[Any], value: Any, limit: int = 60) -> str:
 
 
 def may_hold_secrets(path: Sequence[Any]) -> bool:
-    """Whether the value at a path, or one in it, is never to be repeated."""
+    """Returns whether the value at a path, or one in it, is never to be repeated."""
     keys = [str(part) for part in path]
     for secret in (name.split(".") for name in MAY_HOLD_SECRETS):
         common = min(len(secret), len(keys))
@@ -187,7 +188,7 @@ def _without_alternatives(problems: list[Issue]) -> list[Issue]:
 
 
 def _keys_at(schema: dict[str, Any], path: tuple[Any, ...], value: Any) -> set[str]:
-    """The keys that the JSON Schema allows at a path."""
+    """Returns the keys that the JSON Schema allows at a path."""
     nodes = [schema]
     for part in path:
         nodes = [child for node in nodes for child in _children(schema, node, part)]
@@ -199,7 +200,7 @@ def _keys_at(schema: dict[str, Any], path: tuple[Any, ...], value: Any) -> set[s
 
 
 def _variants(schema: dict[str, Any], node: dict[str, Any]) -> list[dict[str, Any]]:
-    """A schema node with references followed and unions opened."""
+    """Returns a schema node with references followed and unions opened."""
     if "$ref" in node:
         return _variants(schema, schema["$defs"][node["$ref"].rsplit("/", 1)[-1]])
     members = node.get("anyOf", node.get("oneOf"))
@@ -221,7 +222,9 @@ def _children(schema: dict[str, Any], node: dict[str, Any], part: Any) -> list[d
 
 
 def _accepts_tags(node: dict[str, Any], value: Any) -> bool:
-    """Whether the constants of a union's member, such as `type: image`, agree with the value."""
+    """Returns whether the constants of a union's member, such as `type: image`, agree with the
+    value.
+    """
     properties = node.get("properties", {})
     return all(
         "const" not in child or not isinstance(value, Mapping) or value.get(name) == child["const"]

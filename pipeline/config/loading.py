@@ -182,7 +182,9 @@ class _StrictLoader(yaml.SafeLoader):
     """A safe loader that refuses a key given twice, of which YAML would drop one in silence."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        """A mapping as it is written: what `<<` merges into it later may have the same keys."""
+        """Returns a mapping as it is written: what `<<` merges into it later may have the same
+        keys.
+        """
         node = super().compose_mapping_node(anchor)
         seen = set()
         for key_node, _ in node.value:
@@ -199,7 +201,7 @@ class _StrictLoader(yaml.SafeLoader):
         return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """A value; one that looks like a date but is none is refused with its place."""
+        """Returns a value; one that looks like a date but is none is refused with its place."""
         try:
             return super().construct_object(node, deep=deep)
         except ValueError as error:
@@ -239,7 +241,7 @@ def load_config(
 
 
 def read_name(path: Path, overrides: Iterable[str] = ()) -> str | None:
-    """The `name` of a config whose other keys may be wrong; None if that cannot be said."""
+    """Returns the `name` of a config whose other keys may be wrong; None if that cannot be said."""
     try:
         raw = _read_yaml(path)
         for override in overrides:

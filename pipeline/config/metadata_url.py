@@ -98,7 +98,7 @@ def _parse_service(url: str, shown: str) -> MetadataService:
 
 
 def _split_password(url: str) -> tuple[str, bool]:
-    """A URL as it may be shown, and whether it held a password.
+    """Returns a URL as it may be shown, and whether it held a password.
 
     What stands between the first `:` and the last `@` is one, also where characters that a URL
     does not allow there would make it look like something else.

@@ -21,7 +21,7 @@ from trainer_module.settings.tasks import TASKS, task_class
 
 
 def config_schema() -> str:
-    """The JSON Schema of a config file."""
+    """Returns the JSON Schema of a config file."""
     schema = _described_schema()
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["title"] = "Scopeline pipeline"
@@ -29,7 +29,7 @@ def config_schema() -> str:
 
 
 def config_reference() -> str:
-    """The config reference page."""
+    """Returns the config reference page."""
     schema = _described_schema()
     lines = [
         "# Config reference",

@@ -94,7 +94,7 @@ def searched_values_fit(
 
 
 def _reader_of_option(space: dict[str, Any], path: str) -> dict[str, Any]:
-    """The optimizer with which an option of one is to be tried."""
+    """Returns the optimizer with which an option of one is to be tried."""
     readers = READERS.get(path.removeprefix(f"{OPTIMIZER}."))
     choices = [v for p in (OPTIMIZER, f"{OPTIMIZER}.kind") if p in space for v in space[p].extremes]
     able = [choice for choice in choices if readers and choice in readers]

@@ -189,7 +189,7 @@ class PipelineConfig(Settings):
         return WhileTraining(prune=told.prune, quantize=told.quantize)
 
     def columns_of(self, *kinds: type[Settings]) -> list[str]:
-        """The columns that `features` declares to be of one of the kinds, in its order."""
+        """Returns the columns that `features` declares to be of one of the kinds, in its order."""
         return [name for name, feature in self.features.items() if isinstance(feature, kinds)]
 
     @property
@@ -302,7 +302,7 @@ class PipelineConfig(Settings):
 
 
 def find_unsized(features: Mapping[str, Feature]) -> list[str]:
-    """The columns of pictures whose size the config leaves to the data."""
+    """Returns the columns of pictures whose size the config leaves to the data."""
     return [n for n, f in features.items() if isinstance(f, ImageFeature) and f.size is None]
 
 

@@ -55,7 +55,9 @@ def check_import_path(key: str, path: str) -> Iterator[Issue]:
 
 
 def find_source(module: str) -> Path | None:
-    """The source file of a module, without importing it or its packages; None if there is none."""
+    """Returns the source file of a module, without importing it or its packages; None if there
+    is none.
+    """
     relative = Path(*module.split("."))
     for folder in map(Path, sys.path):
         for candidate in (folder / relative / "__init__.py", folder / relative.with_suffix(".py")):
@@ -72,7 +74,7 @@ def find_source(module: str) -> Path | None:
 
 
 def parse_source(source: Path) -> ast.Module | None:
-    """The syntax tree of a file; None if it is not valid Python."""
+    """Returns the syntax tree of a file; None if it is not valid Python."""
     try:
         return ast.parse(source.read_bytes())
     except (SyntaxError, ValueError):  # Of null bytes, and of text that is not UTF-8.
@@ -100,7 +102,7 @@ _INSTALLED = {"site-packages", "dist-packages"}
 
 
 def imported_sources(module: str) -> list[Path]:
-    """The source of a module, and of all modules that it imports, however far down.
+    """Returns the source of a module, and of all modules that it imports, however far down.
 
     Nothing is imported for that, so what a module imports by a name that it computes is not seen.
     Libraries and packages of ours are left out: they come with versions, or are seen otherwise.
@@ -127,7 +129,7 @@ def imported_sources(module: str) -> list[Path]:
 
 
 def _is_own(source: Path) -> bool:
-    """Whether a file is part of neither a library nor our packages."""
+    """Returns whether a file is part of neither a library nor our packages."""
     is_installed = not _INSTALLED.isdisjoint(source.parts)
     return not is_installed and not any(source.is_relative_to(folder) for folder in _OURS)
 
@@ -145,7 +147,7 @@ def _news(module: str, source: Path) -> Iterator[str]:
 
 
 def resolve_relative(node: ast.ImportFrom, package: str) -> str:
-    """The module that names are imported from, whose leading dots count from a package."""
+    """Returns the module that names are imported from, whose leading dots count from a package."""
     if not node.level:
         return node.module or ""
     above = package.split(".")[: len(package.split(".")) - node.level + 1]
@@ -161,7 +163,7 @@ MODELS = ("trainer_module.settings.model",)
 
 
 def own_sources(import_paths: Iterable[str]) -> list[Path]:
-    """The files of the user's code that import paths name, and of what these import."""
+    """Returns the files of the user's code that import paths name, and of what these import."""
     return [s for path in import_paths for s in imported_sources(path.rpartition(".")[0])]
 
 
@@ -198,7 +200,8 @@ _OWN_NAME = re.compile(r"""f["']\{__(?:name|package)__\}\.""")
 def import_closure(
     roots: Iterable[str], folder: Path, never_loads: Collection[str] = ()
 ) -> dict[str, Path]:
-    """The source of each module that some modules import, however far down, themselves included.
+    """Returns the source of each module that some modules import, however far down, themselves
+    included.
 
     An import inside a function counts, and so does a module that is named in a string, as
     registries and starters of child processes name them; a package that is named so counts with all
@@ -250,7 +253,7 @@ def _find(folder: Path, name: str) -> Path | None:
 
 @lru_cache(maxsize=2048)
 def _read(source: Path, package: str, stamp: tuple[int, int]) -> tuple[list[str], list[str]]:
-    """The names that a file imports from our packages, and those in its strings."""
+    """Returns the names that a file imports from our packages, and those in its strings."""
     del stamp  # A file that has changed is read again.
     text = source.read_text()
     named = _NAMED.findall(text) + ([package] if _OWN_NAME.search(text) else [])
@@ -274,7 +277,7 @@ def _imports(statements: Iterable[ast.stmt], package: str) -> Iterator[str]:
 
 
 def _loadable(folder: Path, text: str) -> list[str]:
-    """The modules that may be loaded by a name: of a package, all that are below it."""
+    """Returns the modules that may be loaded by a name: of a package, all that are below it."""
     source = _find(folder, text)
     if source is None:
         return [text.rpartition(".")[0]]  # The rest names a function or a class.

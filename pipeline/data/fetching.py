@@ -56,7 +56,7 @@ Say = Callable[[str], None]
 
 
 def addresses_to_fetch(config: PipelineConfig) -> list[str]:
-    """The addresses from which a run would fetch what is not here."""
+    """Returns the addresses from which a run would fetch what is not here."""
     files = [file for _, file in _keras_files(config)]
     absent = [file.address for file in files if not (keras_cache() / file.name).exists()]
     name = _bert_name(config.model)
@@ -185,7 +185,7 @@ def _hub_address(name: str) -> str:
 
 
 def _without_passwords(text: str) -> str:
-    """The text with the user and the password left out of its URLs."""
+    """Returns the text with the user and the password left out of its URLs."""
     return re.sub(r"://[^/\s@]*@", "://", text)
 
 

@@ -94,7 +94,7 @@ class File:
 
 
 def label_files(data: DataSettings) -> tuple[File, ...]:
-    """The files of labels that come later; none where the rows have their labels.
+    """Returns the files of labels that come later; none where the rows have their labels.
 
     Raises:
       DataError: there is none of them.
@@ -141,7 +141,7 @@ def _regex(pattern: str) -> re.Pattern[str]:
 
 
 def _character_class(match: re.Match[str]) -> str:
-    """A glob's [!a-c], of which the rest has been escaped."""
+    """Returns a glob's [!a-c], of which the rest has been escaped."""
     return f"[{'^' if match[1] else ''}{match[2].replace(chr(92) + '-', '-')}]"
 
 
@@ -161,7 +161,7 @@ def _span_and_version(groups: Mapping[str, str | None]) -> tuple[int, int | None
 
 
 def list_files(base: str, pattern: str) -> list[File]:
-    """The files that match a glob with placeholders, but for hidden ones."""
+    """Returns the files that match a glob with placeholders, but for hidden ones."""
     glob = PLACEHOLDER.sub("*", pattern)
     if is_remote(base):
         # Beam knows the object stores; it is imported for them alone, as it takes a second.
@@ -176,7 +176,9 @@ def list_files(base: str, pattern: str) -> list[File]:
 
 
 def _local_file(path: Path) -> Iterator[File]:
-    """A file, and nothing where there is a folder; asked once, as there may be 100,000 of them."""
+    """Yields a file, and nothing where there is a folder; asked once, as there may be 100,000
+    of them.
+    """
     try:
         state = path.stat()
     except OSError:
@@ -186,7 +188,9 @@ def _local_file(path: Path) -> Iterator[File]:
 
 
 def span_folder(pattern: str) -> str:
-    """The beginning of a pattern that names a span's folder; empty where the files' names do."""
+    """Returns the beginning of a pattern that names a span's folder; empty where the files'
+    names do.
+    """
     parts = posixpath.dirname(pattern).split("/")
     named = [number for number, part in enumerate(parts, 1) if PLACEHOLDER.search(part)]
     is_whole = len(PLACEHOLDER.findall(pattern)) == len(PLACEHOLDER.findall("/".join(parts)))
@@ -194,7 +198,8 @@ def span_folder(pattern: str) -> str:
 
 
 def list_empty_folders(base: str, folder: str) -> list[File]:
-    """The local folders that match a glob with placeholders and hold no file, as files of no bytes.
+    """Returns the local folders that match a glob with placeholders and hold no file, as files of
+    no bytes.
 
     Object stores have no such folders.
     """
@@ -210,13 +215,13 @@ _LARGEST_WITHOUT_ROWS = 1 << 20
 
 
 def are_empty(files: Iterable[File], data: DataSettings) -> bool:
-    """Whether none of some files holds a row."""
+    """Returns whether none of some files holds a row."""
     return not any(_holds_rows(file, data.format, data.csv.model_dump_json()) for file in files)
 
 
 @functools.lru_cache(maxsize=1000)
 def _holds_rows(file: File, data_format: str, settings: str) -> bool:
-    """The same of a file; cached, as checks for new data come every few minutes."""
+    """Returns the same of a file; cached, as checks for new data come every few minutes."""
     look = FORMATS[data_format].holds_rows
     if not look or not file.size or file.size > _LARGEST_WITHOUT_ROWS:
         return bool(file.size)
@@ -229,7 +234,7 @@ _IN_FOLDER = "*/*.parquet"
 
 
 def list_requests(pattern: str) -> list[File]:
-    """The files of requests, oldest first.
+    """Returns the files of requests, oldest first.
 
     Args:
       pattern: the folder of a log, or a glob of its files, which may have a date's placeholders.
@@ -254,7 +259,9 @@ def count_rows(files: Iterable[File]) -> dict[str, int]:
 
 
 def newest_with(files: Sequence[File], rows: int) -> list[File]:
-    """The newest files that have so many rows together, oldest first; all, if they have fewer."""
+    """Returns the newest files that have so many rows together, oldest first; all, if they have
+    fewer.
+    """
     chosen: list[File] = []
     for file in reversed(files):
         chosen.insert(0, file)

@@ -47,7 +47,8 @@ def look_at_data(settings: ExampleGenSettings, named: Mapping[str, str], span: S
 
 
 def read_first_rows(settings: ExampleGenSettings, span: Span) -> FirstRows | None:
-    """The first rows of a table; None where they are elsewhere, are pictures, or would take long.
+    """Returns the first rows of a table; None where they are elsewhere, are pictures, or would take
+    long.
 
     Args:
       settings: how the files are read.

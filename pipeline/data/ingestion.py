@@ -74,7 +74,7 @@ def _labels(data: DataSettings, layout: Layout) -> LabelsSettings | None:
 
 
 def _picture_folders(features: Mapping[str, Feature], layout: Layout) -> dict[str, str]:
-    """The folder of each column that holds paths of pictures, as ExampleGen is told."""
+    """Returns the folder of each column that holds paths of pictures, as ExampleGen is told."""
     folders = {
         name: feature.folder or ""
         for name, feature in features.items()
@@ -89,7 +89,9 @@ def _picture_folders(features: Mapping[str, Feature], layout: Layout) -> dict[st
 
 
 def _encoded_pictures(data_format: str, features: Mapping[str, Feature]) -> tuple[str, ...]:
-    """The columns of a table that hold pictures; what its other formats hold is made here."""
+    """Returns the columns of a table that hold pictures; what its other formats hold is made
+    here.
+    """
     if FORMATS[data_format].holds_images:
         return ()
     return tuple(
@@ -116,7 +118,9 @@ def pictures_revision(data: DataSettings, folders: Mapping[str, str], layout: La
 
 
 def curated_schema(schema_file: str | None, layout: Layout) -> str | None:
-    """The path of the user's own schema; as the config has it where the files are elsewhere."""
+    """Returns the path of the user's own schema; as the config has it where the files are
+    elsewhere.
+    """
     if schema_file is None or layout.is_elsewhere or is_remote(schema_file):
         return schema_file
     return str(Path(schema_file).absolute())

@@ -111,7 +111,7 @@ class Window:
 
 
 def list_spans(data: DataSettings, location: DataLocation) -> list[Span]:
-    """The spans at the data path, oldest first, each in its latest version.
+    """Returns the spans at the data path, oldest first, each in its latest version.
 
     Labels that come later may belong to any of them: each has all their files.
 
@@ -170,7 +170,7 @@ def choose_window(
     now: datetime,
     through: int | None = None,
 ) -> Window:
-    """The window that ends at the newest span that is whole and holds a row.
+    """Returns the window that ends at the newest span that is whole and holds a row.
 
     Args:
       spans: those there are, oldest first.
@@ -267,13 +267,13 @@ def unsettled(span: Span, settings: ScheduleSettings, now: datetime) -> str | No
 
 
 def is_being_written(span: Span, settings: ScheduleSettings, now: datetime) -> bool:
-    """Whether files have changed so recently that more may follow."""
+    """Returns whether files have changed so recently that more may follow."""
     is_recent = span.touched > (now - settings.settle).timestamp()
     return is_recent and not is_dated_ahead(span, now)
 
 
 def is_dated_ahead(span: Span, now: datetime) -> bool:
-    """Whether files are of the future, so that nobody knows when they were written."""
+    """Returns whether files are of the future, so that nobody knows when they were written."""
     return is_future(datetime.fromtimestamp(span.touched, UTC), now)
 
 
@@ -283,7 +283,7 @@ def _dated(span: Span, settings: ScheduleSettings) -> str:
 
 
 def _first_number(spans: list[Span], window: WindowSettings) -> int:
-    """The number that the window begins with, whether or not there is such a span."""
+    """Returns the number that the window begins with, whether or not there is such a span."""
     if window.last is not None:
         return spans[-1].number - window.last + 1
     if window.since is not None:

@@ -58,7 +58,7 @@ class Recipe:
 
     @classmethod
     def of(cls, config: PipelineConfig) -> Recipe:
-        """The recipe of a config."""
+        """Returns the recipe of a config."""
         return cls(
             settings=config.trainer_settings,
             given_settings=config.given_settings,
@@ -125,7 +125,7 @@ class Recipe:
 
 
 def _transform_settings(config: PipelineConfig) -> TrainerSettings:
-    """The settings that Transform reads."""
+    """Returns the settings that Transform reads."""
     data, kind, weights = config.data, config.model.kind, config.model.weights
     # Of the model only what features follow from.
     follows = kind in ZOO and ZOO[kind].features
@@ -143,7 +143,9 @@ def _transform_settings(config: PipelineConfig) -> TrainerSettings:
 
 
 def files_read(settings: TrainerSettings) -> list[Path]:
-    """The vocabularies and weights on this machine that Transform, Tuner and Trainer read."""
+    """Returns the vocabularies and weights on this machine that Transform, Tuner and Trainer
+    read.
+    """
     return sorted({*_vocabularies(settings), *_weights(settings)})
 
 
@@ -180,8 +182,8 @@ def _custom_config(
 
 
 def _vocabularies(settings: TrainerSettings) -> list[Path]:
-    """The files that say how Transform cuts words and what classes are called, as far as they
-    are on this machine.
+    """Returns the files that say how Transform cuts words and what classes are called, as far as
+    they are on this machine.
 
     Columns that are found to be text have the vocabulary of the weights.
     """
@@ -194,7 +196,7 @@ def _vocabularies(settings: TrainerSettings) -> list[Path]:
 
 
 def _weights(settings: TrainerSettings) -> list[Path]:
-    """The files of weights that a model begins with, as far as they are on this machine."""
+    """Returns the files of weights that a model begins with, as far as they are on this machine."""
     model = settings.model
     if model.weights is None:
         return []

@@ -45,7 +45,7 @@ def create_pipeline(
 
 
 def create_search(context: RunContext, spans: Spans | None = None) -> pipeline.Pipeline:
-    """The components as far as the search for better settings, which the config asks for.
+    """Returns the components as far as the search for better settings, which the config asks for.
 
     Raises:
       ConfigError: the family of the task searches for none.
@@ -55,7 +55,7 @@ def create_search(context: RunContext, spans: Spans | None = None) -> pipeline.P
 
 
 def create_ingestion(context: RunContext, spans: Spans | None = None) -> pipeline.Pipeline:
-    """The components that read, count and check one span, or the data, and no more.
+    """Returns the components that read, count and check one span, or the data, and no more.
 
     Raises:
       ConfigError: the family of the task reads the data as it trains.

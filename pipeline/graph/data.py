@@ -46,7 +46,7 @@ class Data:
 
 
 def create_data(context: RunContext, spans: Spans | None) -> Data:
-    """The components as far as ExampleValidator.
+    """Returns the components as far as ExampleValidator.
 
     Args:
       context: the config, and where artifacts and metadata go.
@@ -140,7 +140,7 @@ class Inputs:
 
 
 def create_inputs(context: RunContext, spans: Spans | None, recipe: Recipe) -> Inputs:
-    """The components as far as Transform.
+    """Returns the components as far as Transform.
 
     Args:
       context: the config, and where artifacts and metadata go.

@@ -22,7 +22,7 @@ from trainer_module.settings.tasks import Metric
 
 
 def constant_metric(criteria: Criteria) -> str | None:
-    """The metric in which a model must be better than a constant prediction.
+    """Returns the metric in which a model must be better than a constant prediction.
 
     Where a threshold has a bound it is None, as a person has decided what is good enough. Those of
     a tolerance alone hold no model where none is in service to compare with.
@@ -33,7 +33,7 @@ def constant_metric(criteria: Criteria) -> str | None:
 
 
 def reference_metric(criteria: Criteria) -> str | None:
-    """The first metric that decides and of which a constant prediction's is known.
+    """Returns the first metric that decides and of which a constant prediction's is known.
 
     The constant is that of the raw labels, which count alike: weighed metrics, or those of a number
     that a function of the user's transforms, are not to be compared with it.
@@ -45,7 +45,7 @@ def reference_metric(criteria: Criteria) -> str | None:
 
 
 def make_eval_config(criteria: Criteria) -> config_pb2.EvalConfig:
-    """The TFMA configuration of a pipeline."""
+    """Returns the TFMA configuration of a pipeline."""
     _check_configured(criteria.evaluate)
     thresholds, slices = criteria.thresholds, _slicing_specs(criteria.evaluate)
     metrics = [
@@ -70,7 +70,9 @@ def make_eval_config(criteria: Criteria) -> config_pb2.EvalConfig:
 
 
 def make_measuring_config(criteria: Criteria) -> config_pb2.EvalConfig:
-    """The same without thresholds, which are for Evaluator, that knows of a model in service."""
+    """Returns the same without thresholds, which are for Evaluator, that knows of a model in
+    service.
+    """
     eval_config = make_eval_config(criteria)
     for metric in (metric for spec in eval_config.metrics_specs for metric in spec.metrics):
         metric.ClearField("per_slice_thresholds")
@@ -80,7 +82,7 @@ def make_measuring_config(criteria: Criteria) -> config_pb2.EvalConfig:
 def _with_example_count(
     metrics: list[config_pb2.MetricConfig], is_weighted: bool
 ) -> list[config_pb2.MetricsSpec]:
-    """The metrics, and the number of examples, which their weights must not change."""
+    """Returns the metrics, and the number of examples, which their weights must not change."""
     count = config_pb2.MetricConfig(class_name="ExampleCount")
     if not is_weighted:
         return [config_pb2.MetricsSpec(metrics=[count, *metrics])]

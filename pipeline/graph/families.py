@@ -74,7 +74,7 @@ class Wired:
 
 
 def wire(given: Given) -> Wired:
-    """The usual nodes of a family: its `run_fn` trains, its `measure` is what decides."""
+    """Returns the usual nodes of a family: its `run_fn` trains, its `measure` is what decides."""
     return wire_judges(given, [create_trainer(given)])
 
 

@@ -22,7 +22,7 @@ from pipeline.component_ids import ComponentId, ResolverId
 
 
 def resolve_window(window: Sequence[int], example_gen: base_node.BaseNode) -> Resolver:
-    """The examples of all spans of the window.
+    """Returns the examples of all spans of the window.
 
     Args:
       window: the spans by number.
@@ -51,7 +51,7 @@ def resolve_analyzer_cache(window: types.BaseChannel) -> Resolver:
 def resolve_statistics(
     span: int, example_gen: base_node.BaseNode, statistics_gen: base_node.BaseNode
 ) -> Resolver:
-    """The statistics of an older span."""
+    """Returns the statistics of an older span."""
     return Resolver(
         strategy_class=StatisticsOfSpanStrategy,
         config={"span": span},
@@ -65,7 +65,7 @@ def resolve_statistics(
 
 
 def resolve_warm_start(window: types.BaseChannel) -> Resolver:
-    """The model whose weights training begins with."""
+    """Returns the model whose weights training begins with."""
     return Resolver(
         strategy_class=WarmStartModelStrategy,
         examples=window,
@@ -77,7 +77,7 @@ def resolve_warm_start(window: types.BaseChannel) -> Resolver:
 def resolve_baseline(
     model: types.BaseChannel, strategy: type[ResolverStrategy], has_examples: bool = True
 ) -> Resolver:
-    """The model to beat.
+    """Returns the model to beat.
 
     Args:
       model: the candidate.

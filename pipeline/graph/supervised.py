@@ -158,7 +158,7 @@ def create_optimizer(
 
 
 def wire(given: Given) -> Wired:
-    """The components of a config, but for Pusher, in the order in which the data flows."""
+    """Returns the components of a config, but for Pusher, in the order in which the data flows."""
     config, recipe = given.context.config, given.recipe
     criteria = config.criteria
     inputs = create_inputs(given.context, given.spans, recipe)
@@ -222,12 +222,14 @@ def wire(given: Given) -> Wired:
 
 
 def wire_search(given: Given) -> list[base_node.BaseNode]:
-    """The components as far as the search for better settings, which the config asks for."""
+    """Returns the components as far as the search for better settings, which the config asks
+    for.
+    """
     inputs = create_inputs(given.context, given.spans, given.recipe)
     tuner = create_tuner(given.recipe, inputs, given.context.config.data.splits)
     return [*inputs.components, inputs.transform, tuner]
 
 
 def wire_data(given: Given) -> list[base_node.BaseNode]:
-    """The components that read, count and check one span, or the data, and no more."""
+    """Returns the components that read, count and check one span, or the data, and no more."""
     return create_data(given.context, given.spans).components

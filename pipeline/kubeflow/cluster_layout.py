@@ -22,7 +22,7 @@ LONGEST_PIPELINE_NAME = 57
 
 
 def settings_of(config: PipelineConfig) -> KubeflowSettings:
-    """The config's section, or that of a config without one."""
+    """Returns the config's section, or that of a config without one."""
     return config.kubeflow or KubeflowSettings()
 
 
@@ -32,7 +32,7 @@ def pipeline_name(config: PipelineConfig) -> str:
 
 
 def kubernetes_name(pipeline: str, longest: int, prefix: str = "") -> str:
-    """A name that Kubernetes, which knows no `_`, takes: different for every pipeline.
+    """Returns a name that Kubernetes, which knows no `_`, takes: different for every pipeline.
 
     Args:
       pipeline: its name in the config.
@@ -48,13 +48,15 @@ def kubernetes_name(pipeline: str, longest: int, prefix: str = "") -> str:
 
 
 def working_folder(config: PipelineConfig) -> Path:
-    """The folder that relative paths of the config begin at, in every pod."""
+    """Returns the folder that relative paths of the config begin at, in every pod."""
     volume = settings_of(config).volume
     return Path(volume.path if volume else SCRATCH)
 
 
 def variables_of(config: PipelineConfig) -> dict[str, str]:
-    """The variables of every step; published weights are in caches that lie on the volume."""
+    """Returns the variables of every step; published weights are in caches that lie on the
+    volume.
+    """
     kubeflow = settings_of(config)
     if kubeflow.volume is None or not is_named(config.model.kind, config.model.weights):
         return kubeflow.environment
@@ -64,7 +66,7 @@ def variables_of(config: PipelineConfig) -> dict[str, str]:
 
 
 def cluster_layout(config: PipelineConfig, is_elsewhere: bool = False) -> Layout:
-    """The layout of a pipeline on Kubeflow.
+    """Returns the layout of a pipeline on Kubeflow.
 
     Args:
       config: checked for Kubeflow.
@@ -88,17 +90,19 @@ def cluster_layout(config: PipelineConfig, is_elsewhere: bool = False) -> Layout
 
 
 def cluster_metadata(config: PipelineConfig) -> str | None:
-    """The URL of the metadata, as pods reach it."""
+    """Returns the URL of the metadata, as pods reach it."""
     return settings_of(config).metadata or config.metadata
 
 
 def seen_from_pods(config: PipelineConfig) -> PipelineConfig:
-    """The config with the metadata that pods reach."""
+    """Returns the config with the metadata that pods reach."""
     return config.model_copy(update={"metadata": cluster_metadata(config)})
 
 
 def run_root(layout: Layout) -> str:
-    """The folder, or URI, below which the runs of a pipeline keep what their steps share."""
+    """Returns the folder, or URI, below which the runs of a pipeline keep what their steps
+    share.
+    """
     if layout.remote is None:
         return str(layout.root)
     return f"{layout.remote.rstrip('/')}/{layout.name}"

@@ -48,7 +48,7 @@ def pack_argument(content: bytes, name: str) -> str:
 
 
 def unpack(packed: str) -> bytes:
-    """The content that `pack` packed."""
+    """Returns the content that `pack` packed."""
     return gzip.decompress(base64.urlsafe_b64decode(packed))
 
 
@@ -179,22 +179,22 @@ class ProgressLines(logging.Handler):
 
 
 def read_report(log: str) -> StepReport | None:
-    """The last report in a step's log; None if there is none."""
+    """Returns the last report in a step's log; None if there is none."""
     return _read_last(log, REPORT_MARK, StepReport)
 
 
 def read_summary(log: str) -> RunSummary | None:
-    """The run's summary in the log of `FINALIZE`; None if there is none."""
+    """Returns the run's summary in the log of `FINALIZE`; None if there is none."""
     return _read_last(log, SUMMARY_MARK, RunSummary)
 
 
 def read_progress(log: str) -> StepProgress | None:
-    """The last progress in a step's log; None if there is none."""
+    """Returns the last progress in a step's log; None if there is none."""
     return _read_last(log, PROGRESS_MARK, StepProgress)
 
 
 def without_marked(log: bytes) -> bytes:
-    """A log without what is for programs, which may follow other text in its line."""
+    """Returns a log without what is for programs, which may follow other text in its line."""
     return _MARKED.sub(b"", log)
 
 

@@ -91,7 +91,7 @@ def task_name(node: str) -> str:
 
 
 def _config_for_steps(config: PipelineConfig) -> str:
-    """The config without the keys that only a client reads.
+    """Returns the config without the keys that only a client reads.
 
     So everybody who compiles the config gets the same bytes, whatever their endpoint is.
     """
@@ -99,7 +99,7 @@ def _config_for_steps(config: PipelineConfig) -> str:
 
 
 def _make_task(kubeflow: KubeflowSettings, name: str, arguments: list[str]) -> dsl.PipelineTask:
-    """A container whose arguments are known now, but for the id of the run."""
+    """Returns a container whose arguments are known now, but for the id of the run."""
 
     def container(run_id: str) -> dsl.ContainerSpec:
         return dsl.ContainerSpec(
@@ -115,7 +115,7 @@ def _make_task(kubeflow: KubeflowSettings, name: str, arguments: list[str]) -> d
 def _setup_component(
     kubeflow: KubeflowSettings, packed_config: str
 ) -> dsl.base_component.BaseComponent:
-    """The container of the first step, the only one that gets the pipeline's parameters."""
+    """Returns the container of the first step, the only one that gets the pipeline's parameters."""
 
     def container(run_id: str, epochs: int, strategy: str, span: str) -> dsl.ContainerSpec:
         return dsl.ContainerSpec(
@@ -204,7 +204,7 @@ def _allow_all_attempts(
 
 
 def _to_yaml(pipeline: dsl.base_component.BaseComponent) -> str:
-    """The YAML of a pipeline, by way of a file: kfp writes nowhere else."""
+    """Returns the YAML of a pipeline, by way of a file: kfp writes nowhere else."""
     with ScratchFolder() as folder:
         path = Path(folder) / "pipeline.yaml"
         compiler.Compiler().compile(pipeline, str(path))

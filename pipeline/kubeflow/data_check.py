@@ -91,7 +91,7 @@ def check(
 
 
 def _without_clock(config: PipelineConfig) -> PipelineConfig:
-    """The config as pods see it, without the clock, which is Kubeflow's."""
+    """Returns the config as pods see it, without the clock, which is Kubeflow's."""
     schedule = config.schedule
     if schedule is None or not schedule.on_new_data:
         raise ConfigError(
@@ -168,7 +168,7 @@ Object = dict[str, Any]
 
 
 def make_check_manifest(config: PipelineConfig, config_text: str) -> str:
-    """The objects that check on the cluster whether a run is due, and submit it.
+    """Returns the objects that check on the cluster whether a run is due, and submit it.
 
     Args:
       config: one with `kubeflow` and `schedule`.
@@ -224,7 +224,9 @@ def object_name(pipeline: str) -> str:
 
 
 def poll_cron(poll: timedelta) -> str:
-    """The cron expression with even intervals, at most `poll` long, but at least a minute."""
+    """Returns the cron expression with even intervals, at most `poll` long, but at least a
+    minute.
+    """
     minutes = int(poll.total_seconds()) // 60
     if minutes < 60:
         step = _largest_divisor(60, minutes)
@@ -296,7 +298,9 @@ def _pod(settings: KubeflowSettings, name: str, config_path: str) -> Object:
 
 
 def _is_port_forward(settings: KubeflowSettings) -> bool:
-    """Whether the endpoint is this machine, as of a port-forward: for a pod that is itself."""
+    """Returns whether the endpoint is this machine, as of a port-forward: for a pod that is
+    itself.
+    """
     return urlsplit(settings.endpoint or "").hostname in ("localhost", "127.0.0.1", "::1")
 
 
@@ -336,7 +340,7 @@ def _container(settings: KubeflowSettings, config_path: str, mounts: list[Object
 
 
 def _volumes(settings: KubeflowSettings, name: str) -> list[tuple[Object, Object]]:
-    """The pod's volumes, each with its mount."""
+    """Returns the pod's volumes, each with its mount."""
     token = {
         "path": "token",
         "audience": TOKEN_AUDIENCE,

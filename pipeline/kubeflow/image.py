@@ -55,7 +55,7 @@ def parse_image(image: str) -> ImageReference:
 
 
 def code_hash() -> str:
-    """The hash of Scopeline's own code, by which an image and a checkout are compared.
+    """Returns the hash of Scopeline's own code, by which an image and a checkout are compared.
 
     Compiled files and whatever lies beside the packages do not count, so it is the same in both.
     """

@@ -132,7 +132,9 @@ def paths_are_on_the_cluster(config: PipelineConfig) -> Iterator[Issue]:
 
 
 def _is_below(path: str, folder: str) -> bool:
-    """Whether a path, which begins at the folder unless it is absolute, is in the folder."""
+    """Returns whether a path, which begins at the folder unless it is absolute, is in the
+    folder.
+    """
     return Path(posixpath.normpath(posixpath.join(folder, path))).is_relative_to(folder)
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def compile_graph(context: RunContext, spans: Spans | None = None) -> pipeline_pb2.Pipeline:
-    """The whole pipeline of a config in TFX's intermediate representation.
+    """Returns the whole pipeline of a config in TFX's intermediate representation.
 
     Args:
       context: the config, and the layout of the pipeline on the cluster.
@@ -73,7 +73,7 @@ def cut(pipeline: pipeline_pb2.Pipeline) -> dict[str, str]:
 
 
 def values_of(pipeline: pipeline_pb2.Pipeline) -> dict[str, NodeValues]:
-    """The values of each node, by id, of a pipeline that the first step has compiled."""
+    """Returns the values of each node, by id, of a pipeline that the first step has compiled."""
     return {
         node.node_info.id: NodeValues(
             parameters=pack(node.parameters.SerializeToString()),
@@ -84,13 +84,13 @@ def values_of(pipeline: pipeline_pb2.Pipeline) -> dict[str, NodeValues]:
 
 
 def read_node_id(packed: str) -> str:
-    """The id of the node in a step's argument."""
+    """Returns the id of the node in a step's argument."""
     pipeline = pipeline_pb2.Pipeline.FromString(unpack(packed))
     return str(pipeline.nodes[0].pipeline_node.node_info.id)
 
 
 def make_concrete(packed: str, values: dict[str, NodeValues]) -> pipeline_pb2.Pipeline:
-    """The pipeline of one node with its values of this run.
+    """Returns the pipeline of one node with its values of this run.
 
     Args:
       packed: as `cut` returned it.
@@ -108,7 +108,7 @@ def make_concrete(packed: str, values: dict[str, NodeValues]) -> pipeline_pb2.Pi
 
 
 def _deployment_of(name: str, deployment: Any) -> Any:
-    """The part of a deployment config that one node needs."""
+    """Returns the part of a deployment config that one node needs."""
     part = pipeline_pb2.IntermediateDeploymentConfig()
     for field in ("executor_specs", "custom_driver_specs", "node_level_platform_configs"):
         specs = getattr(deployment, field)

@@ -30,7 +30,7 @@ def default_parameters(config: PipelineConfig) -> Parameters:
 
 
 def parse_parameters(config: PipelineConfig, given: Sequence[str]) -> Parameters:
-    """The values of a run's parameters.
+    """Returns the values of a run's parameters.
 
     Args:
       config: of the pipeline, checked.
@@ -62,7 +62,7 @@ def parse_parameters(config: PipelineConfig, given: Sequence[str]) -> Parameters
 
 
 def read_parameter(config: PipelineConfig, name: str, text: str) -> ParameterValue:
-    """The value of a parameter.
+    """Returns the value of a parameter.
 
     Args:
       config: of the pipeline.
@@ -76,7 +76,7 @@ def read_parameter(config: PipelineConfig, name: str, text: str) -> ParameterVal
 
 
 def apply_parameters(config: PipelineConfig, parameters: Parameters) -> PipelineConfig:
-    """The config with a run's parameters, but for the span, which no config holds.
+    """Returns the config with a run's parameters, but for the span, which no config holds.
 
     Raises:
       ConfigError: the config cannot have these values beside its others.

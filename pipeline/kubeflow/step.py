@@ -87,7 +87,7 @@ def _set_up_run(arguments: argparse.Namespace) -> int:
 
 
 def _read_parameters(config: PipelineConfig, arguments: argparse.Namespace) -> Parameters:
-    """The run's parameters, before anything slow is imported."""
+    """Returns the run's parameters, before anything slow is imported."""
     parameters = Parameters()
     for name in default_parameters(config):
         text = getattr(arguments, name)
@@ -156,7 +156,9 @@ def _finalize_run(arguments: argparse.Namespace) -> int:
 
 
 def _read_config(name: str, packed: str) -> PipelineConfig:
-    """The config as it was compiled; ends the process if this code does not know all of it."""
+    """Returns the config as it was compiled; ends the process if this code does not know all of
+    it.
+    """
     try:
         return PipelineConfig.model_validate_json(unpack(packed))
     except ValidationError as error:
@@ -218,7 +220,7 @@ def _execute(config: PipelineConfig, name: str, run_id: str, work: Work) -> int:
 
 
 def _describe_failure(config: PipelineConfig, name: str, error: BaseException) -> StepReport:
-    """The report of a step that failed."""
+    """Returns the report of a step that failed."""
     if isinstance(error, (KeyboardInterrupt, SystemExit)):
         # As a failure, so that it is notified of: nobody interrupts a pod at a keyboard.
         status, message = Status.FAILED, "it was stopped: by somebody, or by its time-out"

@@ -35,11 +35,13 @@ class SpanRecords:
             self._last[event.kind][event.details["span"]] = event
 
     def reading(self, number: int) -> LoggedEvent | None:
-        """How a span was read last."""
+        """Returns how a span was read last."""
         return self._last[EventKind.INGESTED].get(number)
 
     def read(self, span: Span) -> LoggedEvent | None:
-        """How a span was read, if its files are still those and it was not refused since."""
+        """Returns how a span was read, if its files are still those and it was not refused
+        since.
+        """
         event = self._of(EventKind.INGESTED, span)
         refused = self._last[EventKind.UNUSABLE_SPAN].get(span.number)
         return None if event and refused and refused.id > event.id else event
@@ -54,7 +56,7 @@ class SpanRecords:
         return None if event and any(e and e.id > event.id for e in overruled) else event
 
     def drift(self, span: Span) -> LoggedEvent | None:
-        """How the span as it is now has drifted."""
+        """Returns how the span as it is now has drifted."""
         return self._of(EventKind.DRIFT, span)
 
     def acceptance(self, span: Span) -> LoggedEvent | None:
@@ -68,11 +70,11 @@ class SpanRecords:
         return event if event.details["digest"] == span.digest() else None
 
     def is_told_empty(self, span: Span) -> bool:
-        """Whether it is known already that the span as it is now holds no row."""
+        """Returns whether it is known already that the span as it is now holds no row."""
         return self._of(EventKind.EMPTY_SPAN, span) is not None
 
     def compared_with(self, number: int, on_drift: OnDrift) -> int | None:
-        """The span that a span's drift is measured from; None if there is none yet.
+        """Returns the span that a span's drift is measured from; None if there is none yet.
 
         It is the last one before it that passed: was read and had not drifted, or was accepted.
         Where drift is answered by a run, it is the last one that was trained on.
@@ -112,7 +114,7 @@ class SpanRecords:
 
 
 def trainings(event_log: EventLog, newest: int | None = None) -> list[LoggedEvent]:
-    """The good ends of runs that trained on a window, or found it trained on already.
+    """Returns the good ends of runs that trained on a window, or found it trained on already.
 
     Args:
       event_log: of the pipeline.
@@ -171,7 +173,7 @@ def tell_empty_spans(
 
 
 def new_requests(config: PipelineConfig, event_log: EventLog) -> list[File]:
-    """The files of requests that have not been compared yet, oldest first.
+    """Returns the files of requests that have not been compared yet, oldest first.
 
     Empty until they have `skew.min_rows` rows together, or where nothing is to be compared.
     """

@@ -196,12 +196,12 @@ class EventLog:
         return found
 
     def last(self, *kinds: EventKind) -> LoggedEvent | None:
-        """The newest event of some kinds."""
+        """Returns the newest event of some kinds."""
         found = self.events(*kinds, newest=1)
         return found[0] if found else None
 
     def first(self) -> LoggedEvent | None:
-        """The oldest event."""
+        """Returns the oldest event."""
         if not self._path.exists():
             return None
         with self._connection() as connection:
@@ -209,7 +209,7 @@ class EventLog:
             return None if row is None else _event(row)
 
     def known_digests(self) -> dict[str, str]:
-        """The digests of all spans that a run has read, by signature."""
+        """Returns the digests of all spans that a run has read, by signature."""
         if not self._path.exists():
             return {}
         with self._connection() as connection:
@@ -309,7 +309,9 @@ def _unpack(connection: sqlite3.Connection, all_details: list[dict[str, Any]]) -
 
 
 def _row(connection: sqlite3.Connection, span: str, state: Any) -> int:
-    """The row of a span's signature, or of its state: with its digest, which may come later."""
+    """Returns the row of a span's signature, or of its state: with its digest, which may come
+    later.
+    """
     is_state = isinstance(state, dict)
     signature, digest = (state["signature"], state["digest"]) if is_state else (state, None)
     found = connection.execute(

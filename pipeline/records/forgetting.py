@@ -111,7 +111,7 @@ AND NOT EXISTS (SELECT 1 FROM `Association` WHERE `context_id` = `Context`.`id`)
 
 
 def _contexts_of(execute: _Execute, executions: Sequence[int]) -> list[int]:
-    """The runs that executions were part of, and the cache keys that lead to them."""
+    """Returns the runs that executions were part of, and the cache keys that lead to them."""
     kinds = ", ".join(f"'{name}'" for name in CONTEXTS_OF_RUNS)
     query = (
         "SELECT DISTINCT `Context`.`id` FROM `Association` "  # noqa: S608 - our own names

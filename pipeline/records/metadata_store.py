@@ -40,7 +40,7 @@ LEFT = "it was left as it is"
 
 
 def connection_config(metadata: str | None, layout: Layout) -> Any:
-    """How ML Metadata reaches its store.
+    """Returns how ML Metadata reaches its store.
 
     Args:
       metadata: the config's key of that name; None for a SQLite file in the output folder.
@@ -72,7 +72,7 @@ def _service_connection(service: MetadataService) -> Any:
 
 
 def sqlite_connection(path: Path) -> Any:
-    """How ML Metadata reaches a SQLite file, which it makes where there is none.
+    """Returns how ML Metadata reaches a SQLite file, which it makes where there is none.
 
     Returns:
       A `metadata_store_pb2.ConnectionConfig`.

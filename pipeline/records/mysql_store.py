@@ -23,7 +23,7 @@ _AWAY = (1040, 1053, 2003, 2006, 2013)
 
 
 def server_connection(server: MetadataServer) -> Any:
-    """How ML Metadata reaches a server's database.
+    """Returns how ML Metadata reaches a server's database.
 
     Returns:
       A `metadata_store_pb2.ConnectionConfig`. It holds the password: never to be logged.
@@ -95,13 +95,13 @@ def _copy_table(table: str, source: Any, target: sqlite3.Connection) -> None:
 
 
 def _by_network(server: MetadataServer) -> str:
-    """The host; MySQL's clients take `localhost` for a socket file, whatever the port."""
+    """Returns the host; MySQL's clients take `localhost` for a socket file, whatever the port."""
     return "127.0.0.1" if server.host == "localhost" else server.host
 
 
 @contextmanager
 def logged_in(server: MetadataServer) -> Iterator[Any]:
-    """A connection to a server's database, as `pymysql.Connection`; text comes as bytes.
+    """Yields a connection to a server's database, as `pymysql.Connection`; text comes as bytes.
 
     It speaks latin1 as ML Metadata's own client does, so that it sees the same bytes, UTF-8, for
     whatever character set the database has.

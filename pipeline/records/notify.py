@@ -237,7 +237,7 @@ def _explain(error: OSError) -> tuple[str, bool]:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """An error and what led to it, the error first."""
+    """Yields an error and what led to it, the error first."""
     current: BaseException | None = error
     while current is not None:
         yield current
@@ -263,7 +263,7 @@ def _url(webhook: WebhookSettings) -> str:
 
 
 def _host(webhook: WebhookSettings) -> str:
-    """The host of a webhook; user, path and query are not shown, as they may be secrets."""
+    """Returns the host of a webhook; user, path and query are not shown, as they may be secrets."""
     try:
         parts = urlsplit(_url(webhook))
         port = "" if parts.port is None else f":{parts.port}"
@@ -275,7 +275,7 @@ def _host(webhook: WebhookSettings) -> str:
 
 
 def _secret(variable: str, what: str) -> str:
-    """The secret of a variable.
+    """Returns the secret of a variable.
 
     Raises:
       _UndeliveredError: there is none, and nothing is sent without it.

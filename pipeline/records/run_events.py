@@ -42,7 +42,9 @@ def span_states(spans: list[Span], event_log: EventLog) -> SpanStates:
 
 
 def _digest(span: Span) -> str:
-    """The digest of a span; an empty one, equal to no other, if its files have been deleted."""
+    """Returns the digest of a span; an empty one, equal to no other, if its files have been
+    deleted.
+    """
     try:
         return span.digest()
     except OSError:
@@ -202,7 +204,9 @@ class RunEvents:
             self._record(EventKind.ANOMALY, message, **details)
 
     def _last_of_span(self, kind: EventKind, span: Span) -> dict[str, Any]:
-        """The details of the last event of a kind that is about a span; empty if there is none."""
+        """Returns the details of the last event of a kind that is about a span; empty if there
+        is none.
+        """
         of_span = (
             event.details
             for event in reversed(self._event_log.events(kind))

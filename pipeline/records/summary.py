@@ -68,7 +68,7 @@ class Status(StrEnum):
 
     @classmethod
     def after(cls, error: ScopelineError) -> Status:
-        """How a run ends that an error stops.
+        """Returns how a run ends that an error stops.
 
         What is only busy or away has failed: that passes, while what is unusable is not tried again
         before the config or the data has changed.
@@ -132,7 +132,7 @@ class WindowSummary(BaseModel):
 
     @classmethod
     def of(cls, window: Window) -> WindowSummary:
-        """The summary of a window."""
+        """Returns the summary of a window."""
         return cls(spans=[span.name for span in window.spans], newest=str(window.newest))
 
 

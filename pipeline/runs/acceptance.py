@@ -45,7 +45,7 @@ class Acceptance:
 def accept_last_data(
     config: PipelineConfig, layout: Layout, chosen: Sequence[str] = ()
 ) -> Acceptance:
-    """The change by which the schema is kept by the data that was checked last.
+    """Returns the change by which the schema is kept by the data that was checked last.
 
     Args:
       config: of the pipeline.

@@ -55,11 +55,11 @@ class ArtifactReader:
         self._executions[component] = execution
 
     def outputs(self, component: str, key: str) -> list[Artifact]:
-        """The output artifacts of a component; empty if it did not come to them."""
+        """Returns the output artifacts of a component; empty if it did not come to them."""
         return self._artifacts(component, key, metadata_store_pb2.Event.OUTPUT)
 
     def inputs(self, component: str, key: str) -> list[Artifact]:
-        """The input artifacts of a component; empty if it did not come to them."""
+        """Returns the input artifacts of a component; empty if it did not come to them."""
         return self._artifacts(component, key, metadata_store_pb2.Event.INPUT)
 
     def _artifacts(self, component: str, key: str, direction: int) -> list[Artifact]:
@@ -95,7 +95,7 @@ class ArtifactReader:
         return [a for a in made if a.type_name == kind and a.mlmd_artifact.state == live]
 
     def examples_per_split(self) -> dict[str, int]:
-        """How many examples each split holds."""
+        """Returns how many examples each split holds."""
         # It imports TFDV, which only those import that read statistics.
         from tfx.components.statistics_gen import stats_artifact_utils
 
@@ -127,7 +127,9 @@ class ArtifactReader:
         return str(models[0].uri) if models else None
 
     def blessed_model(self) -> Artifact | None:
-        """The model, if it is blessed and was not withdrawn; its certificate may be against it."""
+        """Returns the model, if it is blessed and was not withdrawn; its certificate may be
+        against it.
+        """
         models = self.outputs(ComponentId.TRAINER, "model")
         blessings = self.outputs(ComponentId.EVALUATOR, "blessing")
         if not models or not any(map(_is_blessed, blessings)):
@@ -202,7 +204,7 @@ class ArtifactReader:
         return ""
 
     def certificate(self) -> dict[str, Any]:
-        """How far all ways of asking the model agree; empty if it was not asked."""
+        """Returns how far all ways of asking the model agree; empty if it was not asked."""
         for artifact in self.outputs(ComponentId.INFRA_VALIDATOR, "blessing"):
             return read_certificate(artifact.uri)
         return {}
@@ -213,7 +215,7 @@ class ArtifactReader:
         return str(blessings[0].uri) if blessings else ""
 
     def is_refused(self) -> bool:
-        """Whether the certificate is against the model."""
+        """Returns whether the certificate is against the model."""
         blessings = self.outputs(ComponentId.INFRA_VALIDATOR, "blessing")
         return any(not b.get_int_custom_property(BLESSED_PROPERTY) for b in blessings)
 
@@ -228,7 +230,7 @@ class ArtifactReader:
         return None if uri is None else read_report(uri)
 
     def pushed_version(self) -> PushedVersion | None:
-        """The version that Pusher made; None if it pushed nothing."""
+        """Returns the version that Pusher made; None if it pushed nothing."""
         for artifact in self.outputs(ComponentId.PUSHER, "pushed_model"):
             if artifact.get_int_custom_property("pushed"):
                 destination = artifact.get_string_custom_property("pushed_destination")
@@ -258,7 +260,7 @@ def _is_blessed(blessing: Artifact) -> bool:
 
 
 def gist(findings: Sequence[str]) -> str:
-    """The first of some findings, for a component's line."""
+    """Returns the first of some findings, for a component's line."""
     if not findings:
         return ""
     more = len(findings) - 1

@@ -56,7 +56,7 @@ class ColumnTypes:
             yield f"  and {len(more):,} more: {count_types(more)}"
 
     def _override(self, name: str, choice: Choice) -> str:
-        """The line of a config by which the column is something else."""
+        """Returns the line of a config by which the column is something else."""
         if _is_declared(choice):
             return ""
         other = "ignore"
@@ -140,7 +140,7 @@ def _vector(length: int, is_text: bool) -> Choice:
 def effective_types(
     features: Mapping[str, Feature], no_features: Collection[str], chosen: Mapping[str, Choice]
 ) -> dict[str, Choice]:
-    """The choices for columns, but for what the config says of them.
+    """Returns the choices for columns, but for what the config says of them.
 
     Args:
       features: what it says.
@@ -170,13 +170,15 @@ def _doubt(declared: BaseFeature, chosen: Choice | None) -> str:
 
 
 def count_types(choices: Mapping[str, Choice]) -> str:
-    """How many columns there are of each type, the most frequent first."""
+    """Returns how many columns there are of each type, the most frequent first."""
     counts = Counter("ignored" if c.is_ignored else c.type for c in choices.values())
     return ", ".join(f"{count:,} {kind}" for kind, count in counts.most_common())
 
 
 def gist_of_types(choices: Mapping[str, Choice]) -> str:
-    """The types in a line: what is ignored by itself, and how many there are of the others."""
+    """Returns the types in a line: what is ignored by itself, and how many there are of the
+    others.
+    """
     ignored = sorted(n for n, c in choices.items() if c.is_ignored and not _is_declared(c))
     names = ", ".join(ignored[:5]) + (f" and {len(ignored) - 5} more" if len(ignored) > 5 else "")
     others = count_types({n: c for n, c in choices.items() if n not in ignored})

@@ -48,7 +48,7 @@ NONE = "-"
 
 
 def shown(path: Path | str) -> str:
-    """A path as a person would type it: relative where it is below the current folder."""
+    """Returns a path as a person would type it: relative where it is below the current folder."""
     below = Path(path).is_relative_to(Path.cwd())
     return str(Path(path).relative_to(Path.cwd()) if below else path)
 
@@ -176,7 +176,9 @@ class RunConsole(logging.Handler):
 
 
 def _ends_epoch(message: str) -> bool:
-    """Whether a record is of an epoch, by its words: steps elsewhere send no more than these."""
+    """Returns whether a record is of an epoch, by its words: steps elsewhere send no more than
+    these.
+    """
     return EPOCH in message.split()
 
 
@@ -202,7 +204,7 @@ def _tables(summary: RunSummary) -> Iterator[Table]:
 
 
 def figures_table(*columns: str, words: Sequence[str] = ()) -> Table:
-    """A table without lines, of figures but for its columns of words."""
+    """Returns a table without lines, of figures but for its columns of words."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 2), header_style="bold")
     for name in columns:
         table.add_column(name, justify="left" if name in words else "right")
@@ -232,7 +234,7 @@ def _ends(interval: tuple[float, float] | None) -> str:
 
 
 def _slices_table(summary: RunSummary) -> Table:
-    """The largest slices; `summary.json` has them all."""
+    """Returns the largest slices; `summary.json` has them all."""
     table = figures_table("slice", "examples", *summary.metrics, words=("slice",))
     largest = sorted(summary.slices.items(), key=lambda item: -item[1].get(COUNT, 0))
     for name, metrics in largest[:MAX_SLICES]:
@@ -302,7 +304,7 @@ def describe_trial(trial: Mapping[str, Any]) -> str:
 
 
 def trials_table(tuning: Mapping[str, Any]) -> Table:
-    """The best trials of a search, and what they had in place of what the config says."""
+    """Returns the best trials of a search, and what they had in place of what the config says."""
     table = figures_table("trial", tuning["objective"], "epochs", "values", words=("values",))
     trials = tuning["trials"]
     for trial in trials[:SHOWN]:
@@ -334,7 +336,9 @@ def why_not_the_first(first: Mapping[str, Any], chosen: Mapping[str, Any]) -> st
 
 
 def show_values(values: Mapping[str, Any]) -> str:
-    """The lines of a config that have the values; a comment where it has them as it stands."""
+    """Returns the lines of a config that have the values; a comment where it has them as it
+    stands.
+    """
     if not values:
         return "# the config as it stands"
     lines: str = yaml.safe_dump(as_sections(values), sort_keys=False, default_flow_style=None)
@@ -400,7 +404,7 @@ def describe_variants(variants: Mapping[str, Any]) -> list[str]:
 
 
 def _verdict(variant: Mapping[str, Any]) -> str:
-    """Whether it is good enough, which nobody knows where it was not measured."""
+    """Returns whether it is good enough, which nobody knows where it was not measured."""
     if variant.get("unmeasured"):
         return "[yellow]unmeasured[/yellow]"
     return "[green]yes[/green]" if variant["accepted"] else "[red]no[/red]"

@@ -80,7 +80,7 @@ def _ends(interval: Interval | None) -> tuple[float, float] | None:
 
 
 def is_nearly_perfect(name: str, value: float, constant: ConstantPrediction | None) -> bool:
-    """Whether a metric is better than most data allows; False where the rows are few.
+    """Returns whether a metric is better than most data allows; False where the rows are few.
 
     Args:
       name: of the metric.
@@ -101,7 +101,9 @@ def is_nearly_perfect(name: str, value: float, constant: ConstantPrediction | No
 
 
 def _reported(criteria: Criteria, measured: Mapping[str, float]) -> list[str]:
-    """The metrics to tell of: of those of TFMA's config, one without a threshold may be a plot."""
+    """Returns the metrics to tell of: of those of TFMA's config, one without a threshold may be
+    a plot.
+    """
     evaluate = criteria.evaluate
     plots = {n for n in evaluate.configured if n not in measured and n not in evaluate.thresholds}
     return [name for name in criteria.names if name not in plots]
@@ -134,7 +136,7 @@ def _clear_undefined(by_slice: dict[str, dict[str, dict[str, float]]], noise: No
 
 
 def _failed_metrics(uri: str) -> dict[str, set[str]]:
-    """The metrics that something was found against, by slice."""
+    """Returns the metrics that something was found against, by slice."""
     result = tfma.load_validation_result(uri)
     return {
         slice_name(of_slice.slice_key.single_slice_keys): {
@@ -226,7 +228,7 @@ class Measured:
         return f"{self.name}{of} is {self.value:.4g}"
 
     def show(self, interval: Interval, sign: str = "") -> str:
-        """An interval, with how sure it is."""
+        """Returns an interval, with how sure it is."""
         sure = f"{100 * (self.confidence or 0):.4g} %"
         return f"{sure}: {interval.low:{sign}.3g} to {interval.high:{sign}.3g}"
 
@@ -386,7 +388,7 @@ def read_mistakes(uri: str) -> list[Mistaken]:
 
 
 def _cells(uri: str) -> Iterator[tuple[int, int, float]]:
-    """The true class, the most probable one, and how often, of the new model."""
+    """Yields the true class, the most probable one, and how often, of the new model."""
     for plots in tfma.load_plots(uri):
         if plots.slice_key.single_slice_keys:
             continue
@@ -402,7 +404,8 @@ def _cells(uri: str) -> Iterator[tuple[int, int, float]]:
 
 
 def describe_mistakes(uri: str, model: str | None) -> str:
-    """The pairs of classes that are mistaken most; empty where none is, or none was measured.
+    """Returns the pairs of classes that are mistaken most; empty where none is, or none was
+    measured.
 
     Args:
       uri: the folder that TFMA wrote to.
@@ -426,7 +429,7 @@ def describe_mistakes(uri: str, model: str | None) -> str:
 
 
 def _classes(model: str | None) -> Sequence[str]:
-    """The names; none of a model that somebody else's code has exported."""
+    """Returns the names; none of a model that somebody else's code has exported."""
     if model is None:
         return ()
     try:

@@ -23,7 +23,7 @@ YOUNG, MIDDLE, OLD = 20_000, 20, 20
 
 
 def is_in_tfx_command_line() -> bool:
-    """Whether TFX's own command line runs this: it takes the pipeline, and runs nothing."""
+    """Returns whether TFX's own command line runs this: it takes the pipeline, and runs nothing."""
     return "tfx.tools.cli" in sys.modules
 
 

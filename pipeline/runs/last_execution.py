@@ -58,7 +58,7 @@ def find_last_training(config: PipelineConfig, layout: Layout) -> LastTraining:
 
 
 def find_checkpoint(training: LastTraining, which: str) -> str:
-    """The path of one of the checkpoints that a training has kept.
+    """Returns the path of one of the checkpoints that a training has kept.
 
     Args:
       training: the training.

@@ -127,7 +127,7 @@ def compiled_nodes(
     pipeline_root: str | None = None,
     connection: Any = None,
 ) -> Iterator[Node]:
-    """The nodes of a compiled pipeline in topological order, made concrete for one run.
+    """Yields the nodes of a compiled pipeline in topological order, made concrete for one run.
 
     Args:
       pipeline: the compiled pipeline; its runtime parameters are substituted in place.
@@ -195,7 +195,7 @@ def launch(node: Node, **launcher_options: Any) -> tuple[State, int | None]:
 
 
 def explain(error: BaseException, sources: Iterable[Path] = ()) -> tuple[Status, str]:
-    """The status that an error leads to, and one sentence about its cause.
+    """Returns the status that an error leads to, and one sentence about its cause.
 
     Args:
       error: what a run raised.
@@ -222,7 +222,9 @@ def explain(error: BaseException, sources: Iterable[Path] = ()) -> tuple[Status,
 
 
 def _what_is_full(error: BaseException) -> str:
-    """The file that could not be written, and the room that there is, as far as they are known."""
+    """Returns the file that could not be written, and the room that there is, as far as they
+    are known.
+    """
     if not isinstance(error, OSError):
         file = full_file(error)
         return f"{file}: {free_room(Path(file))}" if file else "the metadata could not be written"

@@ -105,7 +105,7 @@ def captured(log: Path, verbose: bool) -> Iterator[IO[str]]:
 
 
 def _open_stream(descriptor: int, on_failure: Callable[[OSError], None]) -> TextIO:
-    """A stream in place of `sys.stdout`, which Python's own prints go to."""
+    """Returns a stream in place of `sys.stdout`, which Python's own prints go to."""
     return io.TextIOWrapper(
         io.BufferedWriter(_LogFile(descriptor, on_failure)),
         encoding="utf-8",
@@ -139,7 +139,9 @@ def told_briefly(what: str, log: Path) -> Iterator[None]:
 def _open_target(
     log: Path, echo: int | None, on_failure: Callable[[OSError], None]
 ) -> tuple[int, threading.Thread | None]:
-    """A descriptor that writes to the log and, by way of a thread, to another descriptor."""
+    """Returns a descriptor that writes to the log and, by way of a thread, to another
+    descriptor.
+    """
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     if echo is None:
         return file, None

@@ -69,7 +69,7 @@ class RunResults(Protocol):
         return None
 
     def pushed_version(self) -> PushedVersion | None:
-        """The version that Pusher made; None if it pushed nothing."""
+        """Returns the version that Pusher made; None if it pushed nothing."""
         return None
 
 

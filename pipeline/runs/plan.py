@@ -156,7 +156,7 @@ def _plan_node(node: Node, would_run: set[str]) -> PlannedComponent:
 
 
 def _producers(node: Node) -> list[str]:
-    """The nodes whose artifacts a node takes; others it may only have to wait for."""
+    """Returns the nodes whose artifacts a node takes; others it may only have to wait for."""
     pipeline_node = node.launcher_arguments["pipeline_node"]
     producers = {
         channel.producer_node_query.id
@@ -192,7 +192,9 @@ def _why(node: Node, signal: _WouldRunError) -> str:
 
 
 def _origin(store: Any, execution: metadata_store_pb2.Execution) -> Any:
-    """The execution that gave what a cached one took over; a driver has noted more of it."""
+    """Returns the execution that gave what a cached one took over; a driver has noted more of
+    it.
+    """
     outputs = _artifacts(store, execution.id, metadata_store_pb2.Event.OUTPUT)
     if not outputs:
         return execution
@@ -210,13 +212,13 @@ def _inputs(store: Any, execution_id: int) -> set[int]:
 
 
 def _artifacts(store: Any, execution_id: int, direction: int) -> set[int]:
-    """The ids of what an execution took, or of what it gave."""
+    """Returns the ids of what an execution took, or of what it gave."""
     events = store.get_events_by_execution_ids([execution_id])
     return {event.artifact_id for event in events if event.type == direction}
 
 
 def _recorded(execution: metadata_store_pb2.Execution) -> dict[str, Any]:
-    """The execution properties in the metadata, as `_opened` gives them."""
+    """Returns the execution properties in the metadata, as `_opened` gives them."""
     return _opened(
         {
             name: getattr(value, value.WhichOneof("value"))
@@ -226,7 +228,7 @@ def _recorded(execution: metadata_store_pb2.Execution) -> dict[str, Any]:
 
 
 def _opened(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """The execution properties that settings or the data decide, JSON opened."""
+    """Returns the execution properties that settings or the data decide, JSON opened."""
     return {
         name: _open(value)
         for name, value in properties.items()
@@ -244,7 +246,7 @@ def _open(value: Any) -> Any:
 
 
 def _differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
-    """The leaves that differ, as `path: old -> new`."""
+    """Yields the leaves that differ, as `path: old -> new`."""
     named = path
     for wrapping in WRAPPINGS:
         named = named.removeprefix(wrapping)

@@ -36,7 +36,9 @@ class PushGate:
 
     @contextmanager
     def __call__(self, node: str) -> Iterator[bool]:
-        """Whether a node may run, in a `with` block that runs it; no hold is set meanwhile."""
+        """Yields whether a node may run, in a `with` block that runs it; no hold is set
+        meanwhile.
+        """
         candidate = self._candidate() if node == ComponentId.PUSHER else None
         if candidate is None:
             yield True
@@ -57,7 +59,7 @@ class PushGate:
             yield obstacle is None
 
     def _candidate(self) -> Candidate | None:
-        """The model that Pusher would push, if it is blessed."""
+        """Returns the model that Pusher would push, if it is blessed."""
         model = self._results.blessed_model()
         if model is None:
             return None
@@ -74,7 +76,9 @@ class PushGate:
 
 
 def _below(layout: Layout, path: str) -> str:
-    """A path, from the pipeline's folder where it is in there: that may be mounted elsewhere."""
+    """Returns a path, from the pipeline's folder where it is in there: that may be mounted
+    elsewhere.
+    """
     if is_remote(path) or not Path(path).is_relative_to(layout.root):
         return path
     return str(Path(path).relative_to(layout.root))

@@ -98,7 +98,7 @@ class Reruns:
             self._given = None
 
     def repeated(self) -> LastRun | None:
-        """The last run, if this one would only repeat it."""
+        """Returns the last run, if this one would only repeat it."""
         try:
             last = LastRun.model_validate_json(self._file.read_text())
             left = left_by(self._context, last.run)
@@ -246,7 +246,7 @@ def stamp_of_files(paths: Iterable[Path]) -> str:
 
 
 def _walk(path: Path) -> Iterator[tuple[str, os.stat_result | None]]:
-    """A path, and all below it, in order; a folder, and what is not there, has no state."""
+    """Yields a path, and all below it, in order; a folder, and what is not there, has no state."""
     try:
         state = path.stat()
     except FileNotFoundError:

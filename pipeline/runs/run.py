@@ -53,7 +53,7 @@ def look_at_new_data(context: RunContext) -> None:
 
 
 def _has_been_read(context: RunContext) -> bool:
-    """Whether the last run that ended well has read the same files, told the same."""
+    """Returns whether the last run that ended well has read the same files, told the same."""
     last = EventLog(context.layout.event_log).last(EventKind.FINISHED)
     if last is None or last.details["config"] != context.config.fingerprint:
         return False

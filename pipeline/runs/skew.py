@@ -75,7 +75,7 @@ def compare_requests(
 
 
 def _read(files: Sequence[File], columns: Sequence[str]) -> pa.RecordBatch:
-    """The newest rows of some files."""
+    """Returns the newest rows of some files."""
     settings = ExampleGenSettings(format="parquet", label="", task="binary")
     source, batches, rows = make_source(settings), [], 0
     for file in reversed(files):
@@ -100,7 +100,7 @@ class _Kinds(dict[str, ColumnKind]):
 
 
 def training_statistics(config: PipelineConfig, layout: Layout, version: Version) -> Older:
-    """The statistics of the newest data that a version was trained on, of its train split.
+    """Returns the statistics of the newest data that a version was trained on, of its train split.
 
     Raises:
       ConfigError: they are not known, or not there any more.
@@ -126,7 +126,7 @@ def _name(config: PipelineConfig, version: Version, span: int) -> str:
 
 
 def _examples_behind(connection: Any, version: Version) -> list[tuple[int, str]]:
-    """The examples that a model comes from: span and uri, the newest span first."""
+    """Returns the examples that a model comes from: span and uri, the newest span first."""
     with metadata.Metadata(connection) as handle:
         store = handle.store
         waiting = [a.id for a in find_models(store, version.model or "", None)]
@@ -152,6 +152,6 @@ def _taken_for(store: Any, artifacts: list[int]) -> set[int]:
 
 
 def _span_of(artifact: Any) -> int:
-    """The number of a span, which older versions of TFX wrote as text; -1 without one."""
+    """Returns the number of a span, which older versions of TFX wrote as text; -1 without one."""
     value = artifact.custom_properties.get(utils.SPAN_PROPERTY_NAME)
     return -1 if value is None else int(value.string_value or value.int_value)

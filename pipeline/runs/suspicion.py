@@ -61,7 +61,8 @@ def has_collapsed(
     constant: ConstantPrediction | None,
     higher_is_better: bool,
 ) -> bool:
-    """Whether the new model and the one in service are both too bad to be what the latter was.
+    """Returns whether the new model and the one in service are both too bad to be what the latter
+    was.
 
     Args:
       result: of both, on the newest data.
@@ -122,7 +123,7 @@ class DataSuspicion:
         return f"{words}: the data is the likelier cause{self._what_moved()}"
 
     def _metrics_when_pushed(self) -> dict[str, float | None]:
-        """The metrics of the model in service, on the data that it was evaluated on."""
+        """Returns the metrics of the model in service, on the data that it was evaluated on."""
         models = {m.uri for m in self._reader.inputs(ComponentId.EVALUATOR, "baseline_model")}
         pushed = self._event_log.events(EventKind.PUSHED) if models else []
         known = [event.details["metrics"] for event in pushed if event.details["model"] in models]
@@ -140,7 +141,9 @@ class DataSuspicion:
         return has_collapsed(result, had, constant if is_known else None, metric.higher_is_better)
 
     def _what_moved(self) -> str:
-        """The columns that moved most since the last span that passed, where there are spans."""
+        """Returns the columns that moved most since the last span that passed, where there are
+        spans.
+        """
         found = self._reader.outputs(ComponentId.EXAMPLE_GEN, "examples")
         if not found or not found[0].has_custom_property(utils.SPAN_PROPERTY_NAME):
             return ""
@@ -164,12 +167,12 @@ class DataSuspicion:
     def _statistics_of(
         self, examples: str
     ) -> Iterator[statistics_pb2.DatasetFeatureStatisticsList]:
-        """The statistics of examples, the newest last, as far as their files are there."""
+        """Yields the statistics of examples, the newest last, as far as their files are there."""
         for artifact in self._reader.made_of(examples, "ExampleStatistics"):
             yield stats_artifact_utils.load_statistics(artifact, DRIFT_SPLIT).proto()
 
 
 def _span_of(examples: Artifact) -> int:
-    """The number of a span, which older versions of TFX wrote as text."""
+    """Returns the number of a span, which older versions of TFX wrote as text."""
     text = examples.get_string_custom_property(utils.SPAN_PROPERTY_NAME)
     return int(text or examples.get_int_custom_property(utils.SPAN_PROPERTY_NAME))

@@ -38,7 +38,7 @@ def usability_fingerprint(context: RunContext) -> str:
 
 
 def usable_spans(window: Window, context: RunContext, event_log: EventLog) -> list[Span]:
-    """The spans of a window but for those that earlier runs refused, and may leave out."""
+    """Returns the spans of a window but for those that earlier runs refused, and may leave out."""
     if context.config.schedule_or_default.missing_span is MissingSpan.FAIL:
         return list(window.spans)
     settings, records = usability_fingerprint(context), SpanRecords(event_log)
@@ -48,7 +48,7 @@ def usable_spans(window: Window, context: RunContext, event_log: EventLog) -> li
 
 
 def _stays_out(span: Span, settings: str, drift: DriftSettings, records: SpanRecords) -> bool:
-    """Whether a span was refused, and would be again."""
+    """Returns whether a span was refused, and would be again."""
     refusal = records.refusal(span)
     # With other settings, or another schema, it may do.
     if refusal is None or refusal.details["settings"] != settings:
@@ -73,7 +73,7 @@ def make_spans(usable: Sequence[Span], drift: DriftSettings, event_log: EventLog
 
 
 def _compared_with(span: Span, drift: DriftSettings, records: SpanRecords) -> int | None:
-    """The span that drift is measured from; None where it is not measured."""
+    """Returns the span that drift is measured from; None where it is not measured."""
     if not drift.columns:
         return None
     if records.acceptance(span):
@@ -204,7 +204,7 @@ class WindowReader:
         return True
 
     def _live_examples(self) -> set[str]:
-        """The uris of the examples whose files are there."""
+        """Returns the uris of the examples whose files are there."""
         with metadata.Metadata(self._context.connection) as handle:
             artifacts = handle.store.get_artifacts_by_type("Examples")
         return {

@@ -110,7 +110,7 @@ def _conclude(
 def _run_what_is_due(
     pipeline: ScheduledPipeline, context: CheckContext
 ) -> tuple[int, PipelineConfig | None]:
-    """The worst exit code, and the config as it is now, if it can be used."""
+    """Returns the worst exit code, and the config as it is now, if it can be used."""
     config, worst_code = None, EXIT_PUSHED
     try:
         worst_code = _enforce_time_limit(pipeline, context)
@@ -192,7 +192,8 @@ def _reload_config(pipeline: ScheduledPipeline, context: CheckContext) -> Pipeli
 def _decide_and_run(
     pipeline: ScheduledPipeline, config: PipelineConfig, context: CheckContext
 ) -> int | None:
-    """The exit code of a run, 0 where a model was merely not blessed; or of what is in its way.
+    """Returns the exit code of a run, 0 where a model was merely not blessed; or of what is in its
+    way.
 
     None if none was due, and nothing is wrong.
     """
@@ -261,7 +262,7 @@ def _run(
 
 
 def _config_arguments(pipeline: ScheduledPipeline) -> list[str]:
-    """The arguments by which a command finds the pipeline."""
+    """Returns the arguments by which a command finds the pipeline."""
     arguments = ["--config", str(pipeline.config_file)]
     for override in pipeline.overrides:
         arguments += ["--set", override]
@@ -269,7 +270,7 @@ def _config_arguments(pipeline: ScheduledPipeline) -> list[str]:
 
 
 def _run_arguments(pipeline: ScheduledPipeline, config: PipelineConfig, due: Due) -> list[str]:
-    """The arguments of a run, after the runner's command."""
+    """Returns the arguments of a run, after the runner's command."""
     arguments = [_RUN, *_config_arguments(pipeline), "--because", due.details["because"]]
     if due.through is not None:
         arguments += ["--through", span_kind(config.data).show(due.through)]
@@ -362,7 +363,7 @@ def _record_failure(
 
 
 def _describe(end: LoggedEvent, event_log: EventLog) -> str:
-    """How a run ended, in one line."""
+    """Returns how a run ended, in one line."""
     if end.kind is EventKind.FAILED:
         return f"failed: {end.message}"
     pushed = event_log.events(EventKind.PUSHED, run=end.run) if end.run else []
@@ -371,6 +372,6 @@ def _describe(end: LoggedEvent, event_log: EventLog) -> str:
 
 
 def _exit_code(end: LoggedEvent) -> int:
-    """The exit code of a run for `schedule --once`, where no push is no failure."""
+    """Returns the exit code of a run for `schedule --once`, where no push is no failure."""
     code = int(end.details.get("exit_code", EXIT_FAILED))
     return EXIT_PUSHED if code in (EXIT_NOT_BLESSED, EXIT_NOT_PUSHED) else code

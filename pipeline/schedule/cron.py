@@ -14,7 +14,8 @@ LONGEST_GAP = timedelta(days=366)
 
 
 def firings_between(settings: ScheduleSettings, after: datetime, until: datetime) -> list[datetime]:
-    """The firings later than `after` and not later than `until`, in the schedule's time zone.
+    """Returns the firings later than `after` and not later than `until`, in the schedule's time
+    zone.
 
     When clocks go forward, a firing in the hour left out comes right after it; when they go back, a
     firing in the hour that comes twice comes once.
@@ -28,20 +29,20 @@ def firings_between(settings: ScheduleSettings, after: datetime, until: datetime
 
 
 def next_firings(settings: ScheduleSettings, after: datetime, count: int) -> list[datetime]:
-    """The next firings, in the schedule's time zone; none without a cron expression."""
+    """Returns the next firings, in the schedule's time zone; none without a cron expression."""
     firings = _firings(settings, after)
     return [firing for _, firing in zip(range(count), firings, strict=False)]
 
 
 def explain(settings: ScheduleSettings) -> str:
-    """The cron expression in words; empty without one."""
+    """Returns the cron expression in words; empty without one."""
     if settings.cron is None:
         return ""
     return str(CronSim(settings.cron, datetime(2026, 1, 1)).explain())
 
 
 def show_time(moment: datetime, settings: ScheduleSettings) -> str:
-    """A moment as the schedule's time zone has it: `2026-01-05 03:00 CET`."""
+    """Returns a moment as the schedule's time zone has it: `2026-01-05 03:00 CET`."""
     return moment.astimezone(settings.zone).strftime("%Y-%m-%d %H:%M %Z")
 
 

@@ -137,5 +137,7 @@ def _late_spans(spans: Sequence[Span], window: Window, decided_at: datetime) -> 
 
 @functools.lru_cache(maxsize=1000)
 def _digest(span: Span) -> str:
-    """The digest of a span, cached: its files are large, and checks come every few minutes."""
+    """Returns the digest of a span, cached: its files are large, and checks come every few
+    minutes.
+    """
     return span.digest()

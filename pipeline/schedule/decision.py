@@ -78,7 +78,7 @@ def decide(
 
 
 def _code_under_hold(history: History) -> int:
-    """The exit code of what was wrong before a hold, which mends nothing."""
+    """Returns the exit code of what was wrong before a hold, which mends nothing."""
     if history.wrong is not None:
         return int(history.wrong.details["exit_code"])
     # What was stopped goes on after the hold.
@@ -86,7 +86,7 @@ def _code_under_hold(history: History) -> int:
 
 
 def is_run_under_way(layout: Layout) -> bool:
-    """Whether a run of the pipeline is under way, or about to begin."""
+    """Returns whether a run of the pipeline is under way, or about to begin."""
     return is_held(layout.lock) or is_held(layout.scheduled)
 
 
@@ -204,7 +204,7 @@ class DecisionInputs:
         return details
 
     def due(self, reason: str, validate_only: bool = False) -> Due:
-        """A decision to run on the window as it is now."""
+        """Returns a decision to run on the window as it is now."""
         window = self.snapshot.window
         through = window.newest.number if window and has_spans(self.config.data) else None
         details = self.clock_details() | {
@@ -219,7 +219,7 @@ class DecisionInputs:
         return Due(reason, through, validate_only, details)
 
     def not_due(self, reason: str) -> NotDue:
-        """A decision against a run; a firing that waits for one is dealt with by it."""
+        """Returns a decision against a run; a firing that waits for one is dealt with by it."""
         if self.firings:
             return NotDue(f"{self.firings_in_words}: {reason}", self.clock_details())
         return NotDue(reason)
@@ -365,7 +365,7 @@ def _decide_after_unusable(inputs: DecisionInputs, message: str) -> Due | NotDue
 def _repeat(
     decided: LoggedEvent, reason: str, continuations: int = 0, attempt: int | None = None
 ) -> Due:
-    """An earlier decision once more, with its window.
+    """Returns an earlier decision once more, with its window.
 
     Args:
       decided: the earlier decision.

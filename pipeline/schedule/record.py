@@ -62,7 +62,7 @@ def record_decision(decision: Due | NotDue, event_log: EventLog, now: datetime) 
 
 
 def _is_told_as_skipped(decision: NotDue, before: LoggedEvent | None) -> bool:
-    """Whether a firing came to nothing, and for another reason than the one before.
+    """Returns whether a firing came to nothing, and for another reason than the one before.
 
     What failed has been told as that; and where every firing comes to the same, such as for want of
     data, one notification is enough until something runs.

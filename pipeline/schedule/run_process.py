@@ -52,13 +52,15 @@ class TimeLimit:
 
     @classmethod
     def of(cls, command: str, timeout: timedelta) -> TimeLimit:
-        """The limit of a command that begins now."""
+        """Returns the limit of a command that begins now."""
         seconds = timeout.total_seconds()
         return cls(command, seconds, _boot(), time.monotonic() + seconds, time.time() + seconds)
 
     @classmethod
     def read(cls, lock_file: Path) -> TimeLimit | None:
-        """The limit of the command that holds a lock; None if none does, or it has no limit."""
+        """Returns the limit of the command that holds a lock; None if none does, or it has no
+        limit.
+        """
         if not is_held(lock_file):
             return None
         try:
@@ -197,7 +199,7 @@ def _signal(limit: TimeLimit, number: signal.Signals) -> bool:
 
 
 def _processes_of(limit: TimeLimit) -> list[psutil.Process]:
-    """The group of a command, as far as it is on this machine.
+    """Returns the group of a command, as far as it is on this machine.
 
     The system gives nobody the id of a leader that has ended while its group has processes.
     """
@@ -216,7 +218,7 @@ def _began(process: int) -> int:
 
 
 def _group(process: psutil.Process) -> int | None:
-    """The id of a process's group; None if it has ended."""
+    """Returns the id of a process's group; None if it has ended."""
     try:
         return os.getpgid(process.pid)
     except ProcessLookupError:
@@ -229,7 +231,7 @@ def _boot() -> str:
 
 @contextmanager
 def _appended(log_file: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
-    """The log to write to, and to read what is written from now on."""
+    """Yields the log to write to, and to read what is written from now on."""
     if log_file.exists() and log_file.stat().st_size >= LOG_BYTES:
         log_file.replace(log_file.with_name(f"{log_file.name}.1"))
     with log_file.open("ab") as output, log_file.open("rb") as log:

@@ -78,7 +78,9 @@ def _name_of(file: Path, overrides: Sequence[str], known_in: Path | None) -> str
 
 
 def _is_good(file: Path) -> bool:
-    """Whether a config is one to schedule by itself, so that what is wrong is an override."""
+    """Returns whether a config is one to schedule by itself, so that what is wrong is an
+    override.
+    """
     try:
         _load_scheduled(file, ())
     except ConfigError:

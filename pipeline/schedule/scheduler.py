@@ -32,7 +32,7 @@ _POLL_SECONDS = 0.2
 
 
 def default_runner() -> tuple[str, ...]:
-    """The command that runs a pipeline: this Python, and the runner beside this package."""
+    """Returns the command that runs a pipeline: this Python, and the runner beside this package."""
     if not LOCAL_RUNNER.is_file():
         raise ConfigError(f"{LOCAL_RUNNER}: there is no such file; install Scopeline anew")
     return (sys.executable, str(LOCAL_RUNNER))
@@ -171,7 +171,7 @@ def _beat(health: Health, heartbeat_file: Path, context: CheckContext) -> None:
 
 
 def _describe(settings: ScheduleSettings) -> str:
-    """How often a pipeline is checked, and when its clock fires next."""
+    """Returns how often a pipeline is checked, and when its clock fires next."""
     firings = next_firings(settings, system_clock(), 1)
     fires = [f"the clock fires next at {show_time(firing, settings)}" for firing in firings]
     return "; ".join([f"looks every {show_duration(settings.poll)}", *fires])
@@ -179,7 +179,7 @@ def _describe(settings: ScheduleSettings) -> str:
 
 @contextmanager
 def _stop_on_signals() -> Iterator[threading.Event]:
-    """An event that SIGTERM and Ctrl-C set; the earlier handlers come back at the end."""
+    """Yields an event that SIGTERM and Ctrl-C set; the earlier handlers come back at the end."""
     stop = threading.Event()
     with handled(lambda *_: stop.set()):
         yield stop

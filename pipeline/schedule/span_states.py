@@ -160,5 +160,5 @@ class _Trained:
         """When it was last decided what to train on."""
 
     def on(self, number: int, read: LoggedEvent) -> bool:
-        """Whether one of them trained on a span after it was read like that."""
+        """Returns whether one of them trained on a span after it was read like that."""
         return any(run.id > read.id and number in run.details["window"] for run in self._runs)

@@ -45,7 +45,7 @@ class ArtifactRecords:
 
 
 def is_of_runs(name: str, runs: Set[str]) -> bool:
-    """Whether a context of ML Metadata is of one of some runs, by its name.
+    """Returns whether a context of ML Metadata is of one of some runs, by its name.
 
     A run that reads older spans first adds their names to its id, after a dot.
     """
@@ -53,7 +53,8 @@ def is_of_runs(name: str, runs: Set[str]) -> bool:
 
 
 def find_models(store: Any, uri: str, created: int | None) -> list[Any]:
-    """The Model artifacts at a uri; after a new start with empty metadata, another has the same.
+    """Returns the Model artifacts at a uri; after a new start with empty metadata, another has the
+    same.
 
     Args:
       store: a `ml_metadata.MetadataStore`.
@@ -100,7 +101,7 @@ def delete_files(layout: Layout, metadata: ArtifactRecords) -> int:
 
 
 def size_of(folder: Path) -> int:
-    """The bytes of all files below a folder."""
+    """Returns the bytes of all files below a folder."""
     return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
 
 
@@ -139,7 +140,7 @@ def _read(layout: Layout, connection: Any, runs: Set[str]) -> ArtifactRecords:
 
 
 def _kept(metadata: ArtifactRecords, needed: Set[str]) -> set[int]:
-    """The ids of the artifacts to keep.
+    """Returns the ids of the artifacts to keep.
 
     What a run to keep has made, taken (also from the cache) or resolved; what is needed, the latest
     blessed model and their blessings; the statistics of the examples, which a later run compares
@@ -177,7 +178,7 @@ def _kept(metadata: ArtifactRecords, needed: Set[str]) -> set[int]:
 
 
 def _property(artifact: Any, name: str) -> int:
-    """A custom property; 0 if there is none."""
+    """Returns a custom property; 0 if there is none."""
     # Asking the message for a key that it lacks would add it.
     found = name in artifact.custom_properties
     return artifact.custom_properties[name].int_value if found else 0
@@ -215,7 +216,8 @@ def _delete_traces(layout: Layout, metadata: ArtifactRecords) -> int:
 
 
 def _is_of_expired(folder: Path, layout: Layout, metadata: ArtifactRecords) -> bool:
-    """Whether a folder is that of an execution which this store has recorded, of a run to delete.
+    """Returns whether a folder is that of an execution which this store has recorded, of a run to
+    delete.
 
     Another store, which the pipeline had before, counts its executions from 1 as well: what is
     older than the execution of its number is one of those.
@@ -231,7 +233,7 @@ def _is_of_expired(folder: Path, layout: Layout, metadata: ArtifactRecords) -> b
 def find_forgettable(
     metadata: ArtifactRecords, pipeline: str, own_runs: Set[str], kept_runs: Set[str]
 ) -> tuple[list[int], list[int]]:
-    """The records that nothing needs any more.
+    """Returns the records that nothing needs any more.
 
     Args:
       metadata: of the pipeline's artifacts, of which those that are not kept have been retired; the
@@ -252,7 +254,7 @@ def find_forgettable(
 
 
 def _executions_of(store: Any, pipeline: str, runs: Set[str]) -> set[int]:
-    """The executions of some runs of a pipeline."""
+    """Returns the executions of some runs of a pipeline."""
     context = store.get_context_by_type_and_name("pipeline", pipeline)
     if context is None or not runs:
         return set()
@@ -267,7 +269,7 @@ def _executions_of(store: Any, pipeline: str, runs: Set[str]) -> set[int]:
 
 
 def _executions_behind(artifacts: Iterable[int], metadata: ArtifactRecords) -> set[int]:
-    """The executions that artifacts come from, by way of whatever else."""
+    """Returns the executions that artifacts come from, by way of whatever else."""
     behind: set[int] = set()
     waiting, seen = list(artifacts), set(artifacts)
     while waiting:

@@ -75,7 +75,7 @@ class Version:
 
 
 def read_catalog(layout: Layout, event_log: EventLog) -> list[Version]:
-    """The versions that are there, newest first.
+    """Returns the versions that are there, newest first.
 
     A remote serving folder is not looked at: its versions are those of the event log.
 
@@ -116,7 +116,7 @@ def read_catalog(layout: Layout, event_log: EventLog) -> list[Version]:
 
 
 def find_serving(catalog: Sequence[Version]) -> Version | None:
-    """The version that a server of ours answers by which starts now; None if there is none.
+    """Returns the version that a server of ours answers by which starts now; None if there is none.
 
     That is the newest that is whole and not withdrawn; in a remote folder, of which nothing is
     known, the one with the highest number.
@@ -131,7 +131,9 @@ def find_serving(catalog: Sequence[Version]) -> Version | None:
 
 
 def who_follows(layout: Layout) -> str:
-    """How to know that servers have taken a new version up, which no command here can tell."""
+    """Returns how to know that servers have taken a new version up, which no command here can
+    tell.
+    """
     return (
         f"servers that follow {layout.serving} load it within seconds; /v1/models/{layout.name} of"
         " each says by which version it answers"
@@ -139,7 +141,7 @@ def who_follows(layout: Layout) -> str:
 
 
 def _is_made_here(provenance: Provenance, layout: Layout) -> bool:
-    """Whether a version's model is one of the pipeline's artifacts.
+    """Returns whether a version's model is one of the pipeline's artifacts.
 
     It may have been pushed by a run that was killed, or before the ledger was begun anew.
     """
@@ -147,7 +149,7 @@ def _is_made_here(provenance: Provenance, layout: Layout) -> bool:
 
 
 def find_version(catalog: list[Version], number: int, option: str) -> Version:
-    """The version of a number.
+    """Returns the version of a number.
 
     Args:
       catalog: all versions.
@@ -164,7 +166,7 @@ def find_version(catalog: list[Version], number: int, option: str) -> Version:
 
 
 def listed(catalog: list[Version]) -> str:
-    """The versions, for a message."""
+    """Returns the versions, for a message."""
     if not catalog:
         return "none has been pushed yet"
     names = ", ".join(f"{v.number}{' (withdrawn)' if v.withdrawn else ''}" for v in catalog)
@@ -172,7 +174,7 @@ def listed(catalog: list[Version]) -> str:
 
 
 def _withdrawn(event_log: EventLog) -> dict[int, dict[str, str | None]]:
-    """The reason and the model of what is withdrawn, by version.
+    """Returns the reason and the model of what is withdrawn, by version.
 
     A rollback to a version that was withdrawn ends that, and so does its deletion.
     """

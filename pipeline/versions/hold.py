@@ -34,7 +34,7 @@ class Hold:
     """Whether schedules start no runs either."""
 
     def has_ended(self, now: datetime) -> bool:
-        """Whether its time was over by then."""
+        """Returns whether its time was over by then."""
         return self.until is not None and now >= self.until
 
     def __str__(self) -> str:
@@ -47,7 +47,7 @@ _HOLD = TypeAdapter(Hold)
 
 
 def read_hold(layout: Layout, now: datetime | None = None) -> Hold | None:
-    """The hold of a pipeline that is in force.
+    """Returns the hold of a pipeline that is in force.
 
     Args:
       layout: of the pipeline.
@@ -61,7 +61,7 @@ def read_hold(layout: Layout, now: datetime | None = None) -> Hold | None:
 
 
 def _read(layout: Layout) -> Hold | None:
-    """The last hold that was set, unless it was released; raises as `read_hold` does."""
+    """Returns the last hold that was set, unless it was released; raises as `read_hold` does."""
     try:
         return _HOLD.validate_json(layout.hold.read_bytes(), strict=True)
     except FileNotFoundError:
@@ -196,7 +196,9 @@ def _told(layout: Layout) -> Iterator[None]:
 
 
 def _in_force(layout: Layout, now: datetime) -> Hold | None:
-    """The hold that another takes the place of; one that cannot be read is none to tell of."""
+    """Returns the hold that another takes the place of; one that cannot be read is none to tell
+    of.
+    """
     try:
         return read_hold(layout, now)
     except ConfigError:

@@ -73,7 +73,7 @@ class Retention:
         return announced + deleted
 
     def delete_expired(self) -> list[str]:
-        """The same at the end of a run; what cannot be deleted, the next run deletes.
+        """Returns the same at the end of a run; what cannot be deleted, the next run deletes.
 
         Returns:
           What people should know: what will be deleted, and what has been for the first time.
@@ -133,7 +133,7 @@ class Retention:
             self._forget_runs(records, expired.kept_runs)
 
     def _needed(self) -> set[str]:
-        """The uris of artifacts that are needed, whatever runs they are of."""
+        """Returns the uris of artifacts that are needed, whatever runs they are of."""
         layout, event_log = self.layout, self.event_log
         needed = {v.model for v in read_catalog(layout, event_log) if v.model is not None}
         for waiting in kept_waiting(self._keep, event_log):
@@ -151,7 +151,9 @@ class Retention:
 
 
 def _asked_for(schedule: ScheduleSettings | None, event_log: EventLog) -> Set[str]:
-    """The keys of `schedule.keep` that the config sets itself; all, once it was said what goes."""
+    """Returns the keys of `schedule.keep` that the config sets itself; all, once it was said
+    what goes.
+    """
     if schedule is None or event_log.last(EventKind.TO_DELETE) is not None:
         return KEYS
     return schedule.keep.model_fields_set
@@ -175,7 +177,9 @@ def _announce(keep: KeepSettings, expired: Expired, event_log: EventLog) -> list
 
 
 def _last_passed(drift: DriftSettings, event_log: EventLog) -> set[str]:
-    """The uri of the examples that the next span's drift is measured from, however old they are."""
+    """Returns the uri of the examples that the next span's drift is measured from, however old
+    they are.
+    """
     if not drift.columns:
         return set()
     records = SpanRecords(event_log)
@@ -244,12 +248,12 @@ class Expired:
     """False where all runs are kept, whatever `kept_runs` says."""
 
     def only(self, keys: Set[str]) -> Expired:
-        """The part that some keys of `schedule.keep` are about."""
+        """Returns the part that some keys of `schedule.keep` are about."""
         chosen = self if "versions" in keys else replace(self, versions=())
         return chosen if "runs" in keys else replace(chosen, runs=(), deletes_runs=False)
 
     def __bool__(self) -> bool:
-        """Whether anything is to go."""
+        """Returns whether anything is to go."""
         return bool(self.versions or self.runs)
 
     def __str__(self) -> str:
@@ -334,14 +338,15 @@ def _expired_versions(catalog: Sequence[Version], keep: int) -> list[Version]:
 
 
 def _recorded_runs(event_log: EventLog) -> list[str]:
-    """The ids of the runs that the event log knows, in the order in which they began."""
+    """Returns the ids of the runs that the event log knows, in the order in which they began."""
     # One that was refused before its first component has an end alone.
     events = event_log.events(EventKind.STARTED, EventKind.FINISHED, EventKind.FAILED)
     return list(dict.fromkeys(event.run for event in events if event.run is not None))
 
 
 def _runs(layout: Layout, recorded: Sequence[str]) -> list[str]:
-    """The ids of the runs that are there, the oldest first, though the clock was set back since.
+    """Returns the ids of the runs that are there, the oldest first, though the clock was set back
+    since.
 
     Args:
       layout: of the pipeline.
@@ -359,7 +364,7 @@ def _runs(layout: Layout, recorded: Sequence[str]) -> list[str]:
 
 
 def _last_finished(event_log: EventLog) -> set[str]:
-    """The last run that trained on a window, or found it trained on already.
+    """Returns the last run that trained on a window, or found it trained on already.
 
     What it used is what the next one goes on from, though newer runs may have failed early.
     """

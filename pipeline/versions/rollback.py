@@ -89,7 +89,7 @@ def roll_back(
 
 
 def _unnotified(config: PipelineConfig) -> list[str]:
-    """A line if a notification lacks its secret, which does not stop a rollback."""
+    """Returns a line if a notification lacks its secret, which does not stop a rollback."""
     try:
         check_secrets(config.notify, Occasion.ROLLED_BACK)
     except ConfigError as error:
@@ -128,13 +128,15 @@ def _put_in_service(
 
 
 def _serving(catalog: list[Version]) -> Version | None:
-    """The version that servers answer by, also where a rollback was killed after its marks."""
+    """Returns the version that servers answer by, also where a rollback was killed after its
+    marks.
+    """
     whole = (v for v in catalog if not v.is_withdrawal_recorded and not v.damage)
     return next(whole, None)
 
 
 def _is_done(catalog: list[Version], request: RollbackRequest) -> bool:
-    """Whether a rollback that was finished just now is the one that is asked for."""
+    """Returns whether a rollback that was finished just now is the one that is asked for."""
     serving = catalog[0]
     if serving.provenance.copy_of is None:
         return False
@@ -145,7 +147,9 @@ def _is_done(catalog: list[Version], request: RollbackRequest) -> bool:
 def _choose(
     catalog: list[Version], serving: Version | None, request: RollbackRequest
 ) -> tuple[Version, list[str]]:
-    """The version to go back to, and which ones are skipped as they are damaged, in sentences."""
+    """Returns the version to go back to, and which ones are skipped as they are damaged, in
+    sentences.
+    """
     if request.to is not None:
         return _named(catalog, request.to, request.force), []
     skipped: list[str] = []
@@ -165,7 +169,7 @@ def _choose(
 
 
 def _named(catalog: list[Version], number: int, force: bool) -> Version:
-    """The version of --to, unless it is not fit to serve."""
+    """Returns the version of --to, unless it is not fit to serve."""
     target = find_version(catalog, number, "--to")
     if target.is_withdrawal_recorded and not force:
         why = f" ({target.reason})" if target.reason else ""
@@ -182,7 +186,7 @@ def _named(catalog: list[Version], number: int, force: bool) -> Version:
 
 
 def _newer(catalog: list[Version], target: Version) -> list[Version]:
-    """The versions to withdraw: of all models that were pushed after the target's.
+    """Returns the versions to withdraw: of all models that were pushed after the target's.
 
     A copy counts as what it is a copy of: a rollback that is taken back was to a good version.
     """
@@ -206,7 +210,7 @@ def _copy(layout: Layout, target: Version) -> Version:
 
 
 def _why(error: OSError) -> str:
-    """The reason, with the file."""
+    """Returns the reason, with the file."""
     where = f"{error.filename}: " if error.filename else ""
     return f"{where}{error.strerror}" if error.strerror else str(error)
 

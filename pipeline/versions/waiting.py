@@ -50,19 +50,19 @@ class Waiting(Candidate):
     """Whether the model of a run that began later has been pushed since."""
 
     def exported_in(self, layout: Layout) -> Path:
-        """The folder that is pushed, also where the output is mounted at another place."""
+        """Returns the folder that is pushed, also where the output is mounted at another place."""
         return layout.root / self.exported
 
     def certificate_in(self, layout: Layout) -> Path | None:
-        """The folder of its InfraBlessing, if there is one."""
+        """Returns the folder of its InfraBlessing, if there is one."""
         return layout.root / self.certificate if self.certificate else None
 
     def variants_in(self, layout: Layout) -> Path | None:
-        """The folder of the artifact of its variants, if it has some."""
+        """Returns the folder of the artifact of its variants, if it has some."""
         return None if self.variants is None else layout.root / self.variants
 
     def is_there(self, layout: Layout) -> bool:
-        """Whether retention has left its files; a remote store is not looked at."""
+        """Returns whether retention has left its files; a remote store is not looked at."""
         return is_remote(self.model) or self.exported_in(layout).is_dir()
 
     def damage(self, layout: Layout) -> str:
@@ -110,7 +110,7 @@ def kept_waiting(keep: KeepSettings, event_log: EventLog) -> list[Waiting]:
 
 
 def _begun(event_log: EventLog) -> dict[str | None, int]:
-    """The ids of the events by which runs began, by run: what began later has a higher one.
+    """Returns the ids of the events by which runs began, by run: what began later has a higher one.
 
     A run looks for its data as it begins. It may take its model from the cache, may be resumed, or
     retried a day later: none of that makes what it read newer, or older.
@@ -119,7 +119,8 @@ def _begun(event_log: EventLog) -> dict[str | None, int]:
 
 
 def began_later(event_log: EventLog, version: Version, run: str) -> bool:
-    """Whether a version is of a run that began after another; False where that is not known.
+    """Returns whether a version is of a run that began after another; False where that is not
+    known.
 
     The copy that a rollback made is of the run that its original is of.
     """
@@ -176,13 +177,14 @@ def _is_of(waiting: Waiting, candidate: Candidate) -> bool:
 
 
 def serves_model(version: Version, model: Candidate) -> bool:
-    """Whether a version is of a model; of one in a remote folder only the uri is known."""
+    """Returns whether a version is of a model; of one in a remote folder only the uri is known."""
     created = version.provenance.model_created
     return version.model == model.model and created in (None, model.model_created)
 
 
 def serves_all(version: Version, model: Candidate, variants: Path | None) -> bool:
-    """Whether a version is of a model, whole, and has its variants; of a remote one only the first.
+    """Returns whether a version is of a model, whole, and has its variants; of a remote one only
+    the first.
 
     Args:
       version: the newest.

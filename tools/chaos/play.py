@@ -86,7 +86,9 @@ class Player:
         self._before: list[Night] = []
 
     def play(self, night: Night) -> Outcome:
-        """A day and its night; after a look that was disturbed, another goes on undisturbed."""
+        """Returns a day and its night; after a look that was disturbed, another goes on
+        undisturbed.
+        """
         log, told = self.days.event_log, len(self._receiver.told)
         known = max((event.id for event in log.events()), default=0)
         outcome = Outcome(night, self.days.day(night.number).isoformat())
@@ -149,7 +151,7 @@ class Player:
             raise RuntimeError(f"{' '.join(asked)} ended with {code}")
 
     def _look(self, night: Night) -> int:
-        """The next look, when a retry is due."""
+        """Returns the next look, when a retry is due."""
         began = time.monotonic()
         code = self._end(self._begin(night, _NEXT_LOOK))
         self._longest = max(self._longest, time.monotonic() - began)

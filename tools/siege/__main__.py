@@ -62,7 +62,7 @@ class Plan:
 def besieged(
     models: Models, folder: Path, console: Console, workers: int = 1
 ) -> Iterator[tuple[Siege, MemoryLimit]]:
-    """A server with clients; afterwards nothing of them runs."""
+    """Yields a server with clients; afterwards nothing of them runs."""
     with limited(memory_limit()) as limit:
         server = Server(models.serving, folder, limit, workers)
         load, siege = None, None

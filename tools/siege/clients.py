@@ -76,7 +76,9 @@ def make_requests(models: Models) -> list[Asked]:
 
 
 def read_answer(body: bytes, scores: dict[str, float]) -> tuple[int | None, str]:
-    """The version that says it has answered, and the mark of the model whose answer it is."""
+    """Returns the version that says it has answered, and the mark of the model whose answer it
+    is.
+    """
     try:
         content: dict[str, Any] = json.loads(body)
         if "predictions" in content:

@@ -47,14 +47,14 @@ class MemoryLimit:
         return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
 
     def command(self, command: list[str]) -> list[str]:
-        """A command under it."""
+        """Returns a command under it."""
         where = str(self.cgroup or "-")
         return [sys.executable, str(Path(__file__)), str(self.megabytes), where, *command]
 
 
 @contextmanager
 def limited(megabytes: int) -> Iterator[MemoryLimit]:
-    """A limit, by a cgroup of version 2 or 1 where this machine lets us make one."""
+    """Yields a limit, by a cgroup of version 2 or 1 where this machine lets us make one."""
     cgroup = _make_cgroup(_V2, "memory.max", megabytes)
     cgroup = cgroup or _make_cgroup(_V1, "memory.limit_in_bytes", megabytes)
     try:

@@ -55,7 +55,7 @@ class Front:
         return exchange(self.port, post(body, *headers))[0]
 
     def pack(self, body: bytes) -> int:
-        """The same, of a body in gzip."""
+        """Returns the same, of a body in gzip."""
         return self.predict(gzip.compress(body, 6), ("Content-Encoding", "gzip"))
 
     def infer(self, inputs: Any, tail: bytes = b"", length: str = "") -> int:
@@ -71,7 +71,7 @@ class Front:
         return self.infer(json.loads(head)["inputs"], tail)
 
     def with_picture(self, picture: bytes) -> dict[str, Any]:
-        """A good row but for its picture."""
+        """Returns a good row but for its picture."""
         return {**self.row.instance(), "photo": {"b64": base64.b64encode(picture).decode()}}
 
     def raw(self, data: bytes, count: int = 1) -> list[int]:
@@ -80,18 +80,18 @@ class Front:
 
 
 def post(body: bytes, *headers: tuple[str, str]) -> bytes:
-    """A request for `:predict`."""
+    """Returns a request for `:predict`."""
     return request(PREDICT, body, [("Authorization", f"Bearer {KEY}"), *headers])
 
 
 def infer(head: bytes, tail: bytes = b"", length: str = "") -> bytes:
-    """A request of Open Inference."""
+    """Returns a request of Open Inference."""
     of_head = (HEADER_LENGTH, length or str(len(head)))
     return request(INFER, head + tail, [("Authorization", f"Bearer {KEY}"), of_head])
 
 
 def instances(rows: Any) -> bytes:
-    """The body of a request for rows."""
+    """Returns the body of a request for rows."""
     return json.dumps({"signature_name": "serving_raw", "instances": rows}).encode()
 
 
@@ -150,14 +150,14 @@ def gzip_of_numbers(front: Front) -> list[int]:
 
 @functools.cache
 def _packed_rows(row: bytes, size: int) -> bytes:
-    """A request for as many rows of a kind as unpack to somewhat less than a size."""
+    """Returns a request for as many rows of a kind as unpack to somewhat less than a size."""
     count = (size - 100) // (len(row) + 1)
     return gzip.compress(b'{"instances":[' + (row + b",") * count + row + b"]}")
 
 
 @hostile()
 def gzip_beyond_the_limit(front: Front) -> list[int]:
-    """A gigabyte of blanks in a megabyte."""
+    """Returns a gigabyte of blanks in a megabyte."""
     return [front.predict(_packed_blanks(), ("Content-Encoding", "gzip"))]
 
 
@@ -191,14 +191,14 @@ def nan_rows(front: Front) -> list[int]:
 
 @hostile()
 def many_keys(front: Front) -> list[int]:
-    """An object of half a million names."""
+    """Returns an object of half a million names."""
     names = b",".join(b'"k%d":0' % number for number in range(500_000))
     return [front.pack(b'{"instances":[{' + names + b"}]}")]
 
 
 @hostile()
 def long_number(front: Front) -> list[int]:
-    """A number of some million digits."""
+    """Returns a number of some million digits."""
     digits = front.chance.choice([b"9", b"0.1", b"1e"]) + b"1" * 3_000_000
     row = front.row.rest().replace(b'"size": ', b'"size": ' + digits)
     return [front.predict(row), front.predict(b'{"instances":' + digits + b"}")]
@@ -206,7 +206,7 @@ def long_number(front: Front) -> list[int]:
 
 @hostile(TAKEN)
 def long_text(front: Front) -> list[int]:
-    """A category of 30 MB."""
+    """Returns a category of 30 MB."""
     row = {**front.row.instance(), "colour": "x" * (30 << 20)}
     return [front.predict(instances([row]))]
 
@@ -239,14 +239,14 @@ def huge_picture(front: Front) -> list[int]:
 
 @hostile()
 def huge_pictures_together(front: Front) -> list[int]:
-    """The same of four clients at once."""
+    """Returns the same of four clients at once."""
     body = instances([front.with_picture(pictures.huge("PNG"))])
     return _together(4, lambda: front.predict(body))
 
 
 @hostile()
 def huge_picture_among_good_rows(front: Front) -> list[int]:
-    """The same in a row among others."""
+    """Returns the same in a row among others."""
     rows = [front.row.instance() for _ in range(16)]
     rows.insert(front.chance.randrange(16), front.with_picture(pictures.huge("PNG")))
     return [front.predict(instances(rows))]
@@ -254,7 +254,7 @@ def huge_picture_among_good_rows(front: Front) -> list[int]:
 
 @hostile()
 def huge_picture_as_example(front: Front) -> list[int]:
-    """The same in a serialised tf.Example."""
+    """Returns the same in a serialised tf.Example."""
     photo = _field(1, _field(1, pictures.huge("PNG")))  # A Feature, of a BytesList.
     example = _field(1, _field(1, _field(1, b"photo") + _field(2, photo)))
     row = {"b64": base64.b64encode(example).decode()}
@@ -262,7 +262,7 @@ def huge_picture_as_example(front: Front) -> list[int]:
 
 
 def _field(number: int, data: bytes) -> bytes:
-    """A field of a protocol buffer that has a length."""
+    """Returns a field of a protocol buffer that has a length."""
     size, length = len(data), bytearray()
     while size > 127:
         length.append(size & 127 | 128)
@@ -279,13 +279,13 @@ def large_refused_rows(front: Front) -> list[int]:
 
 @hostile(TAKEN)
 def deep_picture(front: Front) -> list[int]:
-    """A PNG of eight bytes a pixel."""
+    """Returns a PNG of eight bytes a pixel."""
     return [front.show(pictures.deep_png())]
 
 
 @hostile(TAKEN)
 def wide_picture(front: Front) -> list[int]:
-    """A line of pixels, or a column."""
+    """Returns a line of pixels, or a column."""
     sides = front.chance.choice([(200_000, 1), (1, 200_000), (1_000_000, 40)])
     return [front.show(pictures.png(*sides))]
 
@@ -299,7 +299,7 @@ def many_large_pictures(front: Front) -> list[int]:
 
 @hostile()
 def lying_picture(front: Front) -> list[int]:
-    """A small file whose header says that it is huge."""
+    """Returns a small file whose header says that it is huge."""
     return [front.show(pictures.lying(front.chance))]
 
 
@@ -410,7 +410,7 @@ def never_read(front: Front) -> list[int]:
 
 @hostile()
 def huge_head(front: Front) -> list[int]:
-    """A header, a path or a number of headers beyond all measure."""
+    """Returns a header, a path or a number of headers beyond all measure."""
     good = post(front.row.rest())
     long, many = b"x" * (2 << 20), b"".join(b"X-%d: y\r\n" % number for number in range(20_000))
     changed = front.chance.choice(
@@ -484,7 +484,7 @@ def huge_id(front: Front) -> list[int]:
 
 @hostile()
 def lying_shape(front: Front) -> list[int]:
-    """A tensor whose shape is not that of its values."""
+    """Returns a tensor whose shape is not that of its values."""
     shapes: list[Any] = [
         [1 << 40],
         [-1],
@@ -551,7 +551,7 @@ def vanishing_clients(front: Front) -> list[int]:
 
 @hostile()
 def shut_after_asking(front: Front) -> list[int]:
-    """A body that ends before the length that was said."""
+    """Returns a body that ends before the length that was said."""
     whole = post(front.row.rest())
     with Wire(front.port) as wire:
         wire.send(whole[: front.chance.randrange(1, len(whole) - 1)])

@@ -75,7 +75,9 @@ class Load:
             return self._more.wait_for(found, seconds)
 
     def wait_for_version(self, number: int, seconds: float) -> bool:
-        """Whether a version comes to answer all that is asked from now on, within some seconds."""
+        """Returns whether a version comes to answer all that is asked from now on, within some
+        seconds.
+        """
         now = time.monotonic()
 
         def is_there() -> bool:
@@ -86,7 +88,9 @@ class Load:
         return self._wait(is_there, seconds)
 
     def wait_for_all(self, since: float, seconds: float) -> bool:
-        """Whether each client has something answered that it asked since then, within seconds."""
+        """Returns whether each client has something answered that it asked since then, within
+        seconds.
+        """
 
         def is_there() -> bool:
             recent = self.all[-20 * self._clients :]
@@ -103,7 +107,7 @@ class Load:
 
 
 def is_right(asked: Asked, marks: Mapping[int, str | None]) -> bool:
-    """Whether an answer is that of the version which gave it.
+    """Returns whether an answer is that of the version which gave it.
 
     Args:
       asked: and answered.
@@ -120,7 +124,7 @@ def longest(asked: list[Asked]) -> float:
 
 
 def wait_until(found: Callable[[], bool], seconds: float, pause: float = 0.05) -> bool:
-    """Whether something comes to be so, within some seconds."""
+    """Returns whether something comes to be so, within some seconds."""
     until = time.monotonic() + seconds
     while not found():
         if time.monotonic() > until:

@@ -59,12 +59,12 @@ class Row:
         return {"photo": photo, "size": self.size, "colour": self.colour}
 
     def rest(self) -> bytes:
-        """The body of a request for `:predict`."""
+        """Returns the body of a request for `:predict`."""
         asked = {"signature_name": "serving_raw", "instances": [self.instance()]}
         return json.dumps(asked).encode()
 
     def tensors(self) -> tuple[bytes, bytes]:
-        """The JSON and the bytes behind it of a request of Open Inference."""
+        """Returns the JSON and the bytes behind it of a request of Open Inference."""
         tail = struct.pack("<I", len(self.photo)) + self.photo
         photo = tensor("photo", "BYTES", parameters={"binary_data_size": len(tail)})
         inputs = [photo, tensor("size", "FP32", [self.size]), tensor("colour", data=[self.colour])]
@@ -74,7 +74,7 @@ class Row:
 def tensor(
     name: str, datatype: str = "BYTES", data: Any = None, shape: Any = (1,), **more: Any
 ) -> dict[str, Any]:
-    """A tensor of Open Inference; without data its bytes follow the JSON."""
+    """Returns a tensor of Open Inference; without data its bytes follow the JSON."""
     given = {} if data is None else {"data": data}
     return {"name": name, "datatype": datatype, "shape": shape, **given, **more}
 
@@ -96,7 +96,7 @@ class Models:
         return self.output / NAME / "serving" / NAME
 
     def command(self, name: str, *options: str) -> list[str]:
-        """A command of local_runner.py about this pipeline."""
+        """Returns a command of local_runner.py about this pipeline."""
         where = ["--config", str(self.config), "--output", str(self.output)]
         return [sys.executable, str(ROOT / "local_runner.py"), name, *where, *options]
 
@@ -152,7 +152,7 @@ def _write_data(folder: Path) -> list[tuple[str, str, str]]:
 
 
 def _predict(folder: Path, models: dict[str, Path], start: Start) -> dict[str, list[float]]:
-    """The score of the second class of each row, by model."""
+    """Returns the score of the second class of each row, by model."""
     answers = {mark: folder / f"answers-{mark}.csv" for mark in models}
     running = []
     for mark, model in models.items():

@@ -20,7 +20,7 @@ _FORMATS = ("PNG", "JPEG", "GIF", "BMP", "WEBP")
 
 @functools.cache
 def huge(kind: str, side: int = HUGE) -> bytes:
-    """A picture of one colour in a format of Pillow's."""
+    """Returns a picture of one colour in a format of Pillow's."""
     if kind == "PNG":
         return png(side, side)
     return _write(Image.new("L" if kind != "WEBP" else "RGB", (side, side)), kind)
@@ -28,7 +28,7 @@ def huge(kind: str, side: int = HUGE) -> bytes:
 
 @functools.cache
 def png(width: int, height: int, bits: int = 8, colours: int = _GREY) -> bytes:
-    """A black PNG."""
+    """Returns a black PNG."""
     line = bytes(1 + (width * bits * _SAMPLES[colours] + 7) // 8)
     packer = zlib.compressobj(9)
     packed = b"".join(packer.compress(line) for _ in range(height)) + packer.flush()
@@ -37,7 +37,7 @@ def png(width: int, height: int, bits: int = 8, colours: int = _GREY) -> bytes:
 
 
 def deep_png(side: int = HUGE // 2) -> bytes:
-    """A PNG of 16 bits in four channels: eight bytes for each pixel."""
+    """Returns a PNG of 16 bits in four channels: eight bytes for each pixel."""
     return png(side, side, 16, _COLOURS_AND_ALPHA)
 
 
@@ -52,13 +52,13 @@ def _write(picture: Image.Image, kind: str) -> bytes:
 
 
 def small(kind: str, chance: random.Random) -> bytes:
-    """A picture of noise."""
+    """Returns a picture of noise."""
     pixels = Image.frombytes("RGB", (16, 16), chance.randbytes(16 * 16 * 3))
     return _write(pixels.convert("L") if kind == "GIF" else pixels, kind)
 
 
 def lying(chance: random.Random) -> bytes:
-    """A small picture whose header says that it is huge."""
+    """Returns a small picture whose header says that it is huge."""
     kind = chance.choice(_FORMATS)
     picture, side = bytearray(small(kind, chance)), chance.choice([HUGE, 30_000, 65_500])
     if kind == "PNG":
@@ -79,7 +79,7 @@ def lying(chance: random.Random) -> bytes:
 
 
 def damaged(chance: random.Random) -> bytes:
-    """A picture that is cut, of which bytes have changed, or that never was one."""
+    """Returns a picture that is cut, of which bytes have changed, or that never was one."""
     whole = small(chance.choice(_FORMATS), chance)
     return chance.choice(
         [

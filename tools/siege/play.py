@@ -69,7 +69,9 @@ def play_hostile(siege: Siege, attacks: Sequence[Attack], longest: float) -> Fou
 
 
 def _send(siege: Siege, attack: Attack) -> Sequence[int] | str:
-    """The statuses that an attack is answered; or what is wrong with its answers, in words."""
+    """Returns the statuses that an attack is answered; or what is wrong with its answers, in
+    words.
+    """
     front = Front(siege.server.port, siege.store.models.rows, attack.chance)
     try:
         return hostile.KINDS[attack.kind].attack(front)
@@ -134,7 +136,7 @@ def judge_load(siege: Siege, seed: int) -> Counter[str]:
 
 
 def _during(siege: Siege, asked: Asked, seed: int) -> Attack:
-    """The attack that was played when a request was answered, or given up."""
+    """Returns the attack that was played when a request was answered, or given up."""
     at = asked.began + asked.seconds
     found = (one.attack for one in siege.played if one.began <= at <= one.ended)
     return next(found, Attack(WHOLE, 0, seed))

@@ -38,14 +38,16 @@ def _container() -> dict[str, Any]:
 
 
 def memory_limit() -> int:
-    """The manifest's, in megabytes."""
+    """Returns the manifest's, in megabytes."""
     limit = _container()["resources"]["limits"]["memory"]
     number, unit = re.fullmatch(r"(\d+)([MG])i", limit).groups()  # type: ignore[union-attr]
     return int(number) * {"M": 1, "G": 1024}[unit]
 
 
 def serve_options(serving: Path, port: int) -> list[str]:
-    """The manifest's options, for a folder of versions of this machine and for loopback alone."""
+    """Returns the manifest's options, for a folder of versions of this machine and for loopback
+    alone.
+    """
     here = {"--model": str(serving), "--name": NAME, "--host": "127.0.0.1", "--port": str(port)}
     options = [str(option) for option in _container()["args"]]
     for before, place in [(option, n + 1) for n, option in enumerate(options)]:
@@ -96,7 +98,7 @@ class Server:
         self._seen.add(psutil.Process(self.process.pid))
 
     def wait_ready(self) -> bool:
-        """Whether it comes to be ready; it is started again as often as it ends before."""
+        """Returns whether it comes to be ready; it is started again as often as it ends before."""
         return wait_until(self._is_ready, _READY_SECONDS)
 
     def _is_ready(self) -> bool:
@@ -108,7 +110,7 @@ class Server:
         return is_whole and self.get("/v2/health/ready") == _OK
 
     def get(self, path: str) -> int:
-        """The status that a path is answered with; 0 if it is not."""
+        """Returns the status that a path is answered with; 0 if it is not."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
         try:
             connection.request("GET", path, headers={"Authorization": f"Bearer {KEY}"})
@@ -163,7 +165,7 @@ class Server:
         return list(self._seen)
 
     def worker_processes(self) -> list[psutil.Process]:
-        """The processes that answer, where there are several."""
+        """Returns the processes that answer, where there are several."""
         started = re.findall(r"worker \d is started \(process (\d+)\)", self.log.read_text())
         return [one for one in self.processes if str(one.pid) in started]
 
@@ -182,7 +184,7 @@ class Server:
             self.peak = max(self.peak, self.megabytes)
 
     def tracebacks(self) -> list[str]:
-        """The last line of each traceback in its log."""
+        """Returns the last line of each traceback in its log."""
         log = self.log.read_text(errors="replace")
         return re.findall(r"Traceback \(most recent call last\).*?\\n(\w[^\\]*)(?:\\n)?\"", log)
 

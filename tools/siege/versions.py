@@ -47,7 +47,7 @@ class Store:
         return max(number for number in there if self.is_good(number))
 
     def is_good(self, number: int) -> bool:
-        """Whether a version may answer."""
+        """Returns whether a version may answer."""
         bad = self.withdrawn | self._changed
         return self.marks.get(number) is not None and number not in bad
 
@@ -58,7 +58,7 @@ class Store:
         return next((mark for mark in self.models.folders if mark != now), now)
 
     def path(self, number: int) -> Path:
-        """The folder of a version."""
+        """Returns the folder of a version."""
         return self.folder / str(number)
 
     def push(self) -> int:
@@ -131,7 +131,7 @@ def flip(version: Path, chance: random.Random) -> None:
 
 
 def _files(version: Path) -> list[Path]:
-    """The files of a version that its certificate is about."""
+    """Returns the files of a version that its certificate is about."""
     extra = version / "assets.extra"
     return sorted(p for p in version.rglob("*") if p.is_file() and extra not in p.parents)
 

@@ -57,7 +57,8 @@ class Wire:
         self._socket.close()
 
     def statuses(self, count: int = 1, seconds: float = ANSWER_SECONDS) -> list[int]:
-        """The statuses of the next answers, or until the connection has ended or time has passed.
+        """Returns the statuses of the next answers, or until the connection has ended or time has
+        passed.
 
         Args:
           count: of answers.
@@ -81,7 +82,7 @@ class Wire:
         return found
 
     def _take(self) -> int:
-        """The status of an answer that has come whole; 0 if none has."""
+        """Returns the status of an answer that has come whole; 0 if none has."""
         head = _HEAD.match(self._received)
         if head is None:
             return 0
@@ -97,7 +98,7 @@ class Wire:
 def request(
     path: str, body: bytes = b"", headers: Iterable[tuple[str, str]] = (), method: str = "POST"
 ) -> bytes:
-    """A request as it is sent."""
+    """Returns a request as it is sent."""
     lines = [f"{method} {path} HTTP/1.1", "Host: siege", f"Content-Length: {len(body)}"]
     lines += [f"{name}: {value}" for name, value in headers]
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + body

@@ -126,7 +126,7 @@ def _event(event: pb.Event) -> pb.Event:
 
 
 def _context(context: pb.Context, run: str) -> pb.Context:
-    """The pipeline's or the node's own; of a run and a cache key, new ones."""
+    """Returns the pipeline's or the node's own; of a run and a cache key, new ones."""
     if context.type in ("pipeline", "node"):
         return context
     copy = pb.Context(type_id=context.type_id)

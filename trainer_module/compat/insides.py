@@ -49,7 +49,8 @@ def find_changes(known: Known) -> list[str]:
 
 
 def is_known(known: Known, instead: str) -> bool:
-    """Whether insides are as known; a line in the log says where a library's slower way is taken.
+    """Returns whether insides are as known; a line in the log says where a library's slower way is
+    taken.
 
     Args:
       known: likewise.
@@ -76,7 +77,7 @@ def require_known(known: Known, purpose: str) -> None:
 
 
 def unknown_inside(purpose: str, what: str) -> InternalError:
-    """The error for results that would be wrong with the installed version of a library.
+    """Returns the error for results that would be wrong with the installed version of a library.
 
     Args:
       purpose: what would come out wrong.
@@ -89,7 +90,9 @@ def unknown_inside(purpose: str, what: str) -> InternalError:
 
 
 def print_of(inside: Any) -> str:
-    """The print of a function's source, or of all functions of a class; empty without a source."""
+    """Returns the print of a function's source, or of all functions of a class; empty without a
+    source.
+    """
     sources = [_source(function) for function in _functions(inside)]
     if not sources or not all(sources):
         return ""
@@ -108,7 +111,7 @@ def _change(module: str, path: str, expected: str) -> str:
 
 
 def _functions(inside: Any) -> list[FunctionType]:
-    """A function, those of a class, and those that decorators have put others around."""
+    """Returns a function, those of a class, and those that decorators have put others around."""
     found: dict[FunctionType, None] = {}
     waiting = [*vars(inside).values()] if isinstance(inside, type) else [inside]
     while waiting:

@@ -428,7 +428,8 @@ def own_weights(layer: tf_keras.layers.Layer) -> list[tf.Variable]:
 
 
 def is_graph_network(model: tf_keras.Model) -> bool:
-    """Whether a model is a graph of layers, functional or Sequential, and not code of its class.
+    """Returns whether a model is a graph of layers, functional or Sequential, and not code of its
+    class.
 
     Reads `_is_graph_network`, as tensorflow-model-optimization does before it clones a model; the
     class by which it could be asked for is not public. Refuses where Keras is another one: models
@@ -639,7 +640,7 @@ class TensorBoard(tf_keras.callbacks.TensorBoard):
 
 
 def learning_rate_of(model: tf_keras.Model) -> tuple[Any, tf.Variable]:
-    """A model's learning rate, or the schedule of it, and the steps that are done.
+    """Returns a model's learning rate, or the schedule of it, and the steps that are done.
 
     The public property of Keras's present optimizers has evaluated a schedule, a step late; it is
     what is left with optimizers that lack the private attribute, as Keras's older ones do.
@@ -650,7 +651,7 @@ def learning_rate_of(model: tf_keras.Model) -> tuple[Any, tf.Variable]:
 
 
 def layer_of(output: tf.Tensor) -> tf_keras.layers.Layer | None:
-    """The layer that a model's symbolic output comes from; None if it comes from none.
+    """Returns the layer that a model's symbolic output comes from; None if it comes from none.
 
     Keras has no public way from an output to its layer.
 

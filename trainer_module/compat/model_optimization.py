@@ -87,7 +87,7 @@ def kernels_by_layer() -> Mapping[type, Sequence[str]]:
 
 
 def is_wrapper(layer: tf_keras.layers.Layer) -> bool:
-    """Whether a layer is TFMOT's around one that is trained for 8 bits."""
+    """Returns whether a layer is TFMOT's around one that is trained for 8 bits."""
     return isinstance(layer, tfmot.quantization.keras.QuantizeWrapper)
 
 

@@ -49,7 +49,7 @@ def change_pictures(pixels: tf.Tensor, settings: AugmentSettings, drawn: tf.Tens
 
 
 def _beside(values: tf.Tensor) -> tf.Tensor:
-    """A value for each picture, as it goes with their pixels."""
+    """Returns a value for each picture, as it goes with their pixels."""
     return values[:, tf.newaxis, tf.newaxis, tf.newaxis]
 
 
@@ -173,7 +173,9 @@ class Augmentation:
     def _changed(
         self, features: Mapping[str, tf.Tensor], place: BatchPlace, part: int
     ) -> dict[str, tf.Tensor]:
-        """The features with other pixels; both parts of a mixture have changes of their own."""
+        """Returns the features with other pixels; both parts of a mixture have changes of their
+        own.
+        """
         changed = dict(features)
         for number, name in enumerate(self.pictures):
             seeds = self._seeds(place, number, part)
@@ -197,7 +199,7 @@ def _own(drawn: tf.Tensor, place: BatchPlace, batch: tf.Tensor) -> tf.Tensor:
 def make_augmentation(
     settings: AugmentSettings | None, problem: Problem, seed: int
 ) -> Augmentation | None:
-    """The changes that the settings ask for; None if they ask for none.
+    """Returns the changes that the settings ask for; None if they ask for none.
 
     Raises:
       TrainingError: there is no picture to change, or something that cannot be mixed.

@@ -31,11 +31,11 @@ class Parts:
     """Whether only what is older than a part is learnt from where it is held out."""
 
     def held_out(self, part: int) -> np.ndarray:
-        """Whether each row is held out with a part, [rows] bool."""
+        """Returns whether each row is held out with a part, [rows] bool."""
         return self.part_of == part
 
     def learnt(self, part: int) -> np.ndarray:
-        """Whether each row is learnt from when a part is held out, [rows] bool."""
+        """Returns whether each row is learnt from when a part is held out, [rows] bool."""
         others = self.part_of > part if self.is_ordered else self.part_of != part
         return (self.part_of >= 0) & others
 
@@ -105,7 +105,8 @@ def _unit_name(content: Content) -> str:
 
 
 def spare_rare(parts: Parts, content: Content) -> Parts:
-    """The same, but examples of a class that one part has alone are learnt from in any case.
+    """Returns the same, but examples of a class that one part has alone are learnt from in any
+    case.
 
     A model that has never seen a class would be sure that there is none.
 
@@ -124,7 +125,7 @@ def spare_rare(parts: Parts, content: Content) -> Parts:
 
 
 def _by_time(times: np.ndarray, parts: int) -> np.ndarray:
-    """The part of each example, the latest first; equal times are in one."""
+    """Returns the part of each example, the latest first; equal times are in one."""
     ordered = np.sort(times)
     ends = ends_between_values(ordered, np.arange(1, parts) / parts)
     firsts = ordered[ends[ends < len(ordered)]]
@@ -134,7 +135,7 @@ def _by_time(times: np.ndarray, parts: int) -> np.ndarray:
 def _by_group(
     groups: np.ndarray, classes: np.ndarray | None, parts: int, random: np.random.Generator
 ) -> np.ndarray:
-    """The part of each example, all of whose group are in one.
+    """Returns the part of each example, all of whose group are in one.
 
     Groups are dealt in turns, there and back: those that are alike in their classes, or else in
     their size, come to different parts.
@@ -152,7 +153,7 @@ def _by_group(
 
 
 def make_fold(train: Split, evaluation: Split, parts: Parts, part: int) -> tuple[Split, Split]:
-    """The examples to train on, and those held out.
+    """Returns the examples to train on, and those held out.
 
     Args:
       train: what was dealt.
@@ -165,7 +166,7 @@ def make_fold(train: Split, evaluation: Split, parts: Parts, part: int) -> tuple
 
 
 def hold_out(train: Split, evaluation: Split) -> tuple[Split, Split] | None:
-    """The examples to train on, and those by which it is chosen what is kept of that.
+    """Returns the examples to train on, and those by which it is chosen what is kept of that.
 
     Args:
       train: the examples.
@@ -189,7 +190,9 @@ def hold_out(train: Split, evaluation: Split) -> tuple[Split, Split] | None:
 
 
 def first_examples(split: Split, count: int) -> Split:
-    """The same split with so many usable examples, from the first one on, or with all it has."""
+    """Returns the same split with so many usable examples, from the first one on, or with all
+    it has.
+    """
     usable = split.content.usable
     return _only(split, usable & (np.cumsum(usable) <= count))
 

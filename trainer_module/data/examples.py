@@ -72,7 +72,9 @@ class Content:
         return int(np.count_nonzero(self.usable[worker::workers]))
 
     def only(self, chosen: np.ndarray) -> Content:
-        """The same for some of the records, [records] bool; of their labels there is no sum."""
+        """Returns the same for some of the records, [records] bool; of their labels there is no
+        sum.
+        """
         tensors = self.tensors
         if tensors is not None:
             rows = tf.constant(chosen[self.usable])
@@ -134,7 +136,7 @@ class Reader:
     """What the examples are divided by, among `ASIDE`."""
 
     def only(self, chosen: np.ndarray) -> Reader:
-        """The same for some of the records that it reads, [records] bool."""
+        """Returns the same for some of the records that it reads, [records] bool."""
         if self.chosen is not None:
             of_those = chosen
             chosen = self.chosen.copy()
@@ -247,7 +249,7 @@ class Reader:
         return is_usable
 
     def _weigh(self, batch: Tensors) -> np.ndarray:
-        """The weights of the data, [batch] float64; 1 where they have none."""
+        """Returns the weights of the data, [batch] float64; 1 where they have none."""
         if self.problem.weight:
             return batch[self.problem.weight].numpy().ravel().astype(np.float64)
         return np.ones(len(batch[self.problem.label]))
@@ -260,7 +262,7 @@ class Reader:
 
 
 def _by_themselves(groups: np.ndarray) -> np.ndarray:
-    """The same fingerprints, but each example without a value is a group of its own."""
+    """Returns the same fingerprints, but each example without a value is a group of its own."""
     return np.where(groups == NO_FINGERPRINT, -1 - np.arange(len(groups)), groups)
 
 

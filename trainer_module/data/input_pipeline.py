@@ -44,7 +44,7 @@ class Weighting:
 
     @classmethod
     def over(cls, by_class: Sequence[float], sums: Sequence[float], examples: int) -> Weighting:
-        """The weighting under which the mean is 1.
+        """Returns the weighting under which the mean is 1.
 
         Args:
           by_class: the weight of each class; empty if they have none.
@@ -64,7 +64,7 @@ class Weighting:
         return cls(tuple(by_class), examples / total)
 
     def weigh(self, label: tf.Tensor, column: tf.Tensor | None) -> tf.Tensor | None:
-        """The weights of a batch, [batch] float32; None where all examples count alike.
+        """Returns the weights of a batch, [batch] float32; None where all examples count alike.
 
         Args:
           label: [batch, 1]; of classes their indices.
@@ -89,7 +89,7 @@ def weights_by_class(
     classes: Sequence[str],
     counts: Sequence[float],
 ) -> tuple[float, ...]:
-    """The weight of each class by index; none where all classes count alike.
+    """Returns the weight of each class by index; none where all classes count alike.
 
     Args:
       given: by name, where a class that is not named counts once; or `balanced`: as often as makes
@@ -117,7 +117,7 @@ def weights_by_class(
 
 
 def describe_imbalance(label: str, classes: Sequence[str], counts: Sequence[int]) -> str | None:
-    """A line on the smallest class where it is rare, with the metrics that tell more of it.
+    """Returns a line on the smallest class where it is rare, with the metrics that tell more of it.
 
     Args:
       label: the label's column.
@@ -213,7 +213,7 @@ class Split:
         return self.replicas // self.workers
 
     def fitted(self) -> Split:
-        """The same with a batch no larger than a replica's share of the examples."""
+        """Returns the same with a batch no larger than a replica's share of the examples."""
         return replace(
             self, batch_size=min(self.batch_size, max(1, self.examples // self.replicas))
         )
@@ -243,7 +243,7 @@ class Split:
         return lambda context: self.batches(context, step)
 
     def batches(self, context: tf.distribute.InputContext, start_step: int = 0) -> tf.data.Dataset:
-        """The batches of one worker's replicas, one after the other in each step."""
+        """Returns the batches of one worker's replicas, one after the other in each step."""
         with tf.device("CPU:0"):  # Batches go to the devices one by one; all would fill a GPU.
             if self.content.tensors is None:
                 dataset = self._from_files(context, start_step)
@@ -273,7 +273,7 @@ class Split:
     def _gather(
         self, tensors: Tensors, turn: tf.Tensor, seed: tf.Tensor, place: BatchPlace
     ) -> tuple[Any, ...]:
-        """The batch of a turn, when turns are counted over all replicas."""
+        """Returns the batch of a turn, when turns are counted over all replicas."""
 
         def at(rows: tf.Tensor) -> Tensors:
             return {name: tf.gather(values, rows) for name, values in tensors.items()}
@@ -293,7 +293,9 @@ class Split:
         )
 
     def _rows(self, turn: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """The examples of one turn, when turns are counted over all replicas: [batch] int64."""
+        """Returns the examples of one turn, when turns are counted over all replicas: [batch]
+        int64.
+        """
         if self.shuffle_seed is None:
             turns = self.steps * self.replicas
             begin, end = turn * self.examples // turns, (turn + 1) * self.examples // turns
@@ -320,14 +322,18 @@ class Split:
         return self._stream(records, worker * self._local_replicas, start_step)
 
     def _shuffle(self, records: tf.data.Dataset, number: tf.Tensor) -> tf.data.Dataset:
-        """The records in the order of a round, near to the one that they have in the files."""
+        """Returns the records in the order of a round, near to the one that they have in the
+        files.
+        """
         fitting = SHUFFLE_BYTES // max(1, self.reader.problem.bytes_per_example)
         buffer = max(self.global_batch_size, min(SHUFFLE_BUFFER, fitting))
         seed = self.shuffle_seed + number
         return records.shuffle(buffer, seed=seed, reshuffle_each_iteration=False)
 
     def _stream(self, records: tf.data.Dataset, replica: int, start_step: int) -> tf.data.Dataset:
-        """The batches of a worker's replicas, the first of which is `replica`, of its records."""
+        """Returns the batches of a worker's replicas, the first of which is `replica`, of its
+        records.
+        """
         # Together, as examples are mixed with others of their step.
         size = self.batch_size * self._local_replicas
         steps = self.reader.stream(records).rebatch(size, True).enumerate(start_step)
@@ -361,7 +367,9 @@ class Split:
         return batches.map(counted).prefetch(PREPARED)
 
     def _seed_of_worker(self) -> tf.Tensor:
-        """The workers trace this once, together; the clock tells them apart when it runs."""
+        """Returns the workers trace this once, together; the clock tells them apart when it
+        runs.
+        """
         return self.shuffle_seed + tf.cast(tf.timestamp() * 1e6, tf.int64)
 
     def _finish(
@@ -395,7 +403,7 @@ def steps_per_execution(steps: int) -> int:
 
 
 def shuffle_in_rounds(places: tf.Tensor, examples: int, seed: tf.Tensor) -> tf.Tensor:
-    """The example at each place of an endless row of rounds, each in an order of its own.
+    """Returns the example at each place of an endless row of rounds, each in an order of its own.
 
     Args:
       places: of a batch, in order, at most as many as there are examples: [batch] int64.

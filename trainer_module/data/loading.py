@@ -90,7 +90,7 @@ def load_data(
     workers: int,
     known: Known | None = None,
 ) -> TrainingData:
-    """The train split, shuffled every epoch, and the eval split, in order.
+    """Returns the train split, shuffled every epoch, and the eval split, in order.
 
     Args:
       fn_args: TFX's FnArgs, or an object with the same attributes.

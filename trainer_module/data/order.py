@@ -49,7 +49,7 @@ def ordered_keys(values: pa.Array) -> np.ndarray:
 
 
 def ends_between_values(keys: np.ndarray, parts_of_whole: np.ndarray) -> np.ndarray:
-    """How many of the sorted keys are in a part or one before it, of shape [parts - 1].
+    """Returns how many of the sorted keys are in a part or one before it, of shape [parts - 1].
 
     The nearest place to a share at which the key changes; no part is left without a key if there
     are enough of them.

@@ -60,7 +60,7 @@ class TextReader:
         return f"a number, written as {names} where it is text"
 
     def is_readable(self, text: bytes) -> bool:
-        """Whether a text is read, or says that the value is missing."""
+        """Returns whether a text is read, or says that the value is missing."""
         found = self._known.get(text)
         if found is None:
             found = self._is_readable(text)
@@ -80,7 +80,9 @@ class TextReader:
         return is_read or not text.strip(SPACES) or is_placeholder(text)
 
     def write(self, value: float | bool) -> bytes | None:
-        """A number, or true and false, as a text that the graph reads; None if it reads none."""
+        """Returns a number, or true and false, as a text that the graph reads; None if it reads
+        none.
+        """
         if isinstance(value, bool) or self._writing is None:
             text = str(value).lower()
         elif abs(value) <= _LARGEST:
@@ -169,7 +171,7 @@ class ModelInterface:
         return {column.name: column for column in self.columns}
 
     def column(self, name: str) -> RawColumn | None:
-        """The column of a name, if the model asks for it."""
+        """Returns the column of a name, if the model asks for it."""
         return self._by_name.get(name)
 
     def to_json(self) -> str:

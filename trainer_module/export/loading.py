@@ -9,7 +9,7 @@ _Loaded = TypeVar("_Loaded")
 
 
 def load_exported(path: str) -> Any:
-    """A SavedModel, with the operations that it needs.
+    """Returns a SavedModel, with the operations that it needs.
 
     Args:
       path: its folder.

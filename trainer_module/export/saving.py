@@ -92,7 +92,7 @@ FeatureSpec = dict[str, tf.io.FixedLenFeature | tf.io.VarLenFeature | tf.io.Ragg
 def numeric_signature(
     apply: Apply, problem: Problem, settings: ModelSettings
 ) -> tf.types.experimental.GenericFunction:
-    """The signature of a model.
+    """Returns the signature of a model.
 
     Args:
       apply: from transformed features, by name, to the model's output and what is beside it.
@@ -191,7 +191,7 @@ def _request_shape(feature: BaseFeature | None) -> list[None] | None:
 
 
 def raw_spec(tft_output: tft.TFTransformOutput, settings: TrainerSettings) -> FeatureSpec:
-    """The columns that the model looks at, with the label, as they are parsed."""
+    """Returns the columns that the model looks at, with the label, as they are parsed."""
     return {
         name: column
         for name, column in tft_output.raw_feature_spec().items()
@@ -270,7 +270,7 @@ def build_signatures(
     problem: Problem,
     settings: TrainerSettings,
 ) -> dict[str, tf.types.experimental.GenericFunction]:
-    """The signatures, by name, of anything callable like the model.
+    """Returns the signatures, by name, of anything callable like the model.
 
     They are traced when they are saved: TensorFlow puts replicated variables aside only then.
 

@@ -26,12 +26,12 @@ DATA_FILES_KEY = "data"
 
 
 def read_data_files(custom_config: Mapping[str, Any]) -> list[str]:
-    """The paths of the data's files, those of the newest span last."""
+    """Returns the paths of the data's files, those of the newest span last."""
     return list(custom_config[DATA_FILES_KEY]["files"])
 
 
 def read_data_source(custom_config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The keys `path`, `episodes` and `policy` of data that is in no files; else None."""
+    """Returns the keys `path`, `episodes` and `policy` of data that is in no files; else None."""
     source = custom_config[DATA_FILES_KEY].get("source")
     return None if source is None else dict(source)
 
@@ -41,7 +41,9 @@ EXAMPLES_KEY = "examples"
 
 
 def read_example_files(custom_config: Mapping[str, Any], split: str) -> list[str]:
-    """The paths of a split's gzipped TFRecord files, where nodes of the family read the data."""
+    """Returns the paths of a split's gzipped TFRecord files, where nodes of the family read the
+    data.
+    """
     return list(custom_config[EXAMPLES_KEY][split])
 
 
@@ -140,11 +142,11 @@ class SupervisedFamily(Family):
 
 
 def family_of(task: LearningTask) -> Family:
-    """The family that a task is of."""
+    """Returns the family that a task is of."""
     return family_named(task.family)
 
 
 def family_named(name: str) -> Family:
-    """The family of a name in `FAMILIES`."""
+    """Returns the family of a name in `FAMILIES`."""
     found: type[Family] = import_registered(FAMILIES[name])
     return found()

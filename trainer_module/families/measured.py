@@ -41,11 +41,13 @@ class Estimate:
         object.__setattr__(self, "resamples", found)
 
     def interval(self, confidence: float) -> tuple[float, float]:
-        """The lower and the upper end between which the metric lies with this confidence."""
+        """Returns the lower and the upper end between which the metric lies with this
+        confidence.
+        """
         return _percentiles(self.resamples, confidence)
 
     def difference(self, other: Estimate, confidence: float) -> tuple[float, float]:
-        """The interval of this metric less the other's, paired draw by draw.
+        """Returns the interval of this metric less the other's, paired draw by draw.
 
         Raises:
           ValueError: the two have another number of draws.

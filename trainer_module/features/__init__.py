@@ -27,7 +27,7 @@ tensor of which the config says nothing is tried for each of them."""
 
 
 def feature_class(kind: str) -> type[BaseFeature]:
-    """A feature type, by its name in the config or its import path."""
+    """Returns a feature type, by its name in the config or its import path."""
     if is_own(kind):
         return load_feature(kind)
     found: type[BaseFeature] = import_registered(FEATURES[kind])

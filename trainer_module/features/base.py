@@ -32,12 +32,13 @@ ASIDE = (GROUP, TIME)
 
 
 def underscored(name: str) -> str:
-    """A name with an underscore for `BESIDE`, as it is where no column is called so."""
+    """Returns a name with an underscore for `BESIDE`, as it is where no column is called so."""
     return name.replace(BESIDE, "_")
 
 
 def free_name(name: str, taken: Collection[str]) -> str:
-    """A name with `BESIDE`, such as `age_missing`, as no column has it: with underscores after it.
+    """Returns a name with `BESIDE`, such as `age_missing`, as no column has it: with underscores
+    after it.
 
     Args:
       name: of what a feature type gives.
@@ -90,7 +91,7 @@ class BaseFeature(Settings):
         return ()
 
     def columns_of(self, name: str) -> tuple[str, ...]:
-        """The raw columns that the feature of a name is made of."""
+        """Returns the raw columns that the feature of a name is made of."""
         return (name,)
 
     @classmethod
@@ -114,7 +115,7 @@ class BaseFeature(Settings):
 
     @classmethod
     def matches(cls, dtype: str, shape: tuple[int, ...], indices: int) -> bool:
-        """Whether a transformed tensor can be one of this type.
+        """Returns whether a transformed tensor can be one of this type.
 
         Args:
           dtype: such as `float32`.

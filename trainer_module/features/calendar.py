@@ -65,7 +65,7 @@ def read_numbers(name: str, column: AnyTensor, per_day: float) -> tf.Tensor:
 def make_parts(
     days: Mapping[str, tf.Tensor], references: Mapping[str, str | None]
 ) -> dict[str, dict[str, list[tf.Tensor]]]:
-    """The parts of each column by name, each one or two tensors of [batch, n] float32.
+    """Returns the parts of each column by name, each one or two tensors of [batch, n] float32.
 
     Args:
       days: since 1970, NaN where missing.
@@ -98,7 +98,7 @@ def make_parts(
 def _find_patterns(
     texts: Mapping[str, tf.Tensor],
 ) -> dict[str, tuple[tf.Tensor, tf.Tensor, tf.Tensor]]:
-    """The patterns of the form that most values of the train split match, by column.
+    """Returns the patterns of the form that most values of the train split match, by column.
 
     Of those that match as many, the first one; spans may be written in different ways.
     """
@@ -174,7 +174,8 @@ def _days_of(year: tf.Tensor, month: tf.Tensor, day: tf.Tensor) -> tf.Tensor:
 
 @tf.function(input_signature=[tf.TensorSpec([None, None], tf.float64)], autograph=False)
 def _turn(days: tf.Tensor) -> tuple[tf.Tensor, dict[str, tuple[tf.Tensor, tf.Tensor]]]:
-    """The year, and sine and cosine of how far month, day, weekday and hour have come round.
+    """Returns the year, and sine and cosine of how far month, day, weekday and hour have come
+    round.
 
     All [batch, n] float32; a function for the reason of `_count_days`.
     """

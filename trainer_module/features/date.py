@@ -58,7 +58,7 @@ class DateFeature(BaseFeature):
         return [*parts, "hour"] if has_time else parts
 
     def forms(self) -> dict[str, str]:
-        """The format's, or all that are found in data."""
+        """Returns the format's, or all that are found in data."""
         if self.unit is not None:
             return {}
         if self.format is not None:
@@ -66,7 +66,7 @@ class DateFeature(BaseFeature):
         return {form.layout: form.pattern for _, form in candidates()}
 
     def place_names(self, name: str) -> tuple[str, ...]:
-        """The parts; those that go round have two."""
+        """Returns the parts; those that go round have two."""
         return tuple(
             f"{name}[{place}]"
             for part in self.chosen_parts
@@ -74,7 +74,7 @@ class DateFeature(BaseFeature):
         )
 
     def columns_of(self, name: str) -> tuple[str, ...]:
-        """The column itself, and the one that its age is taken against."""
+        """Returns the column itself, and the one that its age is taken against."""
         return (name, self.reference) if self.reference else (name,)
 
     @classmethod

@@ -116,7 +116,7 @@ class Form:
         return f"(?:{'|'.join(self._fill(parts, '(?:{})') for parts in _REAL_DATES)})"
 
     def _fill(self, parts: dict[str, str], group: str) -> str:
-        """The layout with patterns for its directives."""
+        """Returns the layout with patterns for its directives."""
         padded = re.search("%.%", self.layout) is not None
         filled = ""
         for piece in re.split(r"(%.)", self.layout):
@@ -172,7 +172,8 @@ def candidates() -> list[tuple[str, Form]]:
 
 
 def find_format(values: Sequence[str]) -> str | None:
-    """The format of all values but empty ones; None if they have none in common, or are none.
+    """Returns the format of all values but empty ones; None if they have none in common, or are
+    none.
 
     Where days and months cannot be told apart, as no day is beyond 12, a day that is always the
     first is one; otherwise the month comes first between slashes, and the day between hyphens.

@@ -24,7 +24,7 @@ SPACE = f"[{SPACES}]"
 
 @functools.cache
 def compile_form(pattern: str) -> re.Pattern[str]:
-    """A pattern of RE2 for Python, which matches the same.
+    """Returns a pattern of RE2 for Python, which matches the same.
 
     Spaces are never given back, so that a text of many spaces takes no longer than it does RE2.
     """
@@ -39,7 +39,8 @@ LARGEST_WHOLE = 2.0**63
 
 
 def as_text(number: np.integer | np.floating) -> str:
-    """A number as text: a whole one without a decimal point, such as `0.5` or `1e-07` otherwise.
+    """Returns a number as text: a whole one without a decimal point, such as `0.5` or `1e-07`
+    otherwise.
 
     `raw_columns.dense_strings` writes it so in the graph.
     """
@@ -116,11 +117,11 @@ class Writing:
         return "," if self.style == "comma" else "."
 
     def fits(self, values: Sequence[str]) -> int:
-        """How many values are so written."""
+        """Returns how many values are so written."""
         return sum(1 for value in values if _compiled(self).fullmatch(value))
 
     def read(self, text: str) -> float:
-        """The number of a text as a float32, NaN for what is none.
+        """Returns the number of a text as a float32, NaN for what is none.
 
         `raw_columns.written_numbers` reads it so in the graph.
         """
@@ -139,7 +140,9 @@ class Writing:
         return number if math.isfinite(number) else math.nan
 
     def write(self, number: float) -> str:
-        """A finite number as a text that `read` gives it back for; hours have at most 4 digits."""
+        """Returns a finite number as a text that `read` gives it back for; hours have at most 4
+        digits.
+        """
         if self.style == "clock":
             seconds, millionths = divmod(round(abs(number) * 3600e6), 1_000_000)
             minutes, second = divmod(seconds, 60)
@@ -151,7 +154,7 @@ class Writing:
 
 
 def find_writing(values: Sequence[str]) -> Writing | None:
-    """How different values are written, if nearly all of them are numbers, and alike.
+    """Returns how different values are written, if nearly all of them are numbers, and alike.
 
     Words for missing numbers do not count. None where that leaves a doubt: in units that differ, or
     in a point that may stand before thousands or before decimals.
@@ -178,12 +181,12 @@ def find_writing(values: Sequence[str]) -> Writing | None:
 
 
 def is_placeholder(text: str) -> bool:
-    """Whether a text often stands for a missing number."""
+    """Returns whether a text often stands for a missing number."""
     return text.strip(SPACES).lower() in PLACEHOLDERS
 
 
 def are_plain(values: Sequence[str]) -> bool:
-    """Whether values are nothing but digits, of which codes may consist as well."""
+    """Returns whether values are nothing but digits, of which codes may consist as well."""
     return all(_PLAIN.fullmatch(value.strip(SPACES)) for value in values)
 
 
@@ -204,13 +207,13 @@ def _common_unit(found: Sequence[re.Match[str]]) -> str | None:
 
 
 def _mixes(found: Sequence[re.Match[str]], unit: str) -> bool:
-    """Whether a share is written with and without its sign, as 5 % and 0.05."""
+    """Returns whether a share is written with and without its sign, as 5 % and 0.05."""
     bare = sum(1 for match in found if not match[1] and not match[4])
     return bare > 0 and unit in ("%", "‰")
 
 
 def _number(style: Style) -> str:
-    """The digits of a number: the thousands all apart in the same way, or not at all."""
+    """Returns the digits of a number: the thousands all apart in the same way, or not at all."""
     decimal, thousands = (r"\.", ",") if style == "point" else (",", r"\.")
     separators = (thousands, "['\u2019]", " ", "[\u00a0\u202f]")
     apart = "|".join(rf"[1-9]\d{{0,2}}(?:{separator}\d{{3}})+" for separator in separators)

@@ -142,7 +142,7 @@ class NumericFeature(BaseFeature):
         return self
 
     def forms(self) -> dict[str, str]:
-        """The way in which numbers are written as text."""
+        """Returns the way in which numbers are written as text."""
         if self.written is None:
             return {}
         beside = f" {self.unit}" if self.unit else ""

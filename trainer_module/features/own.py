@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 
 
 def is_own(kind: str) -> bool:
-    """Whether a type is an import path rather than a name in the registry."""
+    """Returns whether a type is an import path rather than a name in the registry."""
     return "." in kind
 
 
@@ -39,7 +39,7 @@ class OwnFeature(BaseFeature):
 
 
 def load_feature(path: str) -> type[BaseFeature]:
-    """The class at an import path.
+    """Returns the class at an import path.
 
     Raises:
       TrainingError: there is none, or it is no feature type.
@@ -121,7 +121,7 @@ def _check_name(
 def _check(
     path: str, features: Mapping[str, BaseFeature], name: str, output: Any, rows: tf.Tensor
 ) -> tf.Tensor:
-    """An output that is dense, a number, and has a row for each that there was."""
+    """Returns an output that is dense, a number, and has a row for each that there was."""
     import tensorflow as tf
 
     names = [feature for feature in features if name.startswith(feature)] or list(features)

@@ -136,7 +136,7 @@ def _check_chunks(data: bytes, header: PictureHeader) -> None:
 
 
 def _unpacks_to_more(pieces: Sequence[memoryview], most: int) -> bool:
-    """Whether the pixels of a PNG take more bytes; its decoder unpacks them all."""
+    """Returns whether the pixels of a PNG take more bytes; its decoder unpacks them all."""
     unpacker, size = zlib.decompressobj(), 0
     for piece, start in ((p, n) for p in pieces for n in range(0, len(p), _PACKED_BYTES)):
         packed: memoryview | bytes = piece[start : start + _PACKED_BYTES]
@@ -152,7 +152,7 @@ def _unpacks_to_more(pieces: Sequence[memoryview], most: int) -> bool:
 
 
 def _is_compressed(data: bytes, start: int) -> bool:
-    """Whether an iTXt is: a flag behind its keyword says so."""
+    """Returns whether an iTXt is: a flag behind its keyword says so."""
     end = data.find(b"\0", start, start + 80)
     return end >= 0 and data[end + 1 : end + 2] == b"\1"
 

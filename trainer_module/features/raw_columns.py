@@ -24,7 +24,9 @@ _NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,2})?"
 
 
 def flag_missing(name: str, column: AnyTensor, missing: tf.Tensor) -> dict[str, tf.Tensor]:
-    """The flags by their name, [batch, n] float32; none of a column that had no gaps at first."""
+    """Returns the flags by their name, [batch, n] float32; none of a column that had no gaps at
+    first.
+    """
     had_gaps = not isinstance(column, tf.Tensor)
     return {name + MISSING_SUFFIX: tf.cast(missing, tf.float32)} if had_gaps else {}
 

@@ -165,7 +165,7 @@ class _TrainSplit:
 
 
 def _rank(numbers: tf.Tensor, boundaries: tf.Tensor) -> tf.Tensor:
-    """The share of the train split that is smaller, interpolated, of numbers [batch]."""
+    """Returns the share of the train split that is smaller, interpolated, of numbers [batch]."""
     below = tf.searchsorted(boundaries, numbers, side="left")
     above = tf.searchsorted(boundaries, numbers, side="right")
     low = tf.gather(boundaries, tf.maximum(below - 1, 0))
@@ -181,7 +181,9 @@ def _rank(numbers: tf.Tensor, boundaries: tf.Tensor) -> tf.Tensor:
 
 
 def _bucketize(numbers: tf.Tensor, quantiles: tf.Tensor, buckets: int) -> tf.Tensor:
-    """The range that each number is in, the last index where it is missing: [batch, n] int64."""
+    """Returns the range that each number is in, the last index where it is missing: [batch, n]
+    int64.
+    """
     places = [_QUANTILES * bucket // buckets - 1 for bucket in range(1, buckets)]
     boundaries = tf.gather(quantiles, places, axis=1)
     found = tf.searchsorted(boundaries, tf.transpose(numbers), side="right", out_type=tf.int64)

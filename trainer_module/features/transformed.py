@@ -43,7 +43,7 @@ class TransformedFeature:
         return self.kind == "text" and len(self.shape) == 2
 
     def layer_name(self, role: str) -> str:
-        """A name that TensorFlow allows for a layer, whatever the column is called."""
+        """Returns a name that TensorFlow allows for a layer, whatever the column is called."""
         name = self.name
         if not re.fullmatch(r"[A-Za-z0-9.][A-Za-z0-9_.-]*", name):
             safe = re.sub(r"[^A-Za-z0-9_.-]", "_", name)

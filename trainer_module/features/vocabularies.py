@@ -56,7 +56,7 @@ class CountsCoder(tft.experimental.PTransformAnalyzerCacheCoder):
         return "<CountsCoder 1>"
 
     def encode_cache(self, cache: list[dict[bytes, int]]) -> bytes:
-        """The same bytes for the same counts, whatever order they were found in."""
+        """Returns the same bytes for the same counts, whatever order they were found in."""
         return json.dumps(
             [
                 {value.decode("latin-1"): counts[value] for value in sorted(counts)}
@@ -65,7 +65,7 @@ class CountsCoder(tft.experimental.PTransformAnalyzerCacheCoder):
         ).encode()
 
     def decode_cache(self, encoded_cache: bytes) -> list[dict[bytes, int]]:
-        """The opposite of `encode_cache`."""
+        """Returns the opposite of `encode_cache`."""
         return [
             {value.encode("latin-1"): count for value, count in counts.items()}
             for counts in json.loads(encoded_cache)
@@ -86,7 +86,7 @@ class SumCounts(beam.CombineFn):
     def add_input(
         self, accumulator: list[dict[bytes, int]], element: list[dict[bytes, int]]
     ) -> list[dict[bytes, int]]:
-        """The sums, of the most frequent values alone where there are very many."""
+        """Returns the sums, of the most frequent values alone where there are very many."""
         for sums, counts in zip(accumulator, element, strict=True):
             for value, count in counts.items():
                 sums[value] = sums.get(value, 0) + count
@@ -99,7 +99,7 @@ class SumCounts(beam.CombineFn):
     def merge_accumulators(
         self, accumulators: Iterable[list[dict[bytes, int]]]
     ) -> list[dict[bytes, int]]:
-        """The sums of all."""
+        """Returns the sums of all."""
         # Into a new one: Beam may still need those that it gives.
         return functools.reduce(self.add_input, accumulators, self.create_accumulator())
 
@@ -138,7 +138,9 @@ def compute_vocabularies(
 def compute_weighted_vocabularies(
     columns: Mapping[str, tf.Tensor], orders: Mapping[str, Order], weigh: Mapping[str, Weigh]
 ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-    """The same, and what else follows from the counts of some columns: [n] float32, by name."""
+    """Returns the same, and what else follows from the counts of some columns: [n] float32, by
+    name.
+    """
     files = {name: _file_name(name) for name in columns}
     outputs = [_Output(files[name], orders[name], weigh.get(name)) for name in columns]
     found = _analyze(list(columns.values()), outputs)
@@ -153,7 +155,7 @@ def compute_weighted_vocabularies(
 def compute_joined_vocabularies(
     columns: Mapping[str, tf.Tensor], orders: Mapping[str, Order]
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The same with one more asset that has all vocabularies, one after the other.
+    """Returns the same with one more asset that has all vocabularies, one after the other.
 
     A table for each of thousands of columns takes minutes whenever the graph is written or loaded.
 
@@ -340,7 +342,9 @@ def compute_and_apply_classes(label: tf.Tensor, order: Order) -> tf.Tensor:
 
 
 def read_classes(tft_output: tft.TFTransformOutput) -> tuple[str, ...]:
-    """The classes that `compute_and_apply_classes` found, by index; none if it was not used."""
+    """Returns the classes that `compute_and_apply_classes` found, by index; none if it was not
+    used.
+    """
     if tft_output.vocabulary_file_by_name(CLASSES) is None:
         return ()
     classes = tft_output.vocabulary_by_name(CLASSES)

@@ -42,7 +42,9 @@ class ByFrequency:
     """Its name, for messages."""
 
     def __call__(self, counts: Counts) -> list[bytes]:
-        """The vocabulary by index; warns of a column with so many values that few have one."""
+        """Returns the vocabulary by index; warns of a column with so many values that few have
+        one.
+        """
         if len(counts) >= MOST_COUNTED:
             logger.warning(
                 "column %r has %d different values or more, of which the %d most frequent have "
@@ -64,7 +66,9 @@ class ClassOrder:
     numeric: bool
 
     def __call__(self, counts: Counts) -> list[bytes]:
-        """The classes by index; DataError if there are none, or a number that is not whole."""
+        """Returns the classes by index; DataError if there are none, or a number that is not
+        whole.
+        """
         classes = sorted(value for value, _ in counts)
         if not classes:
             raise DataError(f"label {self.label!r} has no value in the train split.")
@@ -90,7 +94,7 @@ class GivenOrder:
     """That gives it."""
 
     def __call__(self, counts: Counts) -> list[bytes]:
-        """The classes by index; DataError if another one occurs."""
+        """Returns the classes by index; DataError if another one occurs."""
         known = {name.encode(): None for name in self.classes}
         for value, _ in counts:
             if value not in known:
@@ -102,7 +106,7 @@ class GivenOrder:
         return [*known]
 
     def _right(self, found: str) -> str:
-        """The classes, or of many the one that is most like what was found."""
+        """Returns the classes, or of many the one that is most like what was found."""
         more = len(self.classes) - _SHOWN
         if more <= 0:
             return f"it has {', '.join(self.classes)}."

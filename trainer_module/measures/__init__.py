@@ -60,12 +60,14 @@ MEASURES = {name: Measure(f"{_KERAS}.{name}") for name in _SAME} | {
 
 
 def measures_of(task: BaseTask) -> list[str]:
-    """The names of the Evaluator's metrics that training can measure, in the task's order."""
+    """Returns the names of the Evaluator's metrics that training can measure, in the task's
+    order.
+    """
     return [name for name, metric in task.metrics().items() if metric.class_name in MEASURES]
 
 
 def make_measure(task: BaseTask, classes: int, name: str) -> tf_keras.metrics.Metric:
-    """A new metric, of what the Evaluator would compare with the label.
+    """Returns a new metric, of what the Evaluator would compare with the label.
 
     Args:
       task: of the model.

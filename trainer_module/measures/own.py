@@ -53,7 +53,7 @@ class ConfusionMetric(tf_keras.metrics.Metric):
         self._counts.assign(tf.zeros_like(self._counts))
 
     def result(self) -> tf.Tensor:
-        """The mean."""
+        """Returns the mean."""
         found = tf.linalg.diag_part(self._counts)
         said, there = tf.reduce_sum(self._counts, 0), tf.reduce_sum(self._counts, 1)
         occurs = tf.cast(self.counts(said, there), found.dtype)

@@ -45,7 +45,7 @@ from trainer_module.strategies.synchronous import (
 
 
 def _any_of(features: dict[str, str]) -> Any:
-    """A mapping with the options of a type, which its key `type` names."""
+    """Returns a mapping with the options of a type, which its key `type` names."""
     registered = tagged_union(features.values(), "type")
     adapter = TypeAdapter[Any](registered)
 
@@ -73,7 +73,7 @@ GO_BY = {"learning_rate": "optimizer", "early_stopping": "epochs"}
 def complete(
     model: ModelSettings, train: TrainSettings, feature_types: Iterable[str]
 ) -> tuple[ModelSettings, TrainSettings]:
-    """The same settings with what follows from the features and the model.
+    """Returns the same settings with what follows from the features and the model.
 
     What the config gives is kept, and what is complete stays as it is.
     """
@@ -89,7 +89,7 @@ def complete(
 
 
 def _given_otherwise(train: TrainSettings, usual: Mapping[str, Any]) -> set[str]:
-    """The keys that the config gives; an optimizer of the usual kind has the usual rate."""
+    """Returns the keys that the config gives; an optimizer of the usual kind has the usual rate."""
     kind = usual.get("optimizer", {}).get("kind")
     same = {"optimizer"} if train.optimizer.kind == kind else set()
     return train.model_fields_set - same
@@ -98,7 +98,7 @@ def _given_otherwise(train: TrainSettings, usual: Mapping[str, Any]) -> set[str]
 def complete_features(
     features: Mapping[str, BaseFeature], model: ModelSettings
 ) -> dict[str, BaseFeature]:
-    """The same settings of columns, with what a model takes where keys are left out."""
+    """Returns the same settings of columns, with what a model takes where keys are left out."""
     defaults = dict(ZOO[model.kind].features) if model.kind in ZOO else {}
     text = defaults.get("text", {})
     if model.weights and text.get("tokens") == "wordpiece":
@@ -229,7 +229,7 @@ class TrainerSettings(Settings):
         return {key: path for key, path in types.items() if is_own(path)}
 
     def is_asked_for(self, column: str) -> bool:
-        """Whether a request has to bring a raw column: it is an input, or a part of one."""
+        """Returns whether a request has to bring a raw column: it is an input, or a part of one."""
         if column == self.weight:
             return False
         own = self.features.get(column)
@@ -240,7 +240,7 @@ class TrainerSettings(Settings):
         return any(column in feature.columns_of(name) for name, feature in inputs)
 
     def to_custom_config(self) -> dict[str, Any]:
-        """The `custom_config` that carries these settings to Transform and Trainer.
+        """Returns the `custom_config` that carries these settings to Transform and Trainer.
 
         It is part of TFX's cache key, so what does not change the model stays out of it.
         """
@@ -250,10 +250,10 @@ class TrainerSettings(Settings):
 
     @classmethod
     def from_custom_config(cls, custom_config: Mapping[str, Any]) -> TrainerSettings:
-        """The settings that `to_custom_config` put in; KeyError if they are not there."""
+        """Returns the settings that `to_custom_config` put in; KeyError if they are not there."""
         return cls.model_validate(custom_config[SETTINGS_KEY])
 
     def with_strategy(self, strategy: BaseStrategy) -> TrainerSettings:
-        """The same settings with another strategy."""
+        """Returns the same settings with another strategy."""
         train = self.train.model_copy(update={"strategy": strategy})
         return self.model_copy(update={"train": train})

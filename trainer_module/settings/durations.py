@@ -33,7 +33,7 @@ def _is_some(value: timedelta) -> timedelta:
 
 
 def show_duration(value: timedelta) -> str:
-    """A duration as a config writes it: `5m`."""
+    """Returns a duration as a config writes it: `5m`."""
     seconds = int(value.total_seconds())
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds and seconds % size == 0:
@@ -42,7 +42,7 @@ def show_duration(value: timedelta) -> str:
 
 
 def show_seconds(seconds: float) -> str:
-    """A duration of a run as people read it: `3 min 20 s`."""
+    """Returns a duration of a run as people read it: `3 min 20 s`."""
     whole = round(seconds)
     return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60} s"
 

@@ -68,7 +68,7 @@ class PictureLayer(Settings):
         return self
 
     def left_of(self, side: int) -> int:
-        """The height or the width that it leaves of one, in pixels; 0 and less: nothing."""
+        """Returns the height or the width that it leaves of one, in pixels; 0 and less: nothing."""
         if self.conv is not None:
             if self.padding == "same":
                 return -(-side // self.stride)
@@ -281,7 +281,7 @@ AUTO = "auto"
 
 
 def kind_for(feature_types: Iterable[str], given: Collection[str] = ()) -> str:
-    """The model for features of these types, where the config names none.
+    """Returns the model for features of these types, where the config names none.
 
     Args:
       feature_types: of all columns.
@@ -295,27 +295,27 @@ def kind_for(feature_types: Iterable[str], given: Collection[str] = ()) -> str:
 
 
 def undemanding_models() -> list[str]:
-    """The names of the models that any feature will do for."""
+    """Returns the names of the models that any feature will do for."""
     return [name for name, spec in ZOO.items() if not spec.needs and not spec.refuses]
 
 
 def is_grown(kind: str) -> bool:
-    """Whether a model is not trained in steps of an optimizer, over a network's weights."""
+    """Returns whether a model is not trained in steps of an optimizer, over a network's weights."""
     return kind in ZOO and not ZOO[kind].builder
 
 
 def trainer_of(kind: str) -> str:
-    """The module whose `run_fn` and `train` train a kind of model."""
+    """Returns the module whose `run_fn` and `train` train a kind of model."""
     return TREES_TRAINER if is_grown(kind) else TRAINER
 
 
 def load_trainer(kind: str) -> ModuleType:
-    """The module of `trainer_of`, imported."""
+    """Returns the module of `trainer_of`, imported."""
     return import_module(trainer_of(kind))
 
 
 def load_builder(kind: str) -> Callable[..., Any]:
-    """The builder of a zoo name or of an import path `module.function`.
+    """Returns the builder of a zoo name or of an import path `module.function`.
 
     Raises:
       TrainingError: if `kind` is neither, or the module or function cannot be found.

@@ -126,7 +126,7 @@ class WhileTraining(Settings):
         return self.prune is not None or self.quantize is not None
 
     def suits(self, kind: str) -> bool:
-        """Whether a model of a kind can be trained so."""
+        """Returns whether a model of a kind can be trained so."""
         if self.changes_training and is_grown(kind):
             return False
         return self.quantize is None or kind not in NOT_QUANTISED

@@ -111,7 +111,7 @@ class LearningTask(Settings):
         return len(self.model_dump(exclude_defaults=True)) > 1
 
     def without_model_keys(self) -> LearningTask:
-        """The same with those keys alone that matter to who reads the data.
+        """Returns the same with those keys alone that matter to who reads the data.
 
         What only a model reads is no part of their cache keys.
         """
@@ -166,7 +166,7 @@ class BaseTask(LearningTask):
         return True
 
     def transform_label(self, column: AnyTensor, label: str) -> tf.Tensor:
-        """The label as the loss wants it, [batch, 1].
+        """Returns the label as the loss wants it, [batch, 1].
 
         Args:
           column: raw.
@@ -206,11 +206,11 @@ class BaseTask(LearningTask):
         raise NotImplementedError
 
     def make_output_layer(self, problem: LabelStatistics) -> tf_keras.layers.Layer:
-        """The last layer of a model with its activation, called `output`."""
+        """Returns the last layer of a model with its activation, called `output`."""
         raise NotImplementedError
 
     def make_loss(self, problem: LabelStatistics) -> tf_keras.losses.Loss:
-        """The usual loss, new."""
+        """Returns the usual loss, new."""
         raise NotImplementedError
 
     def make_class_loss(
@@ -231,7 +231,7 @@ class BaseTask(LearningTask):
     def whole_loss(
         self, loss: tf_keras.losses.Loss, problem: LabelStatistics, degree: int = 1
     ) -> tf_keras.losses.Loss:
-        """The loss of all that a model gives, from that of its classes or its number.
+        """Returns the loss of all that a model gives, from that of its classes or its number.
 
         Args:
           loss: of the number, or the classes.
@@ -250,12 +250,12 @@ class BaseTask(LearningTask):
         return {"predictions": output}
 
     def measured_label(self, label: tf.Tensor, problem: LabelStatistics) -> tf.Tensor:
-        """The transformed label as Evaluator compares it."""
+        """Returns the transformed label as Evaluator compares it."""
         del problem
         return label
 
     def served(self, output: tf.Tensor, problem: LabelStatistics) -> dict[str, tf.Tensor]:
-        """A model's output under the names that clients read, [batch, ...] each."""
+        """Returns a model's output under the names that clients read, [batch, ...] each."""
         raise NotImplementedError
 
 
@@ -277,13 +277,13 @@ TASKS = {
 
 
 def task_class(kind: str) -> type[LearningTask]:
-    """A task, by its name in the config."""
+    """Returns a task, by its name in the config."""
     found: type[LearningTask] = import_registered(TASKS[kind])
     return found
 
 
 def supervised_class(kind: str) -> type[BaseTask]:
-    """A task with a label, by its name in the config; TypeError where the task has none."""
+    """Returns a task with a label, by its name in the config; TypeError where the task has none."""
     found = task_class(kind)
     if not issubclass(found, BaseTask):
         raise TypeError(f"task {kind} has no label")
@@ -291,7 +291,8 @@ def supervised_class(kind: str) -> type[BaseTask]:
 
 
 def as_task(task: LearningTask | str) -> BaseTask:
-    """A supervised task; a name stands for the task without options, as it does in a config.
+    """Returns a supervised task; a name stands for the task without options, as it does in a
+    config.
 
     Raises:
       TypeError: the task is of another family, and learns from no rows.

@@ -95,7 +95,7 @@ def share_batch(total: int, replicas: int) -> int:
 
 
 def choose_rounds(train: TrainSettings, steps_per_round: int) -> int:
-    """How often every example comes up in an epoch: once, unless the data decides.
+    """Returns how often every example comes up in an epoch: once, unless the data decides.
 
     Args:
       train: the settings.
@@ -107,7 +107,7 @@ def choose_rounds(train: TrainSettings, steps_per_round: int) -> int:
 
 
 def choose_epochs(train: TrainSettings, steps_per_epoch: int) -> int:
-    """The epochs to train, at most.
+    """Returns the epochs to train, at most.
 
     Args:
       train: the settings.
@@ -154,7 +154,7 @@ def choose_stopping(train: TrainSettings, steps_per_epoch: int) -> EarlyStopping
 
 
 def is_chosen(train: TrainSettings, steps_per_epoch: int) -> bool:
-    """Whether a training chooses by examples that it does not learn from.
+    """Returns whether a training chooses by examples that it does not learn from.
 
     Args:
       train: the settings.
@@ -199,7 +199,7 @@ class ClusterSettings(Settings):
 
 
 def as_kind(value: Any) -> Any:
-    """The name alone stands for a mapping without options."""
+    """Returns the name alone stands for a mapping without options."""
     return {"kind": value} if isinstance(value, str) else value
 
 
@@ -274,7 +274,7 @@ def _learning_rate_kind(value: Any) -> str:
 
 
 def _is_number(text: str) -> bool:
-    """Whether a text is a number: YAML reads 1e-3, which has no dot, as a text."""
+    """Returns whether a text is a number: YAML reads 1e-3, which has no dot, as a text."""
     try:
         float(text)
     except ValueError:
@@ -283,7 +283,7 @@ def _is_number(text: str) -> bool:
 
 
 def _is_no_schedule(path: str) -> str:
-    """The import path, if it is not the name of a schedule, which has options."""
+    """Returns the import path, if it is not the name of a schedule, which has options."""
     if path in ("steps", "cosine", "linear", "exponential"):
         raise ValueError(
             f"must be a mapping with the options of the schedule: {{schedule: {path}, ...}}; the "
@@ -327,12 +327,12 @@ LOSSES = {
 
 
 def losses_for(task: str) -> list[str]:
-    """The names of the losses for a task, by its name."""
+    """Returns the names of the losses for a task, by its name."""
     return [name for name, spec in LOSSES.items() if task in spec.tasks]
 
 
 def is_usual(loss: str, task: str) -> bool:
-    """Whether a loss is the usual one of a task, both by name; the empty name is."""
+    """Returns whether a loss is the usual one of a task, both by name; the empty name is."""
     return loss in ("", losses_for(task)[0])
 
 
@@ -538,7 +538,7 @@ class StepsBySize(Settings):
 
 
 def _fits_epochs(name: str) -> str:
-    """The name, if each epoch's is another one, and a file's."""
+    """Returns the name, if each epoch's is another one, and a file's."""
     try:
         names = {name.format(epoch=epoch) for epoch in range(1, 101)}
     except (IndexError, KeyError, ValueError):
@@ -572,7 +572,7 @@ class CheckpointSettings(Settings):
         return self
 
     def epochs(self, ended: int, best: int) -> set[int]:
-        """The epochs, counted from 1, whose checkpoints are kept.
+        """Returns the epochs, counted from 1, whose checkpoints are kept.
 
         Args:
           ended: how many have.

@@ -35,7 +35,7 @@ _BUILT: dict[str, tf.distribute.Strategy] = {}
 
 
 def strategy_class(kind: str) -> type[BaseStrategy]:
-    """The settings of a strategy, by its name in the config."""
+    """Returns the settings of a strategy, by its name in the config."""
     found: type[BaseStrategy] = import_registered(STRATEGIES[kind])
     return found
 
@@ -48,17 +48,17 @@ def hooks_of(strategy: tf.distribute.Strategy) -> type[BaseStrategy]:
 
 
 def processes_of(kind: str) -> Processes:
-    """The processes that a strategy trains in, by its name in the config."""
+    """Returns the processes that a strategy trains in, by its name in the config."""
     return strategy_class(kind).processes
 
 
 def strategies_of_several_processes() -> list[str]:
-    """The names of the strategies whose processes `train.cluster` counts."""
+    """Returns the names of the strategies whose processes `train.cluster` counts."""
     return [kind for kind in STRATEGIES if processes_of(kind) is not Processes.ONE]
 
 
 def build_strategy(settings: BaseStrategy) -> tf.distribute.Strategy:
-    """The strategy of these settings; the same object when it is asked for again.
+    """Returns the strategy of these settings; the same object when it is asked for again.
 
     `multi_worker_mirrored` and `parameter_server` read the cluster from TF_CONFIG, and return once
     every process of it has answered.

@@ -77,13 +77,13 @@ class BaseStrategy(Settings):
         """
 
     def is_on_cpu(self) -> bool:
-        """Whether its replicas compute on the CPU of this machine."""
+        """Returns whether its replicas compute on the CPU of this machine."""
         from trainer_module.strategies.devices import count_gpus
 
         return not count_gpus()
 
     def build(self) -> tf.distribute.Strategy:
-        """A new strategy; of several processes it reads the cluster from TF_CONFIG.
+        """Returns a new strategy; of several processes it reads the cluster from TF_CONFIG.
 
         Raises:
           ConfigError: if a device that it names is not there.
@@ -105,7 +105,7 @@ class BaseStrategy(Settings):
 
     @staticmethod
     def iterate(strategy: tf.distribute.Strategy, in_step: Read, by_itself: Read) -> Iterator[Any]:
-        """The batches of training, for `run_steps`; takes what `distribute` does."""
+        """Returns the batches of training, for `run_steps`; takes what `distribute` does."""
         del by_itself
         return iter(strategy.distribute_datasets_from_function(in_step))
 
@@ -137,7 +137,9 @@ class BaseStrategy(Settings):
 
     @staticmethod
     def examples_per_worker(workers: int, examples: int) -> list[int | None]:
-        """How many of the examples each worker has trained on; None where it does not answer."""
+        """Returns how many of the examples each worker has trained on; None where it does not
+        answer.
+        """
         return [examples // workers] * workers
 
 

@@ -20,7 +20,7 @@ _PARTS = 4
 
 
 def agree(strategy: tf.distribute.Strategy, value: int) -> bool:
-    """Whether all workers in step have the same value; returns once all of them have asked.
+    """Returns whether all workers in step have the same value; returns once all of them have asked.
 
     All of them get the same answer.
 
@@ -76,7 +76,7 @@ class CopyOnCoordinator(tf_keras.callbacks.Callback):
             logs.update({f"val_{name}": value for name, value in found.items()})
 
     def fetch(self) -> tf_keras.Model:
-        """The copy, with the weights that the servers have now."""
+        """Returns the copy, with the weights that the servers have now."""
         parts = iter(self.model.weights)
         for weight in self.copy.weights:
             weight.assign(_joined(parts, weight.shape))
@@ -87,7 +87,7 @@ class CopyOnCoordinator(tf_keras.callbacks.Callback):
 
 
 def _joined(parts: Iterator[tf.Variable], shape: tf.TensorShape) -> tf.Tensor:
-    """The next weight, of which several servers may hold a part of the rows each."""
+    """Returns the next weight, of which several servers may hold a part of the rows each."""
     found = [tf.identity(next(parts))]
     while sum(len(part) for part in found if shape.rank) < (shape[0] if shape.rank else 0):
         found.append(tf.identity(next(parts)))

@@ -83,7 +83,9 @@ def keep_port_local(config: TFConfig | None) -> None:
 
 
 def find_exposed() -> dict[int, int]:
-    """The TCP ports of this process that answer other machines, by the inodes of their sockets."""
+    """Returns the TCP ports of this process that answer other machines, by the inodes of their
+    sockets.
+    """
     return {
         inode: twin.getsockname()[1]
         for inode, twin in _tcp_sockets()
@@ -104,7 +106,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _is_kept(listening: socket.socket) -> bool:
-    """Whether a socket is bound to the loopback, or behind a guard."""
+    """Returns whether a socket is bound to the loopback, or behind a guard."""
     host, port, *_ = address = listening.getsockname()
     guard = _GUARDS.get(port)
     is_guarded = guard is not None and guard.getsockname() == address
@@ -181,7 +183,7 @@ def _shut_down(ports: set[int]) -> None:
 
 
 def _tcp_sockets() -> Iterator[tuple[int, socket.socket]]:
-    """The inodes of this process's TCP sockets, each with a twin that lives for one step."""
+    """Yields the inodes of this process's TCP sockets, each with a twin that lives for one step."""
     for descriptor in map(int, os.listdir("/proc/self/fd")):
         try:
             status = os.fstat(descriptor)

@@ -73,7 +73,7 @@ class ParameterServerStrategy(BaseStrategy):
     def evaluate_with(
         build: Callable[[], tf_keras.Model], read: Callable[[], tf.data.Dataset]
     ) -> CopyOnCoordinator:
-        """A copy in this process, which every example of the split comes to once."""
+        """Returns a copy in this process, which every example of the split comes to once."""
         from trainer_module.strategies.coordinator import CopyOnCoordinator
 
         return CopyOnCoordinator(build(), read)
@@ -90,7 +90,7 @@ class ParameterServerStrategy(BaseStrategy):
 def _coordinator(
     strategy: tf.distribute.Strategy,
 ) -> tf.distribute.coordinator.ClusterCoordinator:
-    """The one of the strategy, however often it is asked for."""
+    """Returns the one of the strategy, however often it is asked for."""
     import tensorflow as tf
 
     return tf.distribute.coordinator.ClusterCoordinator(strategy)

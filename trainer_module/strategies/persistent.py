@@ -75,7 +75,7 @@ def _check_keras() -> None:
 
 
 def _read(file: Path) -> dict[str, list[str]]:
-    """The addresses of a cluster's workers and parameter servers."""
+    """Returns the addresses of a cluster's workers and parameter servers."""
     try:
         # The file is what TF_CONFIG would hold, and more.
         config = read_tf_config({VARIABLE: file.read_text()})

@@ -20,7 +20,7 @@ class DefaultStrategy(BaseStrategy):
     kind: Literal[Strategy.DEFAULT]
 
     def build(self) -> tf.distribute.Strategy:
-        """The strategy that holds where no other does."""
+        """Returns the strategy that holds where no other does."""
         import tensorflow as tf
 
         return tf.distribute.get_strategy()
@@ -139,7 +139,7 @@ class MirroredStrategy(_ReplicatedStrategy):
             )
 
     def build(self) -> tf.distribute.Strategy:
-        """The variables are on every device."""
+        """Returns the variables are on every device."""
         import tensorflow as tf
 
         from trainer_module.strategies.devices import open_devices
@@ -164,7 +164,7 @@ class CentralStorageStrategy(_ReplicatedStrategy):
     """As for `mirrored`."""
 
     def build(self) -> tf.distribute.Strategy:
-        """The variables are on one device."""
+        """Returns the variables are on one device."""
         import tensorflow as tf
 
         from trainer_module.strategies.devices import open_devices

@@ -57,7 +57,7 @@ class TPUStrategy(BaseStrategy):
 
 
 def has_tpu(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether the environment or the machine shows a TPU; TensorFlow is not asked."""
+    """Returns whether the environment or the machine shows a TPU; TensorFlow is not asked."""
     return bool(environ.get(NAME_VARIABLE)) or _has_device("accel[0-9]*")
 
 

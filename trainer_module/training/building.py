@@ -27,7 +27,7 @@ def build_model(
     strategy: tf.distribute.Strategy,
     steps_per_epoch: int,
 ) -> tf_keras.Model:
-    """The model, compiled unless its builder did so.
+    """Returns the model, compiled unless its builder did so.
 
     Args:
       problem: what is to be learnt.
@@ -52,7 +52,7 @@ def build_model(
 
 
 def make_network(problem: Problem, settings: TrainerSettings) -> tf_keras.Model:
-    """The model, as its builder returns it; call it in the scope of the strategy.
+    """Returns the model, as its builder returns it; call it in the scope of the strategy.
 
     Args:
       problem: what is to be learnt.
@@ -97,7 +97,9 @@ def regularize(model: tf_keras.Model, l2: float) -> None:
 
 
 def _single_layers(model: tf_keras.Model) -> Iterator[tf_keras.layers.Layer]:
-    """The layers of a model; of a model within it its layers, which may be trained without it."""
+    """Yields the layers of a model; of a model within it its layers, which may be trained
+    without it.
+    """
     for layer in model.layers:
         if isinstance(layer, tf_keras.Model):
             yield from _single_layers(layer)
@@ -106,7 +108,7 @@ def _single_layers(model: tf_keras.Model) -> Iterator[tf_keras.layers.Layer]:
 
 
 def _is_kernel(weight: tf.Variable) -> bool:
-    """Whether Keras would apply a `kernel_regularizer` to it, or one of the same kind."""
+    """Returns whether Keras would apply a `kernel_regularizer` to it, or one of the same kind."""
     return bool(weight.name.rpartition("/")[2].partition(":")[0].endswith("kernel"))
 
 
@@ -119,7 +121,7 @@ def _penalty(
 
 
 def check_model(model: tf_keras.Model, problem: Problem, settings: TrainerSettings) -> Any:
-    """The model's symbolic output, where the settings can be trained with it.
+    """Returns the model's symbolic output, where the settings can be trained with it.
 
     Args:
       model: of `make_network`; a builder of the user's may have compiled it.
@@ -154,7 +156,7 @@ def make_optimizer(
     steps_per_epoch: int,
     examples_per_step: int = USUAL_EXAMPLES,
 ) -> tf_keras.optimizers.Optimizer:
-    """The optimizer that a model is compiled with; call it in the scope of the strategy.
+    """Returns the optimizer that a model is compiled with; call it in the scope of the strategy.
 
     Args:
       model: whose weights it may prune.
@@ -175,7 +177,7 @@ def make_optimizer(
 def make_training_loss(
     model: tf_keras.Model, problem: Problem, settings: TrainerSettings
 ) -> tf_keras.losses.Loss:
-    """The loss that a model is compiled with: of all its members, and of mixed labels."""
+    """Returns the loss that a model is compiled with: of all its members, and of mixed labels."""
     loss = make_loss(problem, settings.train.loss)
     return with_members(MixedLoss(loss) if _mixes(settings) else loss, model)
 
@@ -183,7 +185,7 @@ def make_training_loss(
 def make_training_metrics(
     problem: Problem, settings: TrainerSettings
 ) -> list[tf_keras.metrics.Metric]:
-    """The metrics of each epoch; call it in the scope of the strategy."""
+    """Returns the metrics of each epoch; call it in the scope of the strategy."""
     metrics = problem.make_metrics()
     return [of_larger_share(metric) for metric in metrics] if _mixes(settings) else metrics
 
@@ -260,7 +262,9 @@ def check_output(output: Any, problem: Problem, kind: str, has_own_loss: bool) -
 
 
 def _fits(shape: tf.TensorShape, width: int) -> bool:
-    """Whether a shape is [batch, width]; a single number may come without an axis of its own."""
+    """Returns whether a shape is [batch, width]; a single number may come without an axis of
+    its own.
+    """
     if width == 1 and shape.rank == 1:
         return True
     return bool(shape.is_compatible_with([None, width]))

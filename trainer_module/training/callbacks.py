@@ -101,7 +101,7 @@ class EarlyStopping(tf_keras.callbacks.EarlyStopping):
     """Keras's, with a memory that survives an interruption."""
 
     def get_state(self) -> dict[str, Any]:
-        """How long it has waited, and for what to be surpassed."""
+        """Returns how long it has waited, and for what to be surpassed."""
         return {"wait": self.wait, "best": float(self.best)}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -124,7 +124,7 @@ class Progress(tf_keras.callbacks.Callback):
 
 
 def describe_epoch(logs: Mapping[str, Any]) -> str:
-    """The logs of an epoch in a line: what is held out beside what is learnt from.
+    """Returns the logs of an epoch in a line: what is held out beside what is learnt from.
 
     Args:
       logs: values by name; those of what is held out begin with `val_`.
@@ -168,7 +168,7 @@ class EpochTimes(tf_keras.callbacks.Callback):
 
 
 def open_checkpoint(inputs: RunInputs, plan: TrainingPlan) -> CheckpointCallback:
-    """The callback that saves a training, with where that begins or goes on.
+    """Returns the callback that saves a training, with where that begins or goes on.
 
     Args:
       inputs: of the training, all of whose workers do this together.
@@ -185,7 +185,7 @@ def open_checkpoint(inputs: RunInputs, plan: TrainingPlan) -> CheckpointCallback
 
 
 def open_board(inputs: RunInputs) -> TensorBoard:
-    """The callback that writes for TensorBoard what `train.tensorboard` asks for."""
+    """Returns the callback that writes for TensorBoard what `train.tensorboard` asks for."""
     board = inputs.settings.train.tensorboard
     return TensorBoard(
         inputs.model_run_dir,
@@ -203,7 +203,7 @@ def make_callbacks(
     patient_from: int = 0,
     losses: Sequence[str] = ("loss",),
 ) -> list[tf_keras.callbacks.Callback]:
-    """The callbacks of a training, in working order; the last one is the checkpoint's.
+    """Returns the callbacks of a training, in working order; the last one is the checkpoint's.
 
     Args:
       inputs: of the training.

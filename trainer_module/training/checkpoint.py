@@ -186,7 +186,7 @@ def write_state(directory: str, name: str) -> None:
 
 
 def find_latest(directory: str) -> str:
-    """The name of the latest checkpoint in a folder; empty if there is none."""
+    """Returns the name of the latest checkpoint in a folder; empty if there is none."""
     return os.path.basename(tf.train.latest_checkpoint(directory) or "")
 
 
@@ -232,7 +232,8 @@ def name_as_in_training(directory: str, latest: str) -> None:
 
 
 def kept_by_epoch(directory: str, beginning: str = "") -> dict[int, str]:
-    """The names of the checkpoints in a folder by the epoch, from 1, that they are the end of.
+    """Returns the names of the checkpoints in a folder by the epoch, from 1, that they are the end
+    of.
 
     Args:
       directory: of the checkpoints.
@@ -249,14 +250,14 @@ def kept_by_epoch(directory: str, beginning: str = "") -> dict[int, str]:
 
 
 def _names(directory: str) -> list[str]:
-    """The names of all checkpoints in a folder, sorted."""
+    """Returns the names of all checkpoints in a folder, sorted."""
     ending = ".index"
     paths = tf.io.gfile.glob(os.path.join(directory, f"*{ending}"))
     return sorted(os.path.basename(path).removesuffix(ending) for path in paths)
 
 
 def _files(directory: str, name: str) -> list[str]:
-    """The files of the checkpoint of a name."""
+    """Returns the files of the checkpoint of a name."""
     return list(tf.io.gfile.glob(os.path.join(directory, f"{name}.*")))
 
 
@@ -314,7 +315,7 @@ class BestEpoch(tf_keras.callbacks.Callback):
         self.loss = math.inf
 
     def get_state(self) -> dict[str, Any]:
-        """The best epoch and its loss."""
+        """Returns the best epoch and its loss."""
         return {"epoch": self.epoch, "loss": self.loss}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -403,7 +404,9 @@ class CheckpointCallback(StepCallback):
         return self.start
 
     def _find(self) -> str | None:
-        """The latest checkpoint that this training can go on from; None if it begins anew."""
+        """Returns the latest checkpoint that this training can go on from; None if it begins
+        anew.
+        """
         latest = tf.train.latest_checkpoint(self._directory)
         if not agree(self._strategy, _number(latest)):
             logger.warning("The workers have not got the same backup: training begins anew.")
@@ -422,7 +425,7 @@ class CheckpointCallback(StepCallback):
         return str(latest)
 
     def _fits(self, latest: str, notes: Mapping[str, Any]) -> bool:
-        """Whether the epochs of a checkpoint had as many steps as those of this training.
+        """Returns whether the epochs of a checkpoint had as many steps as those of this training.
 
         They depend on the number of replicas, which another machine may have more or fewer of.
         Checkpoints are found by their steps: the best epoch's would not be.
@@ -442,7 +445,9 @@ class CheckpointCallback(StepCallback):
     def maybe_load_initial_counters_from_ckpt(
         self, steps_per_epoch: int, initial_epoch: int, mode: str
     ) -> tuple[int, int]:
-        """The epoch and step that Keras's `fit` begins with, which asks through `begin_fit_at`."""
+        """Returns the epoch and step that Keras's `fit` begins with, which asks through
+        `begin_fit_at`.
+        """
         del steps_per_epoch, initial_epoch, mode
         return self.start.epoch, self.start.step
 

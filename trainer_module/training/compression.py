@@ -76,7 +76,7 @@ class PruningSteps:
     """Steps from one look to the next; `end` is one of them."""
 
     def first_whole_epoch(self, steps_per_epoch: int) -> int:
-        """The first epoch, counted from 0, at whose end all of the sparsity is reached."""
+        """Returns the first epoch, counted from 0, at whose end all of the sparsity is reached."""
         return (self.end - 1) // steps_per_epoch
 
 
@@ -112,7 +112,7 @@ class PruningPlan:
     """For people."""
 
     def is_due(self, step: tf.Tensor) -> tf.Tensor:
-        """Whether the masks are made anew when so many steps are done."""
+        """Returns whether the masks are made anew when so many steps are done."""
         return self.schedule(step)[0]
 
     @property
@@ -167,7 +167,7 @@ def _schedule(prune: PruneSettings, steps: PruningSteps) -> tfmot.sparsity.keras
 
 
 def _fits(weight: PrunableWeight, prune: PruneSettings) -> bool:
-    """Whether TFMOT can give a weight the structure."""
+    """Returns whether TFMOT can give a weight the structure."""
     shape = weight.variable.shape
     if isinstance(prune.structure, BlockStructure):
         if shape.rank != MATRIX:
@@ -251,7 +251,7 @@ def _in_steps(amount: float, steps: int) -> int:
 def find_weights(
     model: tf_keras.Model,
 ) -> tuple[list[PrunableWeight], list[PrunableWeight]]:
-    """The kernels of a network's layers, wherever they sit; biases stay whole.
+    """Returns the kernels of a network's layers, wherever they sit; biases stay whole.
 
     Args:
       model: that is built.
@@ -291,7 +291,7 @@ def _path(variable: tf.Variable) -> tuple[str, str]:
 def _weights_of(
     layer: tf_keras.layers.Layer, kernels: Mapping[type, Sequence[str]]
 ) -> Iterator[tf.Variable]:
-    """The kernels of a layer, without those of the layers in it."""
+    """Yields the kernels of a layer, without those of the layers in it."""
     if hasattr(layer, OWN_METHOD):
         yield from layer.get_prunable_weights()
         return
@@ -392,7 +392,9 @@ def _inner_optimizer(model: tf_keras.Model) -> tf_keras.optimizers.Optimizer:
 def with_pruning(
     optimizer: type[tf_keras.optimizers.Optimizer],
 ) -> type[tf_keras.optimizers.Optimizer]:
-    """The same optimizer with `prune`; it keeps its name, by which Keras knows a saved one."""
+    """Returns the same optimizer with `prune`; it keeps its name, by which Keras knows a saved
+    one.
+    """
     return type(optimizer.__name__, (PruningOptimizer, optimizer), {})
 
 
@@ -408,7 +410,7 @@ def _quantization() -> Any:
 
 
 def quantize(model: tf_keras.Model) -> tf_keras.Model:
-    """The same model, with the layers that can be trained for 8 bits wrapped; others stay.
+    """Returns the same model, with the layers that can be trained for 8 bits wrapped; others stay.
 
     Args:
       model: functional or Sequential, built and not compiled. Call it in the scope of the strategy.
@@ -464,7 +466,7 @@ def _is_folded(layer: tf_keras.layers.Layer) -> bool:
 
 
 def _weighed(model: tf_keras.Model) -> Iterator[tf_keras.layers.Layer]:
-    """The layers that learn, but for those that are wrapped."""
+    """Yields the layers that learn, but for those that are wrapped."""
     wrapper = _quantization().QuantizeWrapper
     for layer in model.layers:
         if layer.trainable_weights and not isinstance(layer, wrapper):

@@ -69,7 +69,8 @@ def train_for_the_best_length(train: TrainByPlan, inputs: TrainingInputs) -> Tra
 
 
 def evaluated_in_part(inputs: TrainingInputs) -> TrainingData:
-    """The data of a training, of which each epoch looks at what `train.validation_steps` says.
+    """Returns the data of a training, of which each epoch looks at what `train.validation_steps`
+    says.
 
     As many examples as so many global batches have: the same ones on any number of replicas.
     """

@@ -129,7 +129,7 @@ class StepLoop:
         told.on_train_end()
 
     def read(self, step: int) -> Iterator[Any]:
-        """The batches of training from a step on, counted over all epochs."""
+        """Returns the batches of training from a step on, counted over all epochs."""
         raise NotImplementedError
 
     def step(self, batch: Any) -> tf.Tensor:
@@ -196,7 +196,7 @@ class CustomLoop(StepLoop):
             use_several_steps(model)  # To evaluate.
 
     def read(self, step: int) -> Iterator[Any]:
-        """The batches of the train split from a step on, counted over all epochs."""
+        """Returns the batches of the train split from a step on, counted over all epochs."""
         train = self._data.train
         return self._hooks.iterate(self._strategy, train.reading_from(step), train.read_by_servers)
 
@@ -227,7 +227,7 @@ class CustomLoop(StepLoop):
         return loss
 
     def metrics(self) -> list[tf_keras.metrics.Metric]:
-        """The loss, and what the model was compiled with."""
+        """Returns the loss, and what the model was compiled with."""
         return [self._loss, *self._model.compiled_metrics.metrics]
 
     def begin_epoch(self) -> None:
@@ -250,6 +250,6 @@ class CustomLoop(StepLoop):
 
 
 def _per_example_loss(model: tf_keras.Model) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
-    """The loss that a model is compiled with, before it is averaged: [batch] float32."""
+    """Returns the loss that a model is compiled with, before it is averaged: [batch] float32."""
     loss = tf_keras.losses.get(model.loss)
     return loss.call if isinstance(loss, tf_keras.losses.Loss) else loss

@@ -59,7 +59,7 @@ def build_optimizer(
     steps_per_epoch: int,
     pruning: PruningPlan | None = None,
 ) -> tf_keras.optimizers.Optimizer:
-    """A new optimizer; call it in the scope of the strategy.
+    """Returns a new optimizer; call it in the scope of the strategy.
 
     Args:
       settings: which one.
@@ -121,7 +121,7 @@ class LayerDecay(RatesByVariable):
 def with_layer_decay(
     optimizer: type[tf_keras.optimizers.Optimizer],
 ) -> type[tf_keras.optimizers.Optimizer]:
-    """The same optimizer with `decay_by_layer`.
+    """Returns the same optimizer with `decay_by_layer`.
 
     It keeps its name: the step that a saved model goes on with is one that Keras knows.
     """
@@ -129,14 +129,14 @@ def with_layer_decay(
 
 
 def depth_of(name: str) -> int | None:
-    """How many layers are below a variable; None of one above all blocks."""
+    """Returns how many layers are below a variable; None of one above all blocks."""
     if block := BLOCK.search(name):
         return int(block[1]) + 1
     return 0 if BOTTOM.search(name) else None
 
 
 def rate_for(examples: int) -> float:
-    """The rate for steps of so many examples.
+    """Returns the rate for steps of so many examples.
 
     The noise of Adam's steps stays the same where it grows with the root of the batch size
     (Malladi et al., 2022, arXiv:2205.10287).
@@ -217,7 +217,7 @@ def _own_schedule(
 
 
 def _rate_of_epoch(path: str, function: Callable[[int], Any], epoch: int) -> float:
-    """The rate that a function of the user's gives an epoch, counted from 0."""
+    """Returns the rate that a function of the user's gives an epoch, counted from 0."""
     rate = call_own(OWN_RATE, path, function, epoch)
     try:
         value = float(rate)
@@ -246,7 +246,7 @@ class RatesByEpoch(LearningRateSchedule):
         self._config: dict[str, Any] = {"rates": [*rates], "steps_per_epoch": steps_per_epoch}
 
     def __call__(self, step: tf.Tensor | int) -> tf.Tensor:
-        """The rate of a step: float32 without axes."""
+        """Returns the rate of a step: float32 without axes."""
         rates = tf.constant(self._config["rates"], tf.float32)
         epoch = tf.cast(step, tf.int64) // self._config["steps_per_epoch"]
         return tf.gather(rates, tf.minimum(epoch, len(self._config["rates"]) - 1))
@@ -265,7 +265,7 @@ class ScaledSchedule(LearningRateSchedule):
         self._schedule, self._factor = schedule, factor
 
     def __call__(self, step: tf.Tensor | int) -> tf.Tensor:
-        """The rate of a step."""
+        """Returns the rate of a step."""
         return self._factor * self._schedule(step)
 
     def get_config(self) -> dict[str, Any]:
@@ -288,7 +288,7 @@ class WarmUpAndDown(LearningRateSchedule):
         self._config = {"highest": highest, "warmup_steps": warmup_steps, "steps": steps}
 
     def __call__(self, step: tf.Tensor | int) -> tf.Tensor:
-        """The rate of a step."""
+        """Returns the rate of a step."""
         step = tf.cast(step, tf.float32)
         up, steps = self._config["warmup_steps"], self._config["steps"]
         # The first step has a rate as well: its gradient is as good as any.

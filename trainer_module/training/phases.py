@@ -64,7 +64,7 @@ class Phase:
 def phases_of(
     model: tf_keras.Model, inputs: TrainingInputs, plan: TrainingPlan
 ) -> tuple[list[Phase], list[str]]:
-    """The phases of a training, and what people should know of them.
+    """Returns the phases of a training, and what people should know of them.
 
     Args:
       model: in the scope of the strategy, which the last phase trains.
@@ -122,7 +122,7 @@ def phases_left(phases: Sequence[Phase], start: Position) -> list[Phase]:
 
 
 def frozen_epochs(transfer: TransferSettings, epochs: int) -> int:
-    """How many of the epochs the first phase has: all of them, if no other follows.
+    """Returns how many of the epochs the first phase has: all of them, if no other follows.
 
     Raises:
       TrainingError: the network is to be unfrozen after the last epoch.
@@ -178,7 +178,7 @@ Step = Callable[[Any], Any]
 def make_step(
     pooled: tf_keras.Model, strategy: tf.distribute.Strategy
 ) -> tf.types.experimental.GenericFunction:
-    """A `Step`, traced once for all splits.
+    """Returns a `Step`, traced once for all splits.
 
     Args:
       pooled: what pictures are put through.
@@ -195,7 +195,7 @@ def make_step(
 def with_features(
     split: Split, step: tf.types.experimental.GenericFunction, strategy: tf.distribute.Strategy
 ) -> Split:
-    """The same split with features in place of pictures, in memory.
+    """Returns the same split with features in place of pictures, in memory.
 
     Each worker computes all of them, by all of its replicas, as it holds all examples that fit.
 
@@ -225,7 +225,7 @@ def with_features(
 
 
 def _computed(batches: Any, step: Step, strategy: tf.distribute.Strategy) -> Iterator[Tensors]:
-    """The examples of each replica's batch with features, in the order of the examples."""
+    """Yields the examples of each replica's batch with features, in the order of the examples."""
     for batch in batches:
         found = {k: strategy.experimental_local_results(v) for k, v in step(batch).items()}
         for parts in zip(*found.values(), strict=True):

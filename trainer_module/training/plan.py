@@ -78,7 +78,7 @@ def open_inputs(
     runtime: Runtime | None = None,
     known: Known | None = None,
 ) -> TrainingInputs:
-    """The settings, then the strategy, then the data.
+    """Returns the settings, then the strategy, then the data.
 
     Args:
       fn_args: TFX's FnArgs, or an object with the same attributes.
@@ -152,7 +152,7 @@ class TrainingPlan:
         )
 
     def with_length(self, epochs: int, held_out: int, examples: int) -> TrainingPlan:
-        """The same with a length that was found before.
+        """Returns the same with a length that was found before.
 
         Args:
           epochs: that were the best for what was held out.
@@ -167,7 +167,7 @@ class TrainingPlan:
         return replace(self, last_epoch=last, chooses=False, notes=(*self.notes, note))
 
     def going_on_from(self, start: Position, continued_epochs: int) -> TrainingPlan:
-        """The same, but of no more epochs where a callback has ended the training before.
+        """Returns the same, but of no more epochs where a callback has ended the training before.
 
         Args:
           start: where it goes on.

@@ -93,7 +93,7 @@ def warm_start(
 
 
 def _by_layer(weights: Sequence[Weight]) -> dict[str, list[Weight]]:
-    """A layer's weights belong together: one without the others would mean nothing."""
+    """Returns a layer's weights belong together: one without the others would mean nothing."""
     layers: dict[str, list[Weight]] = {}
     for weight in weights:
         if weight.is_learnt:

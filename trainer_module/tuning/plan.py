@@ -64,12 +64,12 @@ class Objective:
         return "maximize" if self.higher_is_better else "minimize"
 
     def is_better(self, value: float, than: float) -> bool:
-        """Whether one value beats another."""
+        """Returns whether one value beats another."""
         return value > than if self.higher_is_better else value < than
 
 
 def objectives_of(task: BaseTask) -> list[str]:
-    """The names of all that a search can look for."""
+    """Returns the names of all that a search can look for."""
     return [LOSS, *(f"{PREFIX}{name}" for name in (*task.shown_metrics, *_others(task)))]
 
 
@@ -78,7 +78,10 @@ def _others(task: BaseTask) -> list[str]:
 
 
 def find_objective(task: BaseTask, name: str | None) -> Objective:
-    """The objective of a name; None is the task's usual one. KeyError if it is not measured."""
+    """Returns the objective of a name; None is the task's usual one.
+
+    KeyError if it is not measured.
+    """
     name = name or task.usual_objective
     if name == LOSS:
         return Objective(LOSS, higher_is_better=False)
@@ -196,7 +199,9 @@ def automatic_space(settings: TrainerSettings) -> tuple[Dimension, ...]:
 
 
 def kinds_for(settings: TrainerSettings) -> tuple[str, ...]:
-    """The kinds of models that a search tries: those that the same transformed data is for."""
+    """Returns the kinds of models that a search tries: those that the same transformed data is
+    for.
+    """
     kind = settings.model.kind
     if kind not in TABLE_KINDS:
         return (kind,)

@@ -33,7 +33,7 @@ class Dimension:
         return f"{self.path} of {', '.join(self.kinds)}" if self.kinds else self.path
 
     def is_of(self, kind: str, optimizer: str | None) -> bool:
-        """Whether it means something to a candidate.
+        """Returns whether it means something to a candidate.
 
         Args:
           kind: of its model.
@@ -45,7 +45,7 @@ class Dimension:
 
 
 def dimensions_of(space: Mapping[str, Range]) -> tuple[Dimension, ...]:
-    """The keys of a config's `tune.space`, in the order in which values are chosen.
+    """Returns the keys of a config's `tune.space`, in the order in which values are chosen.
 
     First those that decide which others count.
     """
@@ -58,7 +58,7 @@ def dimensions_of(space: Mapping[str, Range]) -> tuple[Dimension, ...]:
 
 
 def reads(kind: str, path: str) -> bool:
-    """Whether a kind of model, or its training, reads a key of `model` or `train`."""
+    """Returns whether a kind of model, or its training, reads a key of `model` or `train`."""
     section, key = path.split(".")[:2]
     if section == "train":
         return not is_grown(kind) or key in READ_WITHOUT_STEPS
@@ -77,7 +77,8 @@ def _optimizer_reads(optimizer: str | None, path: str) -> bool:
 
 
 def with_values(settings: Mapping[str, Any], values: Values) -> dict[str, Any]:
-    """A copy of nested settings with other values at some paths; sections that are absent are made.
+    """Returns a copy of nested settings with other values at some paths; sections that are absent
+    are made.
 
     A value that stands where a section is wanted, such as the name of an optimizer, becomes one.
     """
@@ -101,7 +102,9 @@ def as_sections(values: Values) -> dict[str, Any]:
 
 
 def without_unread(settings: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    """A copy of given settings without what another kind of model than theirs does not read."""
+    """Returns a copy of given settings without what another kind of model than theirs does not
+    read.
+    """
     kept = dict(settings)
     for section in ("model", "train"):
         given = settings.get(section, {})

@@ -45,7 +45,7 @@ class TrialWatcher(tf_keras.callbacks.Callback):
         """Whether the report said to give it up."""
 
     def get_state(self) -> dict[str, Any]:
-        """Whether the trial was given up: one that goes on after a kill is so, too."""
+        """Returns whether the trial was given up: one that goes on after a kill is so, too."""
         return {"has_pruned": self.has_pruned}
 
     def set_state(self, state: Mapping[str, Any]) -> None:

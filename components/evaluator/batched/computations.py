@@ -107,12 +107,12 @@ class Computations:
         return frozenset(name for source in self.base for name in source.resampled)
 
     def start(self) -> list[Statistic]:
-        """An empty statistic of each of `base`."""
+        """Returns an empty statistic of each of `base`."""
         found = (find_statistic(source.combiner) for source in self.base)
         return [statistic for statistic in found if statistic is not None]
 
     def results(self, gathered: Iterable[tuple[Statistic, np.ndarray]]) -> Metrics:
-        """The metrics and plots of a slice, with the differences to the model in service.
+        """Returns the metrics and plots of a slice, with the differences to the model in service.
 
         Args:
           gathered: the statistics of `base`, and which of their parts the slice is.
@@ -148,7 +148,7 @@ class Computations:
 
 
 def computations_of(config: tfma.EvalConfig) -> Computations:
-    """The computations of a config of which it is known that there are some."""
+    """Returns the computations of a config of which it is known that there are some."""
     return _computations(config.SerializeToString(deterministic=True))
 
 
@@ -165,12 +165,12 @@ def _is_private(key: metric_types.MetricKey) -> bool:
 
 
 def is_plot(key: metric_types.MetricKey) -> bool:
-    """Whether TFMA keeps what has this key beside the metrics."""
+    """Returns whether TFMA keeps what has this key beside the metrics."""
     return isinstance(key, metric_types.PlotKey)
 
 
 def _is_number(value: Any) -> bool:
-    """Whether TFMA takes differences of it."""
+    """Returns whether TFMA takes differences of it."""
     if isinstance(value, np.ndarray):
         return np.issubdtype(value.dtype, np.number)
     return isinstance(value, (numbers.Number, types.StructuredMetricValue))

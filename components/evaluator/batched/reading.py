@@ -158,7 +158,7 @@ class Asker:
         self._decoder = ExamplesToRecordBatchDecoder(schema.SerializeToString())
 
     def read(self, file: str) -> Iterator[Answers]:
-        """The batches of a file of gzipped TFRecords.
+        """Yields the batches of a file of gzipped TFRecords.
 
         Raises:
           DataError: a row has no weight.

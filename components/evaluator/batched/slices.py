@@ -147,7 +147,9 @@ class Slicer:
         return np.array([self._number(key) for key in other.keys])
 
     def _number(self, key: SliceKey) -> int:
-        """The number of a slice, a new one if it has not come up yet; -1 if there are too many."""
+        """Returns the number of a slice, a new one if it has not come up yet; -1 if there are
+        too many.
+        """
         kind = kind_of(key)
         if key not in self._numbers and self._tracked[kind] >= MOST_TRACKED:
             self.crowded.add(kind)
@@ -189,7 +191,9 @@ class Slicer:
     def _short_values(
         self, name: str, batch: pa.RecordBatch
     ) -> tuple[np.ndarray, np.ndarray, pa.Array]:
-        """The distinct values of each row that can name slices, as `_values_by_row` gives them."""
+        """Returns the distinct values of each row that can name slices, as `_values_by_row`
+        gives them.
+        """
         rows, places, values = _values_by_row(name, batch)
         if len(values) and holds_bytes(values.type):
             sizes = pc.binary_length(values).to_numpy()
@@ -201,7 +205,7 @@ class Slicer:
 
 
 def kind_of(key: SliceKey) -> Kind:
-    """The columns that a slice is by."""
+    """Returns the columns that a slice is by."""
     return tuple(name for name, _ in key)
 
 
@@ -215,7 +219,7 @@ def slice_columns(config: tfma.EvalConfig) -> list[Kind] | None:
 
 
 def _values_by_row(name: str, batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray, pa.Array]:
-    """The distinct values of each row.
+    """Returns the distinct values of each row.
 
     Returns:
       [pairs] rows in ascending order, [pairs] places of their values, and the values of the batch.

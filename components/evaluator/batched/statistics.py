@@ -59,7 +59,7 @@ class Statistic(ABC):
 
     @classmethod
     def suits(cls, combiner: Any) -> bool:
-        """Whether the combiner has no options that this statistic does not know."""
+        """Returns whether the combiner has no options that this statistic does not know."""
         return is_plain(combiner)
 
     @property
@@ -97,7 +97,7 @@ class Statistic(ABC):
         """What the combiner gives for some parts together, by TFMA's keys."""
 
     def resampled(self, parts: np.ndarray, counts: np.ndarray) -> list[Values]:
-        """The metrics of resamples, as the attributes above say.
+        """Returns the metrics of resamples, as the attributes above say.
 
         Args:
           parts: [parts], their numbers.
@@ -106,7 +106,7 @@ class Statistic(ABC):
         raise NotImplementedError
 
     def exact(self, parts: np.ndarray) -> list[float]:
-        """The same metrics of the parts as they are."""
+        """Returns the same metrics of the parts as they are."""
         return [float(one[0]) for one in self.resampled(parts, np.ones((1, len(parts))))]
 
     def weights(self, batch: ModelRows) -> np.ndarray:
@@ -134,7 +134,7 @@ def statistic_for(combiners: Combiners) -> Callable[[SomeStatistic], SomeStatist
 
 
 def find_statistic(combiner: Any) -> Statistic | None:
-    """An empty statistic for a combiner; None where none does what the combiner does."""
+    """Returns an empty statistic for a combiner; None where none does what the combiner does."""
     kind = STATISTICS.get(name_of(type(combiner)))
     if isinstance(combiner, RowsCombiner):
         kind = combiner.kind
@@ -149,7 +149,7 @@ def _is_known(kind: type[Statistic]) -> bool:
 
 
 def padded(state: np.ndarray, parts: int) -> np.ndarray:
-    """A state [parts, ...] with room for more parts, which are 0."""
+    """Returns a state [parts, ...] with room for more parts, which are 0."""
     missing = parts - len(state)
     return state if missing <= 0 else np.pad(state, [(0, missing)] + [(0, 0)] * (state.ndim - 1))
 
@@ -214,7 +214,7 @@ class MeanStatistic(SumStatistic):
     is_metric = True
 
     def resampled(self, parts: np.ndarray, counts: np.ndarray) -> list[Values]:
-        """The means of each resample."""
+        """Returns the means of each resample."""
         sums = counts @ self.totals[parts]
         return [ratio(sums[:, at], sums[:, at + 1]) for at in range(0, self.width, 2)]
 
@@ -253,7 +253,9 @@ class CellStatistic(Statistic):
 
     @abstractmethod
     def values(self, batch: ModelRows) -> tuple[np.ndarray, np.ndarray]:
-        """The cell of each row, [rows] int64, below 0 of none; and what it adds, [rows, width]."""
+        """Returns the cell of each row, [rows] int64, below 0 of none; and what it adds, [rows,
+        width].
+        """
 
     def add(self, batch: ModelRows, members: Members) -> None:
         """Adds the rows to their cells."""
@@ -277,7 +279,7 @@ class CellStatistic(Statistic):
         self._add(places[parts[kept]] * self.cells + cells[kept], totals[kept])
 
     def used(self, parts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The cells that some parts have used.
+        """Returns the cells that some parts have used.
 
         Returns:
           [used] places in `parts`, [used] cells, and their totals, [used, width].
@@ -294,7 +296,9 @@ class CellStatistic(Statistic):
         return of, where[places] - parts[of] * self.cells, totals[places]
 
     def together(self, parts: np.ndarray) -> Sums:
-        """The cells of some parts together, [cells] ascending, and their sums, [cells, width]."""
+        """Returns the cells of some parts together, [cells] ascending, and their sums, [cells,
+        width].
+        """
         _, cells, totals = self.used(parts)
         return (cells, totals) if len(parts) == 1 else _added_up([(cells, totals)])
 
@@ -384,7 +388,7 @@ class RowsCombiner(beam.CombineFn):
         return self._key
 
     def create_accumulator(self) -> Sums:
-        """The sums of no examples."""
+        """Returns the sums of no examples."""
         return self._statistic().sums
 
     def add_input(self, accumulator: Sums, element: metric_types.StandardMetricInputs) -> Sums:
@@ -395,7 +399,7 @@ class RowsCombiner(beam.CombineFn):
         return statistic.sums
 
     def merge_accumulators(self, accumulators: Iterable[Sums]) -> Sums:
-        """The sums of several together."""
+        """Returns the sums of several together."""
         total = self._statistic()
         for accumulator in accumulators:
             total.merge(self._statistic(accumulator), np.array([0]), 1)

@@ -68,7 +68,7 @@ class Grouper:
         self._dependence = dependence
 
     def groups(self, rows: int, columns: pa.RecordBatch) -> np.ndarray:
-        """The groups of the next examples, [rows] int64.
+        """Returns the groups of the next examples, [rows] int64.
 
         Args:
           rows: how many there are.
@@ -86,7 +86,7 @@ class Grouper:
 
 @functools.cache
 def draws() -> np.ndarray:
-    """How often each resample has drawn the examples of each group, [resamples, groups]."""
+    """Returns how often each resample has drawn the examples of each group, [resamples, groups]."""
     # Group by group in memory, as slices pick groups.
     drawn = np.random.default_rng(_SEED).poisson(1.0, (GROUPS, RESAMPLES)).astype(np.float64)
     return drawn.T
@@ -107,7 +107,7 @@ class Parts:
         """[parts] slice times GROUPS plus group, of each part that has rows."""
 
     def number(self, keys: np.ndarray) -> np.ndarray:
-        """The number of each part, a new one of those that have not come up yet."""
+        """Returns the number of each part, a new one of those that have not come up yet."""
         used, where = np.unique(keys, return_inverse=True)
         new = np.setdiff1d(used, self.keys, assume_unique=True)
         self.keys = np.concatenate([self.keys, new])
@@ -115,7 +115,7 @@ class Parts:
         return self._order[np.searchsorted(self.keys, used, sorter=self._order)][where]
 
     def of(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """The parts of a slice: [parts] their numbers, and [parts] their groups."""
+        """Returns the parts of a slice: [parts] their numbers, and [parts] their groups."""
         bounds = np.array([number, number + 1]) * GROUPS
         first, end = np.searchsorted(self.keys, bounds, sorter=self._order)
         mine = self._order[first:end]
@@ -226,7 +226,9 @@ class Tally:
         self._rows[places[places >= 0]] += padded(other._rows, len(places))[places >= 0]
 
     def reported(self) -> list[int]:
-        """The numbers of the slices that are reported: of each kind the largest, largest first."""
+        """Returns the numbers of the slices that are reported: of each kind the largest,
+        largest first.
+        """
         kinds: dict[Kind, list[int]] = defaultdict(list)
         for number, key in enumerate(self.slicer.keys):
             if kind_of(key) not in self.slicer.crowded:
@@ -238,7 +240,7 @@ class Tally:
         return -float(self._rows[number]), str(self.slicer.keys[number])
 
     def results(self, numbers: Iterable[int] | None = None) -> Iterator[tuple[SliceKey, Metrics]]:
-        """The metrics and plots of each slice, with the differences to the model in service.
+        """Yields the metrics and plots of each slice, with the differences to the model in service.
 
         Args:
           numbers: of the slices; default: of all.
@@ -251,12 +253,13 @@ class Tally:
             yield keys[number], self.computations.results(gathered)
 
     def groups_of(self, number: int) -> np.ndarray:
-        """The groups that rows of a slice are in, [groups]."""
+        """Returns the groups that rows of a slice are in, [groups]."""
         self._add_waiting()
         return self._parts.of(number)[1]
 
     def resampled(self, number: int, counts: np.ndarray) -> dict[tuple[str, str], Values]:
-        """The metrics of a slice by model and name, [resamples] each, of those with formulas.
+        """Returns the metrics of a slice by model and name, [resamples] each, of those with
+        formulas.
 
         Args:
           number: of the slice.

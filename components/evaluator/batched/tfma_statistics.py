@@ -36,11 +36,11 @@ class ExampleCount(SumStatistic):
     width = 1
 
     def values(self, batch: ModelRows) -> np.ndarray:
-        """The weight of each."""
+        """Returns the weight of each."""
         return self.weights(batch)[:, np.newaxis]
 
     def accumulator(self, sums: np.ndarray) -> float:
-        """A number, as TFMA has it."""
+        """Returns a number, as TFMA has it."""
         return float(sums[0])
 
 
@@ -61,7 +61,7 @@ class RegressionError(MeanStatistic):
     fields = ("total_regression_error", "total_example_weights")
 
     def values(self, batch: ModelRows) -> np.ndarray:
-        """The error of each row."""
+        """Returns the error of each row."""
         errors = _ERRORS[tfma.name_of(type(self.combiner))](batch.labels, batch.numbers)
         known = ~np.isnan(errors)
         weights = np.where(known, self.weights(batch), 0.0)
@@ -80,7 +80,7 @@ class BinaryCrossEntropy(MeanStatistic):
         return super().suits(combiner) and not tfma.has_logits_or_smoothing(combiner)
 
     def values(self, batch: ModelRows) -> np.ndarray:
-        """The cross-entropy of each row."""
+        """Returns the cross-entropy of each row."""
         truth, said = batch.labels, batch.numbers
         entropy = -(truth * np.log(said)) - (1 - truth) * np.log(1 - said)
         return weighed(entropy, self.weights(batch))
@@ -108,7 +108,7 @@ class KerasMeans(MeanStatistic):
         return super().suits(combiner) and all(map(_per_row, tfma.metrics_of(combiner)))
 
     def values(self, batch: ModelRows) -> np.ndarray:
-        """The value of each metric, and the weight."""
+        """Returns the value of each metric, and the weight."""
         weights, labels = self.weights(batch), batch.labels[:, np.newaxis]
         columns = []
         for per_row in self._per_row:
@@ -127,7 +127,7 @@ class KerasMeans(MeanStatistic):
         return filled
 
     def resampled(self, parts: np.ndarray, counts: np.ndarray) -> list[Values]:
-        """The means, or their roots."""
+        """Returns the means, or their roots."""
         found = zip(super().resampled(parts, counts), self._are_roots, strict=True)
         return [np.sqrt(values) if is_root else values for values, is_root in found]
 
@@ -171,7 +171,7 @@ class SquaredCorrelation(SumStatistic):
         return np.stack(parts, axis=1) * self.weights(batch)[:, np.newaxis]
 
     def resampled(self, parts: np.ndarray, counts: np.ndarray) -> list[Values]:
-        """The squared covariance by both variances."""
+        """Returns the squared covariance by both variances."""
         truth, said, truth2, said2, both, weight = (counts @ self.totals[parts]).T
         covered = both - ratio(truth * said, weight)
         spreads = (truth2 - ratio(truth**2, weight)) * (said2 - ratio(said**2, weight))
@@ -268,7 +268,7 @@ class Histogram(CellStatistic):
         return self.cells >= THRESHOLDS
 
     def values(self, batch: ModelRows) -> tuple[np.ndarray, np.ndarray]:
-        """The buckets of the predictions; of rows without weight none."""
+        """Returns the buckets of the predictions; of rows without weight none."""
         _check_binary(batch.labels)
         scale, said = self.scale, batch.numbers.astype(np.float64)
         if np.isnan(said).any():
@@ -289,7 +289,8 @@ class Histogram(CellStatistic):
     def with_matrices(
         self, parts: np.ndarray, wanted: list[Any]
     ) -> tuple[dict[Any, Any], dict[Any, Any]]:
-        """The output, and the matrices at many thresholds that TFMA would derive, as whole arrays.
+        """Returns the output, and the matrices at many thresholds that TFMA would derive, as whole
+        arrays.
 
         TFMA does so in Python, threshold by threshold: a tenth of a second for each slice. Matrices
         at thresholds of other kinds, such as those of plots, are TFMA's to derive.
@@ -380,7 +381,7 @@ class ClassMatrix(CellStatistic):
         return list(self.thresholds) == [0.0]
 
     def values(self, batch: ModelRows) -> tuple[np.ndarray, np.ndarray]:
-        """The pair of each row."""
+        """Returns the pair of each row."""
         if batch.predictions.shape[1] == 1:
             raise NotByBatches("a matrix of classes of one output")
         said = batch.predictions.argmax(1)

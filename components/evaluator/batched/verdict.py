@@ -117,7 +117,7 @@ class _SliceNoise:
         return found
 
     def _moved(self, key: metric_types.MetricKey, value: Any) -> Values:
-        """The metric of the resamples, around what TFMA made of all."""
+        """Returns the metric of the resamples, around what TFMA made of all."""
         place = (key.model_name, key.name)
         return self._drawn[place] + (float(value) - self._exact[place])
 
@@ -198,7 +198,7 @@ def _unmeasured_notes(found: Mapping[str, Mapping[str, MetricNoise]]) -> list[st
 
 
 def name_of(key: SliceKey) -> str:
-    """The name of a slice."""
+    """Returns the name of a slice."""
     return slice_name(slicer_lib.serialize_slice_key(key).single_slice_keys)
 
 
@@ -349,7 +349,7 @@ def _failure(
 def bounds_of(
     name: str, key: SliceKey, config: config_pb2.EvalConfig
 ) -> config_pb2.GenericValueThreshold | None:
-    """The bounds of a metric in a slice; None where it has none."""
+    """Returns the bounds of a metric in a slice; None where it has none."""
     for metric in (metric for spec in config.metrics_specs for metric in spec.metrics):
         if metric_name(metric) == name:
             for held in metric.per_slice_thresholds:

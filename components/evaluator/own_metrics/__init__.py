@@ -30,7 +30,7 @@ class OwnMetric(metric_types.Metric):
 
     @abstractmethod
     def of_key(self, key: Any, eval_config: config_pb2.EvalConfig | None) -> Computations:
-        """The computations whose last gives the value by that key."""
+        """Returns the computations whose last gives the value by that key."""
 
     def _of_key(
         self,
@@ -58,7 +58,7 @@ def added_up(
     kind: type[Statistic],
     metric: Any = None,
 ) -> Computations:
-    """A statistic of ours under a key; `metric` is what it may ask how to add rows up."""
+    """Returns a statistic of ours under a key; `metric` is what it may ask how to add rows up."""
     combiner = RowsCombiner(key, eval_config, kind, metric)
     return [metric_types.MetricComputation(keys=[key], preprocessors=None, combiner=combiner)]
 

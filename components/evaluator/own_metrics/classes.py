@@ -120,7 +120,8 @@ Bins = np.ndarray
 
 
 def expected_calibration_error(bins: Bins) -> float:
-    """The mean distance of what was said from what came true, over the bins by their weight.
+    """Returns the mean distance of what was said from what came true, over the bins by their
+    weight.
 
     Args:
       bins: of predictions.
@@ -163,7 +164,7 @@ class TopLabelBins(CellStatistic):
     cells = BINS
 
     def values(self, batch: ModelRows) -> tuple[np.ndarray, np.ndarray]:
-        """The bins of the most probable classes."""
+        """Returns the bins of the most probable classes."""
         if batch.predictions.shape[1] == 1:
             raise NotByBatches("the most probable class of one output")
         chosen = batch.predictions.argmax(1)
@@ -176,7 +177,7 @@ class TopLabelBins(CellStatistic):
         return places, values * self.weights(batch)[:, np.newaxis]
 
     def output(self, parts: np.ndarray) -> dict[Any, Bins]:
-        """The bins, with those that are empty."""
+        """Returns the bins, with those that are empty."""
         bins = np.zeros((BINS, 3))
         places, sums = self.together(parts)
         bins[places] = sums

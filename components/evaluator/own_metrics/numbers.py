@@ -187,7 +187,7 @@ class Determination(SumStatistic):
 
 
 def _both(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """The spreads of two parts of the data, by Chan, Golub and LeVeque's formula (1979)."""
+    """Returns the spreads of two parts of the data, by Chan, Golub and LeVeque's formula (1979)."""
     weight = one[:, 0] + other[:, 0]
     share = np.divide(other[:, 0], weight, out=np.zeros_like(weight), where=weight != 0)
     distance = other[:, 1] - one[:, 1]
@@ -219,14 +219,14 @@ _ROUNDING = 1e-12
 
 
 def cells_of(errors: np.ndarray) -> np.ndarray:
-    """The cells of absolute errors, [rows] int64; none may be NaN."""
+    """Returns the cells of absolute errors, [rows] int64; none may be NaN."""
     usual = (errors > 0) & np.isfinite(errors)
     cells = np.ceil(np.log(np.where(usual, errors, 1.0)) / _GROWTH).astype(np.int64) - _SMALLEST
     return np.where(usual, cells, np.where(errors == 0, 0, CELLS - 1))
 
 
 def value_of(cell: int) -> float:
-    """The error that is off by the same share from both bounds of a cell."""
+    """Returns the error that is off by the same share from both bounds of a cell."""
     if cell == 0:
         return 0.0
     if cell == CELLS - 1:
@@ -235,7 +235,7 @@ def value_of(cell: int) -> float:
 
 
 def quantile(cells: np.ndarray, weights: np.ndarray, level: float) -> float:
-    """The smallest error that at least such a share of the weight does not exceed.
+    """Returns the smallest error that at least such a share of the weight does not exceed.
 
     Args:
       cells: [cells] in ascending order.
@@ -259,7 +259,7 @@ class ErrorCells(CellStatistic):
     cells = CELLS
 
     def values(self, batch: ModelRows) -> tuple[np.ndarray, np.ndarray]:
-        """The cells of errors that are numbers and have a weight."""
+        """Returns the cells of errors that are numbers and have a weight."""
         errors = np.abs(batch.labels.astype(np.float64) - batch.numbers.astype(np.float64))
         known, weights = ~np.isnan(errors), self.weights(batch)
         cells = cells_of(np.where(known, errors, 0.0))

@@ -34,7 +34,7 @@ class _Fit:
     """The first value that is not so written."""
 
     def merge(self, other: _Fit) -> _Fit:
-        """The same for the values of both."""
+        """Returns the same for the values of both."""
         return _Fit(
             self.values + other.values,
             self.shown or other.shown,
@@ -53,7 +53,7 @@ class DateTally:
     """By pattern."""
 
     def merge(self, other: DateTally) -> DateTally:
-        """The same for the values of both."""
+        """Returns the same for the values of both."""
         fits = {
             pattern: self.fit(pattern).merge(other.fit(pattern))
             for pattern in [*self.fits, *(p for p in other.fits if p not in self.fits)]
@@ -61,7 +61,9 @@ class DateTally:
         return DateTally(self.values + other.values, self.first, fits)
 
     def judge(self, forms: Mapping[str, Form]) -> Dates | None:
-        """The dates, in the first of the formats that most of them have; None if most are none."""
+        """Returns the dates, in the first of the formats that most of them have; None if most
+        are none.
+        """
         known = [pattern for pattern in forms if pattern in self.fits]
         if not known:
             return None
@@ -72,7 +74,7 @@ class DateTally:
         return self.dates(fit, forms[best].layout + (WITH_TIME if fit.has_time else ""))
 
     def dates(self, fit: _Fit, date_format: str) -> Dates:
-        """The column as dates of a format."""
+        """Returns the column as dates of a format."""
         odd = fit.first_odd
         first_odd = f"{odd.value!r} in {odd}" if odd is not None else ""
         return Dates(date_format, self.values, fit.shown, self.values - fit.values, first_odd)
@@ -85,7 +87,7 @@ class DateTally:
 def tally_dates(
     rows: pa.RecordBatch, first: Cell, settings: ExampleGenSettings
 ) -> dict[str, DateTally]:
-    """The tallies of the columns of text that may be dates.
+    """Returns the tallies of the columns of text that may be dates.
 
     Args:
       rows: list columns of int64, float32 or binary.
@@ -111,7 +113,7 @@ def merge_tallies(
 
 
 def find_dates(tallies: Mapping[str, DateTally]) -> dict[str, Dates]:
-    """The columns most of whose values are dates."""
+    """Returns the columns most of whose values are dates."""
     forms = dict(candidates())
     found = {name: tally.judge(forms) for name, tally in sorted(tallies.items())}
     return {name: dates for name, dates in found.items() if dates is not None}
@@ -184,7 +186,7 @@ def _tally(column: pa.Array, first: Cell, known: str | None) -> Iterator[DateTal
 
 
 def _possible(values: pa.StringArray) -> dict[str, Form]:
-    """The formats of some of the values, by pattern."""
+    """Returns the formats of some of the values, by pattern."""
     some = values.take(_spread(len(values), _LOOK))
     possible = {pattern: form for pattern, form in candidates() if matches(some, pattern).any()}
     if _are_seasons(some.to_pylist()):
@@ -193,7 +195,7 @@ def _possible(values: pa.StringArray) -> dict[str, Form]:
 
 
 def _are_seasons(values: Sequence[str]) -> bool:
-    """Whether values are years such as 2006-07, of which some could be months."""
+    """Returns whether values are years such as 2006-07, of which some could be months."""
     found = [_SEASON.fullmatch(value.strip()) for value in values]
     return len(found) > 1 and all(m and (int(m[1]) + 1) % 100 == int(m[2]) for m in found)
 

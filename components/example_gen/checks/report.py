@@ -178,14 +178,16 @@ def _check_finite(rows: pa.RecordBatch, first: Cell, settings: ExampleGenSetting
 
 
 def is_kept(rows: pa.RecordBatch, settings: ExampleGenSettings) -> np.ndarray:
-    """Whether each row of a batch is one to learn from, [rows]: all are, or those with a label."""
+    """Returns whether each row of a batch is one to learn from, [rows]: all are, or those with
+    a label.
+    """
     if settings.unlabelled is Unlabelled.SKIP:
         return _has_label(rows, settings.label)
     return np.ones(rows.num_rows, bool)
 
 
 def _has_label(rows: pa.RecordBatch, label: str) -> np.ndarray:
-    """Whether each row of a batch has a label, [rows]."""
+    """Returns whether each row of a batch has a label, [rows]."""
     if label not in rows.schema.names:
         return np.zeros(rows.num_rows, bool)
     return label_lengths(rows.column(label)) > 0
@@ -238,7 +240,7 @@ def check_label_column(columns: Iterable[str], label: str, file: str = "the data
 def unusable_label(
     settings: ExampleGenSettings, cell: Cell, way_out: str = "Correct it"
 ) -> DataError:
-    """The error for a label that the task cannot use."""
+    """Returns the error for a label that the task cannot use."""
     task = settings.label_task
     other = f", or choose task: {task.otherwise}" if task.otherwise else ""
     return DataError(
@@ -248,7 +250,7 @@ def unusable_label(
 
 
 def show_label(value: Any) -> str:
-    """A label's value for a message."""
+    """Returns a label's value for a message."""
     return repr(value.decode(errors="backslashreplace")) if isinstance(value, bytes) else str(value)
 
 

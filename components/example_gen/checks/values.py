@@ -38,7 +38,7 @@ class Written:
     """The first value."""
 
     def merge(self, name: str, other: Written) -> Written:
-        """The same for the rows of both; DataError if they have no form in common."""
+        """Returns the same for the rows of both; DataError if they have no form in common."""
         common = tuple(form for form in self.forms if form in other.forms)
         if not common:
             raise _two_ways(name, self, other)
@@ -54,7 +54,7 @@ def merge_written(one: Mapping[str, Written], other: Mapping[str, Written]) -> d
 def find_written(
     rows: pa.RecordBatch, first: Cell, features: Mapping[str, BaseFeature]
 ) -> dict[str, Written]:
-    """The forms of each column that has some, and a value in the batch.
+    """Returns the forms of each column that has some, and a value in the batch.
 
     Args:
       rows: list columns of int64, float32 or binary.
@@ -97,19 +97,21 @@ def _forms_of(name: str, column: pa.Array, first: Cell, feature: BaseFeature) ->
 
 
 def _first_misfit(fits: np.ndarray) -> int | None:
-    """The first value of no form, of whether each form [forms, values] has it."""
+    """Returns the first value of no form, of whether each form [forms, values] has it."""
     misfits = ~fits.any(axis=0)
     return int(np.argmax(misfits)) if misfits.any() else None
 
 
 def matches(texts: pa.StringArray, pattern: str) -> np.ndarray:
-    """Whether each text is as the pattern has it, from end to end."""
+    """Returns whether each text is as the pattern has it, from end to end."""
     found = pc.match_substring_regex(texts, rf"\A(?:{pattern})\z")
     return np.asarray(found.to_numpy(zero_copy_only=False), bool)
 
 
 def texts_of(column: pa.Array) -> tuple[pa.StringArray, np.ndarray]:
-    """The values that are there, as text, and the row of each; a whole number has no point."""
+    """Returns the values that are there, as text, and the row of each; a whole number has no
+    point.
+    """
     values, row_of = values_of(column), rows_of(column)
     if pa.types.is_floating(values.type):
         numbers = values.to_numpy().astype(np.float64)
@@ -180,7 +182,7 @@ def _no_number(name: str, column: pa.Array, values: pa.Array, first: Cell) -> Da
 
 
 def no_value_error(name: str) -> DataError:
-    """The error for a column that is declared numeric and has no value anywhere."""
+    """Returns the error for a column that is declared numeric and has no value anywhere."""
     return DataError(
         f"Column {name!r} has no value in any row, but features.{name} says numeric: fill it in, or"
         f" write features: {{{name}: {{type: ignore}}}}."
@@ -263,7 +265,7 @@ def read_order(rows: pa.RecordBatch, first: Cell, name: str) -> Order:
 
 
 def _first_without_time(values: pa.Array) -> tuple[int, bytes]:
-    """The place and the value of the first text that is no date or time."""
+    """Returns the place and the value of the first text that is no date or time."""
     for row in range(len(values)):
         try:
             parse_times(values.slice(row, 1))

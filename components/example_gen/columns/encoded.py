@@ -54,12 +54,12 @@ class Cell:
         return f"row {self.row} of {self.file}"
 
     def below(self, rows: SupportsIndex, value: str = "") -> Cell:
-        """The cell so many rows further down."""
+        """Returns the cell so many rows further down."""
         return Cell(self.file, self.row + int(rows), value)
 
 
 def shown(value: object) -> str:
-    """The beginning of a value, as a message shows it."""
+    """Returns the beginning of a value, as a message shows it."""
     if isinstance(value, bytes):
         # A value may be a whole picture: no more of it is decoded than can be shown.
         value = value[: _BYTES_OF_CHARACTER * _SHOWN].decode(errors="backslashreplace")
@@ -78,13 +78,13 @@ def show_names(names: Sequence[str]) -> str:
 
 
 def single_values(values: pa.Array) -> pa.LargeListArray:
-    """An encoded column of at most one value per row; nulls are missing values."""
+    """Returns an encoded column of at most one value per row; nulls are missing values."""
     lengths = values.is_valid().to_numpy(zero_copy_only=False)
     return lists(values.drop_null() if values.null_count else values, lengths)
 
 
 def first_values(column: pa.Array) -> pa.Array:
-    """The first value of each row of an encoded column, null where it has none."""
+    """Returns the first value of each row of an encoded column, null where it has none."""
     if pa.types.is_null(column.type):
         return column
     lengths = list_lengths(column)
@@ -126,7 +126,7 @@ def values_of(column: pa.Array) -> pa.Array:
 
 
 def rows_of(column: pa.Array) -> np.ndarray:
-    """The row of each of these values, int64."""
+    """Returns the row of each of these values, int64."""
     return np.repeat(np.arange(len(column)), list_lengths(column))
 
 
@@ -137,7 +137,7 @@ def _joined(parts: Sequence[pa.Array]) -> pa.Array:
 
 
 def lists(values: pa.Array, lengths: np.ndarray) -> pa.LargeListArray:
-    """An encoded column of flat values and the number of them in each row, null for 0."""
+    """Returns an encoded column of flat values and the number of them in each row, null for 0."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     missing = lengths == 0
@@ -146,7 +146,7 @@ def lists(values: pa.Array, lengths: np.ndarray) -> pa.LargeListArray:
 
 
 def no_values(rows: int, kind: ColumnKind = ColumnKind.UNKNOWN) -> pa.LargeListArray:
-    """An encoded column without any value; of no known type, features without a kind."""
+    """Returns an encoded column without any value; of no known type, features without a kind."""
     if kind is ColumnKind.UNKNOWN:
         return pa.nulls(rows, pa.large_list(pa.int64()))
     return lists(pa.nulls(0, ARROW_TYPES[kind]), np.zeros(rows, np.int64))
@@ -160,7 +160,8 @@ def list_lengths(column: pa.Array) -> np.ndarray:
 
 
 def find_infinite(column: pa.Array) -> tuple[int, float] | None:
-    """The place of the first row of a list column that holds an infinite number, and that number.
+    """Returns the place of the first row of a list column that holds an infinite number, and that
+    number.
 
     A number that 32 bits cannot hold is infinite in a column of them.
     """
@@ -197,7 +198,7 @@ _TEXTUAL = (
 
 
 def kind_of(column_type: pa.DataType) -> ColumnKind | None:
-    """The kind of a column of the type; None for types that no feature can hold."""
+    """Returns the kind of a column of the type; None for types that no feature can hold."""
     types = pa.types
     if _is_list(column_type):
         return None if _is_list(column_type.value_type) else kind_of(column_type.value_type)
@@ -215,7 +216,7 @@ def kind_of(column_type: pa.DataType) -> ColumnKind | None:
 
 
 def untypable_error(name: str, column_type: pa.DataType, file: str) -> DataError:
-    """The error for a column of a type that no feature can hold."""
+    """Returns the error for a column of a type that no feature can hold."""
     return DataError(
         f"Column {name!r} of {file} is of type {column_type}, which no feature can hold: turn"
         " it into numbers, text or lists of those, or leave it out."
@@ -223,7 +224,8 @@ def untypable_error(name: str, column_type: pa.DataType, file: str) -> DataError
 
 
 def flatten(table: pa.Table, file: str) -> pa.Table:
-    """The table with objects (structs) as columns of what they hold, by path: `address.city`.
+    """Returns the table with objects (structs) as columns of what they hold, by path:
+    `address.city`.
 
     Raises:
       DataError: two columns would have one name.
@@ -248,7 +250,7 @@ def _is_list(column_type: pa.DataType) -> bool:
 
 
 def encode_typed(name: str, column: pa.Array, kind: ColumnKind, file: str) -> pa.LargeListArray:
-    """A column as an encoded one; nulls, in lists too, are missing values."""
+    """Returns a column as an encoded one; nulls, in lists too, are missing values."""
     if kind is ColumnKind.UNKNOWN or pa.types.is_null(column.type):
         return no_values(len(column), kind)
     if _is_list(column.type):

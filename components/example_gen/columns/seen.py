@@ -106,7 +106,7 @@ class SeenColumn:
         return self.texts > 0 and self.numbers + self.comma_numbers > rest
 
     def merge(self, other: SeenColumn) -> SeenColumn:
-        """The same for the rows of both."""
+        """Returns the same for the rows of both."""
         return SeenColumn(
             max(self.kind, other.kind),
             self.numbers + other.numbers,
@@ -130,7 +130,7 @@ def sample_words(words: frozenset[str]) -> frozenset[str]:
 
 
 def survey_text(values: pa.BinaryArray, file: str, first_row: int, known: ColumnKind) -> SeenColumn:
-    """The kind of a batch of a CSV column; nulls are missing values.
+    """Returns the kind of a batch of a CSV column; nulls are missing values.
 
     `known` is the kind of the rows before, which saves trying what cannot be any more.
     """
@@ -174,7 +174,7 @@ def without_placeholders(values: pa.BinaryArray) -> pa.BinaryArray:
 def _survey_integers(
     integers: pa.Array | pa.ChunkedArray, values: pa.BinaryArray, file: str, first_row: int
 ) -> SeenColumn:
-    """A column of whole numbers, parsed and as they are written."""
+    """Returns a column of whole numbers, parsed and as they are written."""
     numbers = values.drop_null()
     offsets = np.frombuffer(numbers.buffers()[1], np.int32)[numbers.offset :][: len(numbers) + 1]
     data, widths = np.frombuffer(numbers.buffers()[2], np.uint8), np.diff(offsets)
@@ -212,19 +212,19 @@ def _widest(one: tuple[int, int] | None, other: tuple[int, int] | None) -> tuple
 
 
 def needs_integers(numbers: pa.Array | pa.ChunkedArray) -> bool:
-    """Whether some whole number is one that a float32 may change."""
+    """Returns whether some whole number is one that a float32 may change."""
     bounds = pc.min_max(numbers)
     low, high = bounds["min"].as_py(), bounds["max"].as_py()
     return high is not None and max(high, -low) > _LARGEST_EXACT
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is a number, with a decimal point or comma."""
+    """Returns whether a text is a number, with a decimal point or comma."""
     return bool(re.match(NUMBER, text.strip()) or is_comma_number(text))
 
 
 def is_comma_number(text: str) -> bool:
-    """Whether a text is a number with a decimal comma."""
+    """Returns whether a text is a number with a decimal comma."""
     return bool(re.match(_COMMA_NUMBER, text.strip()))
 
 
@@ -245,7 +245,7 @@ def parse_numbers(values: pa.BinaryArray, kind: ColumnKind) -> pa.Array | None:
 def encode_text(
     values: pa.BinaryArray, kind: ColumnKind, missing: Sequence[float] = ()
 ) -> pa.LargeListArray:
-    """A batch of a CSV column as an encoded column.
+    """Returns a batch of a CSV column as an encoded column.
 
     Args:
       values: its cells; nulls are missing values.
@@ -272,7 +272,7 @@ def encode_text(
 
 
 def holds_any(values: pa.Array, characters: bytes) -> bool:
-    """Whether some text may hold one of the characters; looks at all bytes at once."""
+    """Returns whether some text may hold one of the characters; looks at all bytes at once."""
     data = values.buffers()[2]
     found = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
     return any(bool((found == character).any()) for character in characters)
@@ -291,7 +291,7 @@ def _count_placeholders(texts: pa.StringArray) -> Counter[str]:
 
 
 def are_placeholders(texts: pa.StringArray) -> pa.BooleanArray:
-    """Whether each text stands for a missing number; a null does not."""
+    """Returns whether each text stands for a missing number; a null does not."""
     return pc.is_in(pc.ascii_lower(pc.ascii_trim_whitespace(texts)), pa.array(sorted(PLACEHOLDERS)))
 
 
@@ -311,7 +311,9 @@ def _count_amounts(texts: pa.StringArray) -> int:
 
 
 def _has_hexadecimals(values: pa.BinaryArray) -> bool:
-    """Whether there are values such as 0x1F: integers to Arrow, text to Python and stock."""
+    """Returns whether there are values such as 0x1F: integers to Arrow, text to Python and
+    stock.
+    """
     # Looking through all bytes at once first is ten times faster than looking at each value.
     data = values.buffers()[2].to_pybytes()
     return any(
@@ -320,7 +322,9 @@ def _has_hexadecimals(values: pa.BinaryArray) -> bool:
 
 
 def _has_oversized_integers(values: pa.BinaryArray) -> bool:
-    """Whether there are integers of more than 64 bits, which stock CsvExampleGen keeps as text."""
+    """Returns whether there are integers of more than 64 bits, which stock CsvExampleGen keeps
+    as text.
+    """
     long = _trim(values.filter(pc.greater_equal(pc.binary_length(values), _SHORTEST_OVERSIZED)))
     integers = long.filter(pc.match_substring_regex(long, _INTEGER))
     return parse_numbers(integers.cast(pa.binary()), ColumnKind.INT) is None

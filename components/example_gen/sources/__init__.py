@@ -13,7 +13,9 @@ from trainer_module.sections import import_registered
 
 
 def make_source(settings: ExampleGenSettings) -> Source:
-    """The source of the settings' format, with labels of other files where there are such."""
+    """Returns the source of the settings' format, with labels of other files where there are
+    such.
+    """
     source = _make_plain(settings)
     if settings.may_lack_label:
         source = OptionalLabelSource(settings, source)

@@ -79,7 +79,8 @@ class Source(abc.ABC):
         return Survey()
 
     def glance(self, files: Files) -> dict[str, ColumnKind]:
-        """The columns at the beginning of a group of files, and of what kind they are there.
+        """Returns the columns at the beginning of a group of files, and of what kind they are
+        there.
 
         None for formats that say so of each row alone.
 

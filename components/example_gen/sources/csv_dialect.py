@@ -47,7 +47,7 @@ class Dialect:
     quote: str | None
 
     def rows(self, text: Iterator[str]) -> Iterator[list[str]]:
-        """The rows of a text that are not empty."""
+        """Returns the rows of a text that are not empty."""
         return (
             row for row in csv.reader(text, **_reader_options(self.delimiter, self.quote)) if row
         )
@@ -75,7 +75,9 @@ def find_dialect(file: str, settings: ExampleGenSettings) -> Dialect:
 
 
 def open_text(file: str, encoding: str) -> pa.NativeFile:
-    """A file's text in UTF-8, whatever it is encoded in; bytes that are no UTF-8 pass here."""
+    """Returns a file's text in UTF-8, whatever it is encoded in; bytes that are no UTF-8 pass
+    here.
+    """
     stream = open_stream(file)
     if codecs.lookup(encoding).name == UTF8:
         return stream
@@ -83,13 +85,13 @@ def open_text(file: str, encoding: str) -> pa.NativeFile:
 
 
 def read_text(file: str, encoding: str) -> io.TextIOWrapper:
-    """The same for Python's own modules."""
+    """Returns the same for Python's own modules."""
     stream = open_text(file, encoding)
     return io.TextIOWrapper(stream, "utf-8-sig", errors="surrogateescape", newline="")
 
 
 def encoding_error(file: str, encoding: str) -> DataError:
-    """The error for a file of which some bytes are not of the encoding."""
+    """Returns the error for a file of which some bytes are not of the encoding."""
     line = _undecodable_line(file, encoding)
     place = f"line {line}" if line else "some place"
     return DataError(
@@ -99,7 +101,8 @@ def encoding_error(file: str, encoding: str) -> DataError:
 
 
 def find_encoding(file: str) -> str:
-    """The encoding of a file: by its byte order mark, else UTF-8 if it is that, else the likeliest.
+    """Returns the encoding of a file: by its byte order mark, else UTF-8 if it is that, else the
+    likeliest.
 
     Raises:
       DataError: the file cannot be read.
@@ -125,7 +128,7 @@ def find_encoding(file: str) -> str:
 
 
 def _encoding_of(block: bytes) -> str:
-    """The likely encoding of bytes some of which are no UTF-8."""
+    """Returns the likely encoding of bytes some of which are no UTF-8."""
     text = block.decode(UTF8, errors="replace")
     broken = text.count("\N{REPLACEMENT CHARACTER}")
     others = sum(not character.isascii() for character in text) - broken
@@ -139,7 +142,9 @@ def _encoding_of(block: bytes) -> str:
 
 
 def _find_delimiter(file: str, encoding: str, settings: ExampleGenSettings) -> str:
-    """The delimiter that makes the most of the first rows: the same number of cells in each."""
+    """Returns the delimiter that makes the most of the first rows: the same number of cells in
+    each.
+    """
     try:
         with read_text(file, encoding) as text:
             head = text.read(_DELIMITER_BYTES)
@@ -173,7 +178,9 @@ def _reader_options(delimiter: str, quote: str | None) -> dict[str, Any]:
 
 
 def _undecodable_line(file: str, encoding: str) -> int | None:
-    """The first line, counted from 1, with bytes that are not of an encoding; None if unknown."""
+    """Returns the first line, counted from 1, with bytes that are not of an encoding; None if
+    unknown.
+    """
     if codecs.lookup(encoding).name.startswith(("utf-16", "utf-32")):
         return None  # Its lines do not end in a byte of their own.
     with open_stream(file) as stream:
@@ -200,7 +207,7 @@ class Header:
 
 
 def read_header(file: str, dialect: Dialect, settings: ExampleGenSettings) -> Header:
-    """The names of the columns, which must be there and unique, with a row to follow.
+    """Returns the names of the columns, which must be there and unique, with a row to follow.
 
     Raises:
       DataError: they are not, or the first row looks like data.

@@ -55,7 +55,7 @@ def clean_cells(values: pa.BinaryArray, settings: CsvSettings) -> pa.BinaryArray
 
 
 def mark_missing(values: pa.BinaryArray, missing_values: list[str]) -> pa.BinaryArray:
-    """The cells, with nulls for those that mean a missing value as they are written."""
+    """Returns the cells, with nulls for those that mean a missing value as they are written."""
     if not missing_values:
         return values
     missing = pc.is_in(values, pa.array([text.encode() for text in missing_values], pa.binary()))
@@ -63,7 +63,7 @@ def mark_missing(values: pa.BinaryArray, missing_values: list[str]) -> pa.Binary
 
 
 def missing_numbers(settings: CsvSettings) -> dict[str, float]:
-    """The values that mean a missing one and are numbers: -999 is also written -999.0."""
+    """Returns the values that mean a missing one and are numbers: -999 is also written -999.0."""
     numbers = {}
     for text in settings.missing_values:
         cell = pa.array([text.encode()], pa.binary())
@@ -155,7 +155,7 @@ class CsvSource(Source):
     """Reads CSV files in two passes, a block at a time."""
 
     def survey(self, files: Files) -> Survey:
-        """The columns of one file, their types from all of its rows."""
+        """Returns the columns of one file, their types from all of its rows."""
         table = self._look_at(files[0])
         row, trimmed, missing = table.header.first_row, Counter[str](), set[str]()
         columns = {name: SeenColumn() for name in table.header.names}
@@ -192,7 +192,7 @@ class CsvSource(Source):
             row += batch.num_rows
 
     def glance(self, files: Files) -> dict[str, ColumnKind]:
-        """The columns of the header, as text."""
+        """Returns the columns of the header, as text."""
         return dict.fromkeys(self._look_at(files[0]).header.names, ColumnKind.BYTES)
 
     def _look_at(self, file: str) -> _Table:

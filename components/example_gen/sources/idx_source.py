@@ -60,7 +60,7 @@ class IdxSource(Source):
 
 
 def _pair_key(file: str) -> str:
-    """The same for both files of a pair."""
+    """Returns the same for both files of a pair."""
     folder, name = posixpath.split(file)
     name = name[: -len(".gz")] if is_gzip(name) else name
     return posixpath.join(folder, name.replace("images", "labels").replace("idx3", "idx1"))

@@ -44,7 +44,7 @@ class _Block:
     rows_before: int = 0
 
     def first(self, values: pa.ChunkedArray) -> Cell:
-        """The first value of a column of this block that is not missing."""
+        """Returns the first value of a column of this block that is not missing."""
         row = values.is_valid().index(True).as_py()
         return Cell(self.file, self.rows_before + row + 1, str(values[row].as_py()))
 
@@ -53,7 +53,7 @@ class JsonlSource(Source):
     """Reads files of JSON lines in two passes."""
 
     def survey(self, files: Files) -> Survey:
-        """The columns of one file, their types from all of its lines."""
+        """Returns the columns of one file, their types from all of its lines."""
         check_is_text(files[0], "JSON lines")
         columns: dict[str, SeenColumn] = {}
         for block, table in _read(files[0]):
@@ -71,7 +71,7 @@ class JsonlSource(Source):
         return Survey(files[0], columns)
 
     def glance(self, files: Files) -> dict[str, ColumnKind]:
-        """The keys of the first lines."""
+        """Returns the keys of the first lines."""
         check_is_text(files[0], "JSON lines")
         for block, table in _read(files[0]):
             return {
@@ -109,7 +109,7 @@ def _survey(name: str, values: pa.ChunkedArray, block: _Block) -> SeenColumn:
 
 
 def _read(file: str) -> Iterator[tuple[_Block, pa.Table]]:
-    """The blocks of a file, each with its table of columns, none of which is an object."""
+    """Yields the blocks of a file, each with its table of columns, none of which is an object."""
     rows = 0
     for block in _read_blocks(file):
         counted = replace(block, rows_before=rows)

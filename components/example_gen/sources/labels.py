@@ -93,7 +93,7 @@ class JoinedSource(RowsSource):
         self._found: tuple[ColumnKind, _Labels] | None = None
 
     def survey(self, files: Files) -> Survey:
-        """The columns of the rows, and the label."""
+        """Returns the columns of the rows, and the label."""
         survey = self._rows.survey(files)
         _check_columns(survey.columns, self._labels.key, self._settings.label, files[0])
         if self._column is None:
@@ -101,7 +101,7 @@ class JoinedSource(RowsSource):
         return replace(survey, columns={**survey.columns, self._settings.label: self._column})
 
     def glance(self, files: Files) -> dict[str, ColumnKind]:
-        """The columns at the beginning of the rows, and the label."""
+        """Returns the columns at the beginning of the rows, and the label."""
         return {name: column.kind for name, column in self.survey(files).columns.items()}
 
     def read(self, files: Files, kinds: dict[str, ColumnKind]) -> Iterator[Batch]:
@@ -194,7 +194,9 @@ def _last_of_each(table: pa.Table) -> _Labels:
 
 
 def _as_text(column: pa.Array, key: str, file: str) -> pa.Array:
-    """The keys of an encoded column as text, whatever kind the files have taken them for."""
+    """Returns the keys of an encoded column as text, whatever kind the files have taken them
+    for.
+    """
     values = first_values(column)
     if pa.types.is_floating(values.type):
         raise DataError(
@@ -226,7 +228,7 @@ class OptionalLabelSource(RowsSource):
     """A source whose rows get a label where no row of all the data has one."""
 
     def survey(self, files: Files) -> Survey:
-        """The columns of the rows, and a label; reads on until a row has one."""
+        """Returns the columns of the rows, and a label; reads on until a row has one."""
         survey, label = self._rows.survey(files), self._settings.label
         if self._settings.format_spec.holds_images:
             return replace(survey, has_label=True)
@@ -261,7 +263,7 @@ class WrittenLabelSource(RowsSource):
     """A source whose label becomes a number where it is one in text."""
 
     def survey(self, files: Files) -> Survey:
-        """The columns of the rows, and words of a label that is text."""
+        """Returns the columns of the rows, and words of a label that is text."""
         survey, label = self._rows.survey(files), self._settings.label
         column = survey.columns.get(label)
         if column is None or column.kind is not ColumnKind.BYTES:

@@ -38,12 +38,12 @@ ANSWER = "answer_"
 
 
 def mark_own(columns: Iterable[str]) -> dict[bytes, bytes]:
-    """The metadata that `read_own` reads."""
+    """Returns the metadata that `read_own` reads."""
     return {OWN_COLUMNS_KEY: json.dumps(list(columns)).encode()}
 
 
 def read_own(metadata: Mapping[bytes, bytes] | None) -> frozenset[str]:
-    """The columns of a file that are no data; none of a file that no server has written."""
+    """Returns the columns of a file that are no data; none of a file that no server has written."""
     return frozenset(json.loads((metadata or {}).get(OWN_COLUMNS_KEY, b"[]")))
 
 
@@ -55,7 +55,7 @@ class ParquetSource(Source):
     """Reads Parquet files; the footer tells the types, so no pass over the rows is needed."""
 
     def survey(self, files: Files) -> Survey:
-        """The columns of one file."""
+        """Returns the columns of one file."""
         file = files[0]
         with _open(file) as parquet:
             rows = parquet.metadata.num_rows
@@ -68,7 +68,7 @@ class ParquetSource(Source):
             )
 
     def glance(self, files: Files) -> dict[str, ColumnKind]:
-        """The columns of the footer."""
+        """Returns the columns of the footer."""
         return {name: column.kind for name, column in self.survey(files).columns.items()}
 
     def read(self, files: Files, kinds: dict[str, ColumnKind]) -> Iterator[Batch]:
@@ -85,7 +85,7 @@ class ParquetSource(Source):
                 row += batch.num_rows
 
     def _data_of(self, table: pa.Table) -> pa.Table:
-        """The columns that are data, and the key of labels that come later.
+        """Returns the columns that are data, and the key of labels that come later.
 
         Not what pandas made of the numbers that it had given the rows, nor what a server says of
         requests besides what they brought.

@@ -73,7 +73,7 @@ def make_decodable(data: bytes, most_pixels: int = DATA_PIXELS) -> Picture:
 
 
 def _looks_as_decoded(image: Image.Image, data: bytes) -> bool:
-    """Whether TensorFlow, if it can decode a file, sees what people see."""
+    """Returns whether TensorFlow, if it can decode a file, sees what people see."""
     # Pillow looks for the EXIF of a PNG behind its pixels, and decodes those on the way.
     has_exif = image.format != "PNG" or b"eXIf" in data
     if has_exif and _orientation(image) != _UPRIGHT:
@@ -87,7 +87,7 @@ def _looks_as_decoded(image: Image.Image, data: bytes) -> bool:
 
 
 def _orientation(image: Image.Image) -> int:
-    """How a camera was held, as EXIF has it; upright where its EXIF is damaged."""
+    """Returns how a camera was held, as EXIF has it; upright where its EXIF is damaged."""
     try:
         return int(image.getexif().get(ExifTags.Base.Orientation, _UPRIGHT))
     except Exception:
@@ -95,7 +95,7 @@ def _orientation(image: Image.Image) -> int:
 
 
 def _decodes(data: bytes, size: tuple[int, int]) -> bool:
-    """Whether the graph decodes a file of the size that Pillow has read."""
+    """Returns whether the graph decodes a file of the size that Pillow has read."""
     try:
         header = read_header(data)
         if (header.width, header.height) == size:
@@ -107,7 +107,7 @@ def _decodes(data: bytes, size: tuple[int, int]) -> bool:
 
 
 def _to_png(image: Image.Image) -> bytes:
-    """The first frame of a picture, upright, and on white where it is transparent."""
+    """Returns the first frame of a picture, upright, and on white where it is transparent."""
     image.load()
     picture = ImageOps.exif_transpose(image) if _orientation(image) != _UPRIGHT else image
     if picture.mode in ("I", "F"):
@@ -184,7 +184,7 @@ def image_rows(images: Sequence[bytes | None], labels: pa.Array, label: str) -> 
 
 
 def cut(batches: Iterable[Batch]) -> Iterator[Batch]:
-    """The same rows in batches small enough to hold their pictures."""
+    """Yields the same rows in batches small enough to hold their pictures."""
     for batch in batches:
         for start in range(0, batch.rows.num_rows, _BATCH_FILES):
             rows = batch.rows.slice(start, _BATCH_FILES)
@@ -194,7 +194,8 @@ def cut(batches: Iterable[Batch]) -> Iterator[Batch]:
 def read_pictures(
     rows: pa.RecordBatch, first: Cell, settings: ExampleGenSettings, notes: FileNotes
 ) -> tuple[pa.RecordBatch, np.ndarray]:
-    """The rows with pictures for paths, and whether each row has all of its own, [rows] bool.
+    """Returns the rows with pictures for paths, and whether each row has all of its own, [rows]
+    bool.
 
     Args:
       rows: list columns, of one path per row where they are of pictures.
@@ -230,7 +231,7 @@ def _read_all(
     notes: FileNotes,
     refuse: Callable[[str, int, Exception], DataError],
 ) -> list[bytes | None]:
-    """The pictures of files as examples hold them; None for a broken one that is left out.
+    """Returns the pictures of files as examples hold them; None for a broken one that is left out.
 
     Args:
       files: their paths.

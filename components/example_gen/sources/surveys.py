@@ -28,7 +28,7 @@ _KINDS = {
 
 
 def read_known_kinds(path: str) -> dict[str, ColumnKind]:
-    """The kind of each column of a schema in text format; none if there is no such file.
+    """Returns the kind of each column of a schema in text format; none if there is no such file.
 
     Raises:
       DataError: the file is no schema.
@@ -37,7 +37,7 @@ def read_known_kinds(path: str) -> dict[str, ColumnKind]:
 
 
 def with_known_dates(settings: ExampleGenSettings) -> ExampleGenSettings:
-    """The settings, with the formats of dates in the schema if it is there.
+    """Returns the settings, with the formats of dates in the schema if it is there.
 
     Raises:
       DataError: the file is no schema, or says of a column what none can be.
@@ -54,7 +54,7 @@ def with_known_dates(settings: ExampleGenSettings) -> ExampleGenSettings:
 
 
 def _read(path: str) -> schema_pb2.Schema:
-    """A schema in text format; an empty one if there is no such file."""
+    """Returns a schema in text format; an empty one if there is no such file."""
     if not path or not exists(path):
         return schema_pb2.Schema()
     try:
@@ -72,14 +72,14 @@ class ColumnKinds(dict[str, ColumnKind]):
     """Whether a row of the data has a label, where none needs one."""
 
     def copy(self) -> ColumnKinds:
-        """The same kinds and writing, apart from this one."""
+        """Returns the same kinds and writing, apart from this one."""
         copied = type(self)(self)
         copied.label_writing, copied.are_labelled = self.label_writing, self.are_labelled
         return copied
 
 
 def find_label_writing(column: SeenColumn, settings: ExampleGenSettings) -> Writing | None:
-    """How a label is written that is to be a number and is text; None where it is none.
+    """Returns how a label is written that is to be a number and is text; None where it is none.
 
     Times are none, as nothing says in which unit they are to be predicted.
     """
@@ -92,7 +92,7 @@ def find_label_writing(column: SeenColumn, settings: ExampleGenSettings) -> Writ
 def settle_kind(
     name: str, column: SeenColumn, known: ColumnKind, settings: ExampleGenSettings
 ) -> ColumnKind:
-    """The kind of a column of a format that guesses types.
+    """Returns the kind of a column of a format that guesses types.
 
     A quantity is a float even where all of it happens to be whole: it may have a fraction or be
     missing some day, which an integer cannot say to a model in service. A code is text, whose
@@ -122,7 +122,7 @@ def settle_kind(
 
 
 def is_code(name: str, column: SeenColumn, known: ColumnKind, settings: ExampleGenSettings) -> bool:
-    """Whether whole numbers are text: codes, days in digits.
+    """Returns whether whole numbers are text: codes, days in digits.
 
     Where they are names, a single zero before one shows it, and days may stay numbers.
     """
@@ -173,7 +173,7 @@ def _way_out(column: SeenColumn, settings: ExampleGenSettings) -> str:
 
 
 def merge_surveys(surveys: Sequence[Survey], settings: ExampleGenSettings) -> ColumnKinds:
-    """The kind of each column over all files, and not less than the schema has for it.
+    """Returns the kind of each column over all files, and not less than the schema has for it.
 
     A label that is to be a number, and is one in text, is a number.
 
@@ -256,7 +256,7 @@ def note_columns(
 
 
 def count_values(surveys: Iterable[Survey], name: str) -> int:
-    """How many values a column has over all files, as far as a survey looks at them."""
+    """Returns how many values a column has over all files, as far as a survey looks at them."""
     columns = (survey.columns.get(name, SeenColumn()) for survey in surveys)
     return sum(column.numbers + column.texts for column in columns)
 

@@ -53,7 +53,7 @@ def _open(file: str) -> tf.data.TFRecordDataset:
 
 
 def _count_records(file: str) -> int:
-    """How many records can be read before the first error."""
+    """Returns how many records can be read before the first error."""
     count = 0
     try:
         for _ in _open(file):

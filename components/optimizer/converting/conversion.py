@@ -162,7 +162,7 @@ def _bounds(model: NumericModel) -> tuple[float, float] | None:
 
 
 def _check(model: NumericModel, folder: Path, examples: Arrays, is_float: bool) -> float:
-    """The largest difference of an output from TensorFlow's on the sample.
+    """Returns the largest difference of an output from TensorFlow's on the sample.
 
     Raises:
       TrainingError: it is not finite, or too large for a variant that computes the same.
@@ -206,5 +206,5 @@ def _check(model: NumericModel, folder: Path, examples: Arrays, is_float: bool) 
 
 
 def _rows_without_numbers(output: np.ndarray) -> int:
-    """How many rows hold NaN or what is infinite."""
+    """Returns how many rows hold NaN or what is infinite."""
     return int((~np.isfinite(output.reshape(len(output), -1))).any(1).sum())

@@ -71,7 +71,7 @@ def _converter(model: NumericModel, precision: str, sample: Arrays) -> tf.lite.T
 
 
 def _in_int8(converter: tf.lite.TFLiteConverter, model: NumericModel) -> bytes:
-    """The model in whole numbers, but for what they would harm: see `float_operations`.
+    """Returns the model in whole numbers, but for what they would harm: see `float_operations`.
 
     Raises:
       InternalError: the installed converter quantises in another way.
@@ -83,7 +83,7 @@ def _in_int8(converter: tf.lite.TFLiteConverter, model: NumericModel) -> bytes:
 
 
 def _in_order(content: bytes, names: Sequence[str]) -> bytes:
-    """The same file, whose outputs come in an order; the converter sorts them by name.
+    """Returns the same file, whose outputs come in an order; the converter sorts them by name.
 
     Args:
       content: of the file.
@@ -98,7 +98,7 @@ def _in_order(content: bytes, names: Sequence[str]) -> bytes:
 
 
 def _read_graph(content: bytes) -> tuple[list[Operation], list[str]]:
-    """The operations of a file, called by what they give, and the names of the outputs."""
+    """Returns the operations of a file, called by what they give, and the names of the outputs."""
     model = schema.ModelT.InitFromPackedBuf(content, 0)
     graph = model.subgraphs[0]
     names = [tensor.name.decode() for tensor in graph.tensors]

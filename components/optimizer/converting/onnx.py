@@ -118,12 +118,12 @@ class CalibrationSample(CalibrationDataReader):
         self._parts = parts()
 
     def get_next(self) -> Arrays | None:
-        """The next rows; None at the end."""
+        """Returns the next rows; None at the end."""
         return next(self._parts, None)
 
 
 def kept_nodes(proto: Any, model: NumericModel) -> list[str]:
-    """The names of the nodes that stay in float32: see `float_operations`."""
+    """Returns the names of the nodes that stay in float32: see `float_operations`."""
     operations = [
         Operation(node.name, node.op_type, tuple(node.input), tuple(node.output))
         for node in proto.graph.node

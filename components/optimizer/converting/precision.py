@@ -30,7 +30,7 @@ class Operation:
 def float_operations(
     operations: Sequence[Operation], outputs: Iterable[str], with_last_kernel: bool
 ) -> list[str]:
-    """The names of operations that lose by low precision, and cost next to nothing anyway.
+    """Returns the names of operations that lose by low precision, and cost next to nothing anyway.
 
     Those before the first kernel, where numbers of all sizes meet, but for the tables; and those
     behind the last one, which make probabilities. A product of features by features, as the sum of

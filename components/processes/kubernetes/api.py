@@ -106,7 +106,7 @@ class KubernetesApi:
             return
 
     def get_pod(self, name: str) -> Object | None:
-        """A pod; None if there is none."""
+        """Returns a pod; None if there is none."""
         try:
             return self._call("get", ResourceKind.POD, name=name)
         except _GoneError:
@@ -132,7 +132,7 @@ class KubernetesApi:
             return
 
     def watch_pods(self, selector: str, version: str) -> Iterator[tuple[str, Object]]:
-        """The changes of pods whose labels match, as they come, for `WATCH_SECONDS`.
+        """Yields the changes of pods whose labels match, as they come, for `WATCH_SECONDS`.
 
         Args:
           selector: of the labels.
@@ -165,7 +165,7 @@ class KubernetesApi:
             raise WatchEndedError(str(error) or type(error).__name__) from None
 
     def read_log(self, pod: str, container: str, since: str | None, follow: bool) -> Iterator[str]:
-        """The lines of a container's log, each with its time, as they come.
+        """Yields the lines of a container's log, each with its time, as they come.
 
         The client's `read_namespaced_pod_log` knows no `sinceTime`, by which a log is read on after
         its connection broke, and `Watch` fails at a character whose bytes come in two pieces and
@@ -242,7 +242,7 @@ class KubernetesApi:
             time.sleep(_PAUSE_SECONDS)
 
     def _explain(self, error: ApiException, action: str, is_named: bool = False) -> Exception:
-        """The error for an answer that does not change when the call is repeated."""
+        """Returns the error for an answer that does not change when the call is repeated."""
         message = _message(error)
         if error.status == 404 and is_named:
             return _GoneError(message)
@@ -278,17 +278,17 @@ class _ExistsError(Exception):
 
 
 def _exists(error: ApiException) -> bool:
-    """Whether the server refuses to create what is there already."""
+    """Returns whether the server refuses to create what is there already."""
     return error.status == 409 and _status_of(error).get("reason") == "AlreadyExists"
 
 
 def _message(error: ApiException) -> str:
-    """The server's message, or the standard words for its HTTP status."""
+    """Returns the server's message, or the standard words for its HTTP status."""
     return str(_status_of(error).get("message") or error.reason)
 
 
 def _status_of(error: ApiException) -> Object:
-    """The Status object in an answer; empty where a proxy answered, say."""
+    """Returns the Status object in an answer; empty where a proxy answered, say."""
     try:
         body = json.loads(error.body)
     except (ValueError, TypeError):

@@ -162,12 +162,12 @@ class KubernetesLauncher:
         return [PodState.of(pod) for pod in self._api.list(ResourceKind.POD, selector).items]
 
     def _find_own_pod(self) -> dict[str, Any]:
-        """The pod that this process runs in; empty if there is none."""
+        """Returns the pod that this process runs in; empty if there is none."""
         name = os.environ.get(POD_NAME_VARIABLE) or os.environ.get("HOSTNAME", "")
         return (self._api.get_pod(name) if name else None) or {}
 
     def _make_owner_reference(self, pod: dict[str, Any]) -> dict[str, Any] | None:
-        """A reference to the pod with whose object everything is to be deleted."""
+        """Returns a reference to the pod with whose object everything is to be deleted."""
         if not pod:
             logger.warning(
                 "This process runs in no pod of namespace %s: should it be killed, what it made "

@@ -69,7 +69,7 @@ class Gang:
         return f"{GANG_LABEL}={self.name}"
 
     def job_name(self, kind: str) -> str:
-        """The name of the Job of a type of workers."""
+        """Returns the name of the Job of a type of workers."""
         return f"{self.name}-{kind}"
 
     def addresses(self, places: Sequence[Place]) -> Cluster:
@@ -82,7 +82,7 @@ class Gang:
         return cluster
 
     def metadata(self, name: str, **labels: str) -> Object:
-        """The metadata of one of its objects."""
+        """Returns the metadata of one of its objects."""
         metadata: Object = {"name": name, "labels": {**self.labels, **labels}}
         if self.owner:
             metadata["ownerReferences"] = [self.owner]
@@ -101,7 +101,7 @@ class Gang:
 
 
 def training_key(identity: str) -> str:
-    """A short name for what identifies a training, fit for labels."""
+    """Returns a short name for what identifies a training, fit for labels."""
     return hashlib.sha256(identity.encode()).hexdigest()[:12]
 
 
@@ -120,7 +120,7 @@ def make_service(gang: Gang) -> Object:
 
 
 def make_job(gang: Gang, specs: Sequence[WorkerSpec], pods: PodSettings, workers: int) -> Object:
-    """A Job for all workers of a type.
+    """Returns a Job for all workers of a type.
 
     Args:
       gang: what it belongs to.

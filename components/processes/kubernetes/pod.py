@@ -56,7 +56,7 @@ def unpack(packed: str, index: int) -> PodPayload:
 
 
 def split_line(line: str) -> tuple[str | None, WorkerEvent | None]:
-    """The text of a line of a pod's log, and the event in it.
+    """Returns the text of a line of a pod's log, and the event in it.
 
     A progress bar may stand before an event, as it does not end its line.
     """

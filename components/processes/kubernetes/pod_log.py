@@ -48,7 +48,7 @@ class LogWindow:
             self._repeated += lines
 
     def is_new(self, second: int, line: str) -> bool:
-        """Whether a line was not read before; remembers it.
+        """Returns whether a line was not read before; remembers it.
 
         Args:
           second: the line's time, since the epoch.

@@ -52,14 +52,14 @@ def _check_cpu(amount: Any) -> str:
 
 
 def bytes_of(memory: str) -> int:
-    """The bytes of an amount such as 512Mi."""
+    """Returns the bytes of an amount such as 512Mi."""
     matched = _MEMORY.fullmatch(memory)
     assert matched is not None  # noqa: S101 - checked with the config
     return int(matched[1]) * _SIZES[matched[2]]
 
 
 def cores_of(cpu: str) -> Decimal:
-    """The cores of an amount such as 2, 0.5 or 1500m."""
+    """Returns the cores of an amount such as 2, 0.5 or 1500m."""
     return Decimal(cpu[:-1]) / 1000 if cpu.endswith("m") else Decimal(cpu)
 
 

@@ -105,7 +105,7 @@ def _container(status: Object) -> Object:
 
 
 def _ending(pod: Object, container: Object) -> tuple[int | None, str]:
-    """The exit status and what is known of it; no status while the pod may go on."""
+    """Returns the exit status and what is known of it; no status while the pod may go on."""
     status = pod.get("status", {})
     ended = container.get("state", {}).get("terminated")
     if not ended and status.get("phase") not in ("Failed", "Succeeded"):
@@ -140,7 +140,7 @@ def _memory_limit(pod: Object) -> str:
 
 
 def _as_signal(code: int) -> int:
-    """A shell's or a container runtime's exit code: 137 is SIGKILL."""
+    """Returns a shell's or a container runtime's exit code: 137 is SIGKILL."""
     return 128 - code if code - 128 in set(signal.Signals) else code
 
 
@@ -213,7 +213,7 @@ class PodWorker:
             self._notice(self.state)
 
     def poll(self) -> int | None:
-        """The exit status, or minus the signal that ended it; None while it runs.
+        """Returns the exit status, or minus the signal that ended it; None while it runs.
 
         Raises:
           ScopelineError: its pod or its log cannot be looked at any more.
@@ -235,7 +235,7 @@ class PodWorker:
         return events
 
     def log_tail(self) -> list[str]:
-        """The last lines of its output."""
+        """Returns the last lines of its output."""
         return self._log.tail if self._log else []
 
     def remark(self) -> str:
@@ -272,7 +272,7 @@ class PodWorker:
             self._lost_remark = why
 
     def _log_is_complete(self) -> bool:
-        """Whether the whole log was read, or the rest has not come for `_LOG_SECONDS`."""
+        """Returns whether the whole log was read, or the rest has not come for `_LOG_SECONDS`."""
         if self._log is None:
             # A container that has begun has a log, which is about to be read.
             return self.state is None or not self.state.has_begun
@@ -324,7 +324,7 @@ class PodWatch:
         self._began = self._extended = time.monotonic()
 
     def add(self, place: Place) -> PodWorker:
-        """A place for which a pod is awaited."""
+        """Returns a place for which a pod is awaited."""
         with self._lock:
             before = [t.state.uid for t in self._workers if t.place == place and t.state]
             added = PodWorker(self._api, place, frozenset(before), self._raise_error)
@@ -334,7 +334,7 @@ class PodWatch:
         return added
 
     def is_alive(self) -> bool:
-        """Whether it has begun, and not ended."""
+        """Returns whether it has begun, and not ended."""
         return self._thread is not None and self._thread.is_alive()
 
     def begin(self, gang: Gang, kinds: Sequence[str]) -> None:

@@ -99,12 +99,12 @@ def serving() -> Iterator[None]:
 
 
 def current_server() -> ForkServer | None:
-    """The server that workers are to be forked by, if there is one."""
+    """Returns the server that workers are to be forked by, if there is one."""
     return _current
 
 
 def may_fork() -> bool:
-    """Whether forks of this process can do what a fresh one can."""
+    """Returns whether forks of this process can do what a fresh one can."""
     if threading.active_count() > 1 or has_computed():
         return False
     return not any(file.startswith(_DRIVERS) for file in _open_files())

@@ -74,7 +74,7 @@ class ForkedProcess:
         self.pid = int(said.removeprefix(_BEGUN))
 
     def poll(self) -> int | None:
-        """The exit status, or minus the signal that ended it; None while it runs."""
+        """Returns the exit status, or minus the signal that ended it; None while it runs."""
         with self._lock:
             if self._status is None and self._is_readable(0):
                 ended = self._reports.readline()

@@ -159,7 +159,7 @@ class LocalWorker:
             self._stdin.flush()
 
     def poll(self) -> int | None:
-        """The exit status, or minus the signal that ended it; None while it runs."""
+        """Returns the exit status, or minus the signal that ended it; None while it runs."""
         return self._process.poll()
 
     def events(self) -> list[WorkerEvent]:
@@ -170,7 +170,7 @@ class LocalWorker:
         return [WorkerEvent(**json.loads(line)) for line in lines]
 
     def log_tail(self) -> list[str]:
-        """The last lines of its output."""
+        """Returns the last lines of its output."""
         return list(self._tail)
 
     def remark(self) -> str:
@@ -198,6 +198,6 @@ class LocalWorker:
 
 
 def _open_pipe(buffering: int = -1) -> tuple[IO[bytes], IO[bytes]]:
-    """The reading end of a pipe, with a buffer of that size, and the writing end."""
+    """Returns the reading end of a pipe, with a buffer of that size, and the writing end."""
     reading, writing = os.pipe()
     return open(reading, "rb", buffering), open(writing, "wb")

@@ -51,7 +51,9 @@ def worker_environment(computing: int) -> dict[str, str]:
 
 
 def without_proxy(environment: Mapping[str, str], hosts: Sequence[str]) -> str:
-    """The value of `no_grpc_proxy` with which gRPC asks no proxy for the way to some hosts."""
+    """Returns the value of `no_grpc_proxy` with which gRPC asks no proxy for the way to some
+    hosts.
+    """
     direct = environment.get("no_grpc_proxy") or environment.get("no_proxy")
     return ",".join([*([direct] if direct else []), *hosts])
 
@@ -99,7 +101,7 @@ class ChildProcess(Protocol):
     """A process that leads a group of its own."""
 
     def poll(self) -> int | None:
-        """The exit status, or minus the signal that ended it; None while it runs."""
+        """Returns the exit status, or minus the signal that ended it; None while it runs."""
 
     def wait(self) -> object:
         """Returns when it has ended."""

@@ -116,7 +116,7 @@ def _with_kept(error: ScopelineError | OSError, job: PredictionJob, parts: Parts
 
 
 def _skip_done(job: PredictionJob, parts: Parts) -> Iterator[Block]:
-    """The blocks that no part has; parts of other rows than are read now are forgotten."""
+    """Returns the blocks that no part has; parts of other rows than are read now are forgotten."""
     while True:
         blocks = read_blocks(job.given, job.model.interface)
         wrong = next((i for i, part in enumerate(parts.done) if not _holds(blocks, part)), None)
@@ -126,7 +126,7 @@ def _skip_done(job: PredictionJob, parts: Parts) -> Iterator[Block]:
 
 
 def _holds(blocks: Iterator[Block], part: Part) -> bool:
-    """Whether the next blocks are those of a part."""
+    """Returns whether the next blocks are those of a part."""
     rows, checksum = 0, 0
     while rows < part.rows:
         block = next(blocks, None)
@@ -194,7 +194,9 @@ def _write_next(asked: _Asked, parts: Parts, checksum: int, unreadable: Counter[
 def _answer(
     job: PredictionJob, block: Block, start: int
 ) -> tuple[pa.Table, list[UnreadableValues]]:
-    """The answers to a slice of a block with the columns that go along, and what is not read."""
+    """Returns the answers to a slice of a block with the columns that go along, and what is not
+    read.
+    """
     stop, size = start + job.batch_rows, job.batch_rows
     first, interface = replace(block.first, row=block.first.row + start), job.model.interface
     if block.rows is None:

@@ -92,7 +92,7 @@ class Input:
 
 
 def find_files(pattern: str, usual: str | None = None) -> tuple[tuple[str, ...], str]:
-    """The files of a path, folder or glob, in the order of their names, and their format.
+    """Returns the files of a path, folder or glob, in the order of their names, and their format.
 
     Args:
       pattern: as the user wrote it.
@@ -160,7 +160,7 @@ def _matches(path: Path, pattern: str) -> bool:
 
 
 def read_blocks(given: Input, interface: ModelInterface) -> Iterator[Block]:
-    """The rows of all files, in order.
+    """Yields the rows of all files, in order.
 
     Raises:
       DataError: names the file, and the row or column, that cannot be read.
@@ -191,7 +191,9 @@ def _settings(given: Input, interface: ModelInterface) -> ExampleGenSettings:
 
 
 def _label_kind(interface: ModelInterface) -> str:
-    """The kind of label there is, as a task that needs no options, such as the order of classes."""
+    """Returns the kind of label there is, as a task that needs no options, such as the order of
+    classes.
+    """
     # A task without a label may be of a family that is not known here.
     if not interface.label:
         return Task.REGRESSION.value
@@ -249,7 +251,9 @@ def _read_table(
 
 
 def _spread(seen: dict[str, ColumnKind], interface: ModelInterface) -> dict[str, list[str]]:
-    """The columns of each list that a file of single values has instead: `name_1`, `name_2`, ..."""
+    """Returns the columns of each list that a file of single values has instead: `name_1`,
+    `name_2`, ...
+    """
     found = {
         column.name: [f"{column.name}_{place}" for place in range(1, column.width + 1)]
         for column in interface.columns
@@ -259,7 +263,7 @@ def _spread(seen: dict[str, ColumnKind], interface: ModelInterface) -> dict[str,
 
 
 def _gathered(rows: pa.RecordBatch, parts: Sequence[str]) -> pa.LargeListArray:
-    """The values of some columns as one list a row, NaN where one is missing."""
+    """Returns the values of some columns as one list a row, NaN where one is missing."""
     columns = [first_values(rows.column(part)).to_numpy(zero_copy_only=False) for part in parts]
     values = np.stack(columns, axis=1)
     return lists(pa.array(values.ravel()), np.full(len(values), len(parts), np.int64))
@@ -291,7 +295,7 @@ def _check_columns(
 
 
 def _picture_paths(given: Input, interface: ModelInterface) -> dict[str, str]:
-    """The folders of columns of paths; such a column may hold pictures in Parquet alone."""
+    """Returns the folders of columns of paths; such a column may hold pictures in Parquet alone."""
     return {
         c.name: given.pictures.get(c.name, "") for c in interface.columns if c.picture == "path"
     }
@@ -340,7 +344,7 @@ def _read_pictures(given: Input, interface: ModelInterface) -> Iterator[Block]:
 def _read_records(
     files: Sequence[str], kept: Sequence[str], interface: ModelInterface, max_pixels: int
 ) -> Iterator[Block]:
-    """The records of files, in order.
+    """Yields the records of files, in order.
 
     Args:
       files: gzipped where the name ends in .gz.
@@ -384,7 +388,7 @@ def _check_pictures(
 
 
 def _column(name: str, examples: Sequence[bytes], first: Cell) -> pa.Array:
-    """A feature of one value a record, null where a record lacks it."""
+    """Returns a feature of one value a record, null where a record lacks it."""
     return pa.array([_value(name, text, first, place) for place, text in enumerate(examples)])
 
 

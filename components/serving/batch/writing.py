@@ -26,7 +26,7 @@ SCORE = "score_"
 
 
 def to_columns(answers: Mapping[str, np.ndarray]) -> dict[str, pa.Array]:
-    """A column for each number or name that a row is answered by.
+    """Returns a column for each number or name that a row is answered by.
 
     `class` or `value` come first; the scores of classes are `score_<class>`, and what else has
     several places is numbered from 1, as in `quantiles_1`.

@@ -110,7 +110,7 @@ class Loss(NamedTuple):
 
 
 def unfinished(folder: Path) -> list[Path]:
-    """The streams that processes are writing, or have left, but for what is damaged."""
+    """Returns the streams that processes are writing, or have left, but for what is damaged."""
     found = (folder / _UNFINISHED).glob("*")
     return sorted(path for path in found if path.suffix == _STREAM and _time_of(path))
 
@@ -150,7 +150,7 @@ def _alone_with(path: Path) -> Iterator[BinaryIO | None]:
 
 
 def _is_at(path: Path, file: BinaryIO) -> bool:
-    """Whether an open file still has this name."""
+    """Returns whether an open file still has this name."""
     try:
         return os.path.samestat(path.stat(), os.fstat(file.fileno()))
     except FileNotFoundError:
@@ -184,7 +184,7 @@ def _to_parquet(stream: Path, file: BinaryIO, folder: Path) -> Loss | None:
 
 
 def _to_bytes(name: str, batch: pa.RecordBatch, first: int) -> bytes:
-    """A batch as it is in a stream: any other that is damaged leaves it readable."""
+    """Returns a batch as it is in a stream: any other that is damaged leaves it readable."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -268,13 +268,13 @@ def make_room(folder: Path, most_bytes: int) -> Room:
 
 
 def _is_scratch(path: Path) -> bool:
-    """Whether it belongs to whoever has the stream beside it, and is being made of that."""
+    """Returns whether it belongs to whoever has the stream beside it, and is being made of that."""
     is_unfinished = path.parent.name == _UNFINISHED and path.suffix == _PARQUET
     return is_unfinished and path.with_suffix(_STREAM).exists()
 
 
 def _time_of(path: Path) -> tuple[str, str] | None:
-    """The day and the name of one of a log's files; None of what is somebody else's.
+    """Returns the day and the name of one of a log's files; None of what is somebody else's.
 
     Damaged streams have no day, so that they go first.
     """
@@ -311,5 +311,5 @@ def _size(path: Path) -> int:
 
 
 def now_utc() -> datetime:
-    """The time that names files and folders."""
+    """Returns the time that names files and folders."""
     return datetime.now(UTC)

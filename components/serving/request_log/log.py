@@ -165,7 +165,7 @@ class RequestLog:
         return self._file
 
     def _is_over(self) -> bool:
-        """Whether the file that is being written is full, or its hour has passed."""
+        """Returns whether the file that is being written is full, or its hour has passed."""
         if self._file is None:
             return False
         return self._file.is_full or self._file.hour != self._clock().strftime("%Y-%m-%dT%H")
@@ -214,7 +214,9 @@ class RequestLog:
 
 
 def is_sampled(name: str, share: float) -> bool:
-    """Whether the request of an id is written down: the same for each server that it comes to."""
+    """Returns whether the request of an id is written down: the same for each server that it
+    comes to.
+    """
     if share >= 1:
         return True
     digest = hashlib.blake2b(name.encode(), digest_size=8).digest()

@@ -65,7 +65,7 @@ class Answered:
         return _OF_PYTHON * (len(self.requests) + len(values)) + sum(map(_size, values))
 
     def is_like(self, other: Answered) -> bool:
-        """Whether both are rows of one version and one signature."""
+        """Returns whether both are rows of one version and one signature."""
         return self.model is other.model and self.signature == other.signature
 
     def only(self, is_wanted: Callable[[str], bool]) -> Answered:
@@ -82,7 +82,7 @@ class Answered:
         )
 
     def alone(self) -> Answered:
-        """The same, which keeps no larger arrays that its own are parts of."""
+        """Returns the same, which keeps no larger arrays that its own are parts of."""
         return replace(
             self,
             columns={name: _alone(values) for name, values in self.columns.items()},
@@ -145,7 +145,9 @@ def _ids(request: LoggedRequest) -> list[str]:
 
 
 def _column(parts: Sequence[np.ndarray], wanted: RawColumn) -> pa.Array:
-    """A column of [rows] each, or of lists where parts are [rows, values], of several widths."""
+    """Returns a column of [rows] each, or of lists where parts are [rows, values], of several
+    widths.
+    """
     if wanted.width == 1:
         return _values(np.concatenate(parts), wanted)
     alike = (list(some) for _, some in groupby(parts, key=lambda part: part.shape[1]))
@@ -177,7 +179,7 @@ def _values(values: np.ndarray, wanted: RawColumn) -> pa.Array:
 
 
 def _from_examples(examples: np.ndarray, wanted: Sequence[RawColumn]) -> dict[str, pa.Array]:
-    """The columns of serialised tf.Examples, which the model has taken already."""
+    """Returns the columns of serialised tf.Examples, which the model has taken already."""
     import tensorflow as tf
 
     spec = {c.name: tf.io.RaggedFeature(_dtype_of(c)) for c in wanted}

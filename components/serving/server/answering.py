@@ -51,7 +51,7 @@ class _Server(uvicorn.Server):
 
 
 def open_repository(options: ServeOptions) -> Repository:
-    """The versions, of which the newest is loaded.
+    """Returns the versions, of which the newest is loaded.
 
     Raises:
       ConfigError: none can be loaded, and none is waited for.

@@ -64,7 +64,7 @@ _TELL_SECONDS = 0.5
 def make_config(
     options: ServeOptions, repository: Repository, place: WorkerPlace | None = None, **settings: Any
 ) -> uvicorn.Config:
-    """How uvicorn serves a model.
+    """Returns how uvicorn serves a model.
 
     Args:
       options: checked.
@@ -260,7 +260,9 @@ class _Endpoints:
         signal.raise_signal(signal.SIGTERM)
 
     async def live(self, request: Request) -> Response:
-        """The process answers and follows the versions, and each worker if there are several."""
+        """Returns the process answers and follows the versions, and each worker if there are
+        several.
+        """
         self._check_following(503)
         if self._place is not None:
             self._check_workers(self._place.workers.up, 503)
@@ -277,7 +279,7 @@ class _Endpoints:
             raise RequestError(f"{there} of {self._options.workers} workers are ready.", status)
 
     async def ready(self, request: Request) -> Response:
-        """A version answers, in each worker."""
+        """Returns a version answers, in each worker."""
         self._check_ready()
         return _json({"ready": True})
 
@@ -305,7 +307,7 @@ class _Endpoints:
         return _json(describe_tensors(self._options.name, number, model))
 
     async def model_ready(self, request: Request) -> Response:
-        """Whether v2 may ask a model."""
+        """Returns whether v2 may ask a model."""
         self._check_ready()
         number, _ = self._named(request.path_params)
         return _json({"name": self._options.name, "version": str(number), "ready": True})

@@ -55,7 +55,7 @@ class Awaited(Protocol):
         """Whoever asks, such as the address of a connection."""
 
     def done(self) -> bool:
-        """Whether nothing is waited for any more."""
+        """Returns whether nothing is waited for any more."""
 
     def set_result(self, result: Any, /) -> None:
         """Takes the answer, or the Reply that says why there is none."""
@@ -127,7 +127,9 @@ class _Pace:
         self.most_rows = min(BATCH_ROWS, 1 << max(fine, default=0))
 
     def _may_be_doubled(self, digits: int) -> bool:
-        """Whether batches of so many rows are short, or still save time, as far as is known."""
+        """Returns whether batches of so many rows are short, or still save time, as far as is
+        known.
+        """
         seconds = self.seconds[digits]
         if seconds < LONG_SECONDS:
             return True
@@ -268,7 +270,7 @@ class Batcher:
         self._executor.submit(self._answer_in_thread, batch, loop)
 
     def _next_queue(self) -> deque[_Waiting] | None:
-        """The queue whose turn it is, beginning with a request that is still waited for."""
+        """Returns the queue whose turn it is, beginning with a request that is still waited for."""
         for queue in (self._queue, self._suspect_queue):
             while queue and not queue[0].is_queued:
                 queue.popleft()
@@ -366,5 +368,5 @@ def _tell(awaited: Awaited, answer: Any) -> None:
 
 
 def late(seconds: float) -> RequestError:
-    """The error for a request that has had no answer for so long."""
+    """Returns the error for a request that has had no answer for so long."""
     return RequestError(f"there was no answer within {seconds:g} seconds.", 504)

@@ -633,7 +633,7 @@ class _Prediction:
         self.disconnected = self.response_complete = False
 
     def done(self) -> bool:
-        """Whether nobody waits any more."""
+        """Returns whether nobody waits any more."""
         return self.response_complete or self.disconnected
 
     def set_result(self, reply: Reply) -> None:
@@ -701,7 +701,7 @@ class _Ending:
 
 
 def has_key(headers: Mapping[bytes, bytes], key: str) -> bool:
-    """Whether a request gives the key, or needs none."""
+    """Returns whether a request gives the key, or needs none."""
     if not key:
         return True
     given = headers.get(b"authorization", b"")

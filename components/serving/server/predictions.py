@@ -115,7 +115,8 @@ class SignatureCall:
     def _join_halves(
         self, asked: Sequence[Asked], places: Sequence[int], found: dict[int, Any]
     ) -> list[_Joined]:
-        """The tensors of all these requests, of halves, or of halves of these, as they can be had.
+        """Returns the tensors of all these requests, of halves, or of halves of these, as they can
+        be had.
 
         What a request is refused with goes to `found`.
         """
@@ -128,7 +129,7 @@ class SignatureCall:
         return [one for half in _halves(places) for one in self._join_halves(asked, half, found)]
 
     def _join(self, asked: Sequence[Asked], places: Sequence[int]) -> _Joined:
-        """The tensors of several requests.
+        """Returns the tensors of several requests.
 
         Rows of JSON become tensors all at once, and so do columns.
         """
@@ -180,7 +181,9 @@ class SignatureCall:
         return tensors
 
     def read(self, inputs: RequestInputs) -> Arrays:
-        """The tensors of a request; raises RequestError where the model does not take them."""
+        """Returns the tensors of a request; raises RequestError where the model does not take
+        them.
+        """
         return self.checked(as_tensors(inputs, self.model.interface))
 
     @property
@@ -267,7 +270,7 @@ def join(parts: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _write(asked: Asked, answer: RequestAnswer) -> Any:
-    """The reply, or what is written of some rows."""
+    """Returns the reply, or what is written of some rows."""
     part = asked.form.part(answer)
     return asked.form.reply([part]) if asked.start is None else part
 
@@ -308,7 +311,7 @@ class Predictions:
     def named(
         self, name: str, version: str | None = None, label: str | None = None
     ) -> tuple[int, Servable]:
-        """The version that a path names, and its number.
+        """Returns the version that a path names, and its number.
 
         Raises:
           RequestError: there is none, or none yet.
@@ -432,7 +435,7 @@ class Predictions:
             return await loop.run_in_executor(self._executor, attempt, read.form.reply, parts)
 
     def _call(self, model: Servable, signature: str) -> SignatureCall:
-        """The same one for requests that can be asked together."""
+        """Returns the same one for requests that can be asked together."""
         found = self._calls.get(signature)
         if found is None or found.model is not model:
             found = SignatureCall(model, signature, self._options, self.metrics, self.log)

@@ -86,7 +86,7 @@ def _allow_files(connections: int) -> None:
 
 
 def _bind(host: str, port: int) -> socket.socket:
-    """A socket that has the port; it listens when a version answers."""
+    """Returns a socket that has the port; it listens when a version answers."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

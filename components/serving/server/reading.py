@@ -56,7 +56,7 @@ def read_path(path: str) -> PredictionPath | None:
 
 @functools.lru_cache(_KNOWN_PATHS)
 def read_plain_url(url: bytes) -> PredictionPath | None:
-    """The same for what follows POST, where that is a path of ASCII and nothing more."""
+    """Returns the same for what follows POST, where that is a path of ASCII and nothing more."""
     if not url.isascii() or b"%" in url or b"?" in url or b"#" in url:
         return None
     return read_path(url.decode())
@@ -76,7 +76,7 @@ MOST_DIGITS = 18
 
 
 def read_length(header: bytes) -> int | None:
-    """A length as a header gives it; None if that is none."""
+    """Returns a length as a header gives it; None if that is none."""
     return int(header) if header.isdigit() and len(header) <= MOST_DIGITS else None
 
 
@@ -163,7 +163,7 @@ def memory_of(body: bytes) -> int:
 
 
 def memory_of_json(body: bytes) -> int:
-    """The same without what stands in texts, which takes ten times as long."""
+    """Returns the same without what stands in texts, which takes ten times as long."""
     if b"\\" in body:
         body = body.replace(b"\\\\", b"--").replace(b'\\"', b"--")
     signs, is_text, size = np.frombuffer(body, np.uint8), False, _OF_BYTE * len(body)
@@ -227,7 +227,9 @@ async def read_body(
 
 
 async def _unpack(body: bytes, options: ServeOptions, held: Held) -> bytes:
-    """A body that is sent in gzip or deflate, of which no more is unpacked than it may have."""
+    """Returns a body that is sent in gzip or deflate, of which no more is unpacked than it may
+    have.
+    """
     unpacker = zlib.decompressobj(_GZIP_OR_ZLIB)
     parts: list[bytes] = []
     size = 0
@@ -308,7 +310,7 @@ def read_request(
 
 
 def json_length(request: PredictionRequest) -> int:
-    """How much of a body is JSON; tensors of Open Inference may follow it.
+    """Returns how much of a body is JSON; tensors of Open Inference may follow it.
 
     Raises:
       RequestError: the header that says so is wrong.

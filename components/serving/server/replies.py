@@ -40,7 +40,7 @@ class RequestError(Exception):
 
 
 def unknown_name(where: str, name: str, known: Iterable[str]) -> RequestError:
-    """The error for a name that the model does not know."""
+    """Returns the error for a name that the model does not know."""
     names, name = list(known), name[:_LONGEST_NAME]
     near = difflib.get_close_matches(name, names, n=1)  # Which takes long for long names.
     hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(sorted(names))}."
@@ -59,7 +59,7 @@ request_id: ContextVar[bytes] = ContextVar("request_id", default=b"")
 
 
 def choose_id(given: bytes) -> bytes:
-    """The id of a request, for what its header says."""
+    """Returns the id of a request, for what its header says."""
     return given if given and _GOOD.fullmatch(given) else os.urandom(16).hex().encode()
 
 
@@ -191,7 +191,7 @@ class AnswerForm(Protocol):
         """What is written of some of its rows."""
 
     def reply(self, parts: Sequence[Any]) -> Reply:
-        """The answer, of what was written of all its rows in their order."""
+        """Returns the answer, of what was written of all its rows in their order."""
 
 
 def size_of_part(part: Any) -> int:

@@ -96,7 +96,7 @@ class Repository:
 
     @classmethod
     def of(cls, model: Servable) -> Repository:
-        """A repository of one model, as version 1, which follows no folder."""
+        """Returns a repository of one model, as version 1, which follows no folder."""
         repository = cls(Path(os.devnull))
         repository._put_in_place(1, model, {})
         return repository
@@ -118,7 +118,7 @@ class Repository:
         return self._current[0] if self._current else None
 
     def find(self, number: str | None = None, label: str | None = None) -> tuple[int, Servable]:
-        """A version that answers.
+        """Returns a version that answers.
 
         Raises:
           RequestError: it does not, with status 404; with 503 while none does yet, and 400 for a
@@ -200,7 +200,7 @@ class Repository:
         return (self._is_due(number, listing) and self._try(number, path, listing)) or answers
 
     def _settled(self, number: int, path: Path) -> Listing | None:
-        """The files of a version; None while they are being written.
+        """Returns the files of a version; None while they are being written.
 
         They are not once nothing has changed for a moment. By rsync and cp the graph may come last.
         """
@@ -307,7 +307,7 @@ class Repository:
 
 
 def _list_files(version: Path) -> tuple[Listing, float]:
-    """The files of a version, and for how many seconds nothing in it has changed.
+    """Returns the files of a version, and for how many seconds nothing in it has changed.
 
     A file that was moved or copied here with its old time has changed as well; the mark of a
     withdrawal is none of the version's files. What cannot be read is for the load to tell.

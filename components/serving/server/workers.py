@@ -33,7 +33,7 @@ class Workers:
         self._versions[number] = _STARTING
 
     def is_up(self, number: int) -> bool:
-        """Whether a worker has answered since it was started."""
+        """Returns whether a worker has answered since it was started."""
         return bool(self._versions[number] != _STARTING)
 
     @property

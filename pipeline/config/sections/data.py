@@ -126,7 +126,7 @@ class SpanKind(Enum):
         return self is not SpanKind.NUMBER
 
     def show(self, number: int) -> str:
-        """A span's number as people know it."""
+        """Returns a span's number as people know it."""
         if self is SpanKind.HOUR:
             return (_EPOCH + timedelta(hours=number)).strftime(_HOUR_FORMAT)
         if self is SpanKind.DAY:
@@ -134,19 +134,19 @@ class SpanKind(Enum):
         return str(number)
 
     def parse(self, text: str) -> int:
-        """The number of a span that is shown like that; ValueError for anything else."""
+        """Returns the number of a span that is shown like that; ValueError for anything else."""
         if self is SpanKind.HOUR:
             return (datetime.strptime(text, _HOUR_FORMAT) - _EPOCH) // timedelta(hours=1)
         return self.first(date.fromisoformat(text)) if self is SpanKind.DAY else int(text)
 
     def first(self, day: date) -> int:
-        """The number of the first span of a day; of spans that have dates alone."""
+        """Returns the number of the first span of a day; of spans that have dates alone."""
         days = (day - _EPOCH.date()).days
         return days * HOURS_A_DAY if self is SpanKind.HOUR else days
 
 
 def has_spans(data: DataSettings) -> bool:
-    """Whether the data comes in spans."""
+    """Returns whether the data comes in spans."""
     return any(map(is_span_pattern, span_patterns(data)))
 
 
@@ -159,7 +159,7 @@ def span_kind(data: DataSettings) -> SpanKind:
 
 
 def span_patterns(data: DataSettings) -> list[str]:
-    """The patterns that may name spans: the path, and a glob per split."""
+    """Returns the patterns that may name spans: the path, and a glob per split."""
     return [data.path, *(split for split in data.splits.values() if isinstance(split, str))]
 
 

@@ -50,7 +50,7 @@ class MetricSettings(Settings):
 
 
 def is_own(name: str) -> bool:
-    """Whether a metric is named by the import path of a class of the user's."""
+    """Returns whether a metric is named by the import path of a class of the user's."""
     return "." in name
 
 
@@ -186,7 +186,8 @@ class Criteria:
     """The column by whose order the rows are split."""
 
     def metric(self, name: str) -> Metric:
-        """A metric of the task's, or the user's: of those less is better where they have a maximum.
+        """Returns a metric of the task's, or the user's: of those less is better where they have a
+        maximum.
 
         Nobody knows what the size of the user's means.
 

@@ -129,7 +129,8 @@ NOTIFY_RULES = (stale_alarms_reach_somebody,)
 
 
 def read_secret(variable: str) -> str | None:
-    """The value of an environment variable; None if it is not set, or holds nothing but blanks.
+    """Returns the value of an environment variable; None if it is not set, or holds nothing but
+    blanks.
 
     A Secret that was made of an empty file sets its variable, too. Who takes that for a key signs
     with one that everybody knows, or asks for none.
@@ -139,5 +140,5 @@ def read_secret(variable: str) -> str | None:
 
 
 def shown_name(variable: str) -> str:
-    """The name of a variable, unless it may be a secret that was taken for one."""
+    """Returns the name of a variable, unless it may be a secret that was taken for one."""
     return variable if variable.isupper() else "that it names"

@@ -190,7 +190,7 @@ ONE_DEVICE = (Strategy.DEFAULT, Strategy.ONE_DEVICE, Strategy.AUTO)
 
 
 def _grows(model: ModelSettings, train: TrainSettings) -> bool:
-    """Whether our own training grows trees, and takes no steps."""
+    """Returns whether our own training grows trees, and takes no steps."""
     return is_grown(model.kind) and train.run_fn is None
 
 

@@ -130,7 +130,7 @@ class Kubeflow:
         self._is_older = health.pipeline_store is None
 
     def ensure_version(self, compiled: CompiledPipeline) -> PipelineVersion:
-        """The pipeline's version of this content, uploaded if it is not there.
+        """Returns the pipeline's version of this content, uploaded if it is not there.
 
         Raises:
           ConfigError: steps that fail are not tried again here, and the config asks for that.
@@ -177,11 +177,11 @@ class Kubeflow:
         return str(run.run_id)
 
     def run(self, run_id: str) -> kfp_api.V2beta1Run:
-        """A run, with what its tasks do."""
+        """Returns a run, with what its tasks do."""
         return self._call(f"read the run {run_id}", self._kfp.get_run, run_id)
 
     def runs_of(self, config: PipelineConfig) -> Iterator[kfp_api.V2beta1Run]:
-        """The runs of a pipeline, newest first; those of others are left out."""
+        """Yields the runs of a pipeline, newest first; those of others are left out."""
         pipeline = self.pipeline_id(pipeline_name(config))
         experiment = self.experiment_id() if pipeline else None
         if experiment is None:
@@ -198,7 +198,7 @@ class Kubeflow:
         self._call(f"terminate the run {run_id}", self._kfp.terminate_run, run_id)
 
     def log(self, run_id: str, pod: str) -> Iterator[bytes]:
-        """The log of a pod so far, in pieces; kfp's client reads none.
+        """Yields the log of a pod so far, in pieces; kfp's client reads none.
 
         Raises:
           NoLogError: the pod is gone, or the API does not read logs.
@@ -212,7 +212,7 @@ class Kubeflow:
             raise NoLogError(str(error)) from None
 
     def recurring_runs(self, config: PipelineConfig) -> list[kfp_api.V2beta1RecurringRun]:
-        """The recurring runs of a pipeline, oldest first; those of others are left out."""
+        """Returns the recurring runs of a pipeline, oldest first; those of others are left out."""
         name = pipeline_name(config)
         pipeline = self.pipeline_id(name)
         if pipeline is None:
@@ -229,7 +229,9 @@ class Kubeflow:
         return [item for item, of in references if of is not None and of.pipeline_id == pipeline]
 
     def create_recurring_run(self, name: str, version: PipelineVersion, cron: str) -> str:
-        """A new recurring run, disabled: one run at a time, and of missed ones the latest alone."""
+        """Returns a new recurring run, disabled: one run at a time, and of missed ones the
+        latest alone.
+        """
         experiment, _ = _find_or_create(self.experiment_id, self._create_experiment)
         made = self._call(
             "create a recurring run",
@@ -268,19 +270,19 @@ class Kubeflow:
         )
 
     def pipeline_id(self, name: str) -> str | None:
-        """The pipeline of a name; None if there is none."""
+        """Returns the pipeline of a name; None if there is none."""
         options = {"namespace": self._namespace}
         return self._find("pipeline", name, self._kfp.list_pipelines, "pipeline", **options)
 
     def experiment_id(self) -> str | None:
-        """The experiment that the settings name; None if there is none."""
+        """Returns the experiment that the settings name; None if there is none."""
         # kfp's own method would take the namespace of a file in the user's home.
         method = self._kfp.experiments.experiment_service_list_experiments
         name, options = self._settings.experiment, {"namespace": self._namespace}
         return self._find("experiment", name, method, "experiment", **options)
 
     def version_name(self, pipeline: str, version: str) -> str | None:
-        """The name of a version; None if it was deleted."""
+        """Returns the name of a version; None if it was deleted."""
         method = self._kfp.get_pipeline_version
         try:
             found = self._call(f"read the version {version}", method, pipeline, version)
@@ -289,7 +291,9 @@ class Kubeflow:
         return str(found.display_name)
 
     def _stream(self, run_id: str, pod: str) -> Iterator[bytes]:
-        """The pieces of a log, of which there is at least one; raises as kfp's client does."""
+        """Yields the pieces of a log, of which there is at least one; raises as kfp's client
+        does.
+        """
         told = {"path_params": {"run_id": run_id, "node_id": pod}, "auth_settings": ["Bearer"]}
         answer = self._connection.call_api(_LOG, "GET", _preload_content=False, **told)
         with contextlib.closing(answer):
@@ -311,7 +315,9 @@ class Kubeflow:
         return str(self._call(f"create the experiment `{name}`", method, body).experiment_id)
 
     def _create_pipeline(self, name: str) -> str:
-        """A pipeline without a version; kfp's client makes one with a version of its name."""
+        """Returns a pipeline without a version; kfp's client makes one with a version of its
+        name.
+        """
         body = self._kfp.api_models.V2beta1Pipeline(display_name=name, namespace=self._namespace)
         method = self._kfp.pipelines.pipeline_service_create_pipeline
         return str(self._call(f"create the pipeline `{name}`", method, body).pipeline_id)
@@ -330,7 +336,7 @@ class Kubeflow:
     def _find(
         self, kind: str, name: str, method: Callable[..., Any], key: str, **options: Any
     ) -> str | None:
-        """The id of the first thing of a name; None if there is none."""
+        """Returns the id of the first thing of a name; None if there is none."""
         action = f"look for the {kind} `{name}`"
         found = self._all(action, method, f"{key}s", filter=_named(name), **options)
         return next((getattr(item, f"{key}_id") for item in found), None)
@@ -338,7 +344,7 @@ class Kubeflow:
     def _all(
         self, action: str, method: Callable[..., Any], items: str, **options: Any
     ) -> Iterator[Any]:
-        """The items of all pages."""
+        """Yields the items of all pages."""
         token = ""
         while True:
             page = self._call(action, method, page_token=token, page_size=PAGE_SIZE, **options)
@@ -357,7 +363,7 @@ class Kubeflow:
 
 
 def _find_or_create(find: Callable[[], str | None], create: Callable[[], str]) -> tuple[str, bool]:
-    """An id, and whether it is new; somebody else may create it between the two calls."""
+    """Returns an id, and whether it is new; somebody else may create it between the two calls."""
     found = find()
     if found is not None:
         return found, False
@@ -371,6 +377,6 @@ def _find_or_create(find: Callable[[], str | None], create: Callable[[], str]) -
 
 
 def _named(name: str) -> str:
-    """The filter for things of a name."""
+    """Returns the filter for things of a name."""
     predicate = {"operation": "EQUALS", "key": "display_name", "stringValue": name}
     return json.dumps({"predicates": [predicate]})

@@ -68,7 +68,7 @@ class ConflictError(ConfigError):
 
 
 def shown_endpoint(url: str) -> str:
-    """An address for people, without the credentials that it may hold."""
+    """Returns an address for people, without the credentials that it may hold."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
@@ -120,7 +120,7 @@ def check_json(endpoint: str, content_type: str | None) -> None:
 
 
 def _from_status(endpoint: str, action: str, error: ApiException) -> ConfigError | InternalError:
-    """The sentence for an answer that is not a success."""
+    """Returns the sentence for an answer that is not a success."""
     status, message = error.status, message_of(error.body)
     detail = f": {message}" if message else ""
     answered = f"({status} {error.reason}){detail}"
@@ -143,7 +143,7 @@ def _from_status(endpoint: str, action: str, error: ApiException) -> ConfigError
 
 
 def message_of(body: str | bytes | None) -> str:
-    """The server's own words in an error's body, in short; empty for a web page."""
+    """Returns the server's own words in an error's body, in short; empty for a web page."""
     text = body.decode(errors="replace") if isinstance(body, bytes) else body or ""
     try:
         found = json.loads(text)
@@ -155,7 +155,7 @@ def message_of(body: str | bytes | None) -> str:
 
 
 def _shorten(text: str) -> str:
-    """The first line that is not empty, cut to `_MESSAGE_CHARACTERS`."""
+    """Returns the first line that is not empty, cut to `_MESSAGE_CHARACTERS`."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return shorten(line, _MESSAGE_CHARACTERS)
 
@@ -233,7 +233,7 @@ def find_api(settings: KubeflowSettings) -> tuple[Any, Any]:
 
 
 def _token() -> str | None:
-    """The token of the environment.
+    """Returns the token of the environment.
 
     Text that cannot be a token is refused here: the HTTP library's error would show it.
     """
@@ -244,7 +244,7 @@ def _token() -> str | None:
 
 
 def user_namespace(settings: KubeflowSettings) -> str:
-    """The user's namespace, where there are several.
+    """Returns the user's namespace, where there are several.
 
     Raises:
       ConfigError: nothing names it.

@@ -192,7 +192,7 @@ class Follower:
 
 
 def _choose_step(running: dict[str, Step]) -> str:
-    """The step to show of those that run at the same time: the console has room for one.
+    """Returns the step to show of those that run at the same time: the console has room for one.
 
     That is the Trainer, which takes longest, or else the one that began last.
     """

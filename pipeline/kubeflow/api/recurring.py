@@ -46,7 +46,7 @@ class Recurring:
 
 
 def cron_for_kubeflow(config: PipelineConfig) -> str:
-    """The config's cron expression as Kubeflow takes it: six fields, seconds first.
+    """Returns the config's cron expression as Kubeflow takes it: six fields, seconds first.
 
     Raises:
       ConfigError: there is none, or Kubeflow has no such schedules.
@@ -191,7 +191,9 @@ def _yes_or_no(value: bool) -> str:
 
 
 def _wanted(config: PipelineConfig, cron: str, version: str, there: list[Recurring]) -> Recurring:
-    """The recurring run that the config asks for, which is none of those that are there yet."""
+    """Returns the recurring run that the config asks for, which is none of those that are there
+    yet.
+    """
     settings = settings_of(config)
     # If the config names no account, Kubeflow has filled in its default.
     known = there[-1].properties["service account"] if there else ""
@@ -210,7 +212,7 @@ def _wanted(config: PipelineConfig, cron: str, version: str, there: list[Recurri
 
 
 def _list(kubeflow: Kubeflow, config: PipelineConfig) -> list[Recurring]:
-    """The recurring runs of a pipeline, oldest first."""
+    """Returns the recurring runs of a pipeline, oldest first."""
     experiments = {kubeflow.experiment_id(): settings_of(config).experiment}
     return [_read(kubeflow, item, experiments) for item in kubeflow.recurring_runs(config)]
 

@@ -57,7 +57,7 @@ class Step:
         return self.state in ENDED
 
     def seconds(self, now: datetime) -> float:
-        """How long it took, or has taken so far; 0 if that is not known."""
+        """Returns how long it took, or has taken so far; 0 if that is not known."""
         until = self.ended or (None if self.has_ended else now)
         if self.started is None or until is None:
             return 0.0
@@ -65,7 +65,7 @@ class Step:
 
 
 def read_steps(run: kfp_api.V2beta1Run) -> dict[str, Step]:
-    """The steps of a run that have begun, by name, in that order."""
+    """Returns the steps of a run that have begun, by name, in that order."""
     details = (run.run_details.task_details if run.run_details else None) or []
     tasks = {task.display_name: task for task in details}
     pods = _find_pods(details)
@@ -88,7 +88,7 @@ def _step(name: str, task: Any, pods: tuple[str, ...]) -> Step:
 
 
 def _moment(time: datetime | None) -> datetime | None:
-    """A time; None for 1970, which the API gives where there is no time."""
+    """Returns a time; None for 1970, which the API gives where there is no time."""
     return time if time is not None and time.year > 1970 else None
 
 
@@ -123,7 +123,7 @@ def _find_pods(tasks: list[Any]) -> dict[str, tuple[str, ...]]:
 
 
 def _hash(text: str, prefix_hash: int = 0x811C9DC5) -> int:
-    """The 32-bit FNV-1a hash, by which Argo Workflows names nodes.
+    """Returns the 32-bit FNV-1a hash, by which Argo Workflows names nodes.
 
     Args:
       text: what is hashed.
@@ -136,7 +136,7 @@ def _hash(text: str, prefix_hash: int = 0x811C9DC5) -> int:
 
 
 def stream_log(kubeflow: Kubeflow, run: str, step: Step) -> Iterator[bytes]:
-    """The log of a step so far, in pieces; the API always sends the whole of it.
+    """Yields the log of a step so far, in pieces; the API always sends the whole of it.
 
     Args:
       kubeflow: where it runs.
@@ -161,7 +161,7 @@ def stream_log(kubeflow: Kubeflow, run: str, step: Step) -> Iterator[bytes]:
 
 
 def read_log(kubeflow: Kubeflow, run: str, step: Step) -> bytes:
-    """The last `TAIL_BYTES` of a step's log so far; raises as `stream_log` does."""
+    """Returns the last `TAIL_BYTES` of a step's log so far; raises as `stream_log` does."""
     kept = bytearray()
     for piece in stream_log(kubeflow, run, step):
         kept += piece

@@ -72,7 +72,8 @@ def finalize_run(compiled_config: PipelineConfig, run_id: str, console: RunConso
 
 
 def _find_failure(reports: Mapping[str, StepReport | None]) -> StepReport | None:
-    """The report of the step that failed, or one about a step that left none; None if all is well.
+    """Returns the report of the step that failed, or one about a step that left none; None if all
+    is well.
 
     Args:
       reports: by step, in topological order.
@@ -105,7 +106,7 @@ def _make_observer(
 
 
 def _record_without_setup(compiled_config: PipelineConfig) -> RunRecord:
-    """The record of a run whose first step wrote none."""
+    """Returns the record of a run whose first step wrote none."""
     return RunRecord(
         config=compiled_config,
         because=BECAUSE,
@@ -123,7 +124,7 @@ def _record_without_setup(compiled_config: PipelineConfig) -> RunRecord:
 
 
 def _read_finished_summary(layout: Layout, run_id: str) -> RunSummary | None:
-    """The summary, if an earlier attempt at this step has written everything."""
+    """Returns the summary, if an earlier attempt at this step has written everything."""
     path = layout.run(run_id).summary
     ended = EventLog(layout.event_log).events(EventKind.FINISHED, EventKind.FAILED, run=run_id)
     return RunSummary.model_validate_json(path.read_text()) if ended and path.exists() else None
@@ -163,7 +164,7 @@ class ReportedResults:
         return self._found(ComponentId.TRAINER).model
 
     def pushed_version(self) -> PushedVersion | None:
-        """The version that Pusher made; None if it pushed nothing."""
+        """Returns the version that Pusher made; None if it pushed nothing."""
         return self._found(ComponentId.PUSHER).pushed
 
     def _found(self, component: str) -> ComponentResult:

@@ -115,7 +115,7 @@ def _summarize(
     state: State,
     execution: int | None,
 ) -> tuple[State, str, ComponentResult]:
-    """The state of a component, what it found in one line, and all of it."""
+    """Returns the state of a component, what it found in one line, and all of it."""
     state, detail = results.read(name, state, execution, summary)
     filled = summary.model_dump(mode="json", exclude_defaults=True)
     found = ComponentResult(
@@ -128,7 +128,7 @@ def _summarize(
 
 
 def _pod_settings(config: PipelineConfig) -> PodSettings | None:
-    """The settings of a training cluster's pods; None if no pods train."""
+    """Returns the settings of a training cluster's pods; None if no pods train."""
     if config.train.cluster_or_default.launcher != "kubernetes":
         return None
     kubeflow = settings_of(config)

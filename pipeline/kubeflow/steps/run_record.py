@@ -60,7 +60,7 @@ class RunFolder:
             self._files.remove(path)
 
     def read_report(self, step: str) -> StepReport | None:
-        """How a step ended; None if it wrote no report."""
+        """Returns how a step ended; None if it wrote no report."""
         text = self.read(f"steps/{step}.json")
         return None if text is None else StepReport.model_validate_json(text)
 
@@ -74,7 +74,7 @@ class RunFolder:
         self._files.rename(scratch, path, overwrite=True)
 
     def read(self, name: str) -> str | None:
-        """The text of a file; None if it is not there."""
+        """Returns the text of a file; None if it is not there."""
         path = posixpath.join(self._folder, name)
         if not self._files.exists(path):
             return None
@@ -129,7 +129,7 @@ class RunRecord(BaseModel):
 
     @classmethod
     def read(cls, folder: RunFolder) -> RunRecord | None:
-        """The record of a run; None if its first step has not written one.
+        """Returns the record of a run; None if its first step has not written one.
 
         Raises:
           ConfigError: the code that wrote it is another.
@@ -150,7 +150,7 @@ class RunRecord(BaseModel):
 
 
 def is_alone(config: PipelineConfig, layout: Layout, run_id: str) -> bool:
-    """Whether the ledger knows of no other run that is under way; False without a ledger.
+    """Returns whether the ledger knows of no other run that is under way; False without a ledger.
 
     On Kubeflow no lock keeps runs of a pipeline apart.
 

@@ -118,7 +118,7 @@ def _check_config(config: PipelineConfig) -> None:
 
 
 def _compare_code(compiled_from: str) -> list[str]:
-    """A note for people if the code in the image is not that of who compiled; else none."""
+    """Returns a note for people if the code in the image is not that of who compiled; else none."""
     if compiled_from == code_hash():
         return []
     note = (

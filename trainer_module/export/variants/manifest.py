@@ -82,13 +82,13 @@ class Variant:
 
 
 def hash_file(path: Path) -> str:
-    """The sha256 of a file."""
+    """Returns the sha256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def describe_file(path: Path) -> dict[str, Any]:
-    """The fields of a manifest that a file alone tells."""
+    """Returns the fields of a manifest that a file alone tells."""
     content = path.read_bytes()
     return {
         "file": path.name,
@@ -106,7 +106,7 @@ def write_variant(variant: Variant, folder: Path) -> None:
 
 
 def read_variant(folder: Path) -> Variant:
-    """The manifest of a folder, once its file is what the manifest says.
+    """Returns the manifest of a folder, once its file is what the manifest says.
 
     Raises:
       DamagedFileError: one of them is not there, or damaged.

@@ -215,7 +215,7 @@ def open_variant(
 
 
 def _fitting(tensor: VariantTensor, features: Mapping[str, np.ndarray]) -> np.ndarray:
-    """A feature as the variant takes it."""
+    """Returns a feature as the variant takes it."""
     if tensor.name not in features:
         raise DataError(
             f"feature {tensor.name!r} is missing; there are {', '.join(sorted(features))}."

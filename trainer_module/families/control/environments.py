@@ -41,7 +41,7 @@ class SeedsOf(IntEnum):
 
 
 def episode_seed(seed: int, purpose: SeedsOf, number: int) -> int:
-    """The seed of an episode, below 2**31.
+    """Returns the seed of an episode, below 2**31.
 
     Args:
       seed: `train.seed`.
@@ -64,7 +64,7 @@ class EnvironmentSettings:
     """After so many an episode is cut off."""
 
     def open(self) -> Environment:
-        """A new environment.
+        """Returns a new environment.
 
         Raises:
           TrainingError: it is not installed, is none, or has actions that cannot be counted.
@@ -216,7 +216,7 @@ def _made(path: str, make: Callable[[], Any]) -> Any:
 
 
 def _as_vectors(made: Any, path: str) -> Any:
-    """The environment with observations of one dimension.
+    """Returns the environment with observations of one dimension.
 
     Raises:
       TrainingError: its actions cannot be counted, or it is no environment.

@@ -37,7 +37,7 @@ class ControlFamily(Family):
     golden_rows = f"{_ROOM}.measuring.golden_rows"
 
     def own_code(self, config: Any) -> dict[str, str]:
-        """An environment that is no registered one."""
+        """Returns an environment that is no registered one."""
         key, path = _environment_of(config)
         return {key: path} if "." in path and not path.startswith(PREFIX) else {}
 
@@ -109,7 +109,7 @@ def _of_the_data(config: Any) -> Iterator[Problem]:
 
 
 def _environment_of(config: Any) -> tuple[str, str]:
-    """The key that names the environment, and its path; empty where it is missing."""
+    """Returns the key that names the environment, and its path; empty where it is missing."""
     if config.data.format == "environment":
         return "data.path", config.data.path
     return "task.environment", config.target.environment or ""

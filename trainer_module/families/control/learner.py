@@ -22,7 +22,7 @@ _POLYAK = 0.005
 def build_network(
     width: int, actions: int, hidden_units: Sequence[int], dueling: bool
 ) -> tf_keras.Model:
-    """The values of all actions: observations, [batch, width], to [batch, actions] float32.
+    """Returns the values of all actions: observations, [batch, width], to [batch, actions] float32.
 
     Args:
       width: numbers of an observation.
@@ -134,7 +134,9 @@ class Learner:
         return int(self._optimizer.iterations.numpy())
 
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """The best actions by the values so far, [n] int64, for observations, [n, width]."""
+        """Returns the best actions by the values so far, [n] int64, for observations, [n,
+        width].
+        """
         found: np.ndarray = np.argmax(self._answer(observations).numpy(), axis=1)
         return found
 
@@ -234,7 +236,7 @@ class Learner:
         return [np.array(weights) for weights in self._network.get_weights()]
 
     def exported(self, weights: Sequence[np.ndarray]) -> tf_keras.Model:
-        """A network outside of the strategy with some weights."""
+        """Returns a network outside of the strategy with some weights."""
         network = self._build()
         network.set_weights(list(weights))
         return network

@@ -32,14 +32,14 @@ _GOLDEN_ROWS = 100
 
 
 def task_of(settings: TrainerSettings) -> ControlTask:
-    """The task of some settings, which is one of control."""
+    """Returns the task of some settings, which is one of control."""
     task = settings.target
     assert isinstance(task, ControlTask)  # noqa: S101 - the family's code is called for no other
     return task
 
 
 def environment_of(custom_config: Mapping[str, Any]) -> EnvironmentSettings:
-    """The environment that a policy is judged in, and may act in to learn."""
+    """Returns the environment that a policy is judged in, and may act in to learn."""
     task = task_of(TrainerSettings.from_custom_config(custom_config))
     source = read_data_source(custom_config)
     path = source["path"] if source else task.environment
@@ -47,7 +47,7 @@ def environment_of(custom_config: Mapping[str, Any]) -> EnvironmentSettings:
 
 
 def exported_policy(folder: Path | str) -> Policy:
-    """The policy of an exported model, which chooses the action of the largest value.
+    """Returns the policy of an exported model, which chooses the action of the largest value.
 
     Raises:
       TrainingError: there is none.
@@ -102,7 +102,8 @@ def measure(folder: Path, custom_config: Mapping[str, Any]) -> Measured:
 def golden_rows(
     folder: Path, custom_config: Mapping[str, Any]
 ) -> list[tuple[str, dict[str, list[float]]]]:
-    """The observations of an episode that the policy plays, which every interface is asked for.
+    """Returns the observations of an episode that the policy plays, which every interface is asked
+    for.
 
     Raises:
       TrainingError: the environment fails.

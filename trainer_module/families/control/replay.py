@@ -36,7 +36,7 @@ class SumTree:
         return float(self._sums[1])
 
     def __getitem__(self, places: np.ndarray) -> np.ndarray:
-        """The numbers at some places, [n]."""
+        """Returns the numbers at some places, [n]."""
         return self._sums[self._first + places]
 
     def __setitem__(self, places: np.ndarray, values: np.ndarray | float) -> None:
@@ -48,7 +48,7 @@ class SumTree:
             self._sums[nodes] = self._sums[2 * nodes] + self._sums[2 * nodes + 1]
 
     def find(self, sums: np.ndarray) -> np.ndarray:
-        """The places at which the sum of the numbers before exceeds some sums, [n] int64.
+        """Returns the places at which the sum of the numbers before exceeds some sums, [n] int64.
 
         Args:
           sums: 0 <= each < `total`.

@@ -24,7 +24,7 @@ class ExplorationSettings(Settings):
     """The share of the training after which it is `final`."""
 
     def at(self, progress: float) -> float:
-        """The share of random actions after a share of the training, 0..1."""
+        """Returns the share of random actions after a share of the training, 0..1."""
         done = min(1.0, progress / self.share)
         return self.initial + done * (self.final - self.initial)
 
@@ -88,9 +88,9 @@ class ControlTask(LearningTask):
     taken (Kumar et al., 2020, arXiv:2006.04779)."""
 
     def metrics(self) -> Mapping[str, Metric]:
-        """The mean return."""
+        """Returns the mean return."""
         return {RETURN: Metric(has_unit=True)}
 
     def usual_metrics(self) -> tuple[str, ...]:
-        """The mean return."""
+        """Returns the mean return."""
         return (RETURN,)

@@ -78,7 +78,7 @@ class _OnlyWritten(io.RawIOBase):
 
 
 def load_backup(directory: str) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]] | None:
-    """The notes and arrays of the backup in a folder; None where there is none.
+    """Returns the notes and arrays of the backup in a folder; None where there is none.
 
     Raises:
       TrainingError: it cannot be read.
@@ -299,7 +299,9 @@ class Training:
         report_progress(progress.epoch, self._plan.epochs, "epoch", detail)
 
     def _judge(self) -> float:
-        """The mean return of the policy now; one that may be the best plays further episodes."""
+        """Returns the mean return of the policy now; one that may be the best plays further
+        episodes.
+        """
         returns = self._play(range(_FIRST_LOOK))
         value = float(returns.mean())
         if value > self.best.value:
@@ -315,7 +317,9 @@ class Training:
         return play(self._learner.act, self._environment, seeds).returns
 
     def _is_patient_no_more(self) -> bool:
-        """Whether no epoch has been better for so many, since the policy could get better."""
+        """Returns whether no epoch has been better for so many, since the policy could get
+        better.
+        """
         match self._settings.train.early_stopping:
             case None | False:
                 return False

@@ -33,7 +33,7 @@ _VECTORS = ("observation", "next_observation")
 
 
 def read_transitions(files: Sequence[str], width: int, actions: int) -> Steps:
-    """The transitions of some files, one after another, [transitions, ...] each.
+    """Returns the transitions of some files, one after another, [transitions, ...] each.
 
     The rows of an episode follow each other. Where the next row does not go on from a row, though
     the episode has not ended there, it counts as cut off.

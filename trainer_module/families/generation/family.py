@@ -22,7 +22,7 @@ LEAST_BASE, MOST_BASE = 4, 8
 
 
 def doublings(height: int, width: int) -> int:
-    """How often a picture of 4 to 8 pixels a side is doubled to one of this size.
+    """Returns how often a picture of 4 to 8 pixels a side is doubled to one of this size.
 
     Raises:
       DataError: the size is not 4 to 8 pixels times a power of 2, the same for both sides.
@@ -40,7 +40,8 @@ def doublings(height: int, width: int) -> int:
 
 
 def layer_sizes(model: ModelSettings) -> tuple[int, ...]:
-    """The sizes of the layers that a config gives, from the noise on; empty for the usual ones.
+    """Returns the sizes of the layers that a config gives, from the noise on; empty for the usual
+    ones.
 
     Raises:
       DataError: they are none; the message is a reason, without the key.

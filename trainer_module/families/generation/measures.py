@@ -33,7 +33,7 @@ def squared_distances(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def frechet_distance(real: np.ndarray, generated: np.ndarray) -> float:
-    """The squared Frechet distance of two normal distributions with the features' moments.
+    """Returns the squared Frechet distance of two normal distributions with the features' moments.
 
     `|m1 - m2|^2 + tr(C1 + C2 - 2 (C1 C2)^1/2)` of Dowson and Landau (1982), as Heusel et al. (2017,
     arXiv:1706.08500) use it.
@@ -78,7 +78,7 @@ def inside(points: np.ndarray, manifold: np.ndarray, neighbours: int = NEIGHBOUR
 
 
 def mode_coverage(real: np.ndarray, generated: np.ndarray, modes: int) -> float:
-    """The share of the modes of real pictures that generated ones have, too.
+    """Returns the share of the modes of real pictures that generated ones have, too.
 
     Args:
       real: the mode of each picture, [pictures] int.
@@ -92,7 +92,7 @@ def mode_coverage(real: np.ndarray, generated: np.ndarray, modes: int) -> float:
 
 
 def nearest(points: np.ndarray, parts: Iterable[np.ndarray]) -> np.ndarray:
-    """The distance of each point to the nearest of others, [points] float64.
+    """Returns the distance of each point to the nearest of others, [points] float64.
 
     Args:
       points: [points, features].
@@ -152,7 +152,7 @@ def resample(
 
 
 def find_modes(features: np.ndarray, modes: int, seed: int = 0, rounds: int = 20) -> np.ndarray:
-    """The centres of so many clusters by Lloyd's algorithm (1982), [modes, features].
+    """Returns the centres of so many clusters by Lloyd's algorithm (1982), [modes, features].
 
     Args:
       features: [pictures, features].
@@ -214,7 +214,7 @@ def learn_features(pictures: Pictures, seed: int) -> Features:
 
 
 def _by_classes(pictures: Pictures, seed: int) -> Features:
-    """The layer before the last one of a classifier."""
+    """Returns the layer before the last one of a classifier."""
     classes, pictures = pictures.classes, pictures.draw(_MOST_LEARNT, seed)
     values, labels = pictures.values, pictures.indices(classes)
     network = _build_classifier(values.shape[1:], len(classes), seed)
@@ -265,7 +265,7 @@ def _build_classifier(shape: tuple[int, ...], classes: int, seed: int) -> tf_ker
 
 
 def _by_components(pictures: Pictures, seed: int) -> Features:
-    """The principal components of the pixels (Pearson, 1901), and clusters in them."""
+    """Returns the principal components of the pixels (Pearson, 1901), and clusters in them."""
     learnt = pictures.draw(_MOST_LEARNT, seed)
     pixels = flatten(learnt.values)
     centre = pixels.mean(0)
@@ -291,7 +291,9 @@ def flatten(pictures: np.ndarray) -> np.ndarray:
 
 
 def flatten_in_parts(pictures: np.ndarray) -> Iterator[np.ndarray]:
-    """The same of some pictures after others, as all of them may be more than memory holds."""
+    """Yields the same of some pictures after others, as all of them may be more than memory
+    holds.
+    """
     step = -(-max(pictures.shape[1:3]) // _MOST_SIDE)
     for part in _parts(pictures):
         scaled = _scaled(part)

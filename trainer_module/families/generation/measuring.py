@@ -88,7 +88,7 @@ def measure(folder: Path, custom_config: Mapping[str, Any]) -> Measured:
 def _read_reference(
     files: tuple[tuple[str, ...], ...], name: str, feature: str, label: str, seed: int
 ) -> Reference:
-    """The same for the model in service, which is held against the same features."""
+    """Returns the same for the model in service, which is held against the same features."""
     column = ImageFeature.model_validate_json(feature)
     train, held_out = (read_pictures(one, name, column, label) for one in files)
     return Reference(train, held_out.draw(_MOST, seed), learn_features(train, seed))
@@ -188,7 +188,7 @@ def compare(
 
 
 def variance_ratio(real: np.ndarray, generated: np.ndarray) -> float:
-    """The mean variance of the pixels of generated pictures, by that of real ones.
+    """Returns the mean variance of the pixels of generated pictures, by that of real ones.
 
     0 where real ones are all the same, of which nothing can be learnt.
     """
@@ -206,7 +206,7 @@ def _variance(pictures: np.ndarray) -> float:
 def _estimate(
     value: float, of_rows: Callable[[np.ndarray, np.ndarray], float], real: int, generated: int
 ) -> Estimate:
-    """A metric with its resamples."""
+    """Returns a metric with its resamples."""
     return Estimate(value, resample(of_rows, real, generated))
 
 
@@ -219,7 +219,7 @@ def _centred(distance: Estimate) -> Estimate:
 def _mean_of(
     is_it: np.ndarray, estimate: Callable[..., Estimate], *, of_generated: bool
 ) -> Estimate:
-    """The share of pictures of which something holds."""
+    """Returns the share of pictures of which something holds."""
     return estimate(
         float(is_it.mean()),
         lambda r, g: float(is_it[g if of_generated else r].mean()),

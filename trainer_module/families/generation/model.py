@@ -130,7 +130,8 @@ def normalise_convolutions(network: tf_keras.Model, strategy: tf.distribute.Stra
 
 
 def spectral_norm(kernel: tf.Tensor) -> tf.Tensor:
-    """The largest singular value of a kernel [..., filters] as a matrix of `filters` columns, [].
+    """Returns the largest singular value of a kernel [..., filters] as a matrix of `filters`
+    columns, [].
 
     By power iteration from the same vector each time, so that it is the same on all replicas.
     """
@@ -201,7 +202,7 @@ def discriminator_loss(task: GenerationTask, real: tf.Tensor, fake: tf.Tensor) -
 def gradient_penalty(
     judge: Callable[[tf.Tensor], tf.Tensor], real: tf.Tensor, fake: tf.Tensor, share: tf.Tensor
 ) -> tf.Tensor:
-    """The square of what the gradient's norm lacks of 1, between pairs of pictures.
+    """Returns the square of what the gradient's norm lacks of 1, between pairs of pictures.
 
     That is the penalty of Gulrajani et al. (2017, arXiv:1704.00028), without its weight.
 
@@ -298,7 +299,7 @@ class Adversaries(tf_keras.Model):
     def _loss_of_judge(
         self, part: Batch, fake: tf.Tensor, said: tf.Tensor, examples: int
     ) -> tf.Tensor:
-        """The discriminator's: `said` is what it says of `fake`."""
+        """Returns the discriminator's: `said` is what it says of `fake`."""
         real = part["picture"]
         losses = discriminator_loss(self.task, self._judge(real, part), said)
         if self.task.loss is GanLoss.WASSERSTEIN:

@@ -54,13 +54,15 @@ class Pictures:
         return Pictures(self.values[rows], self.labels[rows])
 
     def indices(self, classes: Sequence[str]) -> np.ndarray:
-        """The place of each picture's class among those, [pictures] int32; -1 of another one."""
+        """Returns the place of each picture's class among those, [pictures] int32; -1 of
+        another one.
+        """
         places = {name.encode(): place for place, name in enumerate(classes)}
         return np.array([places.get(label, -1) for label in self.labels.tolist()], np.int32)
 
 
 def generation_task(settings: TrainerSettings) -> GenerationTask:
-    """The task of a training of this family."""
+    """Returns the task of a training of this family."""
     task = settings.target
     assert isinstance(task, GenerationTask)  # noqa: S101 - no other task has this family
     return task
@@ -69,7 +71,7 @@ def generation_task(settings: TrainerSettings) -> GenerationTask:
 def picture_of(
     settings: TrainerSettings, shape: tuple[int, int, int] | None = None
 ) -> tuple[str, ImageFeature]:
-    """The name and the settings of the column of pictures, whose size is known.
+    """Returns the name and the settings of the column of pictures, whose size is known.
 
     Args:
       settings: of the training.
@@ -219,7 +221,7 @@ class Deal:
         return math.ceil(total / (self.examples * self.parts))
 
     def batches(self, context: tf.distribute.InputContext, start_step: int = 0) -> tf.data.Dataset:
-        """The batches of one worker's replicas, one after the other in each step."""
+        """Returns the batches of one worker's replicas, one after the other in each step."""
         local = self.replicas // self.workers
         first = context.input_pipeline_id * local
         with tf.device("CPU:0"):
@@ -251,7 +253,7 @@ class Deal:
         return {name: tf.concat(tensors, 0) for name, tensors in drawn.items()}
 
     def _draw(self, turn: tf.Tensor, begin: tf.Tensor) -> dict[str, tf.Tensor]:
-        """A replica's rows of what is drawn for all replicas."""
+        """Returns a replica's rows of what is drawn for all replicas."""
         seed = tf.stack([_as_int64(self.seed), turn])
         noise = tf.random.stateless_normal([self.examples, self.noise], seed)
         share = tf.random.stateless_uniform([self.examples], seed)

@@ -70,7 +70,7 @@ class Sampler(tf.Module):
         return {PNG_TEXT: tf.where(known < 0, "", text)}
 
     def several(self, n: tf.Tensor, seed: tf.Tensor, label: tf.Tensor) -> Answer:
-        """The first pictures of a seed.
+        """Returns the first pictures of a seed.
 
         Args:
           n: how many, a scalar; at least 0, and at most `most`.
@@ -110,7 +110,7 @@ class Sampler(tf.Module):
         }
 
     def signatures(self) -> Mapping[str, Callable[..., Answer]]:
-        """The traced functions besides `answer`, by the names of their signatures."""
+        """Returns the traced functions besides `answer`, by the names of their signatures."""
         noise = tf.TensorSpec([None, self.noise], tf.float32, "noise")
         several = tf.function(self.several).get_concrete_function(
             tf.TensorSpec([], tf.int64, "n"),
@@ -126,7 +126,7 @@ class Sampler(tf.Module):
         }
 
     def _draw(self, seed: tf.Tensor, number: tf.Tensor, label: tf.Tensor) -> tf.Tensor:
-        """A picture by itself for each row, [batch, height, width, channels]."""
+        """Returns a picture by itself for each row, [batch, height, width, channels]."""
 
         def draw(row: tuple[tf.Tensor, tf.Tensor, tf.Tensor]) -> tf.Tensor:
             noise = tf.random.stateless_normal([1, self.noise], tf.stack(row[:2]))
@@ -140,7 +140,7 @@ class Sampler(tf.Module):
         return (self._call(given) + 1.0) / 2.0
 
     def _index(self, labels: tf.Tensor) -> tf.Tensor:
-        """The place of each class, [batch] int32; -1 of none."""
+        """Returns the place of each class, [batch] int32; -1 of none."""
         if not self.classes:
             return -tf.ones_like(labels, tf.int32)
         is_it = tf.equal(labels[:, tf.newaxis], tf.constant([*self.classes])[tf.newaxis])
@@ -241,7 +241,9 @@ def write_samples(folder: Path, request: SampleRequest, output: Path) -> str:
 
 
 def _ask(model: Any, seed: int, numbers: range, label: str, names: Sequence[str]) -> list[bytes]:
-    """The PNG files of some pictures of a seed, whose classes are in turn those of the names."""
+    """Returns the PNG files of some pictures of a seed, whose classes are in turn those of the
+    names.
+    """
     whole = {SEED: [seed] * len(numbers), NUMBER: [*numbers]}
     rows = {name: tf.constant(values, tf.int64) for name, values in whole.items()}
     if names:

@@ -107,5 +107,5 @@ class GenerationTask(LearningTask):
         return METRICS | ({OBEYED: Metric()} if self.conditional else {})
 
     def usual_metrics(self) -> tuple[str, ...]:
-        """The distance decides."""
+        """Returns the distance decides."""
         return (*self.metrics(),)

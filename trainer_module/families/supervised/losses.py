@@ -42,7 +42,7 @@ class WrappedLoss(tf_keras.losses.Loss):
         self._loss = tf_keras.losses.get(loss)
 
     def wrapped(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
-        """The losses of the other one, [batch]."""
+        """Returns the losses of the other one, [batch]."""
         is_class = isinstance(self._loss, tf_keras.losses.Loss)
         return (self._loss.call if is_class else self._loss)(y_true, y_pred)
 
@@ -73,7 +73,7 @@ Loss: TypeAlias = tf_keras.losses.Loss
 
 
 def make_loss(problem: Problem, settings: LossSettings | None) -> Any:
-    """A new loss, as Keras compiles a model with it.
+    """Returns a new loss, as Keras compiles a model with it.
 
     Args:
       problem: what is to be learnt.
@@ -87,7 +87,7 @@ def make_loss(problem: Problem, settings: LossSettings | None) -> Any:
 
 
 def _make_plain_loss(problem: Problem, settings: LossSettings | None) -> Any:
-    """The loss of the probabilities or the number that a model gives, as they are."""
+    """Returns the loss of the probabilities or the number that a model gives, as they are."""
     if settings is None:
         return problem.make_loss()
     if settings.is_custom:
@@ -195,7 +195,7 @@ def _own_loss(settings: LossSettings) -> Any:
 
 
 def _is_mixed(label: tf.Tensor) -> bool:
-    """Whether a label is of two examples; those that are evaluated have one."""
+    """Returns whether a label is of two examples; those that are evaluated have one."""
     return bool(label.shape[-1] == 3)
 
 
@@ -216,7 +216,7 @@ class MixedLoss(WrappedLoss):
 
 
 def of_larger_share(metric: tf_keras.metrics.Metric) -> tf_keras.metrics.Metric:
-    """The metric, which takes a mixed label for that of its larger share."""
+    """Returns the metric, which takes a mixed label for that of its larger share."""
 
     def larger(y_true: tf.Tensor, y_pred: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         if _is_mixed(y_true):

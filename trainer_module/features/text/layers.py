@@ -37,7 +37,7 @@ class TermIndices(Float32Layer):
         super().__init__(**{**options, "autocast": False})
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        """The first of each pair."""
+        """Returns the first of each pair."""
         return tf.cast(inputs[:, :, 0], tf.int32)
 
 

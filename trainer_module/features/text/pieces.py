@@ -132,7 +132,9 @@ class LearntPieces:
     """Their names, for messages."""
 
     def __call__(self, counts: Counts) -> list[bytes]:
-        """The pieces by index, the special ones first; DataError if there is nothing to learn."""
+        """Returns the pieces by index, the special ones first; DataError if there is nothing to
+        learn.
+        """
         if not counts:
             raise DataError(
                 f"column {self.columns} of type: text has no word in any row of the train split: "
@@ -154,7 +156,7 @@ class GivenPieces:
     """Whether they are of text in lower case, without accents."""
 
     def __call__(self, counts: Counts) -> list[bytes]:
-        """The same, whatever occurs."""
+        """Returns the same, whatever occurs."""
         del counts
         return [piece.encode() for piece in self.pieces]
 
@@ -197,7 +199,7 @@ def _read_lower(path: Path) -> bool:
 
 
 def read_text(path: Path) -> str:
-    """The text of a file; DataError if there is none."""
+    """Returns the text of a file; DataError if there is none."""
     if not path.is_file():
         raise DataError(f"{path.parent}: {path.name} is missing.")
     try:
@@ -207,7 +209,7 @@ def read_text(path: Path) -> str:
 
 
 def read_object(path: Path) -> Mapping[str, Any]:
-    """A JSON object; DataError if the file holds none."""
+    """Returns a JSON object; DataError if the file holds none."""
     try:
         read = json.loads(read_text(path))
     except ValueError as error:

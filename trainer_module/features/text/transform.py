@@ -54,7 +54,7 @@ def normalize(texts: tf.Tensor, lower: bool) -> tf.Tensor:
 
 
 def _changed(texts: tf.Tensor, marks: str, change: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
-    """The texts, those changed that have some of the marks, a class of characters."""
+    """Returns the texts, those changed that have some of the marks, a class of characters."""
     places = tf.where(~tf.strings.regex_full_match(texts, f"[^{marks}]*"))
     return tf.tensor_scatter_nd_update(texts, places, change(tf.gather_nd(texts, places)))
 
@@ -119,7 +119,7 @@ def _join(like: tf.RaggedTensor, pieces: tf.Tensor) -> tf.Tensor:
 def _look_up(
     keys: np.ndarray, values: np.ndarray, codes: tf.Tensor, otherwise: tf.Tensor
 ) -> tf.Tensor:
-    """The value of each code, [n], in a sorted table, or what it is otherwise."""
+    """Returns the value of each code, [n], in a sorted table, or what it is otherwise."""
     places = tf.minimum(tf.searchsorted(keys, codes), len(keys) - 1)
     return tf.where(tf.gather(keys, places) == codes, tf.gather(values, places), otherwise)
 
@@ -249,7 +249,7 @@ class TermOrder:
         return cls(column, feature.vocabulary_size, feature.hash_buckets)
 
     def __call__(self, counts: Counts) -> list[bytes]:
-        """The vocabulary by index; DataError if there is nothing to learn from."""
+        """Returns the vocabulary by index; DataError if there is nothing to learn from."""
         texts = TEXTS.encode()
         if texts not in dict(counts):
             raise DataError(
@@ -327,7 +327,9 @@ def _padded(terms: tf.RaggedTensor, feature: TextFeature) -> tf.Tensor:
 
 @tf.function(autograph=False)
 def _once_in_each_text(terms: tf.RaggedTensor) -> tf.Tensor:
-    """The different terms of each row, all in a row, and `TEXTS` once for each that has some."""
+    """Returns the different terms of each row, all in a row, and `TEXTS` once for each that has
+    some.
+    """
     rows = terms.value_rowids()
     named = tf.strings.join([tf.strings.as_string(rows), terms.flat_values], TEXTS)
     different, places = tf.unique(named)

@@ -50,7 +50,7 @@ BYTES_OF_CHARACTER = 4
 def cut_texts(
     texts: Mapping[str, tf.Tensor], features: Mapping[str, TextFeature]
 ) -> dict[str, tf.Tensor]:
-    """The indices of the pieces, [batch, max_tokens] int64 each; 0 is padding.
+    """Returns the indices of the pieces, [batch, max_tokens] int64 each; 0 is padding.
 
     All columns have one vocabulary, as what they hold may be one to the same layers of a model;
     it bears the name of the first.
@@ -86,7 +86,7 @@ def cut_texts(
 
 
 def _given(features: Mapping[str, TextFeature]) -> GivenPieces | None:
-    """The vocabulary that is there already, if there is one."""
+    """Returns the vocabulary that is there already, if there is one."""
     folders = {feature.vocabulary: name for name, feature in features.items()}
     if len(folders) > 1:
         name, other = list(folders.values())[:2]
@@ -99,7 +99,7 @@ def _given(features: Mapping[str, TextFeature]) -> GivenPieces | None:
 
 
 def split_words(texts: tf.Tensor, lower: bool) -> tf.RaggedTensor:
-    """The words of each text, [batch, (words)] string, none of which is empty."""
+    """Returns the words of each text, [batch, (words)] string, none of which is empty."""
     texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
     texts = tf.strings.regex_replace(texts, SPACES, " ")
     texts = tf.strings.regex_replace(texts, UNSEEN, "")
@@ -112,7 +112,8 @@ def split_words(texts: tf.Tensor, lower: bool) -> tf.RaggedTensor:
 
 
 def cut(words: tf.RaggedTensor, file: tf.Tensor, max_tokens: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """The indices of the pieces of words, with those of the first and the last token around them.
+    """Returns the indices of the pieces of words, with those of the first and the last token around
+    them.
 
     Args:
       words: [batch, (words)] string.
@@ -137,7 +138,7 @@ def cut(words: tf.RaggedTensor, file: tf.Tensor, max_tokens: int) -> tuple[tf.Te
 
 
 def _read_table(file: tf.Tensor) -> tf.lookup.StaticHashTable:
-    """The index of each piece."""
+    """Returns the index of each piece."""
     index = tf.lookup.TextFileIndex
     # A path that is known already is that of the graph which serves: it is read once, not by call.
     with tf.init_scope() if tf.inside_function() and hasattr(file, "numpy") else nullcontext():

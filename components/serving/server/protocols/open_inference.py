@@ -244,7 +244,7 @@ class Inference:
     """Whether outputs follow the JSON as bytes where none is named."""
 
     def part(self, answer: RequestAnswer) -> Arrays:
-        """The outputs of some rows that are wanted, in their order.
+        """Returns the outputs of some rows that are wanted, in their order.
 
         Raises:
           RequestError: there is no such output.
@@ -258,7 +258,7 @@ class Inference:
         return {title: answers[title] for title, _ in wanted}
 
     def reply(self, parts: Sequence[Arrays]) -> Reply:
-        """The answer: JSON, and tensors behind it that are wanted as bytes."""
+        """Returns the answer: JSON, and tensors behind it that are wanted as bytes."""
         are_bytes = dict(self.outputs or ())
         described, tail = [], []
         for title in parts[0]:
@@ -410,7 +410,9 @@ def to_tensors(tensors: Mapping[str, np.ndarray]) -> tuple[list[dict[str, Any]],
 
 
 def _to_output(name: str, values: np.ndarray, is_binary: bool) -> tuple[dict[str, Any], bytes]:
-    """The description of a tensor, with its values unless they follow as the bytes given."""
+    """Returns the description of a tensor, with its values unless they follow as the bytes
+    given.
+    """
     is_text = values.dtype == object
     output: dict[str, Any] = {
         "name": name,
@@ -435,7 +437,7 @@ def _join_bytes(values: np.ndarray) -> bytes:
 
 
 def describe_tensors(name: str, number: int, model: Servable) -> dict[str, Any]:
-    """The answer to Open Inference's question for what a model takes."""
+    """Returns the answer to Open Inference's question for what a model takes."""
     return {
         "name": name,
         "versions": [str(number)],

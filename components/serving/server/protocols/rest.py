@@ -77,7 +77,7 @@ def read_request(
 
 
 def _read_signature(body: Mapping[str, Any]) -> str:
-    """The signature that a request names; empty if it names none."""
+    """Returns the signature that a request names; empty if it names none."""
     signature = body.get("signature_name", "")
     if signature not in ("", RAW, EXAMPLES):
         raise RequestError(f"there is no signature {signature!r}: right is {RAW} or {EXAMPLES}.")
@@ -182,7 +182,7 @@ _ROWS, _COLUMNS, _CLASSES, _NUMBERS = _Rows(), _Columns(), _Classes(), _Results(
 
 
 def to_status(states: Sequence[tuple[int, str, str]]) -> dict[str, Any]:
-    """The answer to a question for the versions: number, state and what failed of each."""
+    """Returns the answer to a question for the versions: number, state and what failed of each."""
     return {
         "model_version_status": [
             {
@@ -208,14 +208,14 @@ _DTYPES = {
 def _tensor_info(
     name: str, dtype: str, shape: Sequence[int | None], is_unknown: bool = False
 ) -> dict[str, Any]:
-    """A tensor as TF Serving describes it; a size of None may be any."""
+    """Returns a tensor as TF Serving describes it; a size of None may be any."""
     sizes = [{"size": str(size or -1), "name": ""} for size in shape]
     tensor_shape = {"unknown_rank": is_unknown, "dim": sizes}
     return {"dtype": _DTYPES[dtype], "tensor_shape": tensor_shape, "name": name}
 
 
 def describe_signatures(name: str, number: int, model: Servable) -> dict[str, Any]:
-    """The answer to TF Serving's question for what the signatures take."""
+    """Returns the answer to TF Serving's question for what the signatures take."""
     raw = {
         c.request: _tensor_info(c.request, c.dtype, (), c.width == 1)
         for c in model.interface.columns

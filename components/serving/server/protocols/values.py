@@ -29,7 +29,7 @@ _NUMBERS, _TEXTS, _LISTS = {float, int}, {str, type(None)}, {list}
 
 
 def parse_json(body: bytes) -> Any:
-    """A body as JSON, in which NaN stands for a missing number, as TF Serving has it.
+    """Returns a body as JSON, in which NaN stands for a missing number, as TF Serving has it.
 
     Raises:
       RequestError: it is none, or too deep.
@@ -46,7 +46,7 @@ def parse_json(body: bytes) -> Any:
 
 
 def to_array(values: list[Any], column: RawColumn) -> np.ndarray:
-    """A column's values, one a row, as [rows] or [rows, values].
+    """Returns a column's values, one a row, as [rows] or [rows, values].
 
     Raises:
       RequestError: names the row that the model cannot take.
@@ -88,7 +88,7 @@ def _one_by_one(values: Iterable[Any], places: Iterable[int], column: RawColumn)
 
 
 def _flat(value: Any, shape: tuple[int, ...], column: FeatureColumn, place: int) -> list[Any]:
-    """The values of a row in one list."""
+    """Returns the values of a row in one list."""
     if not shape:
         return [value]
     if not isinstance(value, list) or len(value) != shape[0]:
@@ -106,7 +106,9 @@ def _without_lists(values: list[Any]) -> list[Any]:
 
 
 def _all_at_once(values: list[Any], column: RawColumn) -> np.ndarray | None:
-    """A column of which each value is as it should be; None where one is not, or may not be."""
+    """Returns a column of which each value is as it should be; None where one is not, or may
+    not be.
+    """
     kinds = set(map(type, values))
     if column.dtype == "string":
         return _texts(values) if kinds <= _TEXTS else None
@@ -155,7 +157,7 @@ def _floats(values: list[Any], kinds: set[type]) -> np.ndarray | None:
 
 
 def are_whole(numbers: np.ndarray) -> bool:
-    """Whether all that is there of numbers is whole."""
+    """Returns whether all that is there of numbers is whole."""
     return bool(np.fmax.reduce(numbers - np.floor(numbers), axis=None, initial=0.0) <= 0)
 
 
@@ -202,7 +204,7 @@ def _to_list(value: Any, column: RawColumn, place: int) -> list[Any]:
 
 
 def _only(value: Any) -> Any:
-    """A value, also of a list of one: rows may be [batch] or [batch, 1]."""
+    """Returns a value, also of a list of one: rows may be [batch] or [batch, 1]."""
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
@@ -231,7 +233,7 @@ def _to_number(value: Any, column: RawColumn, place: int) -> Any:
 
 
 def _to_text(value: Any, column: RawColumn, place: int) -> bytes:
-    """A value of a column of text, which may be a number where the texts are."""
+    """Returns a value of a column of text, which may be a number where the texts are."""
     reader, where = column.text_reader, f"{column.request!r} of row {place}"
     if isinstance(value, str):
         try:
@@ -286,7 +288,7 @@ def row_count(asked: RequestInputs) -> int:
 
 
 def as_tensors(asked: RequestInputs, interface: ModelInterface) -> Arrays:
-    """The tensors of a request.
+    """Returns the tensors of a request.
 
     Raises:
       RequestError: it is not what the model takes.
@@ -301,7 +303,7 @@ def as_tensors(asked: RequestInputs, interface: ModelInterface) -> Arrays:
 
 
 def are_tensors(asked: RequestInputs) -> bool:
-    """Whether a request has brought tensors rather than JSON."""
+    """Returns whether a request has brought tensors rather than JSON."""
     return not isinstance(asked, list) and isinstance(next(iter(asked.values())), np.ndarray)
 
 
@@ -335,7 +337,7 @@ def from_rows(rows: Rows, interface: ModelInterface) -> Columns:
 
 
 def from_columns(columns: Mapping[str, Any], interface: ModelInterface) -> Columns:
-    """The same for a list of values per column."""
+    """Returns the same for a list of values per column."""
     known = interface.by_request
     if columns.keys() != known.keys():
         raise _wrong_keys("inputs", columns, list(known))
@@ -361,7 +363,7 @@ def rows_to_arrays(rows: Rows, interface: ModelInterface) -> Arrays:
 
 
 def to_arrays(columns: Columns, interface: ModelInterface) -> Arrays:
-    """The same for a list of values per column."""
+    """Returns the same for a list of values per column."""
     known, found = interface.by_request, Arrays()
     alone = [c for c in known.values() if c.width == 1 and c.dtype != "string"]
     for may_miss in (True, False):

@@ -24,7 +24,8 @@ from trainer_module.settings.model import POOLER, SIZES, undemanding_models
 
 
 def build_model(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
-    """The uncompiled model; features that are no texts are joined to what the first token becomes.
+    """Returns the uncompiled model; features that are no texts are joined to what the first token
+    becomes.
 
     Raises:
       TrainingError: if there is no text, the texts are too long, or the weights cannot be used.
@@ -101,7 +102,9 @@ def encode(
 
 
 def _join(tokens: Sequence[tf.Tensor], token_types: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """The tokens of all texts, of which only the first has its first token, and each one's text."""
+    """Returns the tokens of all texts, of which only the first has its first token, and each
+    one's text.
+    """
     parts = [tokens[0], *(text[:, 1:] for text in tokens[1:])]
     types = [
         tf.fill(tf.shape(part), min(place, token_types - 1)) for place, part in enumerate(parts)
@@ -112,7 +115,7 @@ def _join(tokens: Sequence[tf.Tensor], token_types: int) -> tuple[tf.Tensor, tf.
 
 
 def _embed(ids: tf.Tensor, types: tf.Tensor, is_token: tf.Tensor, shape: BertShape) -> tf.Tensor:
-    """The sum of the vectors of the piece, of its place and of the text it is in."""
+    """Returns the sum of the vectors of the piece, of its place and of the text it is in."""
     # Padding between two texts has no place of its own.
     places = tf.maximum(tf.cumsum(tf.cast(is_token, tf.int32), axis=1) - 1, 0)
     embedded = [
@@ -157,7 +160,7 @@ def _normalize(vectors: tf.Tensor, name: str, shape: BertShape) -> tf.Tensor:
 
 
 def _initializer() -> tf_keras.initializers.Initializer:
-    """A new one for each layer: one that is used twice gives the same numbers."""
+    """Returns a new one for each layer: one that is used twice gives the same numbers."""
     return tf_keras.initializers.TruncatedNormal(stddev=DEVIATION)
 
 

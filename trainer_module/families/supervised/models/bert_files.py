@@ -45,11 +45,13 @@ class BertShape:
         )
 
     def is_of(self, sizes: BertSizes) -> bool:
-        """Whether these are the sizes that a config asks for."""
+        """Returns whether these are the sizes that a config asks for."""
         return (self.layers, self.hidden, self.heads) == (sizes.layers, sizes.hidden, sizes.heads)
 
     def tensors(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of the weights by Hugging Face's names; matrices are [outputs, inputs]."""
+        """Returns the shapes of the weights by Hugging Face's names; matrices are [outputs,
+        inputs].
+        """
         hidden, between = self.hidden, self.feed_forward
         shapes: dict[str, tuple[int, ...]] = {
             "embeddings.word_embeddings.weight": (self.vocabulary, hidden),
@@ -137,7 +139,8 @@ def read_files(folder: str) -> BertFiles:
 
 
 def read_weights(files: BertFiles) -> dict[str, np.ndarray]:
-    """The encoder's weights by their names today, float32; without the pooler's if there is none.
+    """Returns the encoder's weights by their names today, float32; without the pooler's if there is
+    none.
 
     Raises:
       DataError: the file is broken, or holds another model's.
@@ -191,7 +194,7 @@ def _open(path: Path) -> Any:
 
 
 def _check_weights(folder: Path, shape: BertShape) -> dict[str, str]:
-    """The names in the file, by the names that the weights have today."""
+    """Returns the names in the file, by the names that the weights have today."""
     path = folder / WEIGHTS
     if not path.is_file():
         raise _no_weights(folder)

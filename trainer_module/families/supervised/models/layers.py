@@ -27,7 +27,7 @@ def convolutional_model(
     kind: str,
     convolve: Callable[[TransformedFeature, tf.Tensor], tf.Tensor],
 ) -> tf_keras.Model:
-    """The uncompiled model; features that are no images join after the convolutions.
+    """Returns the uncompiled model; features that are no images join after the convolutions.
 
     Args:
       problem: has the features.
@@ -48,7 +48,7 @@ def convolutional_model(
 
 
 def images_of(problem: Problem, kind: str) -> tuple[TransformedFeature, ...]:
-    """The features that are images.
+    """Returns the features that are images.
 
     Raises:
       TrainingError: there is none, which a model of this kind needs.

@@ -188,7 +188,7 @@ class MembersMean(tf_keras.layers.Layer):
         return [self.kernel]
 
     def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        """The mean."""
+        """Returns the mean."""
         logits = tf.cast(tf.einsum("bkd,kdu->bku", inputs, self.kernel) + self.bias, tf.float32)
         mean = tf.reduce_mean(logits, 1)
         learns = training and self.tells
@@ -201,7 +201,8 @@ class MembersMean(tf_keras.layers.Layer):
         return self._config["scale"] is not None
 
     def take_distance(self) -> tf.Tensor | None:
-        """How far the members were apart in the latest call, [batch]; None outside training.
+        """Returns how far the members were apart in the latest call, [batch]; None outside
+        training.
 
         Once: what a graph has told means nothing in another one.
         """
@@ -257,6 +258,8 @@ class MembersLoss(WrappedLoss):
 
 
 def with_members(loss: Any, model: tf_keras.Model) -> Any:
-    """A loss as a model is compiled with it: that of each member, where the model has members."""
+    """Returns a loss as a model is compiled with it: that of each member, where the model has
+    members.
+    """
     layers = [part for part in model.submodules if isinstance(part, MembersMean) and part.tells]
     return MembersLoss(loss, layers) if layers else loss

@@ -26,7 +26,7 @@ from trainer_module.settings.model import PictureLayer, too_small_for
 
 
 def build_cnn(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
-    """The uncompiled model; features that are no images join after the convolutions.
+    """Returns the uncompiled model; features that are no images join after the convolutions.
 
     Raises:
       TrainingError: if there is no image, or one too small for the layers.
@@ -92,7 +92,7 @@ CONVOLUTIONS = 2
 
 
 def build_convnet(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
-    """The uncompiled model; features that are no images join after the convolutions.
+    """Returns the uncompiled model; features that are no images join after the convolutions.
 
     Raises:
       TrainingError: if there is no image, or one too small for so many `filters`.
@@ -102,7 +102,7 @@ def build_convnet(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
 
 
 def default_filters(side: int) -> list[int]:
-    """The filters of each stage, for pictures whose smaller side has so many pixels.
+    """Returns the filters of each stage, for pictures whose smaller side has so many pixels.
 
     Args:
       side: of what the first stage sees.
@@ -140,7 +140,7 @@ def _side(pixels: tf.Tensor) -> int:
 
 
 def _convolution(pixels: tf.Tensor, filters: int) -> tf.Tensor:
-    """A 3x3 convolution whose output is normalised over the examples of all replicas.
+    """Returns a 3x3 convolution whose output is normalised over the examples of all replicas.
 
     So a step is the same however many replicas share it.
     """

@@ -26,7 +26,8 @@ from trainer_module.settings.model import IMAGENET_MEANS, NETWORKS, Network
 
 
 def build_model(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
-    """The uncompiled model; several pictures share the network, other features join its head.
+    """Returns the uncompiled model; several pictures share the network, other features join its
+    head.
 
     Raises:
       TrainingError: there is no image, one too small, or the weights are not the network's.
@@ -58,7 +59,7 @@ def _build_whole(
     settings: ModelSettings,
     network: Network,
 ) -> tf_keras.Model:
-    """The network with its own top, which tells ImageNet's classes of one picture."""
+    """Returns the network with its own top, which tells ImageNet's classes of one picture."""
     others = [feature.name for feature in problem.features if feature not in images[:1]]
     if others:
         raise TrainingError(
@@ -102,7 +103,7 @@ def _build_base(
 
 
 def _choose_pool(settings: ModelSettings, base: tf_keras.Model) -> type[tf_keras.layers.Layer]:
-    """The layer that makes a vector of the network's map of features."""
+    """Returns the layer that makes a vector of the network's map of features."""
     if settings.transfer is None or settings.transfer.head != "flatten":
         return tf_keras.layers.GlobalAveragePooling2D
     if None in base.output_shape[1:]:

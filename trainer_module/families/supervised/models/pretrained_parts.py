@@ -11,12 +11,12 @@ HEAD = "head"
 
 
 def network_of(model: tf_keras.Model, kind: str) -> tf_keras.Model:
-    """The network within a model of `pretrained.model`."""
+    """Returns the network within a model of `pretrained.model`."""
     return model.get_layer(base_name(kind))
 
 
 def head_of(model: tf_keras.Model) -> tf_keras.Model:
-    """The head of such a model: from features by name, pictures pooled, to the output."""
+    """Returns the head of such a model: from features by name, pictures pooled, to the output."""
     return model.get_layer(HEAD)
 
 
@@ -29,10 +29,10 @@ def pooled_of(model: tf_keras.Model, images: tuple[TransformedFeature, ...]) -> 
 
 
 def base_name(kind: str) -> str:
-    """The name of the network within the model."""
+    """Returns the name of the network within the model."""
     return f"{kind}_network"
 
 
 def batch_norms(network: tf_keras.Model) -> list[tf_keras.layers.Layer]:
-    """The layers of batch normalisation."""
+    """Returns the layers of batch normalisation."""
     return [x for x in network.layers if isinstance(x, tf_keras.layers.BatchNormalization)]

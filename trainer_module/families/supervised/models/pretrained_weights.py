@@ -31,7 +31,7 @@ from trainer_module.settings.model import IMAGENET_DEVIATIONS
 
 @contextmanager
 def open_weights(path: str) -> Iterator[h5py.Group]:
-    """The HDF5 file at a path, or in the .keras archive there; also on gs://.
+    """Yields the HDF5 file at a path, or in the .keras archive there; also on gs://.
 
     Raises:
       TrainingError: it is missing, cut short, a pickle, or of another format.
@@ -115,7 +115,7 @@ def load_weights(network: tf_keras.Model, kind: str, path: str) -> None:
 
 
 def _layers(network: tf_keras.Model) -> dict[str, list[Weight]]:
-    """The weights of each layer that has any, in its order."""
+    """Returns the weights of each layer that has any, in its order."""
     found: dict[str, list[Weight]] = {}
     for layer in network.layers:
         weights: dict[str, Weight] = {}
@@ -128,7 +128,7 @@ def _layers(network: tf_keras.Model) -> dict[str, list[Weight]]:
 
 
 def _plain(layer: str) -> str:
-    """The name of a layer without the number that Keras gave it, if nobody named it."""
+    """Returns the name of a layer without the number that Keras gave it, if nobody named it."""
     return re.sub(r"^normalization_\d+$", "normalization", layer)
 
 
@@ -169,7 +169,7 @@ def _by_name(layers: Mapping[str, list[Weight]], file: h5py.Group) -> Stored:
 
 
 def _names(group: h5py.Group, key: str) -> Iterator[str]:
-    """A list of names, which lies in numbered parts where it is long."""
+    """Yields a list of names, which lies in numbered parts where it is long."""
     parts = [key] if key in group.attrs else []
     while (part := f"{key}{len(parts)}") in group.attrs:
         parts.append(part)
@@ -195,7 +195,9 @@ def _by_position(network: tf_keras.Model, file: h5py.Group) -> Stored:
 
 
 def _most_alike(layers: h5py.Group, names: Iterable[str]) -> h5py.Group:
-    """The layers of the file, or those of a model that is one of them: whichever has the names."""
+    """Returns the layers of the file, or those of a model that is one of them: whichever has
+    the names.
+    """
     candidates = [layers, *(group["layers"] for group in layers.values() if "layers" in group)]
     return max(candidates, key=lambda group: len(set(names) & set(group)))
 

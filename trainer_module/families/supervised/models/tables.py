@@ -27,7 +27,7 @@ from trainer_module.settings.train import is_usual
 
 
 def build_mlp(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
-    """The uncompiled model: `hidden_units` dense layers, then the output of the task."""
+    """Returns the uncompiled model: `hidden_units` dense layers, then the output of the task."""
     inputs = problem.make_inputs()
     hidden = layers.concatenate(layers.encode(problem.features, inputs, settings.embedding_size))
     hidden = layers.hidden_layers(hidden, settings)
@@ -35,7 +35,9 @@ def build_mlp(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
 
 
 def build_wide_deep(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
-    """The uncompiled model: the logits of both parts added, then the activation of the task."""
+    """Returns the uncompiled model: the logits of both parts added, then the activation of the
+    task.
+    """
     inputs = problem.make_inputs()
     encoded = layers.encode(problem.features, inputs, settings.embedding_size)
     deep = layers.hidden_layers(layers.concatenate(encoded), settings)
@@ -77,7 +79,9 @@ TEXT_DROPOUT = 0.5
 
 
 def build_tabular(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
-    """The uncompiled model: `members` of `hidden_units` dense layers each, and their mean."""
+    """Returns the uncompiled model: `members` of `hidden_units` dense layers each, and their
+    mean.
+    """
     inputs = problem.make_inputs()
     hidden = layers.concatenate(_encode(problem, inputs, settings))
     for units in settings.hidden_units:

@@ -24,7 +24,7 @@ from trainer_module.settings.model import undemanding_models
 
 
 def build_bag(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
-    """The uncompiled model: logits of the terms, and of what all columns are together.
+    """Returns the uncompiled model: logits of the terms, and of what all columns are together.
 
     Raises:
       TrainingError: no column is text.
@@ -52,7 +52,7 @@ def build_bag(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
 
 
 def build_text_cnn(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
-    """The uncompiled model; columns that are no text join after the convolutions.
+    """Returns the uncompiled model; columns that are no text join after the convolutions.
 
     Raises:
       TrainingError: no column is text whose tokens are in their order.

@@ -36,7 +36,9 @@ class ClassTask(BaseTask):
     shown_metrics: ClassVar[tuple[str, ...]] = ("accuracy",)
 
     def transform_label(self, column: AnyTensor, label: str) -> tf.Tensor:
-        """The index among the train split's classes: numbers sort as numbers, text bytewise."""
+        """Returns the index among the train split's classes: numbers sort as numbers, text
+        bytewise.
+        """
         import tensorflow as tf
 
         from trainer_module.features.raw_columns import dense_strings
@@ -69,7 +71,7 @@ class ClassTask(BaseTask):
         return {"predictions": tf.clip_by_value(output, margin, 1 - margin)}
 
     def scores(self, output: tf.Tensor) -> tf.Tensor:
-        """The probability of each class, [batch, classes]."""
+        """Returns the probability of each class, [batch, classes]."""
         return output
 
     def served(self, output: tf.Tensor, problem: LabelStatistics) -> dict[str, tf.Tensor]:
@@ -127,20 +129,20 @@ class ManyClassTask(ClassTask):
         return [tf_keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
 
     def measured(self, output: tf.Tensor) -> dict[str, tf.Tensor]:
-        """A class more, for labels that this model does not know, and never predicts."""
+        """Returns a class more, for labels that this model does not know, and never predicts."""
         import tensorflow as tf
 
         return super().measured(tf.pad(output, [[0, 0], [0, 1]]))
 
     def measured_label(self, label: tf.Tensor, problem: LabelStatistics) -> tf.Tensor:
-        """The index of the class more for one that this model does not know."""
+        """Returns the index of the class more for one that this model does not know."""
         import tensorflow as tf
 
         return tf.where(label < 0, tf.cast(len(problem.classes), label.dtype), label)
 
 
 def found_classes(label: str, classes: tuple[str, ...]) -> str:
-    """How many classes there are and which, for a message."""
+    """Returns how many classes there are and which, for a message."""
     return f"label {label!r} has {len(classes)} in the train split: {', '.join(classes[:10])}"
 
 
@@ -176,7 +178,7 @@ class BinaryTask(ClassTask):
         }
 
     def usual_metrics(self) -> tuple[str, ...]:
-        """The area under the curve decides."""
+        """Returns the area under the curve decides."""
         return ("auc", "accuracy", "log_loss")
 
     def make_class_loss(
@@ -202,7 +204,7 @@ class BinaryTask(ClassTask):
             raise TrainingError(f"task: binary needs 2 classes, but {found}.")
 
     def outputs(self, classes: tuple[str, ...]) -> tuple[str, ...]:
-        """The probability of the second class against the first."""
+        """Returns the probability of the second class against the first."""
         return (json.dumps(classes),)
 
     @property
@@ -218,7 +220,7 @@ class BinaryTask(ClassTask):
         return tf_keras.layers.Activation("sigmoid", dtype=tf.float32)
 
     def make_output_layer(self, problem: LabelStatistics) -> tf_keras.layers.Layer:
-        """A probability."""
+        """Returns a probability."""
         import tensorflow as tf
         import tf_keras
 
@@ -291,7 +293,7 @@ class MulticlassTask(ManyClassTask):
         return np.isin(texts, imagenet_classes())
 
     def transform_label(self, column: AnyTensor, label: str) -> tf.Tensor:
-        """The index among the classes."""
+        """Returns the index among the classes."""
         if not self.classes:
             return super().transform_label(column, label)
         from trainer_module.features.raw_columns import dense_strings
@@ -309,7 +311,7 @@ class MulticlassTask(ManyClassTask):
         return ("accuracy", "log_loss")
 
     def outputs(self, classes: tuple[str, ...]) -> tuple[str, ...]:
-        """A probability per class."""
+        """Returns a probability per class."""
         return classes
 
     def make_activation(self, problem: LabelStatistics) -> tf_keras.layers.Layer:
@@ -320,7 +322,7 @@ class MulticlassTask(ManyClassTask):
         return tf_keras.layers.Activation("softmax", dtype=tf.float32)
 
     def make_output_layer(self, problem: LabelStatistics) -> tf_keras.layers.Layer:
-        """A probability per class."""
+        """Returns a probability per class."""
         import tensorflow as tf
         import tf_keras
 
@@ -386,7 +388,7 @@ class OrdinalTask(ManyClassTask):
         return ("accuracy", "rank_error", "log_loss")
 
     def transform_label(self, column: AnyTensor, label: str) -> tf.Tensor:
-        """The index in the order."""
+        """Returns the index in the order."""
         from trainer_module.features.raw_columns import dense_strings
         from trainer_module.features.vocabularies import compute_and_apply_classes
 
@@ -398,7 +400,7 @@ class OrdinalTask(ManyClassTask):
         return (json.dumps(classes),)
 
     def output_width(self, classes: tuple[str, ...]) -> int:
-        """A probability per class."""
+        """Returns a probability per class."""
         return len(classes)
 
     def make_activation(self, problem: LabelStatistics) -> tf_keras.layers.Layer:
@@ -410,7 +412,7 @@ class OrdinalTask(ManyClassTask):
         return CumulativeLogits(len(problem.classes), dtype=tf.float32)
 
     def make_output_layer(self, problem: LabelStatistics) -> tf_keras.layers.Layer:
-        """A dense layer of one number, and the thresholds."""
+        """Returns a dense layer of one number, and the thresholds."""
         import tf_keras
 
         dense = tf_keras.layers.Dense(problem.output_units, use_bias=False)

@@ -22,7 +22,7 @@ class NumberAndQuantiles(tf_keras.layers.Rescaling):
     """
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        """The number first, then the quantiles in ascending order."""
+        """Returns the number first, then the quantiles in ascending order."""
         scaled = super().call(inputs)
         return tf.concat([scaled[:, :1], tf.sort(scaled[:, 1:], axis=1)], 1)
 
@@ -30,7 +30,7 @@ class NumberAndQuantiles(tf_keras.layers.Rescaling):
 def make_number_and_quantiles(
     problem: LabelStatistics, levels: Sequence[float]
 ) -> NumberAndQuantiles:
-    """A new activation: it begins with the quantiles of a normal distribution."""
+    """Returns a new activation: it begins with the quantiles of a normal distribution."""
     normal = NormalDist(problem.label_mean, problem.label_deviation)
     begin = [problem.label_mean, *(normal.inv_cdf(level) for level in levels)]
     return NumberAndQuantiles(problem.label_deviation, begin, dtype=tf.float32)
@@ -124,7 +124,7 @@ class CumulativeLogits(tf_keras.layers.Layer):
         self.steps = self.add_weight("steps", (self.classes - 2,), initializer=_constant(step))
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        """The differences between the probabilities of being at most in each class."""
+        """Returns the differences between the probabilities of being at most in each class."""
         lowest = self.RATE * self.lowest
         above = lowest + tf.cumsum(tf.nn.softplus(self.RATE * self.steps))
         at_most = tf.sigmoid(tf.concat([lowest, above], 0) - inputs)

@@ -60,7 +60,7 @@ class NumberTask(BaseTask):
         return np.isfinite(labels)
 
     def transform_label(self, column: AnyTensor, label: str) -> tf.Tensor:
-        """The number as it is."""
+        """Returns the number as it is."""
         import tensorflow as tf
 
         from trainer_module.features.raw_columns import dense_numbers
@@ -79,11 +79,11 @@ class NumberTask(BaseTask):
         return tf.math.is_finite(labels)
 
     def outputs(self, classes: tuple[str, ...]) -> tuple[str, ...]:
-        """The number."""
+        """Returns the number."""
         return (self.kind,)
 
     def make_output_layer(self, problem: LabelStatistics) -> tf_keras.layers.Layer:
-        """A dense layer, brought to the label's scale."""
+        """Returns a dense layer, brought to the label's scale."""
         import tf_keras
 
         dense = tf_keras.layers.Dense(problem.output_units)
@@ -98,7 +98,7 @@ class NumberTask(BaseTask):
         return ShownLoss(loss, problem.label_deviation**degree)
 
     def make_metrics(self) -> list[tf_keras.metrics.Metric]:
-        """The mean absolute error, and the root of the squared one."""
+        """Returns the mean absolute error, and the root of the squared one."""
         import tf_keras
 
         return [
@@ -156,11 +156,11 @@ class RegressionTask(NumberTask):
         }
 
     def usual_metrics(self) -> tuple[str, ...]:
-        """The squared error, which training makes small, decides."""
+        """Returns the squared error, which training makes small, decides."""
         return ("mse", "mae", *(("coverage", "interval_width") if self.quantiles else ()))
 
     def outputs(self, classes: tuple[str, ...]) -> tuple[str, ...]:
-        """The number, then the quantiles."""
+        """Returns the number, then the quantiles."""
         return (self.kind, *(f"quantile {level:g}" for level in self.quantiles))
 
     @property
@@ -186,7 +186,7 @@ class RegressionTask(NumberTask):
         )
 
     def make_loss(self, problem: LabelStatistics) -> tf_keras.losses.Loss:
-        """The mean squared error, and with quantiles their pinball loss."""
+        """Returns the mean squared error, and with quantiles their pinball loss."""
         import tf_keras
 
         return self.whole_loss(tf_keras.losses.MeanSquaredError(), problem, degree=2)
@@ -206,7 +206,7 @@ class RegressionTask(NumberTask):
         return NumberAndPinballLoss(loss, self.quantiles, self.loss_unit(problem))
 
     def make_metrics(self) -> list[tf_keras.metrics.Metric]:
-        """The number's mean absolute error, and the root of its squared one."""
+        """Returns the number's mean absolute error, and the root of its squared one."""
         if not self.quantiles:
             return super().make_metrics()
         from trainer_module.families.supervised.tasks import layers
@@ -217,7 +217,7 @@ class RegressionTask(NumberTask):
         ]
 
     def measured(self, output: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The number as `predictions`, and the `quantiles`."""
+        """Returns the number as `predictions`, and the `quantiles`."""
         if not self.quantiles:
             return super().measured(output)
         return {"predictions": output[:, :1], "quantiles": output[:, 1:]}
@@ -255,12 +255,12 @@ class CountTask(NumberTask):
         return super().takes(labels) & (labels >= 0) & (labels == np.floor(labels))
 
     def metrics(self) -> Mapping[str, Metric]:
-        """The deviance of a Poisson distribution, and errors."""
+        """Returns the deviance of a Poisson distribution, and errors."""
         deviance = Metric("PoissonDeviance", False, NUMBER_METRICS, has_unit=True)
         return {"poisson_deviance": deviance, **ERRORS}
 
     def usual_metrics(self) -> tuple[str, ...]:
-        """The deviance, which training makes small, decides."""
+        """Returns the deviance, which training makes small, decides."""
         return ("poisson_deviance", "mae")
 
     @property
@@ -269,7 +269,9 @@ class CountTask(NumberTask):
         return "the expected count, which is never negative"
 
     def make_activation(self, problem: LabelStatistics) -> tf_keras.layers.Layer:
-        """The exponential, finite for every row; a fresh model begins near the label's mean."""
+        """Returns the exponential, finite for every row; a fresh model begins near the label's
+        mean.
+        """
         import tensorflow as tf
         import tf_keras
 
@@ -283,7 +285,7 @@ class CountTask(NumberTask):
         )
 
     def make_loss(self, problem: LabelStatistics) -> tf_keras.losses.Loss:
-        """The negative logarithm of a Poisson distribution's likelihood."""
+        """Returns the negative logarithm of a Poisson distribution's likelihood."""
         import tf_keras
 
         return self.whole_loss(tf_keras.losses.Poisson(), problem)

@@ -35,7 +35,7 @@ class TreeColumn:
 
 
 def columns_of(problem: Problem) -> tuple[TreeColumn, ...]:
-    """The columns in order: feature by feature, as `problem.features` has them."""
+    """Returns the columns in order: feature by feature, as `problem.features` has them."""
     return tuple(
         TreeColumn(
             feature.name,
@@ -146,7 +146,7 @@ class Forest:
 
 
 def _pack(codes: Sequence[int], size: int) -> list[int]:
-    """A bitmap in words of 32 bits."""
+    """Returns a bitmap in words of 32 bits."""
     bits = np.zeros(-(-size // BITS) * BITS, np.uint8)
     bits[list(codes)] = 1
     words: list[int] = np.packbits(bits, bitorder="little").view("<i4").tolist()

@@ -71,7 +71,7 @@ class TreeExamples:
         return {name: values[rows] for name, values in named.items()}
 
     def target(self, problem: Problem) -> np.ndarray:
-        """The label as trees learn it: numbers are standardised."""
+        """Returns the label as trees learn it: numbers are standardised."""
         if problem.task is not Task.REGRESSION:
             return self.label
         return (self.label - problem.label_mean) / problem.label_deviation
@@ -180,7 +180,7 @@ def _weigh_columns(
 
 
 def _held_out(parts: Parts, member: int) -> np.ndarray:
-    """Whether each example is held out from a member."""
+    """Returns whether each example is held out from a member."""
     return parts.held_out(0 if parts.is_ordered else member)
 
 
@@ -251,7 +251,7 @@ def _learner(
 
 
 def _count_threads(examples: int) -> int:
-    """The threads that grow trees from so many examples.
+    """Returns the threads that grow trees from so many examples.
 
     YDF grows other trees by one thread than by several, but the same by two as by more: so where
     one thread does not suffice there are two at least, and a model is the same on every machine.
@@ -277,7 +277,7 @@ def _join(forest: Forest, model: Any, share: float) -> None:
 
 
 def _history(model: Any, problem: Problem) -> dict[str, list[float]]:
-    """The losses, by the number of trees for each output, in the terms of networks."""
+    """Returns the losses, by the number of trees for each output, in the terms of networks."""
     logs = model.training_logs()
     losses = {
         "loss": [log.training_evaluation.loss for log in logs],

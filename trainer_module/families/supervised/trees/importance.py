@@ -38,14 +38,14 @@ def raw_names(columns: Sequence[TreeColumn]) -> list[str]:
 
 
 def _name(column: TreeColumn) -> str:
-    """The feature's; of the vector of very many numbers that of the number."""
+    """Returns the feature's; of the vector of very many numbers that of the number."""
     if not column.label or column.label.startswith(f"{column.feature}["):
         return column.feature
     return re.sub(r"\[\d+\]$", "", column.label)
 
 
 def rank(columns: Sequence[TreeColumn], gains: Mapping[int, float]) -> list[list[int]]:
-    """The columns that trees have conditions on, all of one raw column together.
+    """Returns the columns that trees have conditions on, all of one raw column together.
 
     Args:
       columns: all of them.

@@ -56,7 +56,7 @@ class Walk(tf_keras.layers.Layer):
         self._trees, self._nodes, self._words, self._depth = trees, nodes, words, depth
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments."""
+        """Returns the arguments."""
         return {
             **super().get_config(),
             "codes": self._codes,
@@ -136,7 +136,9 @@ class Walk(tf_keras.layers.Layer):
         return tf.reduce_sum(leaves, 1)
 
     def _is_in(self, found: tf.Tensor, begin: tf.Tensor) -> tf.Tensor:
-        """Whether a category is in the bitmap that begins there; never where there is none."""
+        """Returns whether a category is in the bitmap that begins there; never where there is
+        none.
+        """
         has_one = begin >= 0
         code = tf.cast(tf.where(has_one, found, 0.0), tf.int32)
         # Shifts, as a division takes as long as all the rest; no `and` of bits, which LiteRT lacks.
@@ -147,7 +149,9 @@ class Walk(tf_keras.layers.Layer):
 
 
 def build_model(problem: Problem, forest: Forest) -> tf_keras.Model:
-    """The forest as a model like any other: transformed features in, the output of the task out."""
+    """Returns the forest as a model like any other: transformed features in, the output of the
+    task out.
+    """
     inputs = problem.make_inputs()
     codes = {column.feature: column.codes for column in forest.columns}
     walk = Walk(
@@ -165,7 +169,7 @@ def build_model(problem: Problem, forest: Forest) -> tf_keras.Model:
 
 
 def _flatten(values: tf.Tensor, codes: int) -> tf.Tensor:
-    """A feature's columns, [batch, columns] float32, as `split_columns` has them."""
+    """Returns a feature's columns, [batch, columns] float32, as `split_columns` has them."""
     if codes:
         values = values + 1
         values = tf.where((values < 0) | (values >= codes), tf.zeros_like(values), values)
