@@ -20,7 +20,14 @@ except ModuleNotFoundError:
 from pydantic import TypeAdapter, ValidationError
 
 from pipeline.cli import kubeflow as commands
-from pipeline.cli.options import ConfigOption, SetOption, find_modules_here, flag, run_app
+from pipeline.cli.options import (
+    ConfigGroup,
+    ConfigOption,
+    SetOption,
+    find_modules_here,
+    flag,
+    run_app,
+)
 from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.api import recurring
 from pipeline.kubeflow.api.client import Kubeflow, Polling
@@ -33,6 +40,7 @@ from trainer_module.errors import ConfigError
 from trainer_module.settings.durations import SomeTime
 
 app = typer.Typer(
+    cls=ConfigGroup,
     name="scopeline-kubeflow",
     help=__doc__,
     no_args_is_help=True,

@@ -26,6 +26,7 @@ from pipeline.cli.evaluate import say_what_does_not_count, show_evaluation, show
 from pipeline.cli.options import (
     DEFAULT_CONFIG,
     OUTPUT,
+    ConfigGroup,
     ConfigOption,
     ModelOption,
     OutputOption,
@@ -60,6 +61,7 @@ from pipeline.versions.rollback import RollbackRequest
 from pipeline.versions.waiting import ApprovalRequest
 
 app = typer.Typer(
+    cls=ConfigGroup,
     name="scopeline",
     help=__doc__,
     no_args_is_help=False,

@@ -203,12 +203,15 @@ def _length(settings: TrainerSettings, trained: Trained, plan: TrainingPlan) -> 
     """What `epochs: auto` came to, and why."""
     train, epochs = trained.train, len(trained.history["loss"])
     chosen = (
-        f"epochs auto: at most {plan.epochs} of {counted(train.steps, 'step')} with "
-        f"{counted(train.global_batch_size, 'example')} each"
+        f"epochs: auto trains up to {counted(plan.epochs, 'epoch')} of "
+        f"{counted(train.steps, 'step')} with {counted(train.global_batch_size, 'example')}"
     )
     if train.rounds > 1:
-        chosen += f", in which every example comes up {train.rounds} times"
+        chosen += f"; each epoch repeats the train split {train.rounds} times"
     stopping = choose_stopping(settings.train, train.steps)
     if stopping is None or epochs == plan.epochs or not plan.chooses:
         return chosen
-    return f"{chosen}; ended after {epochs}, as {stopping.patience} in a row were no better"
+    return (
+        f"{chosen}; training stopped after {epochs}, as {counted(stopping.patience, 'epoch')} in a "
+        "row were no better"
+    )

@@ -213,7 +213,7 @@ def _praise(held: Mapping[str, Bounds], metrics: Sequence[GateMetric], has_basel
     has_bounds = any(one.least is not None or one.most is not None for one in held.values())
     kept = "every threshold is kept" if has_bounds else "no thresholds are set"
     if not has_baseline:
-        return f"{kept}, and no model in service was compared with"
+        return f"{kept}, and there is no model in service to compare with"
     told = (held[one.name].describe_tie(one) for one in metrics if one.name in held)
     ties = ", ".join(tie for tie in told if tie)
     noise = f" beyond noise: {ties}" if ties else ""

@@ -58,7 +58,10 @@ def pattern_fault(pattern: str) -> str | None:
     if parts and (missing := [name for name in DATE if name not in names]):
         right = "{YYYY}-{MM}-{DD}/{HH}" if HOUR in parts else "{YYYY}-{MM}-{DD}"
         absent = enumerate_names([f"{{{name}}}" for name in missing], "and")
-        return f"found {{{parts[0]}}} without {absent}; right is {right}, or such"
+        return (
+            f"found {{{parts[0]}}} without {absent}; right is {right}, or {{SPAN}} for numbered "
+            "spans"
+        )
     if VERSION in names and not is_span_pattern(pattern):
         return f"found {{{VERSION}}} without a span; add {{{SPAN}}} or {{YYYY}}-{{MM}}-{{DD}}"
     return None

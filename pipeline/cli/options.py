@@ -64,6 +64,19 @@ OnUnreadableOption = Annotated[
 ]
 
 
+class ConfigGroup(TyperGroup):
+    """Commands of which each takes the config as its first argument, too: `run cars.yaml`."""
+
+    def parse_args(self, context: Any, arguments: list[str]) -> list[str]:
+        """Puts `--config` before a config that follows the command or stands alone."""
+        place = 1 if arguments[:1] and arguments[0] in self.commands else 0
+        command = self.commands[arguments[0]] if place else self
+        takes_config = any("--config" in option.opts for option in command.params)
+        if takes_config and arguments[place:] and arguments[place].endswith((".yaml", ".yml")):
+            arguments = [*arguments[:place], "--config", *arguments[place:]]
+        return super().parse_args(context, arguments)
+
+
 def group_with_default(name: str) -> type[TyperGroup]:
     """Returns the class of a group in which one command is meant where none is named."""
 

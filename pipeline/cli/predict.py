@@ -67,14 +67,13 @@ class ChosenModel:
 
 
 def predict(
-    to: Annotated[
-        Path,
+    answers: Annotated[
+        Path | None,
         typer.Option(
-            "--output",
             metavar="FILE",
-            help="For the answers: .csv, .jsonl, .parquet; with --runner or --n a folder.",
+            help="The file to write: .csv, .jsonl or .parquet; with --runner or --n a folder.",
         ),
-    ],
+    ] = None,
     given: Annotated[
         str | None,
         typer.Option("--input", metavar="FILE|FOLDER|GLOB", help="The rows to predict."),
@@ -96,10 +95,13 @@ def predict(
         Path | None, typer.Option(metavar="FILE", help="The pipeline that pushed the model.")
     ] = None,
     overrides: SetOption = [],  # noqa: B006
-    folder: Annotated[
-        Path,
-        typer.Option("--output-folder", metavar="DIR", help="Where the pipeline has written."),
-    ] = OUTPUT,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="The output folder of the pipeline.", show_default="output"
+        ),
+    ] = None,
+    output_folder: Annotated[Path | None, typer.Option(hidden=True)] = None,
     model: ModelOption = None,
     version: VersionOption = None,
     variant: VariantOption = None,
@@ -130,6 +132,9 @@ def predict(
     command goes on where it was. Exit code: 0 done, 1 Beam failed, 2 the rows cannot be used, and
     what was done before is kept, 75 another command writes the same output.
     """
+    to, folder = _places(answers, output, output_folder)
+    if config is None and model is None:
+        typer.echo(f"without --config and --model: the model of {DEFAULT_CONFIG}", err=True)
     chosen = config or (None if model else DEFAULT_CONFIG)
     loaded = load_here(chosen, overrides) if chosen else None
     asked = asked_model(loaded, folder, model, version, variant)
@@ -151,6 +156,24 @@ def predict(
     else:
         args = beam_args(runner, loaded.beam.args if loaded else ())
         write_predictions_on_beam(asked, given, to, columns, batch_rows, verbose, args)
+
+
+def _places(
+    answers: Path | None, output: Path | None, output_folder: Path | None
+) -> tuple[Path, Path]:
+    """Returns the file for the answers, and the output folder of the pipeline.
+
+    Without `--answers` the options have their former meaning: `--output` is the file.
+
+    Raises:
+      ConfigError: no file is given.
+    """
+    if answers is not None:
+        return answers, output or output_folder or OUTPUT
+    if output is None:
+        raise ConfigError("give --answers FILE for the answers, such as answers.csv.")
+    typer.echo(f"--output {output} is now --answers {output}", err=True)
+    return output, output_folder or OUTPUT
 
 
 def asked_model(

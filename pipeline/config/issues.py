@@ -5,11 +5,14 @@ from __future__ import annotations
 import difflib
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
+
+from pipeline.config.synonyms import find_keys, find_value
+from trainer_module.errors import enumerate_names
 
 MAY_HOLD_SECRETS = (
     "metadata",
@@ -65,6 +68,8 @@ def rules_of(module: str, *others: Rule) -> tuple[Rule, ...]:
 def near_match(name: str, candidates: Iterable[str]) -> str:
     """Returns a sentence that suggests the closest of the candidates, or lists them all."""
     known = sorted(candidates)
+    if (meant := find_value(name, known)) is not None:
+        return f"did you mean `{meant}`?"
     return _closest(name, known) or f"known: {', '.join(known)}"
 
 
@@ -92,17 +97,46 @@ def from_validation(error: ValidationError, raw: Any, model: type[BaseModel]) ->
             message = f"this key was removed; leave it out: {REMOVED_KEYS[name]}"
         elif detail["type"] == "extra_forbidden":
             known = _keys_at(schema, path[:-1], found_parent(raw, path[:-1]))
-            message = f"unknown key; {near_match(str(path[-1]), known)}"
+            message = f"unknown key; {_meant(str(path[-1]), known, _sections(schema))}"
         elif detail["type"] == "missing":
             message = "this key is missing"
         elif detail["type"] == "value_error" and isinstance(found, Mapping):
             message = _expectation(detail)
         else:
-            message = f"found {show_value(path, found)}; {_expectation(detail)}"
+            right = shape_of(path, found) or _expectation(detail)
+            message = f"found {show_value(path, found)}; {right}"
         problem = Issue(name, message)
         if problem not in problems:
             problems.append(problem)
     return _without_alternatives(problems)
+
+
+def _meant(name: str, known: Collection[str], sections: Mapping[str, Collection[str]]) -> str:
+    """Returns a sentence that suggests the key for an unknown one, here or in another section."""
+    if difflib.get_close_matches(name, known, n=1, cutoff=0.8):
+        return near_match(name, known)
+    keys = [f"`{key}`" for key in find_keys(name, sections)]
+    return f"did you mean {enumerate_names(keys, 'or')}?" if keys else near_match(name, known)
+
+
+def _sections(schema: dict[str, Any]) -> dict[str, set[str]]:
+    """Returns the keys of each section of a config, by the section's name."""
+    return {name: _keys_at(schema, (name,), {}) for name in schema.get("properties", {})}
+
+
+def shape_of(path: Sequence[Any], found: Any) -> str:
+    """Returns the line to write in place of a value of the wrong shape; empty if none is known."""
+    match tuple(path), found:
+        case ("data",), str():
+            return f"right is data: {{format: csv, path: {found}, label: COLUMN}}"
+        case ("features",), [first, *_]:
+            return (
+                f"right is a mapping such as features: {{{first}: {{type: categorical}}}}; columns"
+                " that are not named are inferred"
+            )
+        case ("evaluate", "thresholds", str(name)), int() | float():
+            return f"right is {name}: {{min: {found}}}, or {{max: {found}}} where less is better"
+    return ""
 
 
 def found_parent(raw: Any, path: tuple[Any, ...]) -> Any:
@@ -139,7 +173,8 @@ def _expectation(detail: Any) -> str:
         # Quoted by pydantic, also inside the representation of an enum's member.
         names = re.findall(r"'([^']+)'", expected) or re.split(", | or ", expected)
         value = context.get("tag", detail["input"])
-        close = _closest(value, names)
+        meant = find_value(value, names)
+        close = f"did you mean `{meant}`?" if meant else _closest(value, names)
         return f"right is one of {', '.join(names)}" + (f"; {close}" if close else "")
     if kind == "union_tag_not_found":
         return f"it needs the key {context['discriminator']}"

@@ -48,7 +48,9 @@ def config_reference() -> str:
     for kind in TASKS:
         task = task_class(kind).model_construct(kind=kind)  # Whatever options it needs.
         names = ", ".join(f"`{name}`" for name in task.metrics())
-        defaults = ", ".join(f"`{name}`" for name in task.usual_metrics())
+        defaults = ", ".join(
+            f"`{name}`" for name in (*task.usual_metrics(), *task.reported_metrics())
+        )
         lines.append(f"| {kind} | {names} | {defaults} |")
     return "\n".join(lines) + "\n"
 

@@ -10,9 +10,9 @@ import hashlib
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from components.example_gen.formats import (
     FORMATS,
@@ -50,7 +50,7 @@ from trainer_module.settings import (
 )
 from trainer_module.settings.optimize import OptimizeSettings, WhileTraining
 from trainer_module.settings.tasks import BaseTask, as_task
-from trainer_module.settings.train import NOT_IN_CACHE_KEY
+from trainer_module.settings.train import NOT_IN_CACHE_KEY, as_kind
 from trainer_module.settings.tune import AnyTune
 
 
@@ -82,6 +82,11 @@ NOT_THE_MODEL: Any = {
 NAME_PATTERN = r"[a-z][a-z0-9_-]{0,62}"
 
 
+AnyModel: TypeAlias = Annotated[
+    ModelSettings, BeforeValidator(as_kind, json_schema_input_type=str | ModelSettings)
+]
+
+
 class PipelineConfig(Settings):
     """One pipeline: the whole YAML file."""
 
@@ -105,7 +110,8 @@ class PipelineConfig(Settings):
     on_anomaly: OnAnomaly = OnAnomaly.FAIL
     """Whether a missing label, a missing or mistyped column, an unknown class, or a number beyond a
     curated schema's bounds stops the run."""
-    model: ModelSettings = ModelSettings()
+    model: AnyModel = ModelSettings()
+    """The model: one of the zoo with its sizes, or a builder of yours; a name stands for `kind`."""
     train: TrainSettings = TrainSettings()
     tune: AnyTune | None = None
     """Search for better values of `model` and `train` before the training; default: no search."""

@@ -167,8 +167,9 @@ class CertificateSummary(BaseModel):
         """All of it in a few words."""
         largest = max((way.largest_difference or 0.0 for way in self.ways.values()), default=0.0)
         ways = len({*self.ways, self.expected_by})
-        said = f"{counted(ways, 'way')}, {counted(self.rows, 'row')}"
-        return f"{said}, at most {largest:.1g} apart"
+        apart = f", at most {largest:.1g} apart" if largest else ""
+        said = f"{counted(ways, 'interface')} ({counted(self.rows, 'row')}{apart})"
+        return f"same answers from {said}"
 
 
 @dataclass(frozen=True)

@@ -175,7 +175,7 @@ def _kept(
                 f"{kept}, and it was not compared with the model in service, which "
                 f"{noise.not_compared}"
             )
-        return f"{kept}, and no model in service was compared with"
+        return f"{kept}, and there is no model in service to compare with"
     held = criteria.thresholds
     within = [describe_within_noise(measured[name], criteria) for name in measured if name in held]
     said = "; ".join(filter(None, within))

@@ -38,7 +38,10 @@ def test_first_run_pushes_a_good_model(project: Project, first) -> None:
     assert summary["status"] == "pushed"
     assert summary["metrics"]["accuracy"]["value"] >= 0.97
     assert summary["blessed"] is True
-    assert summary["reason"] == "every threshold is kept, and no model in service was compared with"
+    assert (
+        summary["reason"]
+        == "every threshold is kept, and there is no model in service to compare with"
+    )
     assert [c["name"] for c in summary["components"]] == COMPONENTS
     assert {c["state"] for c in summary["components"]} == {"ran"}
     assert sum(summary["examples"].values()) == 1797

@@ -99,3 +99,23 @@ def test_samples_are_written_whole_or_not_at_all(
     assert list((tmp_path / "out").iterdir()) == []
     assert ask("cats") == "3 pictures"
     assert [path.name for path in (tmp_path / "out").rglob("*")] == ["samples", "cats", "one.png"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [["plan", "none.yaml"], ["none.yaml"], ["models", "none.yml"]]
+)
+def test_the_config_may_be_the_first_argument(arguments: list[str]) -> None:
+    done = CliRunner().invoke(local_runner.app, arguments)
+    assert "there is no such config file" in str(done.exception)
+    assert "none.y" in str(done.exception)
+
+
+def test_predict_takes_answers_and_still_its_former_options(tmp_path: Path) -> None:
+    def said(*arguments: str) -> str:
+        given = ("predict", "--model", str(tmp_path), "--input", "rows.csv", *arguments)
+        done = CliRunner().invoke(local_runner.app, given)
+        return f"{done.exception} {done.stderr}"
+
+    assert "give --answers FILE" in said()
+    assert "is now --answers a.csv" in said("--output", "a.csv")
+    assert "is now" not in said("--answers", "a.csv", "--output", str(tmp_path))

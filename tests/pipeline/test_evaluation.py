@@ -26,6 +26,9 @@ LARGEST = sys.float_info.max
 USERS = Path(__file__).parents[1] / "components" / "evaluator"
 """The folder of a module as users write them."""
 
+USUAL = ["auc", "accuracy", "log_loss", "f1", "average_precision"]
+"""The metrics of two classes where a config names none."""
+
 
 def make_config(task: Any = "binary", **sections: Any) -> PipelineConfig:
     """A config whose data is never looked at."""
@@ -59,9 +62,17 @@ def keeps(value: float, threshold: tfma.MetricThreshold) -> bool:
 @pytest.mark.parametrize(
     ("task", "classes"),
     [
-        ("binary", ["AUC", "BinaryAccuracy", "BinaryCrossEntropy"]),
+        ("binary", ["AUC", "BinaryAccuracy", "BinaryCrossEntropy", "F1Score", "AveragePrecision"]),
         ("multiclass", ["SparseCategoricalAccuracy", "SparseCategoricalCrossentropy"]),
-        ("regression", ["MeanSquaredError", "MeanAbsoluteError"]),
+        (
+            "regression",
+            [
+                "MeanSquaredError",
+                "MeanAbsoluteError",
+                "RootMeanSquaredError",
+                "CoefficientOfDetermination",
+            ],
+        ),
     ],
 )
 def test_usual_metrics_of_a_task_after_the_count(task: str, classes: list[str]) -> None:
@@ -94,7 +105,7 @@ def test_metrics_are_those_named_and_then_those_with_thresholds() -> None:
     )
     assert Criteria(as_task("binary"), both).names == ["recall", "auc", "precision"]
     usual = EvaluateSettings.model_validate({"thresholds": {"recall": {"min": 0.5}}})
-    assert Criteria(as_task("binary"), usual).names == ["auc", "accuracy", "log_loss", "recall"]
+    assert Criteria(as_task("binary"), usual).names == [*USUAL, "recall"]
     config = eval_config(metrics=["recall"], thresholds={"auc": {"min": 0.5}})
     assert list(metrics_of(config))[1:] == ["recall", "auc"]
 
@@ -266,7 +277,7 @@ def test_a_metric_of_tfmas_config_has_its_arguments_and_a_threshold_by_its_name(
 def test_a_metric_of_tfmas_config_decides_by_a_threshold_alone() -> None:
     settings = EvaluateSettings.model_validate({"metrics": [SPECIFICITY]})
     task = as_task("binary")
-    assert Criteria(task, settings).names == ["auc", "accuracy", "log_loss", "specificity"]
+    assert Criteria(task, settings).names == [*USUAL, "specificity"]
     assert Criteria(task, settings).thresholds == {"auc": Threshold()}
 
 
@@ -276,7 +287,8 @@ def test_a_curve_neither_decides_nor_is_it_a_number() -> None:
     assert Criteria(task, settings).names == ["f1"]
     assert Criteria(task, settings).thresholds == {"f1": Threshold()}
     alone = EvaluateSettings(metrics=["confusion_matrix"])
-    assert Criteria(task, alone).names == ["auc", "accuracy", "log_loss"]
+    assert Criteria(task, alone).names == USUAL
+    assert Criteria(task, alone).others == {"accuracy": True, "log_loss": False}
 
 
 @pytest.mark.parametrize(

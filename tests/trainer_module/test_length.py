@@ -117,8 +117,8 @@ def test_a_small_table_is_trained_for_as_long_as_it_gets_better(
     assert min(record["history"]["val_loss"]) < 0.01
     choice, note = record["notes"]
     assert note == (
-        "epochs auto: at most 89 of 90 steps with 8 examples each, in which every example comes up "
-        "3 times"
+        "epochs: auto trains up to 89 epochs of 90 steps with 8 examples; each epoch repeats the "
+        "train split 3 times"
     )
     assert record["epochs"] == record["best_epoch"] < 89
     assert choice == (

@@ -125,6 +125,10 @@ class LearningTask(Settings):
         """Those of a config that names none; where it sets no threshold, the first one decides."""
         raise NotImplementedError
 
+    def reported_metrics(self) -> tuple[str, ...]:
+        """Returns metrics that a config without names reports as well, and that decide nothing."""
+        return ()
+
 
 class BaseTask(LearningTask):
     """The settings of a supervised task, and what it makes of a label and of a model's output."""

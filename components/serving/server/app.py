@@ -117,6 +117,7 @@ def _make_app(endpoints: _Endpoints) -> Starlette:
         },
         lifespan=endpoints.lifespan,
     )
+    app.state.model_name = endpoints.model_name
     app.router.redirect_slashes = False  # Clients of predictions do not follow where they post.
     return app
 
@@ -229,6 +230,7 @@ class _Endpoints:
     ) -> None:
         self._options, self._repository, self._place = options, repository, place
         self._predictions = predictions
+        self.model_name = options.name
 
     @asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
@@ -350,7 +352,11 @@ async def _refuse_path(request: Request, error: Exception) -> Response:
     status, headers = 404, None
     if isinstance(error, HTTPException):
         status, headers = error.status_code, error.headers
-    said = f"{request.method} {request.url.path} is nothing that is answered here."
+    name = request.app.state.model_name
+    paths = (
+        f"/v1/models/{name}, /v1/models/{name}:predict, /v2/models/{name}/infer, /healthz, /metrics"
+    )
+    said = f"There is no {request.method} {request.url.path}; this server answers {paths}."
     return _json({"error": said}, status, headers)
 
 

@@ -210,10 +210,14 @@ class Criteria:
 
         Of what is given as TFMA's config only a threshold makes a metric decide.
         """
-        evaluate = self.evaluate
-        named = [name for name in evaluate.named if self.metric(name).is_number]
-        named = named or [*self.task.usual_metrics()]
-        return list(dict.fromkeys([*named, *evaluate.configured, *evaluate.thresholds]))
+        usual = [*self.task.usual_metrics(), *self.task.reported_metrics()]
+        more = (*self.evaluate.configured, *self.evaluate.thresholds)
+        return list(dict.fromkeys([*(self._named_numbers or usual), *more]))
+
+    @property
+    def _named_numbers(self) -> list[str]:
+        """The metrics that the config names and that are numbers."""
+        return [name for name in self.evaluate.named if self.metric(name).is_number]
 
     @property
     def plots(self) -> list[str]:
@@ -240,9 +244,10 @@ class Criteria:
             return {}
         # Of the user's own it is not known what is better.
         known = self.task.metrics()
+        names = self.names if self._named_numbers else self.task.usual_metrics()
         return {
             name: known[name].higher_is_better
-            for name in self.names[1:]
+            for name in names[1:]
             if name in known and known[name].is_compared and not known[name].is_half
         }
 

@@ -187,7 +187,7 @@ def test_a_model_in_service_that_cannot_be_measured_is_not_compared(tmp_path: Pa
     report = read_report(artifacts["evaluation"].uri)
     assert report is not None
     assert report.blessed
-    assert report.reason.endswith("no model in service was compared with")
+    assert report.reason.endswith("there is no model in service to compare with")
     assert report.notes[0].endswith("(an observation has 3 numbers, and the policy takes 4.)")
     with pytest.raises(TrainingError, match="3 numbers"):
         GateExecutor().Do({"model": [artifacts["old"]]}, outputs, properties)

@@ -104,7 +104,7 @@ def test_patterns_that_are_whole(pattern):
     ("pattern", "words"),
     [
         ("{HH}/*.csv", "found {HH} without {YYYY}, {MM} and {DD}; right is {YYYY}-{MM}-{DD}/{HH}"),
-        ("{YYYY}/{MM}/*.csv", "found {YYYY} without {DD}; right is {YYYY}-{MM}-{DD}, or such"),
+        ("{YYYY}/{MM}/*.csv", "found {YYYY} without {DD}; right is {YYYY}-{MM}-{DD}, or {SPAN}"),
         ("{YYYY}{MM}{DD}/{YYYY}.csv", "{YYYY} stands there twice"),
         ("{SPAN}/{HH}.csv", "found {SPAN} beside {HH}; spans are numbers or dates, never both"),
         ("v{VERSION}/*.csv", "found {VERSION} without a span; add {SPAN} or {YYYY}-{MM}-{DD}"),

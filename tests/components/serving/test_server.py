@@ -201,7 +201,7 @@ def test_paths_that_are_not_there_are_404(server: str) -> None:
         "/v2/models/trip/ready": "there is no model 'trip' here",
         "/v2/models/trips/versions/1/ready": "version 1 is not served",
         "/v1/models/trips/versions/1": "there is no version 1",
-        "/nothing": "GET /nothing is nothing that is answered here",
+        "/nothing": "There is no GET /nothing; this server answers /v1/models/",
     }.items():
         answer = requests.get(f"{server}{path}", timeout=60)
         assert answer.status_code == 404

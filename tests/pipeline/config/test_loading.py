@@ -303,3 +303,36 @@ def test_bad_config_exits_2_without_importing_tensorflow() -> None:
     assert "configs/digits.yaml: 2 problems" in done.stderr
     assert "train.epochs: found 'none'; it should be a valid integer" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("target: price", "target: unknown key; did you mean `data.label`?"),
+        ("epochs: 3", "epochs: unknown key; did you mean `train.epochs`?"),
+        ("train: {lr: 0.1}", "train.lr: unknown key; did you mean `train.learning_rate`?"),
+        ("train: {epoch: 3}", "train.epoch: unknown key; did you mean `epochs`?"),
+        ("schedule: {every: 1d}", "schedule.every: unknown key; did you mean `schedule.cron`?"),
+        ("model: {kind: xgboost}", "model.kind: found 'xgboost'; did you mean `trees`?"),
+        ("train: {strategy: ddp}", "did you mean `mirrored`?"),
+        ("evaluate: {metrics: [roc_auc]}", "did you mean `auc`?"),
+        ("features: [brand]", "such as features: {brand: {type: categorical}}"),
+        ("evaluate: {thresholds: {auc: 0.8}}", "right is auc: {min: 0.8}, or {max: 0.8}"),
+    ],
+)
+def test_names_of_other_tools_are_understood(tmp_path: Path, line: str, message: str) -> None:
+    (tmp_path / "rows.csv").write_text("price\n1\n")
+    file = tmp_path / "config.yaml"
+    data = f"{{format: csv, path: {tmp_path}/rows.csv, label: price}}"
+    file.write_text(f"name: cars\ndata: {data}\ntask: binary\n{line}\n")
+    with pytest.raises(ConfigError) as error:
+        load_config(file)
+    assert message in str(error.value)
+
+
+def test_a_name_stands_for_the_kind_of_a_model(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("price\n1\n")
+    file = tmp_path / "config.yaml"
+    data = f"{{format: csv, path: {tmp_path}/rows.csv, label: price}}"
+    file.write_text(f"name: cars\ndata: {data}\ntask: binary\nmodel: trees\n")
+    assert load_config(file).model.kind == "trees"

@@ -163,7 +163,8 @@ def test_the_first_model_without_thresholds_beats_a_constant_prediction(
     evaluation = read(evaluations.first)
     assert evaluation.blessed
     assert evaluation.reason == (
-        "accuracy is better than a constant prediction's, and no model in service was compared with"
+        "accuracy is better than a constant prediction's, and there is no model in service to"
+        " compare with"
     )
     (accuracy,) = evaluation.metrics.values()
     needs = "better than 0.5 of a constant"

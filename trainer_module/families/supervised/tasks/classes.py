@@ -181,6 +181,10 @@ class BinaryTask(ClassTask):
         """Returns the area under the curve decides."""
         return ("auc", "accuracy", "log_loss")
 
+    def reported_metrics(self) -> tuple[str, ...]:
+        """Returns metrics that users of imbalanced classes look for."""
+        return ("f1", "average_precision")
+
     def make_class_loss(
         self, problem: LabelStatistics, label_smoothing: float, gamma: float | None
     ) -> tf_keras.losses.Loss:

@@ -159,6 +159,10 @@ class RegressionTask(NumberTask):
         """Returns the squared error, which training makes small, decides."""
         return ("mse", "mae", *(("coverage", "interval_width") if self.quantiles else ()))
 
+    def reported_metrics(self) -> tuple[str, ...]:
+        """Returns the squared error in the label's unit and as a share of the label's variance."""
+        return ("rmse", "r2")
+
     def outputs(self, classes: tuple[str, ...]) -> tuple[str, ...]:
         """Returns the number, then the quantiles."""
         return (self.kind, *(f"quantile {level:g}" for level in self.quantiles))
