@@ -165,7 +165,7 @@ def find(folder: Path) -> list[Finding]:
 
 def main() -> int:
     """Prints the findings; returns 1 if there are any."""
-    found = find(Path(__file__).parents[1])
+    found = find(Path())
     for finding in found:
         print(finding)
     return 1 if found else 0
