@@ -36,7 +36,7 @@ def config_reference() -> str:
         "",
         "Generated from the code by `make docs`. Unknown keys are refused, and every problem of",
         "a file is reported at once. `--set train.epochs=3` overrides any key.",
-        "`python local_runner.py schema FILE` writes a JSON Schema; with",
+        "`scopeline schema FILE` writes a JSON Schema; with",
         "`# yaml-language-server: $schema=FILE` as a file's first line, editors complete it.",
     ]
     lines += _section("Top level", schema, schema)
@@ -94,7 +94,7 @@ def _kind(value: dict[str, Any], schema: dict[str, Any]) -> str:
         definition = schema["$defs"][name]
         if "enum" in definition:
             return ", ".join(f"`{member}`" for member in definition["enum"])
-        return f"[{name}](#{name.lower()})"
+        return f"[{name}](#{name.lower()})" if "properties" in definition else "anything"
     if "const" in value:
         return f"`{value['const']}`"
     if "enum" in value:

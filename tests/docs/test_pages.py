@@ -129,9 +129,17 @@ def test_command_on_a_page_is_understood(command: str) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
-    for target in re.findall(r"\]\(([^)#]+)", prose):
-        if "://" not in target:
-            assert (page.parent / target).exists(), target
+    for path, heading in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", prose):
+        if "://" not in path:
+            target = page.parent / path if path else page
+            assert target.exists(), path
+            assert not heading or heading in anchors(target), f"{path}#{heading}"
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", text.lower()).replace(" ", "-") for text in headings}
 
 
 def test_make_help_lists_every_command() -> None:
