@@ -48,6 +48,8 @@ _SHOWN = 5
 _LOOKED_AT = 2_000
 """Of the different texts of a column, to find out how they are written."""
 
+_FIRST = 8
+"""Values by which columns are told apart that have different values in the same rows."""
 _FEWEST_ROWS = 50
 """Of fewer, hardly anything can be said."""
 MOST_ROWS = 1_000_000
@@ -240,7 +242,7 @@ def review_columns(
     as_numbers = {n: _numbers(values) for n, values in columns.items() if not _is_text(values)}
     as_numbers |= numbers or {}
     target = Target(label_numbers(columns[label], as_numbers.get(label), task), task, groups)
-    twins: dict[bytes, str] = {}
+    twins: dict[tuple[object, ...], str] = {}
     findings, strengths = [], []
     for name, values in columns.items():
         if name == label:
@@ -249,7 +251,9 @@ def review_columns(
         if values.null_count < len(values) and (codes := value_codes(values)).any():
             strength = target.strength_of(name, values, as_numbers.get(name))
             strengths += [strength] if strength is not None else []
-            twin = twins.setdefault(hashlib.blake2b(codes.tobytes()).digest(), name)
+            # The first values, as all columns with another value in each row have the same codes.
+            known = (hashlib.blake2b(codes.tobytes()).digest(), *values[:_FIRST].to_pylist())
+            twin = twins.setdefault(known, name)
             if found is None and twin != name and values.equals(columns[twin]):
                 found = f"is the same as {json.dumps(twin, ensure_ascii=False)} in every row"
             if strength is not None and strength.gives_away:

@@ -69,6 +69,9 @@ def test_blanks_are_no_values() -> None:
 def test_a_copy_names_the_first() -> None:
     same = {"b": 'is the same as "a" in every row', "d": 'is the same as "c" in every row'}
     assert found(a=NUMBERS, b=NUMBERS, c=WORDS, d=WORDS) == same
+    # Others come before that have a value of their own in each row, or one for each word.
+    others = {"one": RANDOM.normal(size=ROWS), "each": [word[:1] for word in WORDS]}
+    assert found(**others, a=NUMBERS, b=NUMBERS, c=WORDS, d=WORDS) == same
 
 
 def test_classes_and_numbers_are_given_away_too() -> None:
