@@ -2,7 +2,7 @@
 
 A constant teaches nothing, a copy counts twice, and a column that gives the label away will not be
 there, or not be known, when the model is asked. Identifiers and the like are left out by their type
-(`components.column_types`).
+(`components.column_types`); those that a curated schema gives none are found here.
 """
 
 from __future__ import annotations
@@ -52,6 +52,12 @@ _FIRST = 8
 """Values by which columns are told apart that have different values in the same rows."""
 _FEWEST_ROWS = 50
 """Of fewer, hardly anything can be said."""
+_NEARLY_ALL = 0.95
+"""Share of the rows with a value of their own in an identifier."""
+_MOSTLY = 0.5
+"""Share of the rows with a value of their own in a column of sentences."""
+_SENTENCE_SPACES = 3
+"""Spaces that a sentence has on average, at the least."""
 MOST_ROWS = 1_000_000
 """Of a split that are read, about."""
 _FEATURE: TypeAdapter[Feature] = TypeAdapter(Feature)
@@ -232,7 +238,7 @@ def review_columns(
       numbers: columns of text, the label's too, as the numbers or days that are written there:
         [rows] each, NaN where there is none.
       typed: columns that are taken for more than numbers or categories, which may therefore be
-        the same in each row.
+        the same, or another, in each row.
       groups: [rows], equal where rows are kept together in one split; None where none are.
       counts: what is known of all rows of the split that `columns` are a sample of.
     """
@@ -267,14 +273,36 @@ def review_columns(
 
 
 def _is_no_use(values: pa.Array, counts: Counts | None, *, is_typed: bool) -> str | None:
-    """What a column by itself is of no use for; identifiers are left out by their type."""
+    """What a column by itself is of no use for; most identifiers are left out by their type."""
     known = values.drop_null()
     if not (len(known) if counts is None else counts.known):
         return "has no value in any row"
-    is_constant = len(known) == len(values) and pc.count_distinct(known).as_py() == 1
-    if is_typed or not is_constant or (counts is not None and not counts.is_constant):
+    if is_typed or not len(known):
         return None
-    return f"is {show_value(known[0].as_py())} in every row"
+    distinct, rows = pc.count_distinct(known).as_py(), len(known)
+    if distinct == 1 and not values.null_count and (counts is None or counts.is_constant):
+        return f"is {show_value(known[0].as_py())} in every row"
+    if counts is not None and counts.distinct is not None:
+        distinct, rows = counts.distinct, counts.known
+    return _identifies(known, distinct, rows)
+
+
+def _identifies(known: pa.Array, distinct: int, rows: int) -> str | None:
+    """Says of a column that a curated schema gives no type whether each row has another value.
+
+    Numbers that are measured may be so.
+    """
+    share, count = distinct / rows, f"{distinct:,} different values in {rows:,} rows"
+    if _is_text(known):
+        text = known.cast(pa.binary()).cast(pa.string(), safe=False)
+        spaces = pc.mean(pc.count_substring(text, " ")).as_py()
+        if spaces >= _SENTENCE_SPACES and share > _MOSTLY:
+            return f"holds sentences ({count}), each of which would be a category of its own"
+        return f"has {count}, as an identifier has" if share > _NEARLY_ALL else None
+    is_whole = pa.types.is_integer(known.type) or pc.all(pc.equal(known, pc.floor(known))).as_py()
+    if share == 1 and is_whole:
+        return f"has another whole number in each of {len(known):,} rows, as an identifier has"
+    return None
 
 
 def label_numbers(labels: pa.Array, numbers: np.ndarray | None, task: Task) -> np.ndarray:
