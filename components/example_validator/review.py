@@ -2,7 +2,7 @@
 
 A constant teaches nothing, a copy counts twice, and a column that gives the label away will not be
 there, or not be known, when the model is asked. Identifiers and the like are left out by their type
-(`components.column_types`).
+(`components.column_types`); those that a curated schema gives none are found here.
 """
 
 from __future__ import annotations
@@ -48,8 +48,16 @@ _SHOWN = 5
 _LOOKED_AT = 2_000
 """Of the different texts of a column, to find out how they are written."""
 
+_FIRST = 8
+"""Values by which columns are told apart that have different values in the same rows."""
 _FEWEST_ROWS = 50
 """Of fewer, hardly anything can be said."""
+_NEARLY_ALL = 0.95
+"""Share of the rows with a value of their own in an identifier."""
+_MOSTLY = 0.5
+"""Share of the rows with a value of their own in a column of sentences."""
+_SENTENCE_SPACES = 3
+"""Spaces that a sentence has on average, at the least."""
 MOST_ROWS = 1_000_000
 """Of a split that are read, about."""
 _FEATURE: TypeAdapter[Feature] = TypeAdapter(Feature)
@@ -230,7 +238,7 @@ def review_columns(
       numbers: columns of text, the label's too, as the numbers or days that are written there:
         [rows] each, NaN where there is none.
       typed: columns that are taken for more than numbers or categories, which may therefore be
-        the same in each row.
+        the same, or another, in each row.
       groups: [rows], equal where rows are kept together in one split; None where none are.
       counts: what is known of all rows of the split that `columns` are a sample of.
     """
@@ -240,7 +248,7 @@ def review_columns(
     as_numbers = {n: _numbers(values) for n, values in columns.items() if not _is_text(values)}
     as_numbers |= numbers or {}
     target = Target(label_numbers(columns[label], as_numbers.get(label), task), task, groups)
-    twins: dict[bytes, str] = {}
+    twins: dict[tuple[object, ...], str] = {}
     findings, strengths = [], []
     for name, values in columns.items():
         if name == label:
@@ -249,7 +257,9 @@ def review_columns(
         if values.null_count < len(values) and (codes := value_codes(values)).any():
             strength = target.strength_of(name, values, as_numbers.get(name))
             strengths += [strength] if strength is not None else []
-            twin = twins.setdefault(hashlib.blake2b(codes.tobytes()).digest(), name)
+            # The first values, as all columns with another value in each row have the same codes.
+            known = (hashlib.blake2b(codes.tobytes()).digest(), *values[:_FIRST].to_pylist())
+            twin = twins.setdefault(known, name)
             if found is None and twin != name and values.equals(columns[twin]):
                 found = f"is the same as {json.dumps(twin, ensure_ascii=False)} in every row"
             if strength is not None and strength.gives_away:
@@ -263,14 +273,36 @@ def review_columns(
 
 
 def _is_no_use(values: pa.Array, counts: Counts | None, *, is_typed: bool) -> str | None:
-    """What a column by itself is of no use for; identifiers are left out by their type."""
+    """What a column by itself is of no use for; most identifiers are left out by their type."""
     known = values.drop_null()
     if not (len(known) if counts is None else counts.known):
         return "has no value in any row"
-    is_constant = len(known) == len(values) and pc.count_distinct(known).as_py() == 1
-    if is_typed or not is_constant or (counts is not None and not counts.is_constant):
+    if is_typed or not len(known):
         return None
-    return f"is {show_value(known[0].as_py())} in every row"
+    distinct, rows = pc.count_distinct(known).as_py(), len(known)
+    if distinct == 1 and not values.null_count and (counts is None or counts.is_constant):
+        return f"is {show_value(known[0].as_py())} in every row"
+    if counts is not None and counts.distinct is not None:
+        distinct, rows = counts.distinct, counts.known
+    return _identifies(known, distinct, rows)
+
+
+def _identifies(known: pa.Array, distinct: int, rows: int) -> str | None:
+    """Says of a column that a curated schema gives no type whether each row has another value.
+
+    Numbers that are measured may be so.
+    """
+    share, count = distinct / rows, f"{distinct:,} different values in {rows:,} rows"
+    if _is_text(known):
+        text = known.cast(pa.binary()).cast(pa.string(), safe=False)
+        spaces = pc.mean(pc.count_substring(text, " ")).as_py()
+        if spaces >= _SENTENCE_SPACES and share > _MOSTLY:
+            return f"holds sentences ({count}), each of which would be a category of its own"
+        return f"has {count}, as an identifier has" if share > _NEARLY_ALL else None
+    is_whole = pa.types.is_integer(known.type) or pc.all(pc.equal(known, pc.floor(known))).as_py()
+    if share == 1 and is_whole:
+        return f"has another whole number in each of {len(known):,} rows, as an identifier has"
+    return None
 
 
 def label_numbers(labels: pa.Array, numbers: np.ndarray | None, task: Task) -> np.ndarray:

@@ -106,7 +106,7 @@ class EventKind(StrEnum):
     DELETED = "deleted"
     """Details: `versions` with the `lineage` of each, `runs`, how many `artifacts`, `bytes`."""
     CLOCK_SET_BACK = "clock set back"
-    """As an earlier version recorded it; nothing rests on it any more."""
+    """The last push lies in the future of the clock; it was made before this event."""
     RECOVERED = "recovered"
     """What was wrong at earlier looks is over, without a run."""
     STALE = "stale"

@@ -204,8 +204,13 @@ def last_push(event_log: EventLog, now: datetime) -> datetime | None:
     pushed = event_log.last(EventKind.PUSHED)
     if pushed is None or not is_future(pushed.at, now):
         return pushed.at if pushed else None
-    later = (e.at for e in event_log.events(EventKind.DUE, EventKind.SKIPPED) if e.id > pushed.id)
-    return next((moment for moment in later if not is_future(moment, now)), now)
+    by_clock = (EventKind.DUE, EventKind.SKIPPED, EventKind.CLOCK_SET_BACK)
+    later = (e.at for e in event_log.events(*by_clock) if e.id > pushed.id)
+    believed = next((moment for moment in later if not is_future(moment, now)), None)
+    if believed is None:  # What follows counts from here; a push by now would never be stale.
+        message = "the last push is dated in the future: it counts as made by now"
+        event_log.record(EventKind.CLOCK_SET_BACK, message, at=now)
+    return believed or now
 
 
 def _first_event(event_log: EventLog, now: datetime) -> datetime:

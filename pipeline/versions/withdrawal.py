@@ -153,7 +153,8 @@ def _mark_folders(versions: Iterable[Version], withdrawn: bool, reason: str | No
             else:
                 lift_withdrawal(folder)
         except OSError as error:
-            does = "may fall back to it" if withdrawn else "still pass it over"
+            again = f"`models --withdraw {version.number}` marks it once it can"
+            does = f"may fall back to it; {again}" if withdrawn else "still pass it over"
             lines.append(
                 f"version {version.number}: {folder} cannot be written"
                 f" ({error.strerror or error}), so servers that start {does}"

@@ -46,6 +46,20 @@ def test_useful_columns_are_left_alone() -> None:
         ([7.0] * ROWS, "is 7 in every row"),
         ([b"EUR"] * ROWS, "is 'EUR' in every row"),
         (pa.nulls(ROWS, pa.float32()).to_pylist(), "has no value in any row"),
+        (np.arange(ROWS), "has another whole number in each of 400 rows, as an identifier has"),
+        (
+            np.arange(ROWS).astype(np.float32) + 9000,
+            "has another whole number in each of 400 rows, as an identifier has",
+        ),
+        (
+            [f"c-{row}".encode() for row in range(ROWS)],
+            "has 400 different values in 400 rows, as an identifier has",
+        ),
+        (
+            [f"the {row} food was really good".encode() for row in range(ROWS)],
+            "holds sentences (400 different values in 400 rows), each of which would be a category "
+            "of its own",
+        ),
         (LABELS * 2.5 + 1, "gives the label away (AUC 1.0000 by itself)"),
         (1 - LABELS, "gives the label away (AUC 1.0000 by itself)"),
         (
@@ -69,6 +83,9 @@ def test_blanks_are_no_values() -> None:
 def test_a_copy_names_the_first() -> None:
     same = {"b": 'is the same as "a" in every row', "d": 'is the same as "c" in every row'}
     assert found(a=NUMBERS, b=NUMBERS, c=WORDS, d=WORDS) == same
+    # Others come before that have a value of their own in each row, or one for each word.
+    others = {"one": RANDOM.normal(size=ROWS), "each": [word[:1] for word in WORDS]}
+    assert found(**others, a=NUMBERS, b=NUMBERS, c=WORDS, d=WORDS) == same
 
 
 def test_classes_and_numbers_are_given_away_too() -> None:

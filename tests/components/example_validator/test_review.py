@@ -79,8 +79,14 @@ def found(examples: standard_artifacts.Examples, *declared: str) -> dict[str, st
 def test_columns_of_which_the_config_says_nothing_are_reviewed(
     examples: standard_artifacts.Examples,
 ) -> None:
-    assert found(examples) == {"always": "is 1.5 in every row", "empty": "has no value in any row"}
-    assert list(found(examples, "empty")) == ["always"]
+    whole = f"has another whole number in each of {ROWS} rows, as an identifier has"
+    expected = {
+        "always": "is 1.5 in every row",
+        "id": whole,
+        "empty": "has no value in any row",
+    }
+    assert found(examples) == expected
+    assert list(found(examples, "id", "empty")) == ["always"]
 
 
 def test_findings_are_kept_and_the_first_are_shown(
@@ -96,7 +102,7 @@ def test_findings_are_kept_and_the_first_are_shown(
     monkeypatch.setattr(review, "_SHOWN", 1)
     assert show_findings(found) == [
         'column "always" is 1.5 in every row; to leave it out: features: {always: {type: ignore}}',
-        "1 more column is of no use to a model, such as empty",
+        "2 more columns are of no use to a model, such as id",
     ]
 
 

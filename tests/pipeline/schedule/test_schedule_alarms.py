@@ -20,7 +20,7 @@ from pipeline.records import notify as notify_module
 from pipeline.records.event_log import EventKind
 from pipeline.records.notify import wait_for_deliveries
 from pipeline.records.summary import Status
-from pipeline.schedule.health import SILENT_SECONDS, find_ailment
+from pipeline.schedule.health import SILENT_SECONDS, check_staleness, find_ailment, last_push
 from pipeline.schedule.scheduled_pipeline import load_pipelines
 from pipeline.schedule.scheduler import check_once
 
@@ -106,6 +106,16 @@ def test_stale_comes_once_again_after_as_long_and_is_over_with_a_push(
     assert metrics(days)["scopeline_stale"] == 0
     assert look(days, at(7, 18)) == 0
     assert len(told(server, "stale")) == 4
+
+
+def test_a_push_of_the_future_becomes_stale_though_nothing_else_happens(
+    tmp_path: Path, server: Hook
+) -> None:
+    days = watched(tmp_path, server.url, stale_after="36h")
+    days.event_log.record(EventKind.PUSHED, "to 2", at=at(99), version="2", path="2")
+    since = [last_push(days.event_log, at(day)) for day in (4, 5, 6)]
+    assert since == [at(4)] * 3
+    assert check_staleness(days.config, days.event_log, at(6), since[-1])
 
 
 def test_stale_is_told_where_nothing_was_ever_pushed_and_data_is_unusable(

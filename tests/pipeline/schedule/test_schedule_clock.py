@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -46,6 +47,15 @@ def test_firings_of_a_clock_set_back_come_again(tmp_path: Path) -> None:
     due = days.check(at(5))
     assert isinstance(due, Due)
     assert due.reason.startswith("the clock fired at 2026-01-05 03:00 UTC; ")
+
+
+def test_clock_set_back_by_seconds_fires_nothing_twice(tmp_path: Path) -> None:
+    days = Days(tmp_path, NIGHTLY)
+    days.deliver(1, 2, 3)
+    days.check(at(4))
+    days.run(at(4))
+    days.deliver(3, rows=OTHER_ROWS, arrives=at(4, 2))
+    assert days.check(at(4) - timedelta(seconds=30)) == NotDue("the clock has not fired")
 
 
 def test_retry_does_not_wait_for_the_time_of_another_clock(tmp_path: Path) -> None:
