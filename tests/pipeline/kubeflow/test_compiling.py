@@ -192,6 +192,8 @@ def test_every_node_is_a_step_after_those_that_it_needs(
         assert task["retryPolicy"]["maxRetryCount"] == 1
         # Two attempts of two hours, and the wait.
         assert task["retryPolicy"]["backoffMaxDuration"] == f"{2 * 7200 + 40}s"
+        assert task["retryPolicy"]["backoffDuration"] == "10s"
+        assert task["retryPolicy"]["backoffFactor"] == 2
 
 
 def test_steps_are_given_what_the_config_says(documents: list[dict[str, Any]]) -> None:
@@ -212,7 +214,11 @@ def test_steps_are_given_what_the_config_says(documents: list[dict[str, Any]]) -
         assert pod["secretAsEnv"][0]["secretName"] == "meta"
         assert pod["imagePullSecret"][0]["secretName"] == "registry"
     assert pods["exec-trainer"]["nodeSelector"] == {"labels": {"pool": "gpu"}}
-    assert pods["exec-trainer"]["tolerations"][0]["operator"] == "Exists"
+    (toleration,) = pods["exec-trainer"]["tolerations"]
+    assert toleration == {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}
+    (field,) = pods["exec-trainer"]["fieldPathAsEnv"]
+    assert field == {"name": "SCOPELINE_POD_NAME", "fieldPath": "metadata.name"}
+    assert "fieldPathAsEnv" not in pods["exec-pusher"]
 
 
 def test_password_is_nowhere(compiled: CompiledPipeline, documents: list[dict[str, Any]]) -> None:
