@@ -47,8 +47,8 @@ class LearningRate(tf_keras.callbacks.Callback):
 class StopOnNaN(StepCallback):
     """Raises TrainingError when a loss is not a finite number, and says at which step.
 
-    A step's loss is looked at when the next one is done, as to wait for it would stop a GPU's queue;
-    or before a checkpoint is saved, by which training would go on from what is lost.
+    A step's loss is looked at when the next one is done: to wait for it would stop a GPU's queue;
+    or before a checkpoint is saved, from which training would go on with what is lost.
     """
 
     def __init__(
