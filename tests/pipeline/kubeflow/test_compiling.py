@@ -48,6 +48,7 @@ CONFIG = {
         "timeout": "2h",
         "resources": {
             "default": {"cpu": 1, "memory": "2Gi", "memory_limit": "4Gi"},
+            "ExampleGen": {"memory": "3Gi"},
             "Trainer": {
                 "cpu": "500m",
                 "accelerator": {"type": "nvidia.com/gpu", "count": 2},
@@ -206,6 +207,9 @@ def test_steps_are_given_what_the_config_says(documents: list[dict[str, Any]]) -
     assert trainer["env"] == [{"name": "TZ", "value": "UTC"}]
     other = executors["exec-pusher"]["container"]["resources"]
     assert (other["resourceMemoryRequest"], other["resourceMemoryLimit"]) == ("2Gi", "4Gi")
+    # The first step reads the older spans.
+    for reader in ("exec-begin", "exec-examplegen"):
+        assert executors[reader]["container"]["resources"]["resourceMemoryRequest"] == "3Gi"
     pods = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
     assert set(pods) == set(executors)
     for pod in pods.values():
