@@ -47,7 +47,8 @@ class LearningRate(tf_keras.callbacks.Callback):
 class StopOnNaN(StepCallback):
     """Raises TrainingError when a loss is not a finite number, and says at which step.
 
-    A step's loss is looked at when the next one is done: to wait for it would stop a GPU's queue.
+    A step's loss is looked at when the next one is done: to wait for it would stop a GPU's queue;
+    or before a checkpoint is saved, from which training would go on with what is lost.
     """
 
     def __init__(
@@ -60,6 +61,14 @@ class StopOnNaN(StepCallback):
         self._waiting: tuple[int, int, dict[str, Any]] | None = None
         self._epoch = 0
         self._next = 0
+
+    def get_state(self) -> dict[str, Any]:
+        """Looks at the last step, before its state is saved; remembers nothing."""
+        self._look()
+        return {}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Takes nothing back."""
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         """Counts steps from the beginning of training."""

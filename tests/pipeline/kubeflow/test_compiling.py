@@ -48,6 +48,7 @@ CONFIG = {
         "timeout": "2h",
         "resources": {
             "default": {"cpu": 1, "memory": "2Gi", "memory_limit": "4Gi"},
+            "ExampleGen": {"memory": "3Gi"},
             "Trainer": {
                 "cpu": "500m",
                 "accelerator": {"type": "nvidia.com/gpu", "count": 2},
@@ -192,6 +193,8 @@ def test_every_node_is_a_step_after_those_that_it_needs(
         assert task["retryPolicy"]["maxRetryCount"] == 1
         # Two attempts of two hours, and the wait.
         assert task["retryPolicy"]["backoffMaxDuration"] == f"{2 * 7200 + 40}s"
+        assert task["retryPolicy"]["backoffDuration"] == "10s"
+        assert task["retryPolicy"]["backoffFactor"] == 2
 
 
 def test_steps_are_given_what_the_config_says(documents: list[dict[str, Any]]) -> None:
@@ -204,6 +207,9 @@ def test_steps_are_given_what_the_config_says(documents: list[dict[str, Any]]) -
     assert trainer["env"] == [{"name": "TZ", "value": "UTC"}]
     other = executors["exec-pusher"]["container"]["resources"]
     assert (other["resourceMemoryRequest"], other["resourceMemoryLimit"]) == ("2Gi", "4Gi")
+    # The first step reads the older spans.
+    for reader in ("exec-begin", "exec-examplegen"):
+        assert executors[reader]["container"]["resources"]["resourceMemoryRequest"] == "3Gi"
     pods = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
     assert set(pods) == set(executors)
     for pod in pods.values():
@@ -212,7 +218,11 @@ def test_steps_are_given_what_the_config_says(documents: list[dict[str, Any]]) -
         assert pod["secretAsEnv"][0]["secretName"] == "meta"
         assert pod["imagePullSecret"][0]["secretName"] == "registry"
     assert pods["exec-trainer"]["nodeSelector"] == {"labels": {"pool": "gpu"}}
-    assert pods["exec-trainer"]["tolerations"][0]["operator"] == "Exists"
+    (toleration,) = pods["exec-trainer"]["tolerations"]
+    assert toleration == {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}
+    (field,) = pods["exec-trainer"]["fieldPathAsEnv"]
+    assert field == {"name": "SCOPELINE_POD_NAME", "fieldPath": "metadata.name"}
+    assert "fieldPathAsEnv" not in pods["exec-pusher"]
 
 
 def test_password_is_nowhere(compiled: CompiledPipeline, documents: list[dict[str, Any]]) -> None:

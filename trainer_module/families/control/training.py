@@ -37,6 +37,8 @@ from trainer_module.settings import EarlyStoppingSettings, TrainerSettings
 BACKUP_FILE = "control.npz"
 """In the folder for backups."""
 _NOTES = "notes"
+_OF_DAMAGE = (tf.errors.InvalidArgumentError, tf.errors.OutOfRangeError)
+"""Of TensorFlow, at places that a file has not got; others say that it cannot be reached now."""
 
 
 def save_backup(
@@ -97,7 +99,7 @@ def load_backup(directory: str) -> tuple[dict[str, Any], dict[str, dict[str, np.
                 part, _, name = key.partition("/")
                 if name:
                     arrays.setdefault(part, {})[name] = found[key]
-    except (ValueError, KeyError, EOFError, BadZipFile, tf.errors.OpError) as error:
+    except (ValueError, KeyError, EOFError, BadZipFile, *_OF_DAMAGE) as error:
         raise TrainingError(
             f"the backup {path} is damaged ({type(error).__name__}): delete it, and training begins"
             " anew."
