@@ -118,7 +118,7 @@ class TuneSettings(Settings):
     auto: bool = False
     """Whether the search space follows from the features and the task; this is the default without
     a `space`. The first trial is the config as it stands; another trial replaces it only if it is
-    significantly better."""
+    better by more than random variation."""
     space: dict[str, Range] = {}
     """The values to choose from, by key of `model` and `train`: `train.learning_rate: {log: [1e-4,
     1e-2]}`, `model.dropout: {float: [0, 0.5]}`, `model.members: {int: [2, 16]}`, `train.batch_size:
