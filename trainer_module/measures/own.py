@@ -1,4 +1,4 @@
-"""Metrics that Keras has not: means over the classes, and over what each example comes to."""
+"""Metrics that Keras lacks: means over the classes, and over examples."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ import tf_keras
 
 
 class ConfusionMetric(tf_keras.metrics.Metric):
-    """The mean over the classes that occur, of a class by the most probable one."""
+    """The base class of metrics that average a value per class over the classes that occur.
+
+    The predicted class is the most probable one.
+    """
 
     def __init__(self, classes: int, name: str) -> None:
-        """Counts nothing yet.
+        """Creates the metric with an empty confusion matrix.
 
         Args:
-          classes: how many there are; of two a prediction is the probability of the second one.
-          name: of the metric.
+          classes: the number of classes; with two, a prediction is the probability of the second
+            one.
+          name: the name of the metric.
         """
         super().__init__(name=name)
         self._classes = classes
@@ -25,7 +29,9 @@ class ConfusionMetric(tf_keras.metrics.Metric):
     def update_state(
         self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: tf.Tensor | None = None
     ) -> None:
-        """Counts labels [batch, 1] and probabilities [batch, 1 or classes], by their weights."""
+        """Adds labels [batch, 1] and probabilities [batch, 1 or classes], with weights, to the
+        matrix.
+        """
         is_binary = y_pred.shape[-1] == 1
         chosen = tf.cast(y_pred[:, 0] > 0.5, tf.int64) if is_binary else tf.argmax(y_pred, -1)
         truth = tf.reshape(tf.cast(y_true, tf.int64), [-1])
@@ -36,24 +42,24 @@ class ConfusionMetric(tf_keras.metrics.Metric):
 
     @abstractmethod
     def of_classes(self, found: tf.Tensor, said: tf.Tensor, there: tf.Tensor) -> tf.Tensor:
-        """What each class comes to, [classes].
+        """Returns the value of each class, [classes].
 
         Args:
-          found: examples of the class that were said to be of it.
-          said: all that were said to be of it.
-          there: all that are of it.
+          found: the number of correct predictions of each class (true positives).
+          said: the number of predictions of each class.
+          there: the number of examples of each class.
         """
 
     def counts(self, said: tf.Tensor, there: tf.Tensor) -> tf.Tensor:
-        """Which classes the mean is over, [classes]: those that are there or were said to be."""
+        """Returns which classes the mean includes, [classes]: those that occur or are predicted."""
         return said + there > 0
 
     def reset_state(self) -> None:
-        """Forgets all; Keras would write single numbers."""
+        """Resets the matrix to zeros; Keras's method supports only scalars."""
         self._counts.assign(tf.zeros_like(self._counts))
 
     def result(self) -> tf.Tensor:
-        """Returns the mean."""
+        """Returns the mean over the included classes."""
         found = tf.linalg.diag_part(self._counts)
         said, there = tf.reduce_sum(self._counts, 0), tf.reduce_sum(self._counts, 1)
         occurs = tf.cast(self.counts(said, there), found.dtype)
@@ -62,47 +68,49 @@ class ConfusionMetric(tf_keras.metrics.Metric):
 
 
 class MacroPrecision(ConfusionMetric):
-    """Of what is said to be of a class, the share that is; 0 where nothing is."""
+    """The mean precision over the classes; 0 for a class that is never predicted."""
 
     def of_classes(self, found: tf.Tensor, said: tf.Tensor, there: tf.Tensor) -> tf.Tensor:
-        """By what was said."""
+        """Returns the precision of each class."""
         return tf.math.divide_no_nan(found, said)
 
 
 class MacroRecall(ConfusionMetric):
-    """Of what is of a class, the share that is found; 0 where nothing is of it."""
+    """The mean recall over the classes; 0 for a class without examples."""
 
     def of_classes(self, found: tf.Tensor, said: tf.Tensor, there: tf.Tensor) -> tf.Tensor:
-        """By what there is."""
+        """Returns the recall of each class."""
         return tf.math.divide_no_nan(found, there)
 
 
 class MacroF1(ConfusionMetric):
-    """The harmonic mean of precision and recall."""
+    """The mean over the classes of the harmonic mean of precision and recall."""
 
     def of_classes(self, found: tf.Tensor, said: tf.Tensor, there: tf.Tensor) -> tf.Tensor:
-        """By both."""
+        """Returns the F1 score of each class."""
         return tf.math.divide_no_nan(2 * found, said + there)
 
 
 class BalancedAccuracy(MacroRecall):
-    """The mean recall of the classes that there are examples of."""
+    """The mean recall over the classes that have examples."""
 
     def counts(self, said: tf.Tensor, there: tf.Tensor) -> tf.Tensor:
-        """Not those that are only ever predicted."""
+        """Returns which classes have examples, [classes]."""
         del said
         return there > 0
 
 
 class RankError(tf_keras.metrics.MeanMetricWrapper):
-    """By how many ranks the most probable class is off."""
+    """The mean distance, in ranks, between the most probable class and the label."""
 
     def __init__(self, name: str) -> None:
         super().__init__(_rank_error, name=name)
 
 
 class PoissonDeviance(tf_keras.metrics.MeanMetricWrapper):
-    """Twice what a count's likelihood lacks of that of a perfect prediction."""
+    """The Poisson deviance: twice the log-likelihood of a perfect prediction less that of the
+    prediction.
+    """
 
     def __init__(self, name: str) -> None:
         super().__init__(_poisson_deviance, name=name)
