@@ -1,4 +1,4 @@
-"""Categories: indices in a vocabulary, embedded by models."""
+"""Feature types of categories: indices in a vocabulary, which models embed."""
 
 from __future__ import annotations
 
@@ -18,27 +18,29 @@ if TYPE_CHECKING:
 
 
 _BETWEEN = "\x1f"
-"""Keeps the values of a row apart."""
+"""The separator of the joined values of a row."""
 
 
 class CrossFeature(BaseFeature):
-    """The values of several columns as one category, under a name that no column has."""
+    """The combination of several columns' values as one category, under a name that no column
+    has.
+    """
 
     type: Literal["cross"]
     is_column: ClassVar[bool] = False
     dtype: ClassVar[str] = "int64"
     of: Annotated[list[str], Field(min_length=2)]
-    """The columns: text, whole numbers or both. They may be ignored for themselves."""
+    """The columns: text, whole numbers or both. They may be of type `ignore` themselves."""
     hash_buckets: PositiveInt = 1000
-    """Combinations are hashed into this many indices."""
+    """The number of hash buckets of the combinations."""
 
     @property
     def indices_of(self) -> str:
-        """Those of the hash of these columns."""
+        """A description of the indices: the hash of these columns."""
         return f"hash of {', '.join(self.of)}"
 
     def columns_of(self, name: str) -> tuple[str, ...]:
-        """Those that are crossed."""
+        """Returns the columns that are crossed."""
         del name
         return tuple(self.of)
 
@@ -46,7 +48,7 @@ class CrossFeature(BaseFeature):
     def transform(
         cls, columns: Mapping[str, AnyTensor], features: Mapping[str, Any]
     ) -> dict[str, tf.Tensor]:
-        """[batch, 1] int64 each."""
+        """Returns the hash buckets of the combinations, [batch, 1] int64 each."""
         import tensorflow as tf
 
         from trainer_module.features.raw_columns import dense_strings
@@ -65,9 +67,9 @@ class CrossFeature(BaseFeature):
 MISSING_VALUE = "<missing>"
 """The vocabulary's entry for a missing value of a categorical feature."""
 MOST_TABLES = 50
-"""Columns with a table of their own for their vocabulary; more columns share one."""
+"""The most columns with a lookup table each; more columns share one table."""
 PADDING = "<padding>"
-"""The entry, of index 0, that fills a row up where it has fewer values than the widest."""
+"""The vocabulary's entry of index 0, which pads rows with fewer values than the widest."""
 
 
 class CategoricalFeature(BaseFeature):
@@ -99,24 +101,28 @@ class CategoricalFeature(BaseFeature):
 
     @property
     def is_list(self) -> bool:
-        """Unless a text holds all of them."""
+        """Whether requests send a list: they do if there are many values, unless a text holds all
+        of them.
+        """
         return self.many and self.separator is None
 
     @property
     def indices_of(self) -> str:
-        """Those of the hash, if there is one."""
+        """A description of the indices: a hash, if there is one."""
         return "hash" if self.hash_buckets else ""
 
     @classmethod
     def transform(
         cls, columns: Mapping[str, AnyTensor], features: Mapping[str, Any]
     ) -> dict[str, tf.Tensor]:
-        """[batch, n] int64 each; where there are many values, padding is index 0."""
+        """Returns the indices of the values, [batch, n] int64 each; rows of many values are padded
+        with 0.
+        """
         return index_categories(columns, features)
 
     @classmethod
     def matches(cls, dtype: str, shape: tuple[int, ...], indices: int) -> bool:
-        """Whatever has a vocabulary."""
+        """Returns whether a tensor holds indices in a vocabulary."""
         del shape
         return dtype == cls.dtype and indices > 0
 
@@ -124,7 +130,11 @@ class CategoricalFeature(BaseFeature):
     def encode(
         cls, feature: TransformedFeature, values: tf.Tensor, embedding_size: int
     ) -> tf.Tensor:
-        """[batch, n, size] float32, or [batch, size] of many values: of vectors their mean."""
+        """Returns embeddings or one-hot vectors, [batch, n, size], or [batch, size] for many
+        values.
+
+        The embeddings of many values are averaged.
+        """
         import tf_keras
 
         if feature.encoding == "one_hot":
@@ -149,7 +159,9 @@ class CategoricalFeature(BaseFeature):
 def index_categories(
     columns: Mapping[str, AnyTensor], features: Mapping[str, CategoricalFeature]
 ) -> dict[str, tf.Tensor]:
-    """Indices in the vocabularies, [batch, n] int64 each; missing is a value of its own."""
+    """Returns the indices in the vocabularies, [batch, n] int64 each; missing has an index of its
+    own.
+    """
     import tensorflow_transform as tft
 
     from trainer_module.features.scaling import hash_values
@@ -186,7 +198,7 @@ def index_categories(
 def _look_up_together(
     columns: Mapping[str, tf.Tensor], orders: Mapping[str, ByFrequency]
 ) -> dict[str, tf.Tensor]:
-    """Indices in the vocabularies, with one index more for all other values of a column."""
+    """Returns the indices in the vocabularies, with one out-of-vocabulary index per column."""
     import tensorflow as tf
     from tensorflow_transform import schema_inference, tf_utils
 
@@ -201,12 +213,12 @@ def _look_up_together(
     starts = tf.unstack(tf.cumsum(sizes, exclusive=True), len(columns))
     ends = tf.unstack(sizes, len(columns))
     outputs = {}
-    # Each by itself: a tensor of all columns would make each output depend on each input.
+    # Separately: one tensor of all columns would make each output depend on each input.
     for place, (name, values) in enumerate(columns.items()):
         keys = tf.strings.join([joined_key(place), values])
         lines, _ = tf_utils.construct_and_lookup_table(table, path, keys)
         outputs[name] = tf.where(lines < 0, ends[place], lines - starts[place])
-        # From which readers of Transform's output learn how many there are.
+        # Readers of Transform's output take the number of indices from the schema.
         schema_inference.set_tensor_schema_override(
             outputs[name], tf.constant(0, tf.int64), ends[place]
         )
@@ -214,7 +226,7 @@ def _look_up_together(
 
 
 def _read(column: AnyTensor, feature: CategoricalFeature) -> tf.Tensor:
-    """[batch, n] string, nowhere empty."""
+    """Returns the values of a column, [batch, n] string, without empty strings."""
     import tensorflow as tf
 
     from trainer_module.features.raw_columns import dense_strings, list_strings

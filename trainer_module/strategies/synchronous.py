@@ -27,7 +27,7 @@ class DefaultStrategy(BaseStrategy):
 
 
 class OneDeviceStrategy(BaseStrategy):
-    """One replica on a device that you name."""
+    """A single replica on a device that you name."""
 
     kind: Literal[Strategy.ONE_DEVICE]
     device: Device | None = None
