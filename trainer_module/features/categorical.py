@@ -73,25 +73,26 @@ PADDING = "<padding>"
 
 
 class CategoricalFeature(BaseFeature):
-    """One of a set of values (text or integers): its index in the vocabulary of the train split."""
+    """A category (text or integer): its index in the vocabulary of the train split."""
 
     type: Literal["categorical"]
     may_mix: ClassVar[bool] = True
     dtype: ClassVar[str] = "int64"
     vocabulary_size: PositiveInt = 1000
-    """At most this many values, the most frequent ones, get an index of their own."""
+    """The most values in the vocabulary; the most frequent ones are kept."""
     oov_buckets: PositiveInt = 1
-    """Values outside the vocabulary are hashed into this many further indices."""
+    """The number of buckets into which values outside the vocabulary are hashed."""
     hash_buckets: PositiveInt | None = None
-    """Hashes all values into this many indices, without a vocabulary: for very many values."""
+    """The number of hash buckets of all values, in place of a vocabulary, for very many values."""
     encoding: Literal["embedding", "one_hot"] | None = None
-    """A learnt vector for each value, or an input for each; default: as the model has it."""
+    """The encoding: a learnt vector for each value, or an input for each; default: depends on the
+    model."""
     many: bool = False
     """Whether a row has several values: a list, or text with a `separator`."""
     separator: str | None = Field(default=None, min_length=1)
-    """Stands between the values of a text, such as `;`."""
+    """The separator of the values in a text, such as `;`."""
     max_values: PositiveInt = 10
-    """Of a row with `many` values, the first ones count."""
+    """The most values per row with `many`; further values are dropped."""
 
     @model_validator(mode="after")
     def _agrees(self) -> CategoricalFeature:

@@ -32,8 +32,8 @@ class ImageFeature(BaseFeature):
     """The content of the column: encoded pictures, or paths of files with them. The files are read
     with the data, so that requests send pictures, not paths."""
     folder: str | None = None
-    """With `from: path`: the folder that relative paths start from, and that no path may leave.
-    Default: the folder of the file that holds the paths."""
+    """The folder that paths start from, with `from: path`, and that no path may leave. Default: the
+    folder of the file that holds the paths."""
 
     @property
     def size(self) -> tuple[int, int] | None:
