@@ -132,7 +132,8 @@ class Form:
 
 
 _FIRST_OF_MONTH = {"01/%m/%Y": "%d/%m/%Y", "01-%m-%Y": "%d-%m-%Y"}
-"""Whose day is always 1: by month rather than by the days of one January."""
+"""Formats whose day is always 1, tried first: dates by month rather than the days of one January.
+"""
 LAYOUTS = (
     ISO,
     "%Y/%m/%d",
@@ -160,9 +161,9 @@ LAYOUTS = (
     "%d %b %y",
     "%b-%y",
 )
-"""Those that are found in data."""
+"""The layouts that can be inferred from data."""
 _PADDED = ("%d.%m.%y",)
-"""Layouts that are found only where days and months have two digits: 1.10.22 is a version."""
+"""Layouts that are inferred only from two-digit days and months, as 1.10.22 may be a version."""
 
 
 @functools.cache
