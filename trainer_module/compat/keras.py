@@ -296,7 +296,7 @@ class SharedFactors:
 
     def _distributed_apply_gradients_fn(self, *arguments: Any, **options: Any) -> Any:
         """Applies the updates as Keras does, with the shared factors."""
-        # XLA compiles a separate graph that is reused in later steps, so it cannot read the factors.
+        # XLA compiles a graph that later steps reuse, so it cannot read the factors of one step.
         self._factors = None if self.jit_compile else self._make_factors()  # type: ignore[attr-defined]
         try:
             return super()._distributed_apply_gradients_fn(  # type: ignore[misc]
