@@ -37,9 +37,7 @@ class DataError(ScopelineError):
 
 
 class DamagedFileError(DataError):
-    """A file whose content is not what was written; the message names it, the damage and the
-    remedy.
-    """
+    """A file that changed after it was written; the message names it, the damage and the remedy."""
 
     path = Path()
     what = ""
@@ -60,7 +58,7 @@ class DriftError(DataError):
 
 
 class TrainingError(ScopelineError):
-    """A training that cannot continue; the message names the problem and what would work."""
+    """A training that cannot continue; the message names the problem and a remedy."""
 
 
 LONGEST_REASON = 300

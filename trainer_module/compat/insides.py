@@ -110,7 +110,7 @@ def _change(module: str, path: str, expected: str) -> str:
 
 
 def _functions(inside: Any) -> list[FunctionType]:
-    """Returns a function or a class's functions, with those that their decorators wrap."""
+    """Returns a function or a class's functions, and the functions that their decorators wrap."""
     found: dict[FunctionType, None] = {}
     waiting = [*vars(inside).values()] if isinstance(inside, type) else [inside]
     while waiting:

@@ -105,10 +105,10 @@ MOST_DENSE = 1 << 18
 class RatesByVariable:
     """An optimizer whose learning rate, and thereby weight decay, has a factor for each variable.
 
-    Overrides `Optimizer._apply_weight_decay`, and relies on Keras's reading `learning_rate` anew
-    for every variable. The public alternative is an optimizer for each group of variables, which
-    would clip the gradients of each group separately. Raises an error with a changed Keras, which
-    might apply other learning rates.
+    Overrides `Optimizer._apply_weight_decay`, and relies on Keras to read `learning_rate` for each
+    variable. The public alternative is an optimizer for each group of variables, which would clip
+    the gradients of each group separately. Raises an error with a changed Keras, which might apply
+    other learning rates.
     """
 
     rates_used_for: ClassVar[str]

@@ -17,9 +17,9 @@ from trainer_module.data.order import ends_between_values
 from trainer_module.errors import TrainingError
 
 ENOUGH = 10_000
-"""The size of the train split above which a tenth is held out and never learnt from; it measures
-enough and costs little. Of smaller splits a fifth is held out, and learnt from in a final training,
-as a small table needs all of its rows."""
+"""The size of the train split above which a tenth is held out and never learnt from: a tenth is
+then large enough for a measurement, and small enough to miss. From smaller splits a fifth is held
+out, and learnt from in a final training, as a small table needs all of its rows."""
 
 
 @dataclass(frozen=True)

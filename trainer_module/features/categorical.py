@@ -102,9 +102,7 @@ class CategoricalFeature(BaseFeature):
 
     @property
     def is_list(self) -> bool:
-        """Whether requests send a list: they do if there are many values, unless a text holds all
-        of them.
-        """
+        """Whether requests send a list: true with `many` and without a `separator`."""
         return self.many and self.separator is None
 
     @property

@@ -59,7 +59,7 @@ class DateFeature(BaseFeature):
         return [*parts, "hour"] if has_time else parts
 
     def forms(self) -> dict[str, str]:
-        """Returns the pattern of the format, or by default those of all formats that are
+        """Returns the pattern of the format, or by default the patterns of all formats that can be
         inferred.
         """
         if self.unit is not None:

@@ -21,13 +21,13 @@ class ImageFeature(BaseFeature):
 
     type: Literal["image"]
     height: PositiveInt | None = None
-    """The height in pixels. Default of both sides: the most common size of the first data's
-    pictures, at most 224 pixels."""
+    """The height in pixels. Default of both sides: the median height and width of the first data's
+    pictures, scaled down until the longer side has at most 224 pixels."""
     width: PositiveInt | None = None
     """The width in pixels."""
     channels: Literal[1, 3] | None = None
-    """The channels: 1 for grey, 3 for RGB. Default: 3 if the size is given, else 1 if all of the
-    first data's pictures are grey."""
+    """The channels: 1 for grey, 3 for RGB. Default: 3 if the size is given, otherwise 1 if all of
+    the first data's pictures are grey."""
     origin: Literal["bytes", "path"] = Field(default="bytes", alias="from")
     """The content of the column: encoded pictures, or paths of files with them. The files are read
     with the data, so that requests send pictures, not paths."""

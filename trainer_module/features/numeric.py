@@ -116,10 +116,10 @@ class NumericFeature(BaseFeature):
 
     type: Literal["numeric"]
     scaling: Literal["z_score", "min_max", "log", "robust", "quantiles", "none"] = "z_score"
-    """The scaling. `z_score`: to mean 0 and variance 1; `min_max`: to 0..1; `log`: sign(x) log(1 +
-    |x|), then to mean 0 and variance 1; `robust`: median and quartiles to 0, -0.5 and 0.5;
-    `quantiles`: the rank among the train split's values, to mean 0 and variance 1; `none`: no
-    scaling."""
+    """The scaling. `z_score`: to mean 0 and variance 1; `min_max`: to 0..1; `log`: the logarithm of
+    1 plus the magnitude, with the number's sign, then to mean 0 and variance 1; `robust`: median
+    and quartiles to 0, -0.5 and 0.5; `quantiles`: the rank among the train split's values, to mean
+    0 and variance 1; `none`: no scaling."""
     buckets: int | None = Field(default=None, ge=2, le=100)
     """The number of quantile buckets, which make the number a category, with another one for
     missing values. Default: none."""

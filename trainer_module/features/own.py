@@ -68,7 +68,7 @@ def transform_own(
       taken: the names of all columns, and of the tensors of other types.
 
     Raises:
-      TrainingError: it raises, or returns what no model can use.
+      TrainingError: the type raises an error, or returns tensors that no model can use.
     """
     feature_type = load_feature(path)
     settings = {name: _read(feature_type, name, given) for name, given in features.items()}

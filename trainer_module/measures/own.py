@@ -108,9 +108,7 @@ class RankError(tf_keras.metrics.MeanMetricWrapper):
 
 
 class PoissonDeviance(tf_keras.metrics.MeanMetricWrapper):
-    """The Poisson deviance: twice the log-likelihood of a perfect prediction less that of the
-    prediction.
-    """
+    """The Poisson deviance: twice the difference in log-likelihood to a perfect prediction."""
 
     def __init__(self, name: str) -> None:
         super().__init__(_poisson_deviance, name=name)

@@ -114,8 +114,8 @@ def complete_features(
 
 
 def left_out(model: ModelSettings, train: TrainSettings) -> dict[str, set[str]]:
-    """Returns the keys by section that follow from the model while the model depends on the
-    features.
+    """Returns the keys by section whose values depend on a model that the features will
+    determine.
     """
     if model.kind != AUTO:
         return {}
@@ -269,6 +269,6 @@ class TrainerSettings(Settings):
         return cls.model_validate(custom_config[SETTINGS_KEY])
 
     def with_strategy(self, strategy: BaseStrategy) -> TrainerSettings:
-        """Returns the same settings with another strategy."""
+        """Returns a copy of the settings with another strategy."""
         train = self.train.model_copy(update={"strategy": strategy})
         return self.model_copy(update={"train": train})

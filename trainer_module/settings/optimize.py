@@ -175,9 +175,10 @@ class AcceptSettings(Settings):
     """The requirements on the eval split that a variant has to meet to be pushed."""
 
     max_metric_drop: float = Field(default=0.005, ge=0, allow_inf_nan=False)
-    """The largest loss against the model in the deciding metric: the first one with a threshold,
-    otherwise the first of `evaluate.metrics`. For errors in the label's unit, such as `mse` and
-    `mae`, and for your own metrics, a share of the model's value: 0.005 is half a percent."""
+    """The largest decline relative to the model in the deciding metric: the first one with a
+    threshold, otherwise the first of `evaluate.metrics`. For errors in the label's unit, such as
+    `mse` and `mae`, and for your own metrics, a share of the model's value: 0.005 is half a
+    percent."""
     max_size_ratio: Limit | None = None
     """The largest size of the file, as a share of the size of the model's weights in float32."""
     max_latency_ratio: Limit | None = None

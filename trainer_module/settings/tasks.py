@@ -105,7 +105,7 @@ class LearningTask(Settings):
 
     @property
     def needs_label(self) -> bool:
-        """Whether every row needs a label, and the labels have to differ."""
+        """Whether every row needs a label, with more than one value over all rows."""
         return True
 
     @property

@@ -42,7 +42,7 @@ PATIENCE_STEPS = 500
 """The steps without an improvement after which a further improvement is unlikely."""
 
 FEWEST_PATIENT_EPOCHS = 5
-"""The smallest patience in epochs, as the evaluation loss may be worse by chance in a few of them.
+"""The smallest patience in epochs, as the evaluation loss of a few epochs may be worse by chance.
 """
 
 STEPS_OF_SMALL_DATA = 4 * STEPS_OF_AN_EPOCH // 3
@@ -218,7 +218,7 @@ def as_kind(value: Any) -> Any:
 
 
 class StepSchedule(Settings):
-    """A constant learning rate between epochs: `values[i]` until epoch `boundaries[i]`."""
+    """A piecewise constant learning rate: `values[i]` until epoch `boundaries[i]`."""
 
     schedule: Literal["steps"]
     values: list[PositiveFloat] = Field(min_length=1)
@@ -370,7 +370,7 @@ class LossSettings(Settings):
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
     """cross_entropy, focal: the share of a label that is distributed over all classes."""
     delta: PositiveFloat | None = None
-    """huber: the error from which on the loss is linear. Default: the standard deviation of the
+    """huber: the error above which the loss is linear. Default: the standard deviation of the
     label."""
     options: dict[str, Any] = {}
     """The arguments of a class of yours."""
@@ -451,7 +451,7 @@ AnyOptimizer = Annotated[
 
 
 class AugmentSettings(Settings):
-    """Random changes of pictures, drawn anew in every training step; evaluation and serving do not
+    """Random changes of pictures, different in every training step; evaluation and serving do not
     apply them.
     """
 
@@ -495,7 +495,7 @@ class CrossValidation(Settings):
 
     folds: int | None = Field(default=None, ge=2)
     """The number of folds of cross-validation: each fold of the train split is held out from a
-    training of its own. These trainings come on top of the training of the model. Default: no
+    training of its own. These trainings are in addition to the training of the model. Default: no
     cross-validation."""
 
 
@@ -709,7 +709,7 @@ class TrainSettings(Settings):
     gives all classes the same total weight on the train split. Default: all examples count alike.
     """
     augment: AugmentSettings | None = None
-    """Random changes of pictures, drawn anew in every training step; evaluation and the exported
+    """Random changes of pictures, different in every training step; evaluation and the exported
     model do not apply them. Default of the model `convnet`: `{shift: 0.1, zoom: 0.1}`; `null` for
     none."""
     strategy: StrategySettings = DefaultStrategy(kind=Strategy.DEFAULT)
@@ -760,7 +760,7 @@ class TrainSettings(Settings):
 
     @property
     def own_code(self) -> dict[str, str]:
-        """Import paths of the user's code, by the key below `train` that names each."""
+        """The import paths of the user's code, by their key below `train`."""
         loss = {"loss": self.loss.kind} if self.loss and self.loss.is_custom else {}
         run_fn = {"run_fn": self.run_fn} if self.run_fn else {}
         own_rate = self.learning_rate if isinstance(self.learning_rate, str) else ""

@@ -35,9 +35,7 @@ class Strategy(StrEnum):
 
 
 class Processes(StrEnum):
-    """The kind of processes that train together, which determines what restarts when one is
-    lost.
-    """
+    """The kind of processes that train together, which determines the restart after one is lost."""
 
     ONE = "one"
     """A single process with any number of devices."""

@@ -142,7 +142,7 @@ def _guard(port: int) -> socket.socket:
 
 
 def _family_of_grpc() -> socket.AddressFamily:
-    """Returns IPv6, which gRPC uses for IPv4 connections as well, if this machine has it, else
+    """Returns IPv6, if this machine has it, as gRPC uses it for IPv4 connections too; otherwise
     IPv4.
     """
     try:

@@ -41,7 +41,7 @@ class ParameterServerStrategy(BaseStrategy):
 
     @staticmethod
     def distribute(strategy: tf.distribute.Strategy, in_step: Read, by_itself: Read) -> Any:
-        """Returns the dataset creator with which `fit` has each worker read by itself."""
+        """Returns the dataset creator by which each worker reads its own dataset in `fit`."""
         from trainer_module.strategies.coordinator import DatasetCreator
 
         del strategy, in_step
@@ -49,7 +49,7 @@ class ParameterServerStrategy(BaseStrategy):
 
     @staticmethod
     def iterate(strategy: tf.distribute.Strategy, in_step: Read, by_itself: Read) -> Iterator[Any]:
-        """Returns an iterator over the batches that each worker reads by itself."""
+        """Returns an iterator over batches that are read by the workers."""
         del in_step
         return iter(
             _coordinator(strategy).create_per_worker_dataset(

@@ -22,7 +22,7 @@ FEWEST_IN_VOCABULARY = 7
 MOST_INDICES = 2**24 - 1
 """The largest index of a term, as float32 represents whole numbers exactly up to it."""
 WIDER = 4
-"""The ratio of the length of a text's vector to that of a category."""
+"""The factor by which the vector of a text is longer than the vector of a category."""
 
 
 class TextFeature(BaseFeature):
@@ -44,7 +44,8 @@ class TextFeature(BaseFeature):
     ngrams: PositiveInt = Field(default=2, le=5)
     """The longest n-grams of a bag, in tokens."""
     vocabulary_size: PositiveInt = Field(default=20_000, le=MOST_INDICES)
-    """The most tokens or terms in the vocabulary; those in the most texts are kept."""
+    """The most tokens or terms in the vocabulary; the ones that occur in the most texts are kept.
+    """
     vocabulary: str | None = None
     """wordpiece: a folder with a `vocab.txt`, a piece per line, such as Hugging Face's; default:
     the vocabulary of `model.weights`, or one learnt from the train split."""

@@ -54,7 +54,7 @@ def normalize(texts: tf.Tensor, lower: bool) -> tf.Tensor:
 
 
 def _changed(texts: tf.Tensor, marks: str, change: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
-    """Returns the texts, of which those that contain a character of a class are changed."""
+    """Returns the texts after changing all texts that contain a character of a class."""
     places = tf.where(~tf.strings.regex_full_match(texts, f"[^{marks}]*"))
     return tf.tensor_scatter_nd_update(texts, places, change(tf.gather_nd(texts, places)))
 
@@ -303,9 +303,9 @@ def _read(name: str, column: AnyTensor) -> tf.Tensor:
 def find_terms(
     texts: tf.Tensor, tokens: str, lower: bool, length: int, ngrams: int
 ) -> tf.RaggedTensor:
-    """Returns the tokens, or the n-grams of them, [batch, (terms)].
+    """Returns the tokens, or the n-grams of tokens, [batch, (terms)].
 
-    It and those below are tf.functions for the reason of `_replace`.
+    It and the functions below are tf.functions for the reason of `_replace`.
 
     Args:
       texts: [batch].

@@ -112,7 +112,7 @@ def split_words(texts: tf.Tensor, lower: bool) -> tf.RaggedTensor:
 
 
 def cut(words: tf.RaggedTensor, file: tf.Tensor, max_tokens: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the indices of the pieces of words, between those of the first and the last token.
+    """Returns the indices of the pieces of words, with the first and the last token around them.
 
     Args:
       words: [batch, (words)] string.
