@@ -22,8 +22,8 @@ import numpy as np
 from trainer_module.errors import DataError, enumerate_names
 from trainer_module.features.number_format import (
     SPACES,
+    NumberFormat,
     Style,
-    Writing,
     compile_form,
     is_placeholder,
 )
@@ -50,14 +50,14 @@ class TextReader:
           unit: the text that may stand beside each number.
         """
         self._forms = forms
-        self._writing = Writing(style, unit) if style else None
+        self._number_format = NumberFormat(style, unit) if style else None
         self._known: dict[bytes, bool] = {}
 
     @property
     def right(self) -> str:
         """A description of valid values in words."""
         names = enumerate_names(list(self._forms)[:_SHOWN], "or")
-        if self._writing is None:
+        if self._number_format is None:
             return f"what is written as {names}"
         return f"a number, written as {names} where it is text"
 
@@ -74,8 +74,8 @@ class TextReader:
 
     def _is_readable(self, given: bytes) -> bool:
         text = given.decode(errors="replace")
-        if self._writing is not None:
-            is_read = not math.isnan(self._writing.read(text))
+        if self._number_format is not None:
+            is_read = not math.isnan(self._number_format.read(text))
         else:
             forms = self._forms.values()
             is_read = any(compile_form(form).fullmatch(text) for form in forms)
@@ -85,10 +85,10 @@ class TextReader:
         """Returns a number or a boolean as a text that the graph reads; None if there is no such
         text.
         """
-        if isinstance(value, bool) or self._writing is None:
+        if isinstance(value, bool) or self._number_format is None:
             text = str(value).lower()
         elif abs(value) <= _LARGEST:
-            text = self._writing.write(value)
+            text = self._number_format.write(value)
         else:
             return None
         return text.encode() if self.is_readable(text.encode()) else None

@@ -79,7 +79,7 @@ _PLAIN = re.compile(r"\d+", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Writing:
+class NumberFormat:
     """The number format of a column."""
 
     style: Style
@@ -123,7 +123,7 @@ class Writing:
     def read(self, text: str) -> float:
         """Returns the number in a text as a float32; NaN for other texts.
 
-        `raw_columns.written_numbers` does the same in the graph.
+        `raw_columns.parse_numbers` does the same in the graph.
         """
         match = _compiled(self).fullmatch(text)
         if match is None:
@@ -151,7 +151,7 @@ class Writing:
         return text.replace(".", self.decimal)
 
 
-def find_writing(values: Sequence[str]) -> Writing | None:
+def find_number_format(values: Sequence[str]) -> NumberFormat | None:
     """Returns the format of the values, if nearly all of them are numbers of one format.
 
     Placeholders of missing numbers are ignored. None if the format is ambiguous: with different
@@ -159,7 +159,7 @@ def find_writing(values: Sequence[str]) -> Writing | None:
     """
     values = [value for value in values if not is_placeholder(value)]
     enough = max(_NEARLY_ALL * len(values), 1)
-    clock = Writing("clock")
+    clock = NumberFormat("clock")
     if clock.fits(values) >= enough:
         return clock
     found = [match for value in values if (match := _LOOSE.fullmatch(value.strip(SPACES)))]
@@ -168,7 +168,7 @@ def find_writing(values: Sequence[str]) -> Writing | None:
     unit = _common_unit(found)
     if unit is None:
         return None
-    point, comma = Writing("point", unit), Writing("comma", unit)
+    point, comma = NumberFormat("point", unit), NumberFormat("comma", unit)
     fits = {point: point.fits(values), comma: comma.fits(values)}
     if max(fits.values()) < enough:
         return None
@@ -231,8 +231,8 @@ def _hours(hour: str, minute: str, second: str, half: str) -> float:
 
 
 @functools.cache
-def _compiled(writing: Writing) -> re.Pattern[str]:
-    return compile_form(writing.pattern)
+def _compiled(number_format: NumberFormat) -> re.Pattern[str]:
+    return compile_form(number_format.pattern)
 
 
 AMOUNT = (

@@ -15,7 +15,7 @@ from trainer_module.features.base import (
     BaseFeature,
     underscored,
 )
-from trainer_module.features.number_format import SPACE, STYLES, Style, Writing
+from trainer_module.features.number_format import SPACE, STYLES, NumberFormat, Style
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -151,7 +151,9 @@ class NumericFeature(BaseFeature):
         if self.written is None:
             return {}
         beside = f" {self.unit}" if self.unit else ""
-        return {f"{STYLES[self.written]}{beside}": Writing(self.written, self.unit or "").pattern}
+        return {
+            f"{STYLES[self.written]}{beside}": NumberFormat(self.written, self.unit or "").pattern
+        }
 
     @property
     def is_plain(self) -> bool:
@@ -216,7 +218,7 @@ def _read(name: str, column: AnyTensor, feature: NumericFeature) -> tf.Tensor:
     """Returns the numbers of a column, [batch, n] float32, NaN where missing."""
     import tensorflow as tf
 
-    from trainer_module.features.raw_columns import dense_numbers, dense_strings, written_numbers
+    from trainer_module.features.raw_columns import dense_numbers, dense_strings, parse_numbers
 
     if column.dtype != tf.string:
         return dense_numbers(column)
@@ -225,7 +227,7 @@ def _read(name: str, column: AnyTensor, feature: NumericFeature) -> tf.Tensor:
             f"column {name!r} holds text, or nothing at all, and cannot be numeric; use "
             "type: categorical or ignore, or written: point for numbers such as '$1,234.50'."
         )
-    return written_numbers(dense_strings(column), Writing(feature.written, feature.unit or ""))
+    return parse_numbers(dense_strings(column), NumberFormat(feature.written, feature.unit or ""))
 
 
 YES = ("true", "yes", "t", "y", "1", "on")

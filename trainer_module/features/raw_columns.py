@@ -9,7 +9,13 @@ from typing import TypeAlias
 import tensorflow as tf
 
 from trainer_module.features.base import MISSING_SUFFIX
-from trainer_module.features.number_format import DIGITS, FACTORS, LARGEST_WHOLE, MINUS, Writing
+from trainer_module.features.number_format import (
+    DIGITS,
+    FACTORS,
+    LARGEST_WHOLE,
+    MINUS,
+    NumberFormat,
+)
 
 AnyTensor: TypeAlias = tf.Tensor | tf.SparseTensor | tf.RaggedTensor
 
@@ -85,13 +91,13 @@ def fingerprints(column: AnyTensor) -> tf.Tensor:
     return tf.where(is_missing, tf.constant(NO_FINGERPRINT, tf.int64), found)[:, tf.newaxis]
 
 
-def written_numbers(texts: tf.Tensor, writing: Writing) -> tf.Tensor:
+def parse_numbers(texts: tf.Tensor, number_format: NumberFormat) -> tf.Tensor:
     """Returns the numbers in texts of a number format, float32 of the same shape; NaN for other
     texts.
     """
-    is_number = tf.strings.regex_full_match(texts, writing.pattern)
-    pieces = tf.strings.regex_replace(texts, f"^{writing.pattern}$", writing.rewrite)
-    if writing.style == "clock":
+    is_number = tf.strings.regex_full_match(texts, number_format.pattern)
+    pieces = tf.strings.regex_replace(texts, f"^{number_format.pattern}$", number_format.rewrite)
+    if number_format.style == "clock":
         pieces = tf.where(is_number, pieces, ";0;0;0;")
         defaults = [[""], ["0"], ["0"], ["0"], [""]]
         sign, hours, minutes, seconds, half = tf.io.decode_csv(pieces, defaults, field_delim=";")
@@ -105,7 +111,7 @@ def written_numbers(texts: tf.Tensor, writing: Writing) -> tf.Tensor:
     else:
         pieces = tf.where(is_number, pieces, ";0;")
         sign, digits, factor = tf.io.decode_csv(pieces, [[""], ["0"], [""]], field_delim=";")
-        digits = tf.strings.regex_replace(digits, f"[^0-9eE+{writing.decimal}-]", "")
+        digits = tf.strings.regex_replace(digits, f"[^0-9eE+{number_format.decimal}-]", "")
         digits = tf.strings.regex_replace(digits, ",", ".")
         number = tf.strings.to_number(digits, tf.float64)
         for letter, times in FACTORS.items():
