@@ -135,7 +135,7 @@ class BaseTask(LearningTask):
     family: ClassVar[str] = "supervised"
     label_kind: ClassVar[Task]
     """The kind of the task's label."""
-    otherwise: ClassVar[str] = ""
+    alternatives: ClassVar[str] = ""
     """The names of alternative tasks for labels that do not suit this one, for messages."""
     needs_activation: ClassVar[bool] = False
     """Whether the range of a model's output is restricted, which needs an activation."""
@@ -159,7 +159,7 @@ class BaseTask(LearningTask):
         """The requirement on every label, in words for messages; empty if any value is valid."""
         return ""
 
-    def takes(self, labels: np.ndarray) -> np.ndarray:
+    def valid_labels(self, labels: np.ndarray) -> np.ndarray:
         """Returns which raw labels are valid, [rows] bool; called only if `needs` is not empty."""
         return np.ones(len(labels), bool)
 
@@ -204,7 +204,7 @@ class BaseTask(LearningTask):
         return len(self.outputs(classes))
 
     @property
-    def gives(self) -> str:
+    def output_description(self) -> str:
         """A description of the numbers in a model's output, for messages."""
         raise NotImplementedError
 
