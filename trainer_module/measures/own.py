@@ -41,18 +41,18 @@ class ConfusionMetric(tf_keras.metrics.Metric):
         )
 
     @abstractmethod
-    def of_classes(self, found: tf.Tensor, said: tf.Tensor, there: tf.Tensor) -> tf.Tensor:
+    def of_classes(self, correct: tf.Tensor, predicted: tf.Tensor, actual: tf.Tensor) -> tf.Tensor:
         """Returns the value of each class, [classes].
 
         Args:
-          found: the number of correct predictions of each class (true positives).
-          said: the number of predictions of each class.
-          there: the number of examples of each class.
+          correct: the number of correct predictions of each class (true positives).
+          predicted: the number of predictions of each class.
+          actual: the number of examples of each class.
         """
 
-    def counts(self, said: tf.Tensor, there: tf.Tensor) -> tf.Tensor:
+    def counts(self, predicted: tf.Tensor, actual: tf.Tensor) -> tf.Tensor:
         """Returns which classes the mean includes, [classes]: those that occur or are predicted."""
-        return said + there > 0
+        return predicted + actual > 0
 
     def reset_state(self) -> None:
         """Resets the matrix to zeros; Keras's method supports only scalars."""
@@ -60,44 +60,44 @@ class ConfusionMetric(tf_keras.metrics.Metric):
 
     def result(self) -> tf.Tensor:
         """Returns the mean over the included classes."""
-        found = tf.linalg.diag_part(self._counts)
-        said, there = tf.reduce_sum(self._counts, 0), tf.reduce_sum(self._counts, 1)
-        occurs = tf.cast(self.counts(said, there), found.dtype)
-        values = self.of_classes(found, said, there) * occurs
+        correct = tf.linalg.diag_part(self._counts)
+        predicted, actual = tf.reduce_sum(self._counts, 0), tf.reduce_sum(self._counts, 1)
+        occurs = tf.cast(self.counts(predicted, actual), correct.dtype)
+        values = self.of_classes(correct, predicted, actual) * occurs
         return tf.math.divide_no_nan(tf.reduce_sum(values), tf.reduce_sum(occurs))
 
 
 class MacroPrecision(ConfusionMetric):
     """The mean precision over the classes; 0 for a class that is never predicted."""
 
-    def of_classes(self, found: tf.Tensor, said: tf.Tensor, there: tf.Tensor) -> tf.Tensor:
+    def of_classes(self, correct: tf.Tensor, predicted: tf.Tensor, actual: tf.Tensor) -> tf.Tensor:
         """Returns the precision of each class."""
-        return tf.math.divide_no_nan(found, said)
+        return tf.math.divide_no_nan(correct, predicted)
 
 
 class MacroRecall(ConfusionMetric):
     """The mean recall over the classes; 0 for a class without examples."""
 
-    def of_classes(self, found: tf.Tensor, said: tf.Tensor, there: tf.Tensor) -> tf.Tensor:
+    def of_classes(self, correct: tf.Tensor, predicted: tf.Tensor, actual: tf.Tensor) -> tf.Tensor:
         """Returns the recall of each class."""
-        return tf.math.divide_no_nan(found, there)
+        return tf.math.divide_no_nan(correct, actual)
 
 
 class MacroF1(ConfusionMetric):
     """The mean over the classes of the harmonic mean of precision and recall."""
 
-    def of_classes(self, found: tf.Tensor, said: tf.Tensor, there: tf.Tensor) -> tf.Tensor:
+    def of_classes(self, correct: tf.Tensor, predicted: tf.Tensor, actual: tf.Tensor) -> tf.Tensor:
         """Returns the F1 score of each class."""
-        return tf.math.divide_no_nan(2 * found, said + there)
+        return tf.math.divide_no_nan(2 * correct, predicted + actual)
 
 
 class BalancedAccuracy(MacroRecall):
     """The mean recall over the classes that have examples."""
 
-    def counts(self, said: tf.Tensor, there: tf.Tensor) -> tf.Tensor:
+    def counts(self, predicted: tf.Tensor, actual: tf.Tensor) -> tf.Tensor:
         """Returns which classes have examples, [classes]."""
-        del said
-        return there > 0
+        del predicted
+        return actual > 0
 
 
 class RankError(tf_keras.metrics.MeanMetricWrapper):
