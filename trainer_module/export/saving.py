@@ -199,7 +199,7 @@ def raw_spec(tft_output: tft.TFTransformOutput, settings: TrainerSettings) -> Fe
     return {
         name: column
         for name, column in tft_output.raw_feature_spec().items()
-        if settings.is_asked_for(name)
+        if settings.is_requested(name)
     }
 
 

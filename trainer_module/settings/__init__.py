@@ -239,7 +239,7 @@ class TrainerSettings(Settings):
         types = {f"features.{name}.type": feature.type for name, feature in self.features.items()}
         return {key: path for key, path in types.items() if is_own(path)}
 
-    def is_asked_for(self, column: str) -> bool:
+    def is_requested(self, column: str) -> bool:
         """Returns whether a request needs a raw column: an input, or a column that an input is made
         of.
         """
