@@ -68,7 +68,7 @@ class PictureLayer(Settings):
             raise ValueError(f"{changed[0]} is for conv, not for {given[0]}; leave it out")
         return self
 
-    def left_of(self, side: int) -> int:
+    def output_side(self, side: int) -> int:
         """Returns the height or width of the layer's output, in pixels; below 1 if the input is too
         small.
 
@@ -105,7 +105,7 @@ def too_small_for(layers: Iterable[PictureLayer], height: int, width: int) -> st
       width: the width of the picture, in pixels.
     """
     for number, layer in enumerate(layers):
-        left = layer.left_of(height), layer.left_of(width)
+        left = layer.output_side(height), layer.output_side(width)
         if min(left) < 1:
             return (
                 f"layer {number + 1}, {layer}, gets {height}x{width} pixels and leaves nothing of "
