@@ -300,7 +300,7 @@ def kind_for(feature_types: Iterable[str], given: Collection[str] = ()) -> str:
     return "bag" if inputs == {"text"} else "tabular"
 
 
-def undemanding_models() -> list[str]:
+def unrestricted_models() -> list[str]:
     """Returns the names of the models that accept any features."""
     return [name for name, spec in ZOO.items() if not spec.needs and not spec.refuses]
 
