@@ -70,7 +70,7 @@ Feature: TypeAlias = Annotated[BaseFeature, Registered(FEATURES, _any_of)]
 
 Section = TypeVar("Section", bound=Settings)
 
-GO_BY = {"learning_rate": "optimizer", "early_stopping": "epochs"}
+DEFAULTS_DEPEND_ON = {"learning_rate": "optimizer", "early_stopping": "epochs"}
 """Keys of `train` whose defaults apply only if the config leaves the other key at the model's
 default."""
 
@@ -89,7 +89,9 @@ def complete(
     spec = ZOO.get(kind) or LEARNERS.get(kind, ModelSpec(kind))
     usual = (spec.tuned if model.weights else None) or spec.train
     other = _given_otherwise(train, usual)
-    defaults = {key: value for key, value in usual.items() if GO_BY.get(key) not in other}
+    defaults = {
+        key: value for key, value in usual.items() if DEFAULTS_DEPEND_ON.get(key) not in other
+    }
     return _filled(model, spec.model), _filled(train, defaults)
 
 
@@ -120,7 +122,7 @@ def left_out(model: ModelSettings, train: TrainSettings) -> dict[str, set[str]]:
     if model.kind != AUTO:
         return {}
     of_model = {key for spec in ZOO.values() for key in spec.model}
-    of_train = {key for spec in ZOO.values() for key in spec.train} | {*GO_BY.values()}
+    of_train = {key for spec in ZOO.values() for key in spec.train} | {*DEFAULTS_DEPEND_ON.values()}
     return {
         "model": {"kind", *(of_model - model.model_fields_set)},
         "train": of_train - train.model_fields_set,
