@@ -183,7 +183,7 @@ class NumericFeature(BaseFeature):
         import tensorflow as tf
 
         from trainer_module.features.raw_columns import flag_missing
-        from trainer_module.features.scaling import bend, scale, z_scores
+        from trainer_module.features.scaling import clip_and_log, scale, z_scores
 
         dense = {name: _read(name, columns[name], features[name]) for name in sorted(features)}
         flags = [
@@ -191,9 +191,9 @@ class NumericFeature(BaseFeature):
             for name, numbers in dense.items()
             if features[name].buckets is None
         ]
-        bent = {name: bend(numbers, features[name]) for name, numbers in dense.items()}
-        plain = {name: numbers for name, numbers in bent.items() if features[name].is_plain}
-        outputs = scale({n: bent[n] for n in bent.keys() - plain.keys()}, features)
+        clipped = {name: clip_and_log(numbers, features[name]) for name, numbers in dense.items()}
+        plain = {name: numbers for name, numbers in clipped.items() if features[name].is_plain}
+        outputs = scale({n: clipped[n] for n in clipped.keys() - plain.keys()}, features)
         if plain:
             # One joint analysis of all columns takes a fraction of the time of one per column.
             scores = z_scores(tf.concat(list(plain.values()), 1))

@@ -59,7 +59,7 @@ def limit_indices(indices: tf.Tensor, size: int) -> tf.Tensor:
     return indices
 
 
-def bend(numbers: tf.Tensor, feature: NumericFeature) -> tf.Tensor:
+def clip_and_log(numbers: tf.Tensor, feature: NumericFeature) -> tf.Tensor:
     """Returns clipped numbers, or their logarithms if the scaling is `log`; NaN where missing."""
     if feature.clip is not None:
         clipped = tf.clip_by_value(numbers, *feature.clip)
@@ -73,7 +73,7 @@ def scale(
     """Returns the columns in their configured scaling: [batch, n] float32 each, int64 for buckets.
 
     Args:
-      numbers: the outputs of `bend`; NaN where missing.
+      numbers: the outputs of `clip_and_log`; NaN where missing.
       features: their settings, by name.
     """
     if not numbers:
