@@ -42,7 +42,7 @@ class Parts:
         return (self.part_of >= 0) & others
 
 
-def deal(train: Split, parts: int, purpose: str) -> Parts:
+def divide_records(train: Split, parts: int, purpose: str) -> Parts:
     """Divides the records of the train split into parts that are held out in turn.
 
     The result depends only on the examples and the seed: all processes, and a resumed training,
@@ -64,13 +64,13 @@ def deal(train: Split, parts: int, purpose: str) -> Parts:
             f"{purpose} need at least {wanted} {_unit_name(content)}, but the train split has "
             f"{units}."
         )
-    dealt = deal_out(content, wanted, train.shuffle_seed)
+    divided = divide_examples(content, wanted, train.shuffle_seed)
     part_of = np.full(len(content.usable), -1)
-    part_of[content.usable] = dealt.part_of
-    return replace(dealt, part_of=part_of)
+    part_of[content.usable] = divided.part_of
+    return replace(divided, part_of=part_of)
 
 
-def deal_out(content: Content, parts: int, seed: int | None) -> Parts:
+def divide_examples(content: Content, parts: int, seed: int | None) -> Parts:
     """Divides the usable examples into parts: by time, by group, or at random.
 
     The division is stratified by class, so that each part has its share of a rare one.
@@ -88,9 +88,9 @@ def deal_out(content: Content, parts: int, seed: int | None) -> Parts:
     order = random.permutation(content.examples)
     if content.classes is not None:
         order = order[np.argsort(content.classes[order], kind="stable")]
-    dealt = np.empty(content.examples, int)
-    dealt[order] = np.arange(content.examples) % parts
-    return Parts(dealt)
+    divided = np.empty(content.examples, int)
+    divided[order] = np.arange(content.examples) % parts
+    return Parts(divided)
 
 
 def count_units(content: Content) -> int:
@@ -106,7 +106,7 @@ def _unit_name(content: Content) -> str:
     return "examples" if content.groups is None else "groups (data.split_by)"
 
 
-def spare_rare(parts: Parts, content: Content) -> Parts:
+def exempt_rare_classes(parts: Parts, content: Content) -> Parts:
     """Returns parts without the examples of classes that occur in one part only.
 
     The model always learns from these examples, as it would otherwise be certain that the class
@@ -120,10 +120,10 @@ def spare_rare(parts: Parts, content: Content) -> Parts:
     if classes is None:
         return parts
     found = np.unique(np.stack([classes, part_of]), axis=1)
-    spared = (np.bincount(found[0]) == 1)[classes]
+    exempt = (np.bincount(found[0]) == 1)[classes]
     if content.groups is not None:
-        spared = np.isin(content.groups, content.groups[spared])
-    return replace(parts, part_of=np.where(spared, part_of.max() + 1, part_of))
+        exempt = np.isin(content.groups, content.groups[exempt])
+    return replace(parts, part_of=np.where(exempt, part_of.max() + 1, part_of))
 
 
 def _by_time(times: np.ndarray, parts: int) -> np.ndarray:
@@ -180,16 +180,16 @@ def hold_out(train: Split, evaluation: Split) -> tuple[Split, Split] | None:
     """
     content = train.content
     wanted = 10 if content.examples > ENOUGH else 5
-    dealt = deal_out(content, min(wanted, count_units(content)), train.shuffle_seed)
-    sizes = np.bincount(dealt.part_of)
+    divided = divide_examples(content, min(wanted, count_units(content)), train.shuffle_seed)
+    sizes = np.bincount(divided.part_of)
     nearest = int(np.abs(sizes - content.examples / wanted).argmin())
-    part = 0 if dealt.is_ordered else nearest
-    spared = spare_rare(dealt, content)
-    if not spared.held_out(part).any() or not spared.learnt(part).any():
+    part = 0 if divided.is_ordered else nearest
+    remaining = exempt_rare_classes(divided, content)
+    if not remaining.held_out(part).any() or not remaining.learnt(part).any():
         return None
     part_of = np.full(len(content.usable), -1)
-    part_of[content.usable] = spared.part_of
-    return make_fold(train, evaluation, replace(spared, part_of=part_of), part)
+    part_of[content.usable] = remaining.part_of
+    return make_fold(train, evaluation, replace(remaining, part_of=part_of), part)
 
 
 def first_examples(split: Split, count: int) -> Split:
