@@ -46,8 +46,8 @@ def preprocessing_fn(
     settings = TrainerSettings.from_custom_config(custom_config)
     label = transform_label(inputs, settings)
     weight = transform_weight(inputs, settings)
-    aside = transform_aside(inputs, settings)
-    return {**transform_features(inputs, settings), **weight, **aside, settings.label: label}
+    split_keys = transform_split_keys(inputs, settings)
+    return {**transform_features(inputs, settings), **weight, **split_keys, settings.label: label}
 
 
 def preprocess_by_own_function(
@@ -70,7 +70,7 @@ def preprocess_by_own_function(
     # TFX passes `custom_config` under the same condition.
     takes_config = CUSTOM_CONFIG_KEY in inspect.signature(own).parameters
     returned = own(dict(inputs), **({CUSTOM_CONFIG_KEY: custom_config} if takes_config else {}))
-    return {**returned, **transform_aside(inputs, settings)}
+    return {**returned, **transform_split_keys(inputs, settings)}
 
 
 def transform_features(
@@ -136,10 +136,10 @@ def transform_weight(
     return {settings.weight: dense_numbers(inputs[settings.weight])}
 
 
-def transform_aside(
+def transform_split_keys(
     inputs: Mapping[str, AnyTensor], settings: TrainerSettings
 ) -> dict[str, tf.Tensor]:
-    """Returns the tensor that divides the train split, [batch, 1], by its name in `ASIDE`.
+    """Returns the tensor that divides the train split, [batch, 1], by its name in `SPLIT_KEYS`.
 
     No model takes it as an input, and no request needs it.
 

@@ -16,7 +16,7 @@ import tf_keras
 
 from trainer_module.errors import TrainingError
 from trainer_module.features import FEATURES, feature_class
-from trainer_module.features.base import ASIDE, PACKED, BaseFeature, underscored
+from trainer_module.features.base import PACKED, SPLIT_KEYS, BaseFeature, underscored
 from trainer_module.features.numeric import NumericFeature, packed_places
 from trainer_module.features.text.text import TextFeature
 from trainer_module.features.transformed import TransformedFeature
@@ -105,7 +105,7 @@ class Problem:
                 (label, weight),
             )
             for name, spec in sorted(tft_output.transformed_feature_spec().items())
-            if name not in (label, weight, *ASIDE)
+            if name not in (label, weight, *SPLIT_KEYS)
         )
         target = as_task(task)
         is_class = target.label_kind.is_classification
@@ -208,7 +208,7 @@ def _with_places(
     feature: TransformedFeature,
     tft_output: tft.TFTransformOutput,
     declared: Mapping[str, Any],
-    aside: Collection[str | None],
+    excluded: Collection[str | None],
 ) -> TransformedFeature:
     """Returns the feature with the names of its numbers, if there is one name for each.
 
@@ -216,14 +216,14 @@ def _with_places(
       feature: the feature without names.
       tft_output: the output of Transform.
       declared: the feature settings of the config.
-      aside: columns that are no features.
+      excluded: columns that are no features.
     """
     name = feature.name
     if name in declared:
         places = declared[name].place_names(name)
     elif name.startswith(underscored(PACKED)):
         raw = tft_output.raw_feature_spec()
-        places = _packed_places({n: raw[n] for n in raw if n not in aside}, declared)
+        places = _packed_places({n: raw[n] for n in raw if n not in excluded}, declared)
     else:
         places = ()
     return replace(feature, places=places) if (len(places),) == feature.shape else feature

@@ -133,8 +133,8 @@ class Reader:
     problem: Problem
     chosen: np.ndarray | None = None
     """Whether each record, in order, is read; None reads all."""
-    aside: FeatureSpec = field(default_factory=dict)
-    """The specification of the tensors in `ASIDE`, by which examples are divided."""
+    split_keys: FeatureSpec = field(default_factory=dict)
+    """The specification of the tensors in `SPLIT_KEYS`, by which examples are divided."""
 
     def only(self, chosen: np.ndarray) -> Reader:
         """Returns a reader of some of the records that this one reads, [records] bool."""
@@ -161,9 +161,9 @@ class Reader:
         parts: list[Tensors] = []
         masks: list[np.ndarray] = []
         found, examples = Content(), 0
-        aside: dict[str, list[np.ndarray]] = {name: [] for name in self.aside}
+        split_keys: dict[str, list[np.ndarray]] = {name: [] for name in self.split_keys}
         classes: list[np.ndarray] = []
-        whole = replace(self, spec={**self.spec, **self.aside})
+        whole = replace(self, spec={**self.spec, **self.split_keys})
         for batch in self.batches().map(whole.parse, tf.data.AUTOTUNE):
             keep = self.is_usable(batch)
             masks.append(keep.numpy())
@@ -171,7 +171,7 @@ class Reader:
             if not masks[-1].all():
                 # Only where needed, as a mask costs more than the parsing.
                 batch = _masked(batch, keep)
-            for name, values in aside.items():
+            for name, values in split_keys.items():
                 values.append(batch.pop(name).numpy().ravel())
             label, weight = batch[self.problem.label].numpy().ravel(), self._weigh(batch)
             if self.problem.task.is_classification:
@@ -187,10 +187,10 @@ class Reader:
             raise TrainingError(f"the {name} split has no example with {self._wanted}.")
         found.usable = np.concatenate(masks)
         found.classes = np.concatenate(classes) if classes else None
-        if GROUP in aside:
-            found.groups = _by_themselves(np.concatenate(aside[GROUP]))
-        if TIME in aside:
-            found.times = _in_order(np.concatenate(aside[TIME]))
+        if GROUP in split_keys:
+            found.groups = _by_themselves(np.concatenate(split_keys[GROUP]))
+        if TIME in split_keys:
+            found.times = _in_order(np.concatenate(split_keys[TIME]))
         if left_out := len(found.usable) - examples:
             logger.warning("%s: %d examples without %s left out", name, left_out, self._wanted)
         if parts:

@@ -16,7 +16,7 @@ from trainer_module.data.augmentation import make_augmentation
 from trainer_module.data.examples import Content, Reader, Tensors
 from trainer_module.data.input_pipeline import EVAL_BATCH, Split, Weighting, weights_by_class
 from trainer_module.data.order import spread_rows
-from trainer_module.features.base import ASIDE
+from trainer_module.features.base import SPLIT_KEYS
 from trainer_module.problem import Problem
 from trainer_module.settings import TrainerSettings
 from trainer_module.settings.model import ZOO
@@ -111,7 +111,7 @@ def load_data(
     inputs = {feature.name for feature in problem.features} | {problem.label, problem.weight}
     returned = tft_output.transformed_feature_spec()
     spec = {name: returned[name] for name in returned if name in inputs}
-    aside = {name: returned[name] for name in returned if name in ASIDE}
+    split_keys = {name: returned[name] for name in returned if name in SPLIT_KEYS}
     in_step = workers if settings.train.strategy.processes is Processes.IN_STEP else 1
 
     replicas = strategy.num_replicas_in_sync
@@ -121,7 +121,7 @@ def load_data(
     def read(name: str, files: list[str]) -> tuple[Reader, Content]:
         key = (*files, *sorted(spec))
         if key not in known:
-            reader = Reader(files, spec, problem, aside=aside)
+            reader = Reader(files, spec, problem, split_keys=split_keys)
             known[key] = reader, reader.read(name, processes=workers)
         return known[key]
 

@@ -31,7 +31,7 @@ the train split is divided."""
 TIME = f"split{BESIDE}time"
 """The name of a tensor, not seen by models, by which the train split is divided in time: held-out
 rows are later than the rows that the model learns from."""
-ASIDE = (GROUP, TIME)
+SPLIT_KEYS = (GROUP, TIME)
 
 
 def underscored(name: str) -> str:

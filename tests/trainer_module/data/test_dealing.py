@@ -14,7 +14,7 @@ from trainings import run_fn
 from trainer_module.data.dealing import divide_examples, spare_rare
 from trainer_module.data.examples import Content, Reader
 from trainer_module.data.loading import load_data
-from trainer_module.features.base import ASIDE, TIME
+from trainer_module.features.base import SPLIT_KEYS, TIME
 from trainer_module.features.raw_columns import NO_FINGERPRINT, dense_keys, fingerprints
 from trainer_module.problem import Problem
 from trainer_module.runtime import Runtime
@@ -127,7 +127,7 @@ def test_rows_of_a_patient_stay_on_one_side_of_every_division(tmp_path: Path) ->
     )
     data = run_transform(tmp_path / "data", rows, rows[:50], settings)
     fn_args = data.fn_args(tmp_path)
-    assert len(set(ASIDE) & set(data.tft_output.transformed_feature_spec())) == 1
+    assert len(set(SPLIT_KEYS) & set(data.tft_output.transformed_feature_spec())) == 1
 
     loaded = load_data(fn_args, data.tft_output, settings, tf.distribute.get_strategy(), 1)
     assert [feature.name for feature in loaded.problem.features] == ["x0", "x1", "x2", "x3"]
