@@ -146,7 +146,7 @@ class BatchPlace:
     """The number of the step, over all epochs, int64."""
     first: tf.Tensor
     """The index of its first example in the global batch, int64."""
-    together: int
+    global_batch_size: int
     """The size of the global batch."""
 
 
@@ -171,7 +171,9 @@ class Augmentation:
             return features, *batch[1:]
         mixed_with = self._changed(others[0], place, 1)
         seeds = self._seeds(place, len(self.pictures), 0)
-        shares = _own(draw_shares(place.together, seeds, self.settings.mixup), place, batch[1])
+        shares = _own(
+            draw_shares(place.global_batch_size, seeds, self.settings.mixup), place, batch[1]
+        )
         return mix((features, *batch[1:]), (mixed_with, *others[1:]), shares)
 
     def _changed(
@@ -183,7 +185,7 @@ class Augmentation:
         changed = dict(features)
         for number, name in enumerate(self.pictures):
             seeds = self._seeds(place, number, part)
-            drawn = tf.random.stateless_uniform([place.together, DRAWS], seeds, -1.0, 1.0)
+            drawn = tf.random.stateless_uniform([place.global_batch_size, DRAWS], seeds, -1.0, 1.0)
             drawn = _own(drawn, place, features[name])
             changed[name] = change_pictures(features[name], self.settings, drawn)
         return changed
