@@ -11,7 +11,7 @@ import tensorflow as tf
 from trainer_data import Transformed, read_record, run_transform, write_examples
 from trainings import run_fn
 
-from trainer_module.data.dealing import divide_examples, spare_rare
+from trainer_module.data.dealing import divide_examples, exempt_rare_classes
 from trainer_module.data.examples import Content, Reader
 from trainer_module.data.loading import load_data
 from trainer_module.features.base import SPLIT_KEYS, TIME
@@ -59,7 +59,7 @@ def test_examples_of_a_class_that_one_part_has_alone_are_learnt_from() -> None:
     classes = np.array([0, 1] * 20 + [2, 2, 3])
     groups = np.array([*range(40), 40, 40, 41])
     content = content_of(classes=classes, groups=groups)
-    parts = spare_rare(divide_examples(content, 4, seed=1), content)
+    parts = exempt_rare_classes(divide_examples(content, 4, seed=1), content)
     for part in range(4):
         assert set(classes[parts.held_out(part)]) == {0, 1}
         assert set(classes[parts.learnt(part)]) == {0, 1, 2, 3}
