@@ -98,7 +98,7 @@ class Problem:
             _check_returned(role, column, tft_output.transformed_feature_spec())
         sizes = _vocabulary_sizes(tft_output, declared or {})
         features = tuple(
-            _with_places(
+            _with_place_names(
                 _feature(name, spec, sizes, (declared or {}).get(name)),
                 tft_output,
                 declared or {},
@@ -204,7 +204,7 @@ def _feature(
     raise TrainingError(f"transformed feature {name!r} is {dtype}; a model takes float32 or int64.")
 
 
-def _with_places(
+def _with_place_names(
     feature: TransformedFeature,
     tft_output: tft.TFTransformOutput,
     declared: Mapping[str, Any],

@@ -166,17 +166,17 @@ class Augmentation:
 
     def change(self, batch: Examples, others: Examples | None, place: BatchPlace) -> Examples:
         """Returns a batch with changed pictures, and mixed with others if they are given."""
-        features = self._changed(batch[0], place, 0)
+        features = self._change_pictures(batch[0], place, 0)
         if others is None:
             return features, *batch[1:]
-        mixed_with = self._changed(others[0], place, 1)
+        mixed_with = self._change_pictures(others[0], place, 1)
         seeds = self._seeds(place, len(self.pictures), 0)
-        shares = _own(
+        shares = _slice_draws(
             draw_shares(place.global_batch_size, seeds, self.settings.mixup), place, batch[1]
         )
         return mix((features, *batch[1:]), (mixed_with, *others[1:]), shares)
 
-    def _changed(
+    def _change_pictures(
         self, features: Mapping[str, tf.Tensor], place: BatchPlace, part: int
     ) -> dict[str, tf.Tensor]:
         """Returns the features with changed pictures; the two parts of a mixture have independent
@@ -186,7 +186,7 @@ class Augmentation:
         for number, name in enumerate(self.pictures):
             seeds = self._seeds(place, number, part)
             drawn = tf.random.stateless_uniform([place.global_batch_size, DRAWS], seeds, -1.0, 1.0)
-            drawn = _own(drawn, place, features[name])
+            drawn = _slice_draws(drawn, place, features[name])
             changed[name] = change_pictures(features[name], self.settings, drawn)
         return changed
 
@@ -196,7 +196,7 @@ class Augmentation:
         return tf.stack([tf.constant(self.seed, tf.int64), place.step * count + 2 * number + part])
 
 
-def _own(drawn: tf.Tensor, place: BatchPlace, batch: tf.Tensor) -> tf.Tensor:
+def _slice_draws(drawn: tf.Tensor, place: BatchPlace, batch: tf.Tensor) -> tf.Tensor:
     """Returns the draws of a batch's examples, from the draws for the global batch."""
     first = tf.cast(place.first, tf.int32)
     return drawn[first : first + tf.shape(batch)[0]]

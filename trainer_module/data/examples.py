@@ -188,9 +188,9 @@ class Reader:
         found.usable = np.concatenate(masks)
         found.classes = np.concatenate(classes) if classes else None
         if GROUP in split_keys:
-            found.groups = _by_themselves(np.concatenate(split_keys[GROUP]))
+            found.groups = _separate_missing(np.concatenate(split_keys[GROUP]))
         if TIME in split_keys:
-            found.times = _in_order(np.concatenate(split_keys[TIME]))
+            found.times = _sort_keys(np.concatenate(split_keys[TIME]))
         if left_out := len(found.usable) - examples:
             logger.warning("%s: %d examples without %s left out", name, left_out, self._wanted)
         if parts:
@@ -262,12 +262,12 @@ class Reader:
         return f"a usable label{above}"
 
 
-def _by_themselves(groups: np.ndarray) -> np.ndarray:
+def _separate_missing(groups: np.ndarray) -> np.ndarray:
     """Returns the groups, in which each example without a value is a group of its own."""
     return np.where(groups == NO_FINGERPRINT, -1 - np.arange(len(groups)), groups)
 
 
-def _in_order(values: np.ndarray) -> np.ndarray:
+def _sort_keys(values: np.ndarray) -> np.ndarray:
     """Returns the sort keys of numbers, or of texts of dates and times.
 
     Raises:

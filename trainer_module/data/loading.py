@@ -107,7 +107,7 @@ def load_data(
     problem = Problem.from_transform(
         tft_output, settings.label_task, settings.label, settings.features, settings.weight
     )
-    problem = _without_refused(problem, settings.model.kind)
+    problem = _without_rejected_features(problem, settings.model.kind)
     inputs = {feature.name for feature in problem.features} | {problem.label, problem.weight}
     returned = tft_output.transformed_feature_spec()
     spec = {name: returned[name] for name in returned if name in inputs}
@@ -158,7 +158,7 @@ def load_data(
     return TrainingData(problem, train, evaluation)
 
 
-def _without_refused(problem: Problem, kind: str) -> Problem:
+def _without_rejected_features(problem: Problem, kind: str) -> Problem:
     """Returns the problem without features of types that the model does not accept."""
     refuses = ZOO[kind].refuses if kind in ZOO else ()
     refused = [feature.name for feature in problem.features if feature.kind in refuses]

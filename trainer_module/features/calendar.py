@@ -138,7 +138,7 @@ def _count_days(fields: tf.Tensor) -> tf.Tensor:
     minutes = tf.cast(hour * 60 + minute - offset, tf.float64)
     second = tf.strings.regex_replace(second, ",", ".")
     seconds = minutes * 60 + tf.strings.to_number(second, tf.float64)
-    return tf.cast(_days_of(year, _month_number(month), day), tf.float64) + seconds / 86400
+    return tf.cast(_days_since_1970(year, _month_number(month), day), tf.float64) + seconds / 86400
 
 
 def _integer(value: int) -> tf.Tensor:
@@ -159,7 +159,7 @@ def _month_number(month: tf.Tensor) -> tf.Tensor:
     return tf.where(has_name, named, tf.strings.to_number(tf.where(has_name, "0", month), tf.int64))
 
 
-def _days_of(year: tf.Tensor, month: tf.Tensor, day: tf.Tensor) -> tf.Tensor:
+def _days_since_1970(year: tf.Tensor, month: tf.Tensor, day: tf.Tensor) -> tf.Tensor:
     """Returns days since 1970 of a date: Hinnant's `days_from_civil`, with years that begin in
     March.
 
@@ -179,7 +179,7 @@ def _turn(days: tf.Tensor) -> tuple[tf.Tensor, dict[str, tuple[tf.Tensor, tf.Ten
 
     All are [batch, n] float32; a tf.function for the reason of `_count_days`.
     """
-    year, month, day = _civil(tf.cast(tf.floor(days), tf.int64))
+    year, month, day = _calendar_date(tf.cast(tf.floor(days), tf.int64))
     turns = {
         "month": tf.cast(month - 1, tf.float64) / 12,
         "day": tf.cast(day - 1, tf.float64) / 31,
@@ -191,8 +191,8 @@ def _turn(days: tf.Tensor) -> tuple[tf.Tensor, dict[str, tuple[tf.Tensor, tf.Ten
     return tf.cast(year, tf.float32), places
 
 
-def _civil(days: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Returns year, month and day of days since 1970; the inverse of `_days_of`."""
+def _calendar_date(days: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Returns year, month and day of days since 1970; the inverse of `_days_since_1970`."""
     days += 719468
     century = days // 146097
     of_century = days - century * 146097

@@ -181,7 +181,7 @@ def index_categories(
     }
     alike = {name: value for name, value in counted.items() if features[name].oov_buckets == 1}
     if len(alike) > MOST_TABLES:
-        outputs |= _look_up_together(alike, orders)
+        outputs |= _look_up_jointly(alike, orders)
         counted = {name: value for name, value in counted.items() if name not in outputs}
     if counted:
         paths = compute_vocabularies(counted, orders)
@@ -194,7 +194,7 @@ def index_categories(
     return outputs
 
 
-def _look_up_together(
+def _look_up_jointly(
     columns: Mapping[str, tf.Tensor], orders: Mapping[str, ByFrequency]
 ) -> dict[str, tf.Tensor]:
     """Returns the indices in the vocabularies, with one out-of-vocabulary index per column."""

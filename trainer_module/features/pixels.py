@@ -23,7 +23,7 @@ DATA_PIXELS = 100_000_000
 SERVED_PIXELS = 25_000_000
 """The default limit of the pixels of a picture in a request, and of a process's concurrent
 decoding."""
-_UNNOTICED_PIXELS = 1_000_000
+_SMALL_PICTURE = 1_000_000
 """The pixels up to which a picture bypasses the budget, as the number of threads is small."""
 _MOST_SEGMENTS, _MOST_CHUNKS, _MOST_BLOCKS = 1_000, 100_000, 500_000
 """The most segments of a JPEG, chunks of a PNG and blocks of a GIF; more indicate an attack on the
@@ -37,7 +37,7 @@ _LARGEST_TEXT, _DEFLATE_RATIO = 8_000_000, 1032
 """The most bytes that libpng decompresses of one text, and the highest compression ratio of zlib.
 """
 
-_MOST_NEEDLESS = 1 << 20
+_MOST_EXTRA = 1 << 20
 """The most bytes of a PNG's decompressed data beyond its pixels."""
 _PACKED_BYTES, _UNPACKED_BYTES = 1 << 16, 1 << 20
 """The input and the output size of a decompression step, in bytes."""
@@ -134,12 +134,12 @@ def _check_chunks(data: bytes, header: PictureHeader) -> None:
     if text > _MOST_TEXT:
         raise DataError("it has compressed texts of megabytes; leave them out")
     # At most 8 bytes per pixel, and the filter bytes of the rows of each pass.
-    most = (8 * header.width + 8) * (header.height + 8) + _MOST_NEEDLESS
-    if sum(map(len, pieces)) * _DEFLATE_RATIO > most and _unpacks_to_more(pieces, most):
+    most = (8 * header.width + 8) * (header.height + 8) + _MOST_EXTRA
+    if sum(map(len, pieces)) * _DEFLATE_RATIO > most and _decompresses_beyond(pieces, most):
         raise DataError("its compressed data holds more than its pixels; write it anew")
 
 
-def _unpacks_to_more(pieces: Sequence[memoryview], most: int) -> bool:
+def _decompresses_beyond(pieces: Sequence[memoryview], most: int) -> bool:
     """Returns whether the pixel data of a PNG decompresses to more than `most` bytes."""
     unpacker, size = zlib.decompressobj(), 0
     for piece, start in ((p, n) for p in pieces for n in range(0, len(p), _PACKED_BYTES)):
@@ -244,7 +244,7 @@ class PixelBudget:
 
         Small pictures bypass the budget.
         """
-        if pixels <= _UNNOTICED_PIXELS:
+        if pixels <= _SMALL_PICTURE:
             yield
             return
         with self._turn, self._freed:  # Waiting threads are served in order, whatever their pixels.

@@ -115,13 +115,13 @@ def parse_numbers(texts: tf.Tensor, number_format: NumberFormat) -> tf.Tensor:
         digits = tf.strings.regex_replace(digits, ",", ".")
         number = tf.strings.to_number(digits, tf.float64)
         for letter, times in FACTORS.items():
-            number *= tf.where(tf.strings.lower(factor) == letter, *_both(times, 1.0))
-    number *= tf.where(tf.strings.regex_full_match(sign, f".*[({MINUS}].*"), *_both(-1.0, 1.0))
+            number *= tf.where(tf.strings.lower(factor) == letter, *_constants(times, 1.0))
+    number *= tf.where(tf.strings.regex_full_match(sign, f".*[({MINUS}].*"), *_constants(-1.0, 1.0))
     number = tf.cast(number, tf.float32)
     return tf.where(is_number & tf.math.is_finite(number), number, float("nan"))
 
 
-def _both(yes: float, no: float) -> tuple[tf.Tensor, tf.Tensor]:
+def _constants(yes: float, no: float) -> tuple[tf.Tensor, tf.Tensor]:
     return tf.constant(yes, tf.float64), tf.constant(no, tf.float64)
 
 

@@ -221,7 +221,7 @@ class _Output:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Analysis:
     """The outputs of an analysis, as tensors."""
 
     paths: list[tf.Tensor]
@@ -232,7 +232,7 @@ class _Found:
 
 def _analyze(
     columns: Sequence[tf.Tensor], outputs: Sequence[_Output], joined: str | None = None
-) -> _Found:
+) -> _Analysis:
     """Analyses columns, with the counts of earlier datasets from the cache.
 
     `tft.experimental.CacheablePTransformAnalyzer` has as many outputs for the counts as at its end,
@@ -268,7 +268,7 @@ def _analyze(
             is_partitionable=False,
         )
         tensors = [analyzer_nodes.wrap_as_tensor(output) for output in found]
-        return _Found(tensors[:paths], tensors[paths:])
+        return _Analysis(tensors[:paths], tensors[paths:])
 
 
 class _WriteVocabularies(tft_beam.experimental.PTransformAnalyzer):

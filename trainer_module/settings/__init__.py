@@ -88,14 +88,14 @@ def complete(
     model = model.model_copy(update={"kind": kind})
     spec = ZOO.get(kind) or LEARNERS.get(kind, ModelSpec(kind))
     usual = (spec.tuned if model.weights else None) or spec.train
-    other = _given_otherwise(train, usual)
+    other = _explicit_keys(train, usual)
     defaults = {
         key: value for key, value in usual.items() if DEFAULTS_DEPEND_ON.get(key) not in other
     }
     return _filled(model, spec.model), _filled(train, defaults)
 
 
-def _given_otherwise(train: TrainSettings, usual: Mapping[str, Any]) -> set[str]:
+def _explicit_keys(train: TrainSettings, usual: Mapping[str, Any]) -> set[str]:
     """Returns the keys that the config gives, except an optimizer of the model's default kind."""
     kind = usual.get("optimizer", {}).get("kind")
     same = {"optimizer"} if train.optimizer.kind == kind else set()

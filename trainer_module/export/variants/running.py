@@ -14,7 +14,7 @@ import numpy as np
 from trainer_module.errors import DataError, shorten
 from trainer_module.export.variants.manifest import Format, Variant, VariantTensor, read_variant
 
-ANSWERED = ("value", "scores", "embedding")
+SERVED_OUTPUTS = ("value", "scores", "embedding")
 """The outputs of a variant that clients receive unchanged."""
 
 Arrays = dict[str, np.ndarray]
@@ -179,7 +179,7 @@ class RunnableVariant:
 
         `class` [batch] and `classes` [batch, n], as bytes, if the task has classes.
         """
-        served = {name: outputs[name] for name in ANSWERED if name in outputs}
+        served = {name: outputs[name] for name in SERVED_OUTPUTS if name in outputs}
         if "value" in served and "quantiles" in outputs:
             served["quantiles"] = outputs["quantiles"]
         if "scores" in served and self.variant.classes:

@@ -48,18 +48,20 @@ def normalize(texts: tf.Tensor, lower: bool) -> tf.Tensor:
     """
     texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
     # Splitting a text takes a hundred times as long as matching a pattern.
-    texts = _changed(texts, _any_of(_compatible()[0]), _replace)
-    texts = _changed(texts, _any_of(np.unique(_pairs()[0] & _CODE)), _compose)
+    texts = _change_matching(texts, _character_class(_compatible()[0]), _replace)
+    texts = _change_matching(texts, _character_class(np.unique(_pairs()[0] & _CODE)), _compose)
     return tf.strings.lower(texts, "utf-8") if lower else texts
 
 
-def _changed(texts: tf.Tensor, marks: str, change: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
+def _change_matching(
+    texts: tf.Tensor, marks: str, change: Callable[[tf.Tensor], tf.Tensor]
+) -> tf.Tensor:
     """Returns the texts after changing all texts that contain a character of a class."""
     places = tf.where(~tf.strings.regex_full_match(texts, f"[^{marks}]*"))
     return tf.tensor_scatter_nd_update(texts, places, change(tf.gather_nd(texts, places)))
 
 
-def _any_of(codes: np.ndarray) -> str:
+def _character_class(codes: np.ndarray) -> str:
     """Returns sorted code points as the inside of an RE2 character class."""
     ends = np.flatnonzero(np.diff(codes) > 1)
     runs = zip(codes[[0, *(ends + 1)]], codes[[*ends, -1]], strict=True)
@@ -74,7 +76,9 @@ def _replace(texts: tf.Tensor) -> tf.Tensor:
     Transform traces.
     """
     keys, values = _compatible()
-    apart = tf.strings.regex_replace(texts, f"([{_any_of(keys)}])", rf"{_BETWEEN}\1{_BETWEEN}")
+    apart = tf.strings.regex_replace(
+        texts, f"([{_character_class(keys)}])", rf"{_BETWEEN}\1{_BETWEEN}"
+    )
     pieces = tf.strings.split(apart, _BETWEEN)
     is_one = tf.strings.length(pieces.flat_values, "UTF8_CHAR") == 1
     ones = tf.where(is_one, pieces.flat_values, "")
@@ -88,11 +92,11 @@ def _compose(texts: tf.Tensor) -> tf.Tensor:
     `_replace`.
     """
     return tf.while_loop(
-        lambda time, _: time < _MARKS, lambda time, t: (time + 1, _pair_up(t)), (0, texts)
+        lambda time, _: time < _MARKS, lambda time, t: (time + 1, _compose_pairs(t)), (0, texts)
     )[1]
 
 
-def _pair_up(texts: tf.Tensor) -> tf.Tensor:
+def _compose_pairs(texts: tf.Tensor) -> tf.Tensor:
     """Returns texts in which pairs of characters with a composition are composed once."""
     keys, values = _pairs()
     codes, single = _codes(texts), tf.strings.unicode_split(texts, "UTF-8").flat_values
@@ -119,11 +123,11 @@ def _join(like: tf.RaggedTensor, pieces: tf.Tensor) -> tf.Tensor:
 
 
 def _look_up(
-    keys: np.ndarray, values: np.ndarray, codes: tf.Tensor, otherwise: tf.Tensor
+    keys: np.ndarray, values: np.ndarray, codes: tf.Tensor, default: tf.Tensor
 ) -> tf.Tensor:
-    """Returns the value of each code, [n], in a sorted table, or its default in `otherwise`."""
+    """Returns the value of each code, [n], in a sorted table, or its `default`."""
     places = tf.minimum(tf.searchsorted(keys, codes), len(keys) - 1)
-    return tf.where(tf.gather(keys, places) == codes, tf.gather(values, places), otherwise)
+    return tf.where(tf.gather(keys, places) == codes, tf.gather(values, places), default)
 
 
 @functools.cache

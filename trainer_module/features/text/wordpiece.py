@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from trainer_module.features.text.text import TextFeature
 
 SPACES = r"[\t\n\r\p{Z}]"
-UNSEEN = r"[\p{Cc}\p{Cf}\p{Co}\x{FFFD}]"
+INVISIBLE = r"[\p{Cc}\p{Cf}\p{Co}\x{FFFD}]"
 """Control, format and private-use characters, and the replacement of bytes that are not UTF-8."""
 ACCENTS = r"\p{Mn}"
 CHINESE = (
@@ -102,7 +102,7 @@ def split_words(texts: tf.Tensor, lower: bool) -> tf.RaggedTensor:
     """Returns the words of each text, [batch, (words)] string, without empty ones."""
     texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
     texts = tf.strings.regex_replace(texts, SPACES, " ")
-    texts = tf.strings.regex_replace(texts, UNSEEN, "")
+    texts = tf.strings.regex_replace(texts, INVISIBLE, "")
     if lower:
         texts = tf.strings.regex_replace(tf_text.normalize_utf8(texts, "NFD"), ACCENTS, "")
         # A sigma that ends a word has a small letter of its own, which BERT does not use.
