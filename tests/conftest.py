@@ -55,7 +55,7 @@ LONG = (
     "test_kubernetes_watch",
     "test_learner",
     "test_loops",
-    "test_length",
+    "test_auto_epochs",
     "test_models",
     "test_observer",
     "test_preprocessing",

@@ -1,4 +1,4 @@
-"""Errors that are a user's to mend: their message is one complete sentence, shown as it is."""
+"""Errors that a user can fix: each message is one complete sentence, shown without a traceback."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,39 +9,44 @@ class ScopelineError(Exception):
 
 
 class InternalError(ScopelineError):
-    """Something went wrong that no check foresaw: names the log that holds the traceback."""
+    """An unexpected error; the message names the log with the traceback."""
 
 
 class DiskFullError(InternalError):
-    """A disk is full: names the file and the room there is; once there is more, it may succeed."""
+    """A full disk; the message names the file and the free space, and freeing space may be
+    enough.
+    """
 
 
 class WorkerError(InternalError):
-    """A process that shared the work of a step has ended: names it and what ended it."""
+    """The end of a process that shared the work of a step; the message names it and the cause."""
 
 
 class ConfigError(ScopelineError):
-    """The configuration cannot be used; nothing ran."""
+    """A config that cannot be used; nothing has run."""
 
 
 class TryLaterError(ConfigError):
-    """What is needed is busy or away now: nothing ran, and later the same may succeed."""
+    """A resource that is busy or unavailable; nothing has run, and a later attempt may succeed."""
 
 
 class DataError(ScopelineError):
-    """The data cannot be used: names the file, row or column, what was found and what is right."""
+    """Data that cannot be used; the message names the file, row or column, the problem and the
+    fix.
+    """
 
 
 class DamagedFileError(DataError):
-    """A file is not what was written: names it, what is wrong with it, and what to do."""
+    """A file that changed after it was written; the message names it, the damage and the remedy."""
 
     path = Path()
     what = ""
 
     @classmethod
     def of(cls, path: Path, what: str, remedy: str) -> "DamagedFileError":
-        """Returns the error of a file; like all errors here, one can be made of its sentence
-        alone.
+        """Returns the error of a file.
+
+        The constructor takes the message alone, as for all errors here.
         """
         error = cls(f"{path} {what}: {remedy}")
         error.path, error.what = path, what
@@ -49,23 +54,24 @@ class DamagedFileError(DataError):
 
 
 class DriftError(DataError):
-    """The data keeps its schema, but is not like older data any more: somebody has to accept it."""
+    """Data that drifted from older data under the same schema, until a person accepts it."""
 
 
 class TrainingError(ScopelineError):
-    """Training cannot go on: names what was asked and what would work."""
+    """A training that cannot continue; the message names the problem and a remedy."""
 
 
 LONGEST_REASON = 300
-"""Characters of another library's error that are enough to see what is wrong."""
+"""The most characters that are shown of another library's error."""
 
 
 def shorten(said: object, most: int = LONGEST_REASON) -> str:
-    """What another library says, on one line: whole, or as many words as fit, and `...`.
+    """Returns the message of another library's error on one line, cut at a word and marked with
+    `...`.
 
     Args:
       said: an error, or its text.
-      most: characters, of the dots too.
+      most: the most characters, with the dots.
     """
     text = " ".join(str(said).split())
     if len(text) <= most:
@@ -73,22 +79,22 @@ def shorten(said: object, most: int = LONGEST_REASON) -> str:
     cut = text[: most - 3]
     if text[most - 3] != " ":
         head, _, _ = cut.rpartition(" ")
-        # A single word of such a length, as of a path, is cut.
+        # A single long word, such as a path, is cut within.
         cut = head if len(head) > most // 2 else cut
     return f"{cut.rstrip()}..."
 
 
 def enumerate_names(names: Iterable[str], conjunction: str) -> str:
-    """Names in a sentence: `a, b and c`."""
+    """Returns names as an enumeration in a sentence: `a, b and c`."""
     *first, last = names
     return f"{', '.join(first)} {conjunction} {last}" if first else last
 
 
 def counted(number: int, noun: str) -> str:
-    """Returns a number and what it counts: `1 row`, `2,000 classes`.
+    """Returns a number with its noun: `1 row`, `2,000 classes`.
 
     Args:
-      number: of them.
+      number: the number.
       noun: in the singular; its plural ends in s, or in es after an s.
     """
     plural = "es" if noun.endswith("s") else "s"

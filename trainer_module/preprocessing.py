@@ -1,9 +1,9 @@
-"""From raw columns to what the model sees: the `preprocessing_fn` of TFX Transform.
+"""The `preprocessing_fn` of TFX Transform: from raw columns to the features of a model.
 
 Everything here becomes part of the TensorFlow graph that also serves, so training and serving
 cannot differ. Transformed features keep the names of their columns. A `preprocessing_fn` of your
-own can call `transform_features`, `transform_label` and `transform_weight`, and add to what they
-return.
+own can call `transform_features`, `transform_label` and `transform_weight`, and extend their
+results.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from trainer_module.sections import load_own
 from trainer_module.settings import OWN_PREPROCESSING_KEY, Feature, TrainerSettings
 
 CUSTOM_CONFIG_KEY = "custom_config"
-"""The argument that a function of the user's may have."""
+"""The optional argument of a `preprocessing_fn` of the user's."""
 
 
 def preprocessing_fn(
     inputs: dict[str, AnyTensor], custom_config: Mapping[str, Any]
 ) -> dict[str, tf.Tensor]:
-    """Transforms the features and the label as `TrainerSettings` in `custom_config` says.
+    """Transforms the features and the label by the `TrainerSettings` in `custom_config`.
 
     Raises:
       DataError: if the label or a configured feature is not among `inputs`.
@@ -46,30 +46,31 @@ def preprocessing_fn(
     settings = TrainerSettings.from_custom_config(custom_config)
     label = transform_label(inputs, settings)
     weight = transform_weight(inputs, settings)
-    aside = transform_aside(inputs, settings)
-    return {**transform_features(inputs, settings), **weight, **aside, settings.label: label}
+    split_keys = transform_split_keys(inputs, settings)
+    return {**transform_features(inputs, settings), **weight, **split_keys, settings.label: label}
 
 
 def preprocess_by_own_function(
     inputs: dict[str, AnyTensor], custom_config: Mapping[str, Any]
 ) -> dict[str, tf.Tensor]:
-    """What a `preprocessing_fn` of the user's returns, and what the rows are divided by.
+    """Returns the tensors of the user's `preprocessing_fn`, and the tensor that divides the train
+    split.
 
     Args:
       inputs: the raw columns.
-      custom_config: as of `preprocessing_fn`, with the import path of the function as
-          `OWN_PREPROCESSING_KEY`.
+      custom_config: as for `preprocessing_fn`, with the import path of the function under
+        `OWN_PREPROCESSING_KEY`.
 
     Raises:
-      DataError: the data lacks the column that the rows are divided by.
+      DataError: the data lacks the column that divides the train split.
       TrainingError: there is no such function.
     """
     settings = TrainerSettings.from_custom_config(custom_config)
     own = load_own("preprocessing", custom_config[OWN_PREPROCESSING_KEY])
-    # As TFX calls it.
+    # TFX passes `custom_config` under the same condition.
     takes_config = CUSTOM_CONFIG_KEY in inspect.signature(own).parameters
     returned = own(dict(inputs), **({CUSTOM_CONFIG_KEY: custom_config} if takes_config else {}))
-    return {**returned, **transform_aside(inputs, settings)}
+    return {**returned, **transform_split_keys(inputs, settings)}
 
 
 def transform_features(
@@ -78,7 +79,7 @@ def transform_features(
     """Transforms every column but the label, the weight and the ignored ones.
 
     Returns:
-      Dense tensors, as the `transform` of each feature type gives them.
+      Dense tensors, as the `transform` of each feature type returns them.
 
     Raises:
       DataError: if a feature in `settings` is not among `inputs`.
@@ -107,12 +108,12 @@ def transform_features(
 
 
 def transform_label(inputs: Mapping[str, AnyTensor], settings: TrainerSettings) -> tf.Tensor:
-    """Returns the label as the loss wants it.
+    """Returns the label in the form that the loss takes.
 
     Returns:
-      Regression: [batch, 1] float32, NaN where missing. Classification: [batch, 1] int64, the
-      index of the class among the sorted classes of the train split (whole numbers sort as
-      numbers, text bytewise), -1 where missing or not in the train split.
+      Regression: [batch, 1] float32, NaN where missing. Classification: [batch, 1] int64, the index
+        of the class among the sorted classes of the train split (whole numbers sort as numbers,
+        text bytewise), -1 where missing or not in the train split.
 
     Raises:
       DataError: if the label is not among `inputs`, or not of a type the task can use.
@@ -124,7 +125,7 @@ def transform_label(inputs: Mapping[str, AnyTensor], settings: TrainerSettings) 
 def transform_weight(
     inputs: Mapping[str, AnyTensor], settings: TrainerSettings
 ) -> dict[str, tf.Tensor]:
-    """Returns the examples' weights, [batch, 1] float32, by their name; empty where there are none.
+    """Returns the examples' weights, [batch, 1] float32, by name; empty if the config names none.
 
     Raises:
       DataError: if the weight is not among `inputs`.
@@ -135,12 +136,12 @@ def transform_weight(
     return {settings.weight: dense_numbers(inputs[settings.weight])}
 
 
-def transform_aside(
+def transform_split_keys(
     inputs: Mapping[str, AnyTensor], settings: TrainerSettings
 ) -> dict[str, tf.Tensor]:
-    """What the rows of train are divided by, [batch, 1], by its name among `ASIDE`.
+    """Returns the tensor that divides the train split, [batch, 1], by its name in `SPLIT_KEYS`.
 
-    No model takes it, and nobody who asks a model has to have it.
+    No model takes it as an input, and no request needs it.
 
     Raises:
       DataError: if the column is not among `inputs`.
@@ -155,7 +156,9 @@ def transform_aside(
 
 
 def _check_columns(inputs: Mapping[str, AnyTensor], settings: TrainerSettings) -> None:
-    """Refuses features of columns that are not there, and a new name that a column has."""
+    """Raises DataError for features of missing columns, and for new names that a column has
+    already.
+    """
     for name, feature in settings.features.items():
         for column in feature.columns_of(name):
             _require(column, inputs, "feature")
@@ -167,7 +170,7 @@ def _check_columns(inputs: Mapping[str, AnyTensor], settings: TrainerSettings) -
 
 
 def default_feature(dtype: tf.DType) -> Feature:
-    """Returns how a column is transformed if the settings do not say: text is categorical."""
+    """Returns the default feature settings of a column: categorical for text, numeric otherwise."""
     if dtype == tf.string:
         return CategoricalFeature(type="categorical")
     return NumericFeature(type="numeric")

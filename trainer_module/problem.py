@@ -1,4 +1,6 @@
-"""What is to be learnt, read from Transform's output: all that a model builder needs to know."""
+"""The description of a learning problem, read from Transform's output, as model builders need
+it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ import tf_keras
 
 from trainer_module.errors import TrainingError
 from trainer_module.features import FEATURES, feature_class
-from trainer_module.features.base import ASIDE, PACKED, BaseFeature, underscored
+from trainer_module.features.base import PACKED, SPLIT_KEYS, BaseFeature, underscored
 from trainer_module.features.numeric import NumericFeature, packed_places
 from trainer_module.features.text.text import TextFeature
 from trainer_module.features.transformed import TransformedFeature
@@ -30,23 +32,23 @@ class Problem:
     target: BaseTask
     label: str
     classes: tuple[str, ...]
-    """Names of the classes by index; empty for regression."""
+    """The names of the classes by index; empty for regression."""
     features: tuple[TransformedFeature, ...]
     weight: str | None = None
-    """The column of the examples' weights; None where all count alike."""
+    """The column of the examples' weights; None if all examples count alike."""
     label_mean: float = 0.0
-    """Of the train split, for regression."""
+    """The mean of the label on the train split, for regression."""
     label_deviation: float = 1.0
-    """The standard deviation of the train split, for regression."""
+    """The standard deviation of the label on the train split, for regression."""
     quartiles: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """Of each numeric feature on the train split, [5, n]: the least value, the quartiles, and the
-    largest; none where they were not measured."""
+    """The minimum, the quartiles and the maximum of each numeric feature on the train split, [5, n]
+    by name; empty if they were not measured."""
     loss: str = ""
-    """What training makes small, by its name; empty is the task's usual loss."""
+    """The name of the loss; empty for the task's default loss."""
     class_weights: tuple[float, ...] = ()
-    """How much each class counts in the loss, by index; none where all count alike."""
+    """The weight of each class in the loss, by index; empty if all classes count alike."""
     measures: tuple[str, ...] = ()
-    """Evaluator's metrics that training measures besides the task's usual ones."""
+    """The Evaluator's metrics that training measures besides the task's default ones."""
 
     def __post_init__(self) -> None:
         # As in a config, a name stands for the task without options.
@@ -54,16 +56,16 @@ class Problem:
 
     @property
     def task(self) -> Task:
-        """What the label is."""
+        """The kind of the label: binary, multiclass or regression."""
         return self.target.label_kind
 
     @property
     def class_shift(self) -> tuple[float, ...]:
-        """What the weights of classes add to logits: those of a class that counts twice grow by
-        log 2.
+        """The shift of the logits that class weights cause: the logit of a class of weight 2 grows
+        by log 2.
 
-        Of a binary task one number, of the second class against the first; otherwise one for each
-        class, 0 where nothing is learnt of it. Empty where all classes count alike.
+        For a binary task one number, of the second class relative to the first; otherwise one per
+        class, 0 for a class of weight 0. Empty if all classes count alike.
         """
         shift = self.target.logit_shift(self.class_weights)
         return tuple(shift) if any(shift) else ()
@@ -80,30 +82,30 @@ class Problem:
         """Reads the transformed features and, for classification, the classes.
 
         Args:
-          tft_output: what Transform gave.
-          task: what is predicted; a name stands for the task without options.
-          label: its column.
-          declared: what the config says of columns; a transformed tensor is of the type that is
-              declared for its name if it can be, otherwise of the first that it can be.
+          tft_output: the output of Transform.
+          task: the task; a name stands for the task without options.
+          label: the column of the label.
+          declared: the feature settings of the config; a transformed tensor has the type that is
+            declared for its name if it matches, otherwise the first type that matches.
           weight: the column of the examples' weights, if there is one.
 
         Raises:
           TrainingError: if the label is not among the transformed features, one of which is not
-              dense or has an unknown vocabulary or dtype, or if the number of classes does not
-              suit the task.
+            dense or has an unknown vocabulary or dtype, or if the number of classes does not suit
+            the task.
         """
         for role, column in {"label": label, "weight": weight or label}.items():
             _check_returned(role, column, tft_output.transformed_feature_spec())
         sizes = _vocabulary_sizes(tft_output, declared or {})
         features = tuple(
-            _with_places(
+            _with_place_names(
                 _feature(name, spec, sizes, (declared or {}).get(name)),
                 tft_output,
                 declared or {},
                 (label, weight),
             )
             for name, spec in sorted(tft_output.transformed_feature_spec().items())
-            if name not in (label, weight, *ASIDE)
+            if name not in (label, weight, *SPLIT_KEYS)
         )
         target = as_task(task)
         is_class = target.label_kind.is_classification
@@ -113,11 +115,11 @@ class Problem:
 
     @property
     def bytes_per_example(self) -> int:
-        """Memory that the features of one example take."""
+        """The memory in bytes of the features of one example."""
         return sum(feature.bytes_per_example for feature in self.features)
 
     def of_kind(self, kind: str) -> tuple[TransformedFeature, ...]:
-        """Returns the features of one kind, by name."""
+        """Returns the features of one type, a name in `FEATURES`."""
         return tuple(feature for feature in self.features if feature.kind == kind)
 
     def make_inputs(self) -> dict[str, tf.Tensor]:
@@ -129,13 +131,14 @@ class Problem:
 
     @property
     def output_units(self) -> int:
-        """The units of a model's last layer."""
+        """The number of units of a model's last layer."""
         return len(self.target.outputs(self.classes))
 
     def make_activation(self) -> tf_keras.layers.Layer:
-        """From what the last layer adds up to the output of the task; float32, whatever comes in.
+        """Returns a layer that maps a sum of parts to the output of the task, in float32 for any
+        input.
 
-        For a model that adds up several parts; others end in `make_output_layer`.
+        It is for models that sum up several parts; others end with `make_output_layer`.
         """
         return self.target.make_activation(self)
 
@@ -144,11 +147,11 @@ class Problem:
         return self.target.make_output_layer(self)
 
     def make_loss(self) -> tf_keras.losses.Loss:
-        """Returns the task's usual loss, new."""
+        """Returns a new object of the task's default loss."""
         return self.target.make_loss(self)
 
     def make_metrics(self) -> list[tf_keras.metrics.Metric]:
-        """New metrics of the task."""
+        """Returns new metrics of the task, and those in `measures`."""
         measures = (make_measure(self.target, len(self.classes), name) for name in self.measures)
         return [*self.target.make_metrics(), *measures]
 
@@ -156,9 +159,10 @@ class Problem:
 def _vocabulary_sizes(
     tft_output: tft.TFTransformOutput, declared: Mapping[str, BaseFeature]
 ) -> dict[str, int]:
-    """TFT notes the range of the indices of each vocabulary in the transformed schema.
+    """Returns the number of indices of each categorical and text feature, by name.
 
-    Not of those that are pairs with their weights.
+    TFT stores the range of indices in the transformed schema, except for the terms of a bag, which
+    are pairs of an index and a weight.
     """
     of_pairs = {
         name: feature.hash_buckets + 1
@@ -200,33 +204,35 @@ def _feature(
     raise TrainingError(f"transformed feature {name!r} is {dtype}; a model takes float32 or int64.")
 
 
-def _with_places(
+def _with_place_names(
     feature: TransformedFeature,
     tft_output: tft.TFTransformOutput,
     declared: Mapping[str, Any],
-    aside: Collection[str | None],
+    excluded: Collection[str | None],
 ) -> TransformedFeature:
-    """Returns the feature with the names of its numbers, if there is one for each.
+    """Returns the feature with the names of its numbers, if there is one name for each.
 
     Args:
-      feature: without.
-      tft_output: what Transform gave.
-      declared: what the config says of columns.
-      aside: columns that are no features.
+      feature: the feature without names.
+      tft_output: the output of Transform.
+      declared: the feature settings of the config.
+      excluded: columns that are no features.
     """
     name = feature.name
     if name in declared:
         places = declared[name].place_names(name)
     elif name.startswith(underscored(PACKED)):
         raw = tft_output.raw_feature_spec()
-        places = _packed_places({n: raw[n] for n in raw if n not in aside}, declared)
+        places = _packed_places({n: raw[n] for n in raw if n not in excluded}, declared)
     else:
         places = ()
     return replace(feature, places=places) if (len(places),) == feature.shape else feature
 
 
 def _packed_places(raw: Mapping[str, Any], declared: Mapping[str, Any]) -> tuple[str, ...]:
-    """What Transform made one vector of; columns that nobody has declared are as their dtype is."""
+    """Returns the names of the numbers in the packed vector; columns without settings go by their
+    dtype.
+    """
     numbers = {
         name: declared.get(name, NumericFeature(type="numeric"))
         for name, spec in raw.items()

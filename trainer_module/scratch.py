@@ -1,4 +1,4 @@
-"""Folders for what is needed for a while, which nothing leaves behind, not even a kill."""
+"""Temporary folders that are deleted at the latest by a later process, even after a kill."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from pathlib import Path
 from types import TracebackType
 
 PREFIX = "scopeline-scratch-"
-"""Begins their names, in the folder for temporary files; whatever is named so has been locked."""
+"""The prefix of the names of scratch folders that have been locked at least once."""
 _UNLOCKED = "scopeline-new-"
 TMPDIR = "TMPDIR"
-"""The environment variable that says where temporary files are."""
+"""The environment variable of the folder for temporary files."""
 _own: tuple[str, str] | None = None
-"""This process's folder for temporary files, and the one that it had before."""
+"""The temporary folder of this process, and the folder that it replaced."""
 
 
 class ScratchFolder:
-    """A temporary folder with a lock, which ends with its process however that ends.
+    """A temporary folder with a lock that the end of its process releases.
 
-    Whoever makes one deletes those that have no lock any more, of this user.
+    A new one first deletes this user's folders whose lock is released.
     """
 
     def __init__(self, parent: str | None = None) -> None:
-        """Makes the folder.
+        """Creates and locks the folder.
 
         Args:
-          parent: what it is in; None for where temporary files are.
+          parent: the parent folder; None for the folder for temporary files.
         """
         _delete_abandoned(parent or tempfile.gettempdir())
         made = Path(tempfile.mkdtemp(prefix=_UNLOCKED, dir=parent))
         lock = os.open(made, os.O_RDONLY)
-        with suppress(OSError):  # A file system without locks keeps what a kill leaves.
+        with suppress(OSError):  # A file system without locks keeps folders of killed processes.
             fcntl.flock(lock, fcntl.LOCK_EX)
         named = made.rename(made.with_name(made.name.replace(_UNLOCKED, PREFIX, 1)))
         self.name = str(named)
@@ -54,16 +54,16 @@ class ScratchFolder:
         self.cleanup()
 
     def cleanup(self) -> None:
-        """Deletes the folder, and ends its lock; a second time nothing happens."""
+        """Deletes the folder and releases its lock; a second call does nothing."""
         self._remove()
 
 
 @contextmanager
 def own_temporary_files() -> Iterator[str]:
-    """Gives this process, and those that it starts, their own folder for temporary files.
+    """Gives this process and its children a temporary folder of their own within a `with` block.
 
-    It is for a `with` block, and gone after it: TensorFlow deletes its temporary files only where a
-    process ends by itself.
+    It is deleted afterwards, as TensorFlow deletes its temporary files only if a process exits
+    normally.
     """
     global _own
     before = os.environ.get(TMPDIR), tempfile.tempdir, _own
@@ -82,7 +82,7 @@ def own_temporary_files() -> Iterator[str]:
 
 
 def lasting_folder() -> str:
-    """Returns the folder for temporary files that a later process is to find."""
+    """Returns the folder for temporary files that outlive this process."""
     folder = tempfile.gettempdir()
     return _own[1] if _own and _own[0] == folder else folder
 
@@ -100,10 +100,10 @@ def _delete_abandoned(parent: str) -> None:
 
 
 def _delete_unlocked(folder: Path) -> None:
-    """Deletes a folder of this user's, unless its lock is held.
+    """Deletes a folder of this user, unless its lock is held.
 
     Raises:
-      OSError: it is held, or the folder is gone.
+      OSError: the lock is held, or the folder is gone.
     """
     if folder.stat().st_uid != os.getuid():
         return

@@ -1,7 +1,7 @@
-"""What all sections of a config share: `Settings`, texts of a form, and keys of a registry.
+"""Shared parts of all sections of a config: `Settings`, patterns of text, and keys of a registry.
 
-A registry is a dictionary of names. What a key may say is looked up in it whenever a value is
-checked, and whenever the JSON Schema is written, so a new entry needs no other line.
+A registry is a dictionary by name. The allowed values of a key are read from the registry whenever
+a value is checked or the JSON Schema is written, so a new entry needs no other change.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def load_own(role: str, path: str) -> Any:
     """Returns a function or class of the user's.
 
     Args:
-      role: what it is for, for messages.
+      role: its purpose, for messages.
       path: its import path, `module.name`.
 
     Raises:
-      TrainingError: if the module or what it should have cannot be found.
+      TrainingError: if the module cannot be imported or lacks the name.
     """
     module_name, _, name = path.rpartition(".")
     try:
@@ -53,8 +53,8 @@ def load_own(role: str, path: str) -> Any:
 
 
 def count_needed(function: Callable[..., Any]) -> int:
-    """Returns how many arguments without a default a function or class of the user's takes by
-    place.
+    """Returns the number of positional arguments without a default of the user's function or
+    class.
     """
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = inspect.signature(function).parameters.values()
@@ -62,16 +62,16 @@ def count_needed(function: Callable[..., Any]) -> int:
 
 
 def call_own(role: str, path: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a function of the user's returns.
+    """Returns the result of a function of the user's.
 
     Args:
-      role: what it is for, for messages.
+      role: its purpose, for messages.
       path: its import path.
-      function: what that leads to.
-      arguments: that it is called with.
+      function: the function.
+      arguments: the arguments of the call.
 
     Raises:
-      TrainingError: it takes other arguments, or raises an error.
+      TrainingError: the function takes other arguments, or raises an error.
     """
     try:
         return function(*arguments)
@@ -83,11 +83,11 @@ def call_own(role: str, path: str, function: Callable[..., Any], *arguments: Any
 
 
 DOCSTRING = "{docstring}"
-"""Stands for the docstring below a field in what its `json_schema_extra` describes it by."""
+"""A placeholder for the field's docstring in the description that `json_schema_extra` sets."""
 
 
 class Settings(BaseModel):
-    """Base of every section: unknown keys are refused, values do not change."""
+    """The base class of all sections, which are immutable and reject unknown keys."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, serialize_by_alias=True, allow_inf_nan=False
@@ -96,11 +96,13 @@ class Settings(BaseModel):
 
 @dataclass(frozen=True)
 class Matching:
-    """Annotates text that matches a pattern, which editors are told, and people in words."""
+    """An annotation of text that matches a pattern: a regular expression for editors, words for
+    people.
+    """
 
     pattern: str
     words: str
-    """What would be right; the value itself is not for this to show."""
+    """The error message: a description of valid values, without the value that was found."""
 
     def check(self, text: str) -> str:
         """Returns the text; raises ValueError with the words if it does not match."""
@@ -120,11 +122,12 @@ class Matching:
 
 
 class Registered:
-    """Annotates a key with a type that follows from a registry.
+    """An annotation of a key whose type follows from a registry.
 
     Args:
-      registry: looked at anew for every value.
-      make_type: from the registry's items to what pydantic checks values against.
+      registry: the registry, read anew for every value.
+      make_type: a function from the registry's items to the type that pydantic checks values
+        against.
     """
 
     def __init__(
@@ -157,12 +160,12 @@ class Registered:
 
 
 class RegisteredName(Registered):
-    """Annotates a string that is one of a registry's names.
+    """An annotation of a string that is a name in a registry.
 
     Args:
       registry: its keys are the names.
-      title: of the enumeration in the JSON Schema.
-      description: likewise.
+      title: the title of the enumeration in the JSON Schema.
+      description: the description of the enumeration in the JSON Schema.
     """
 
     def __init__(self, registry: Mapping[str, Any], title: str, description: str) -> None:
@@ -178,38 +181,37 @@ class RegisteredName(Registered):
         del source
         return core_schema.no_info_wrap_validator_function(
             lambda value, _: self._validate(value),
-            # Not asked: it makes the JSON Schema refer to the names as to any enumeration.
+            # Never called: it makes the JSON Schema refer to the names as to any enumeration.
             handler.generate_schema(self._make_type(dict(self._registry))),
             serialization=core_schema.plain_serializer_function_ser_schema(str),
         )
 
 
 def names_enum(title: str, description: str, names: Iterable[str]) -> type[StrEnum]:
-    """Returns an enumeration of a registry's names, as the JSON Schema shows it."""
+    """Returns an enumeration of a registry's names for the JSON Schema."""
     enum = StrEnum(title, {name.upper(): name for name in names})  # type: ignore[misc]
     enum.__doc__ = description
     return enum
 
 
 def tagged_union(paths: Iterable[str], key: str) -> Any:
-    """One of several sections, which a key tells apart.
+    """Returns a union of sections that a key discriminates.
 
     Args:
-      paths: import paths of the sections' classes.
-      key: whose value is a literal of each class.
+      paths: the import paths of the sections' classes.
+      key: the discriminating key, whose type is a literal in each class.
     """
     members: Any = tuple(import_registered(path) for path in paths)
     return Annotated[Union[members], Field(discriminator=key)]  # noqa: UP007 - of a tuple
 
 
 def named_or_mapping(title: str, description: str, paths: Mapping[str, str]) -> Any:
-    """Returns a section of a registry by its name, or a mapping with its options and the key
-    `kind`.
+    """Returns the type of a key that takes a registered name, or a mapping with `kind` and options.
 
     Args:
-      title: of the enumeration of the names in the JSON Schema.
-      description: likewise.
-      paths: import paths of the sections' classes by name.
+      title: the title of the enumeration of the names in the JSON Schema.
+      description: the description of the enumeration in the JSON Schema.
+      paths: the import paths of the sections' classes by name.
     """
     mapping = tagged_union(paths.values(), "kind")
     named = names_enum(title, description, paths) | mapping
@@ -217,11 +219,11 @@ def named_or_mapping(title: str, description: str, paths: Mapping[str, str]) -> 
 
 
 def _as_mapping(value: Any) -> Any:
-    """Returns the name alone stands for a section without options."""
+    """Returns a mapping without options for a name alone, any other value unchanged."""
     return {"kind": value} if isinstance(value, str) else value
 
 
 def import_registered(path: str) -> Any:
-    """What a registry's import path `module.name` leads to."""
+    """Returns the object at a registry's import path `module.name`."""
     module, _, name = path.rpartition(".")
     return getattr(importlib.import_module(module), name)

@@ -1,4 +1,4 @@
-"""TF_CONFIG: which cluster a process belongs to, and which of its tasks it is. No TensorFlow."""
+"""TF_CONFIG: the cluster of a process and its task in it, read without TensorFlow."""
 
 from __future__ import annotations
 
@@ -20,44 +20,46 @@ _NAMES = {"ps": "parameter server"}
 
 
 def task_name(kind: str, index: int) -> str:
-    """What messages call a task: `worker 1`, `parameter server 0`, `the chief`."""
+    """Returns the name of a task for messages: `worker 1`, `parameter server 0`, `the chief`."""
     return "the chief" if kind in _CHIEFS else f"{_NAMES.get(kind, kind)} {index}"
 
 
 @dataclass(frozen=True)
 class TFConfig:
-    """A cluster, and this process's task in it."""
+    """A cluster, and the task of this process in it."""
 
     cluster: dict[str, list[str]]
-    """Addresses, `host:port`, by task type."""
+    """The addresses, `host:port`, by task type."""
     task_type: str
     task_index: int
 
     @property
     def is_chief(self) -> bool:
-        """Whether this task is the one that exports the model."""
+        """Whether this task exports the model."""
         if any(chief in self.cluster for chief in _CHIEFS):
             return self.task_type in _CHIEFS
         return self.task_type == "worker" and self.task_index == 0
 
     @property
     def address(self) -> str:
-        """Where this task serves, `host:port`."""
+        """The address of this task, `host:port`."""
         return self.cluster[self.task_type][self.task_index]
 
     @property
     def has_parameter_servers(self) -> bool:
-        """Whether the variables live in processes of their own."""
+        """Whether parameter servers store the variables."""
         return bool(self.cluster.get("ps"))
 
     @property
     def workers(self) -> int:
-        """Tasks that compute gradients; the chief is one of them unless there are servers."""
+        """The number of tasks that compute gradients, with the chief unless there are parameter
+        servers.
+        """
         return self._chiefs_that_train + len(self.cluster.get("worker", []))
 
     @property
     def peers(self) -> list[tuple[str, str]]:
-        """The name and the address of every other task."""
+        """The names and addresses of all other tasks."""
         return [
             (task_name(kind, index), address)
             for kind, addresses in self.cluster.items()
@@ -66,7 +68,7 @@ class TFConfig:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """What TF_CONFIG holds."""
+        """Returns the content of TF_CONFIG as a JSON object."""
         return {
             "cluster": self.cluster,
             "task": {"type": self.task_type, "index": self.task_index},
@@ -80,11 +82,10 @@ class TFConfig:
 
 
 def read_tf_config(environ: Mapping[str, str]) -> TFConfig | None:
-    """Returns the cluster that TF_CONFIG describes; None where it is unset, empty, or of a single
-    task.
+    """Returns the cluster in TF_CONFIG; None if it is unset, empty, or has a single task.
 
     Raises:
-      ConfigError: if it cannot be used; says what is wrong and what would be right.
+      ConfigError: if it is invalid; the message names the problem and the fix.
     """
     text = environ.get(VARIABLE, "").strip()
     value = _parse(text) if text else {}

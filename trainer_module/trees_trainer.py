@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from trainer_module.data.dealing import Parts, count_units, deal_out, spare_rare
+from trainer_module.data.dealing import Parts, count_units, divide_examples, exempt_rare_classes
 from trainer_module.data.examples import Tensors
 from trainer_module.data.input_pipeline import Split
 from trainer_module.errors import TrainingError
@@ -119,9 +119,9 @@ def _deal(split: Split, settings: TrainerSettings) -> tuple[Parts, int]:
     if settings.train.early_stopping in (None, False) or count < PARTS or units == 1:
         return Parts(np.full(count, -1)), 1
     parts = min(PARTS, units)
-    dealt = deal_out(content, parts, settings.train.seed)
+    dealt = divide_examples(content, parts, settings.train.seed)
     members = min(MEMBERS, parts, max(1, ENOUGH // count))
-    return spare_rare(dealt, content), members
+    return exempt_rare_classes(dealt, content), members
 
 
 def _write_curves(history: Mapping[str, Sequence[float]], log_directory: str) -> None:

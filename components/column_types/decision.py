@@ -25,7 +25,7 @@ from components.column_types.hints import (
     names_places,
 )
 from trainer_module.errors import counted
-from trainer_module.features.number_format import Writing, are_plain, find_writing
+from trainer_module.features.number_format import NumberFormat, are_plain, find_number_format
 
 ENOUGH_ROWS = 100
 """Of fewer, what is the same in all of them, or another in each, may be so by chance."""
@@ -183,7 +183,7 @@ def _yes_or_no(facts: Facts) -> Choice | None:
 
 
 def _written_number(facts: Facts) -> Choice | None:
-    writing = find_writing(facts.examples) if facts.dates is None else None
+    writing = find_number_format(facts.examples) if facts.dates is None else None
     if writing is None or are_digits(facts.examples) or not _are_quantities(facts, writing):
         return None
     settings = {"type": "numeric", "written": writing.style}
@@ -194,7 +194,7 @@ def _written_number(facts: Facts) -> Choice | None:
     return Choice(settings, why if odd is None else f"{why}; {odd!r} and the like count as missing")
 
 
-def _are_quantities(facts: Facts, writing: Writing) -> bool:
+def _are_quantities(facts: Facts, writing: NumberFormat) -> bool:
     """Returns whether numbers in text are more than names: bare digits may be, that come up
     again.
     """

@@ -34,8 +34,8 @@ from components.example_validator.odd_rows import show_value
 from components.examples_reader import read_columns, read_sample
 from trainer_module.errors import DataError, counted
 from trainer_module.export.interface import TextReader
-from trainer_module.features.number_format import find_writing
-from trainer_module.features.raw_columns import written_numbers
+from trainer_module.features.number_format import find_number_format
+from trainer_module.features.raw_columns import parse_numbers
 from trainer_module.runtime import report_notice
 from trainer_module.settings import Feature, NumericFeature, Task
 
@@ -172,10 +172,10 @@ def read_as_numbers(texts: pa.Array) -> np.ndarray | None:
     encoded = texts.dictionary_encode()
     values = encoded.dictionary.cast(pa.binary()).to_pylist()
     words = [value.decode(errors="replace") for value in values[:_LOOKED_AT]]
-    writing = find_writing(words)
+    writing = find_number_format(words)
     if writing is None:
         return read_days(texts)
-    read = written_numbers(tf.constant(values), writing)
+    read = parse_numbers(tf.constant(values), writing)
     known = np.append(read.numpy().astype(np.float64), np.nan)
     return known[pc.fill_null(encoded.indices, len(values)).to_numpy()]
 

@@ -118,11 +118,11 @@ def test_layers_are_the_cnns() -> None:
     names = ["InputLayer", *names, "Flatten", "Dense", "Dense", "Dense"]
     assert [type(layer).__name__ for layer in model.layers] == names
     # 13x10 pixels, 11x8 after the first layer, 6x4 after the second, 3x2 after the pooling: as
-    # `left_of` counts them, by which what leaves nothing is refused.
+    # `output_side` counts them, by which what leaves nothing is refused.
     assert model.get_layer(index=5).output_shape == (None, 3, 2, 5)
     for layer, built in zip(settings.layers or [], model.layers[1:], strict=False):
         before, after = built.input_shape[1:3], built.output_shape[1:3]
-        assert tuple(map(layer.left_of, before)) == after
+        assert tuple(map(layer.output_side, before)) == after
     wide = ModelSettings(kind="cnn", layers=["batch_norm", {"pool": 20}])
     with pytest.raises(TrainingError, match=r"'photo': layer 2, {pool: 20}, gets 12x10 pixels and"):
         load_builder("cnn")(make_problem(), wide)

@@ -80,7 +80,7 @@ def test_the_reference_names_a_model_and_what_it_reads() -> None:
     named = ", ".join(f"`{name}`" for name in (*ZOO, *LEARNERS))
     assert ", `linear`, " in named
     assert keys["kind"]["description"].startswith(f"{named}, or the")
-    assert "| cnn, convnet, text_cnn, linear: filters of each" in config_reference()
+    assert "| cnn, convnet, text_cnn, linear: the filters of each" in config_reference()
 
 
 @pytest.mark.usefixtures("linear")

@@ -270,7 +270,7 @@ def test_classes_in_order_lie_between_thresholds() -> None:
 )
 def test_an_order_takes_its_own_classes(order: list, labels: np.ndarray) -> None:
     task = OrdinalTask(kind="ordinal", order=order)
-    assert task.takes(labels).all()
+    assert task.valid_labels(labels).all()
     texts = dense_strings(tf.constant(labels[:, np.newaxis])).numpy().ravel()
     assert [text.decode() for text in texts] == list(task.names)
 

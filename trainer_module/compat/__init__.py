@@ -1,1 +1,1 @@
-"""Other libraries' insides: each is checked before it is used."""
+"""The internals of other libraries that this package uses, each verified before use."""

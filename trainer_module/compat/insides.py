@@ -1,8 +1,8 @@
-"""Whether the code of other libraries that ours replaces or goes by is still the code it knows.
+"""Checks that the internals of libraries, which this project replaces or reads, are unchanged.
 
-An inside is named as entry points are, `package.module:Class.function`, and known by a print of its
-source. What is renamed, moved or changed in another version of a library has another print or none,
-so that whoever relies on it can refuse, or leave the library as it is.
+An internal is named like an entry point, `package.module:Class.function`, and identified by a
+fingerprint of its source. An internal that another version of a library renames, moves or changes
+has another fingerprint or none, so that code can refuse to use it, or leave the library as it is.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 from trainer_module.errors import InternalError
 
 Known: TypeAlias = Mapping[str, Mapping[str, str]]
-"""By module, then by the name of a function or class in it, the print that it is known by."""
+"""The expected fingerprints, by module, then by the name of a function or class in it."""
 
 logger = logging.getLogger(__name__)
 
@@ -31,11 +31,11 @@ _MISSING = "is missing"
 
 
 def find_changes(known: Known) -> list[str]:
-    """What is not as known of some insides; empty if all are.
+    """Returns the internals that differ from their fingerprints; empty if none do.
 
     Args:
-      known: the prints, as `print_of` gives them. What a module of ours has replaced is taken for
-        known, as it was when it was replaced.
+      known: the fingerprints, from `print_of`. A function that a module of this project has
+        replaced counts as unchanged, as it was checked when it was replaced.
 
     Returns:
       A clause for each that differs: `tfx.utils.io_utils:SchemaReader.read is missing`.
@@ -49,12 +49,11 @@ def find_changes(known: Known) -> list[str]:
 
 
 def is_known(known: Known, instead: str) -> bool:
-    """Returns whether insides are as known; a line in the log says where a library's slower way is
-    taken.
+    """Returns whether internals are unchanged; otherwise logs which slower alternative is used.
 
     Args:
-      known: likewise.
-      instead: the slower way, after `slower, `.
+      known: the fingerprints, as for `find_changes`.
+      instead: the slower alternative, after `slower, `.
     """
     changes = find_changes(known)
     if changes:
@@ -63,11 +62,11 @@ def is_known(known: Known, instead: str) -> bool:
 
 
 def require_known(known: Known, purpose: str) -> None:
-    """Refuses to go on where insides are not as known.
+    """Raises an error if internals have changed.
 
     Args:
-      known: likewise.
-      purpose: what would come out wrong, such as `optimize.prune`.
+      known: the fingerprints, as for `find_changes`.
+      purpose: the feature that would be wrong, such as `optimize.prune`.
 
     Raises:
       InternalError: one of them differs.
@@ -80,8 +79,8 @@ def unknown_inside(purpose: str, what: str) -> InternalError:
     """Returns the error for results that would be wrong with the installed version of a library.
 
     Args:
-      purpose: what would come out wrong.
-      what: a clause that says what is not as known.
+      purpose: the feature that would be wrong.
+      what: a clause that names the difference.
     """
     return InternalError(
         f"{purpose} cannot be relied on with the installed libraries: {what}; install the versions"
@@ -90,8 +89,8 @@ def unknown_inside(purpose: str, what: str) -> InternalError:
 
 
 def print_of(inside: Any) -> str:
-    """Returns the print of a function's source, or of all functions of a class; empty without a
-    source.
+    """Returns the fingerprint of the source of a function or of a class's functions; empty without
+    one.
     """
     sources = [_source(function) for function in _functions(inside)]
     if not sources or not all(sources):
@@ -111,7 +110,7 @@ def _change(module: str, path: str, expected: str) -> str:
 
 
 def _functions(inside: Any) -> list[FunctionType]:
-    """Returns a function, those of a class, and those that decorators have put others around."""
+    """Returns a function or a class's functions, and the functions that their decorators wrap."""
     found: dict[FunctionType, None] = {}
     waiting = [*vars(inside).values()] if isinstance(inside, type) else [inside]
     while waiting:
@@ -129,12 +128,12 @@ def _functions(inside: Any) -> list[FunctionType]:
 def _content(cell: CellType) -> Any:
     try:
         return cell.cell_contents
-    except ValueError:  # Nothing has been put there yet.
+    except ValueError:  # The cell is still empty.
         return None
 
 
 @cache
 def _source(function: FunctionType) -> str:
-    # As `inspect.getsource` does, which looks through all modules for the file.
+    # Like `inspect.getsource`, which is slower, as it searches all modules for the file.
     lines = linecache.getlines(function.__code__.co_filename)
     return "".join(inspect.getblock(lines[function.__code__.co_firstlineno - 1 :])) if lines else ""

@@ -1,4 +1,4 @@
-"""Insides of tf_keras 2.21 and of its checkpoints that training touches; each is checked."""
+"""The internals of tf_keras 2.21 and of its checkpoints that training uses; each is verified."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from trainer_module.compat.insides import Known, is_known, require_known, unknow
 
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _NOT_THE_MODEL = {"optimizer", "keras_api", "signatures", "tft_layer"}
-"""Under these names a SavedModel keeps what is not among the model's weights."""
+"""The names under which a SavedModel stores objects other than the model's weights."""
 
 
 def read_values(path: str) -> dict[str, np.ndarray]:
-    """Returns the weights of a SavedModel by their names, without those that share one.
+    """Returns the weights of a SavedModel by name, except those whose name is not unique.
 
     Args:
-      path: of the SavedModel, trained under any strategy.
+      path: the folder of a SavedModel that was trained under any strategy.
 
     Raises:
-      tf.errors.OpError: there is no checkpoint, or no graph of objects in it.
+      tf.errors.OpError: there is no checkpoint, or no object graph in it.
       ValueError: it is damaged.
     """
     reader = tf.train.load_checkpoint(os.path.join(path, "variables", "variables"))
@@ -41,7 +41,7 @@ def read_values(path: str) -> dict[str, np.ndarray]:
 
 
 def _variables(graph: TrackableObjectGraph) -> Iterator[tuple[str, str]]:
-    """Names and keys of all variables that belong to the model itself."""
+    """Yields the names and checkpoint keys of all variables that belong to the model itself."""
     waiting, seen = deque([0]), {0}
     while waiting:
         node = graph.nodes[waiting.popleft()]
@@ -64,7 +64,7 @@ _RATES: Known = {
         "_BaseOptimizer._update_step_xla": "54562363a4c3",
     }
 }
-"""Where Keras reads the rate of a variable."""
+"""The functions in which Keras reads the learning rate of a variable."""
 
 _CURRENT_RATE: Known = {
     _OPTIMIZER: {
@@ -73,7 +73,8 @@ _CURRENT_RATE: Known = {
         "_BaseOptimizer.learning_rate": "839634efa0d7",
     }
 }
-"""Where Keras makes the variable with the rate of a step, assigns it and reads it."""
+"""The functions in which Keras creates, assigns and reads the variable of the current learning
+rate."""
 
 _UPDATES: Known = {
     _OPTIMIZER: {
@@ -83,7 +84,7 @@ _UPDATES: Known = {
         "Optimizer._trackable_children": "d1e60f4cf033",
     }
 }
-"""How Keras comes to the updates, and what it keeps of an optimizer that it has saved."""
+"""The functions in which Keras applies updates, and collects an optimizer's objects to save."""
 
 _FUSED: Known = {
     _OPTIMIZER: {
@@ -95,41 +96,41 @@ _FUSED: Known = {
     "tf_keras.src.optimizers.adam": {"Adam": "68ebf5935253"},
     "tf_keras.src.optimizers.adamw": {"AdamW": "3c2168283f07"},
 }
-"""The updates that those here come to the same as."""
+"""The updates that the ones here replace with equal results."""
 
 MOST_DENSE = 1 << 18
-"""Numbers of an embedding whose gradient is added up over all of its rows, at most: 1 MiB."""
+"""The most elements of an embedding whose gradient is made dense: 1 MiB."""
 
 
 class RatesByVariable:
-    """An optimizer that multiplies its rate, and so its weight decay, by a factor of each variable.
+    """An optimizer whose learning rate, and thereby weight decay, has a factor for each variable.
 
-    Overrides `Optimizer._apply_weight_decay`, and counts on Keras's reading `learning_rate` anew
-    for every variable. The public way is an optimizer for each group of variables, which would clip
-    the gradients of each group by themselves. Refuses where Keras is another one: weights would be
-    learnt at rates that nobody has given.
+    Overrides `Optimizer._apply_weight_decay`, and relies on Keras to read `learning_rate` for each
+    variable. The public alternative is an optimizer for each group of variables, which would clip
+    the gradients of each group separately. Raises an error with a changed Keras, which might apply
+    other learning rates.
     """
 
     rates_used_for: ClassVar[str]
-    """The key of the config that cannot be relied on with another Keras."""
+    """The config key that a changed Keras breaks, for the error."""
     _factor = 1.0
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        """Takes what the optimizer takes.
+        """Creates the optimizer from its own arguments.
 
         Raises:
-          InternalError: Keras's optimizers are not those in which the rate is multiplied.
+          InternalError: Keras's optimizers have changed.
         """
         require_known(_RATES, self.rates_used_for)
         super().__init__(*arguments, **options)
 
     def rate_factor(self, variable: tf.Variable) -> float:
-        """Returns what the rate of a variable is multiplied by; subclasses say so."""
+        """Returns the factor of a variable's learning rate; subclasses implement it."""
         raise NotImplementedError
 
     @property
     def learning_rate(self) -> Any:
-        """The rate; while a variable is updated, its own."""
+        """The learning rate; during the update of a variable, the variable's own."""
         rate = super().learning_rate  # type: ignore[misc]
         return rate if self._factor == 1 else rate * self._factor
 
@@ -138,7 +139,7 @@ class RatesByVariable:
         tf_keras.optimizers.Optimizer.learning_rate.fset(self, rate)
 
     def update_step(self, gradient: Any, variable: tf.Variable) -> None:
-        """Updates one variable, at its rate."""
+        """Updates one variable at its learning rate."""
         with self._at(self.rate_factor(variable)):
             super().update_step(gradient, variable)  # type: ignore[misc]
 
@@ -159,46 +160,46 @@ class RatesByVariable:
 
 
 class AfterUpdates:
-    """An optimizer that does something in each step once all variables are updated.
+    """An optimizer with a hook that runs in each step after all variables are updated.
 
-    Overrides `Optimizer._distributed_apply_gradients_fn`. The public ways come too early, as
-    `update_step` does, which averages of the weights follow, or run in Python after each call of
-    the training function, as callbacks do, which may take several steps. Refuses where Keras is
-    another one: `after_updates` might never be called.
+    Overrides `Optimizer._distributed_apply_gradients_fn`. The public alternatives run too early, as
+    `update_step`, which moving averages of the weights follow, or run in Python after each call of
+    the training function, as callbacks, which may span several steps. Raises an error with a
+    changed Keras, which might never call `after_updates`.
     """
 
     updates_used_for: ClassVar[str]
-    """The key of the config that cannot be relied on with another Keras."""
+    """The config key that a changed Keras breaks, for the error."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        """Takes what the optimizer takes.
+        """Creates the optimizer from its own arguments.
 
         Raises:
-          InternalError: Keras's optimizers do not come to their updates as they are known to.
+          InternalError: Keras's optimizers have changed.
         """
         require_known(_UPDATES, self.updates_used_for)
         super().__init__(*arguments, **options)
 
     def after_updates(self, distribution: tf.distribute.Strategy, step: tf.Tensor) -> None:
-        """Does what is to be done, outside of all replicas; subclasses say what.
+        """Runs after the updates of a step, in cross-replica context; subclasses implement it.
 
         Args:
           distribution: the strategy, whose `extended.update` changes variables.
-          step: how many steps are done with this one.
+          step: the number of finished steps, including this one.
         """
         raise NotImplementedError
 
     def forget_saved(self, name: str) -> None:
-        """Leaves an attribute out of all that is saved from now on.
+        """Excludes an attribute from everything that is saved later.
 
-        Keras remembers what it has once put into a checkpoint, for what is exported as well.
+        Keras caches the objects of a checkpoint, and would also export them.
         """
         vars(self).get("_coalesced_children", {}).pop(name, None)
 
     def _distributed_apply_gradients_fn(
         self, distribution: tf.distribute.Strategy, grads_and_vars: Any, **options: Any
     ) -> Any:
-        """Keras's, with its average over steps, where there is one; then what follows."""
+        """Applies the updates as Keras does, with its moving average, then runs the hook."""
         step = self.iterations + 1  # type: ignore[attr-defined]
         done = super()._distributed_apply_gradients_fn(  # type: ignore[misc]
             distribution, grads_and_vars, **options
@@ -214,16 +215,16 @@ def let_replicas_share_rate(
     """Lets replicas that share variables, those of CentralStorageStrategy, assign the current rate.
 
     Replaces the variable `_current_learning_rate`, as Keras's own has no aggregation, without which
-    such replicas may not assign it. There is no public way but a rate that a callback assigns,
-    which would be one rate for all steps of an execution. Refuses where Keras is another one: the
-    rate would not be the schedule's.
+    such replicas cannot assign it. The only public alternative is a rate that a callback assigns,
+    which would be constant over the steps of an execution. Raises an error with a changed Keras,
+    which might not follow the schedule.
 
     Args:
-      optimizer: with this schedule, before its first step.
-      schedule: by the number of the step.
+      optimizer: an optimizer with this schedule, before its first step.
+      schedule: from the number of the step to the learning rate.
 
     Raises:
-      InternalError: Keras keeps the current rate in another way.
+      InternalError: Keras stores the current rate differently.
     """
     require_known(_CURRENT_RATE, "a schedule of train.learning_rate")
     optimizer._current_learning_rate = tf.Variable(
@@ -234,14 +235,15 @@ def let_replicas_share_rate(
 def with_fused_updates(
     optimizer: type[tf_keras.optimizers.Optimizer], shares_factors: bool
 ) -> type[tf_keras.optimizers.Optimizer]:
-    """Returns the same optimizer with updates of fewer operations, which differ by rounding alone.
+    """Returns a subclass of the optimizer whose updates need fewer operations, equal up to
+    rounding.
 
-    A step over a small table costs what its operations cost to start, hardly what they compute, and
-    a graph what it takes to trace them. Keras's Adam makes some 40 of them for each variable. Where
-    Keras is another one, its own updates are taken, and the log says so once.
+    In a step over a small table most of the time goes into launching operations, and much of the
+    tracing time into creating them. Keras's Adam creates some 40 of them per variable. With a
+    changed Keras, its own updates are used, and a warning is logged once.
 
     Args:
-      optimizer: of Keras; it keeps its name, by which Keras knows a saved one.
+      optimizer: a class of Keras; the subclass keeps its name, by which Keras loads a saved one.
       shares_factors: whether it is Adam or AdamW with one learning rate for all variables.
     """
     if not _is_fused_known():
@@ -256,12 +258,11 @@ def _is_fused_known() -> bool:
 
 
 class DenseGradients:
-    """Turns the gradients of small embeddings into tensors before the update.
+    """An optimizer that makes the gradients of small embeddings dense before the update.
 
     Overrides `_BaseOptimizer._deduplicate_sparse_grad`: every optimizer of Keras updates all rows
-    in any case, and takes several operations more to do so for the rows that came up. The public
-    place, `aggregate_gradients`, is before gradients are clipped, which goes by the rows that came
-    up.
+    anyway, and needs several more operations for sparse gradients. The public hook,
+    `aggregate_gradients`, runs before gradient clipping, whose norm depends on the sparse rows.
     """
 
     def _deduplicate_sparse_grad(self, gradients: Iterable[Any]) -> list[Any]:
@@ -271,31 +272,31 @@ class DenseGradients:
 
 @dataclass(frozen=True)
 class _Factors:
-    """What the updates of all variables in a step have in common."""
+    """The factors that the updates of all variables share in a step."""
 
     rate: tf.Tensor
-    """The learning rate with both corrections for the first steps."""
+    """The learning rate with both bias corrections."""
     new_mean: tf.Tensor
-    """How much of a gradient goes into the mean of the gradients."""
+    """The weight of a gradient in the moving average of the gradients."""
     new_square: tf.Tensor
-    """Likewise for the mean of their squares."""
+    """The weight of a squared gradient in the moving average of the squares."""
     epsilon: tf.Tensor
 
 
 class SharedFactors:
-    """Computes once in a step what Adam and AdamW compute for each variable.
+    """An optimizer that computes the factors of Adam and AdamW once per step, not per variable.
 
     Overrides `Optimizer._distributed_apply_gradients_fn`, and replaces `update_step`, which reads
-    Keras's `_momentums`, `_velocities` and `_index_dict`. In the public `update_step` alone, which
-    sees one variable, nothing can be shared. Kingma and Ba, 2014, "Adam: A Method for Stochastic
+    Keras's `_momentums`, `_velocities` and `_index_dict`. The public `update_step` alone handles
+    one variable and cannot share anything. Kingma and Ba, 2014, "Adam: A Method for Stochastic
     Optimization", arXiv:1412.6980.
     """
 
     _factors: _Factors | None = None
 
     def _distributed_apply_gradients_fn(self, *arguments: Any, **options: Any) -> Any:
-        """Keras's, with the factors at hand."""
-        # What XLA compiles is a graph of its own, which is kept for other steps.
+        """Applies the updates as Keras does, with the shared factors."""
+        # XLA compiles a graph that later steps reuse, so it cannot read the factors of one step.
         self._factors = None if self.jit_compile else self._make_factors()  # type: ignore[attr-defined]
         try:
             return super()._distributed_apply_gradients_fn(  # type: ignore[misc]
@@ -305,7 +306,7 @@ class SharedFactors:
             self._factors = None
 
     def update_step(self, gradient: Any, variable: tf.Variable) -> None:
-        """Updates one variable."""
+        """Updates one variable with the shared factors."""
         factors, place = self._factors, self._place(variable)
         if factors is None or variable.dtype != tf.float32 or not isinstance(gradient, tf.Tensor):
             super().update_step(gradient, variable)  # type: ignore[misc]
@@ -348,7 +349,7 @@ _LOGITS: Known = {
     "tf_keras.src.backend": {"sigmoid": "4b68ad6b9845", "softmax": "a544367da9c6"},
     "tf_keras.src.activations": {"sigmoid": "07216143ac7e", "softmax": "b2fc2ae42079"},
 }
-"""What leaves the logits with the probabilities."""
+"""The functions that attach the logits to the probabilities."""
 
 _LAYERS_WITHIN: Known = {
     _LAYER: {"Layer._flatten_layers": "e69c649cc5af", "Layer._flatten_modules": "f6e8b804cf48"}
@@ -356,13 +357,13 @@ _LAYERS_WITHIN: Known = {
 _OWN_WEIGHTS: Known = {
     _LAYER: {"Layer.trainable_weights": "6f83b7617adc", "Layer.add_weight": "10e2b1e4e88a"}
 }
-"""Where Keras puts the weights of a layer, and reads them."""
+"""The functions in which Keras stores and reads the weights of a layer."""
 
 _GRAPH_NETWORKS: Known = {
     "tf_keras.src.engine.functional": {"Functional._init_graph_network": "137dd7a8749f"},
     "tf_keras.src.engine.training": {"Model.__init__": "b57bc8ee45ae"},
 }
-"""Where Keras notes whether a model is one."""
+"""The functions in which Keras stores whether a model is a graph network."""
 
 _SYNCHRONIZED: Known = {
     _NORMALIZATION: {
@@ -371,7 +372,7 @@ _SYNCHRONIZED: Known = {
         "BatchNormalizationBase._calculate_mean_and_var": "6d739107eeb7",
     }
 }
-"""What `synchronized` is noted by, and read for."""
+"""The functions in which Keras stores and reads `synchronized`."""
 
 _METRICS: Known = {
     "tf_keras.src.metrics.base_metric": {
@@ -380,77 +381,78 @@ _METRICS: Known = {
     },
     "tf_keras.src.engine.compile_utils": {"MetricsContainer.update_state": "905a57836ada"},
 }
-"""What puts `update_state` into a metric, and what calls it."""
+"""The functions that add `update_state` to a metric, and that call it."""
 
 
 def logits_of(probabilities: tf.Tensor) -> tf.Tensor | None:
-    """Returns what a sigmoid or a softmax was computed from; None if neither has computed it.
+    """Returns the logits from which a sigmoid or a softmax was computed; None if there are none.
 
-    Reads `_keras_logits`, by which Keras's cross-entropy goes as well. The public way is a model
-    that gives logits, which would have to be exported as another one. Refuses where Keras is
-    another one: of float32 probabilities near 0 and 1 little is left to learn by.
+    Reads `_keras_logits`, as Keras's cross-entropy does. The public alternative is a model that
+    returns logits, which would have to be exported as a different model. Raises an error with a
+    changed Keras, as float32 probabilities near 0 and 1 leave little gradient.
 
     Args:
-      probabilities: of a model.
+      probabilities: the output of a model.
 
     Raises:
-      InternalError: Keras leaves them in another way, or not at all.
+      InternalError: Keras stores them differently, or not at all.
     """
     require_known(_LOGITS, "a loss of weighed classes")
     return getattr(probabilities, "_keras_logits", None)
 
 
 def layers_within(model: tf_keras.Model) -> list[tf_keras.layers.Layer]:
-    """Returns all layers of a model, those that are parts of others too, each after what it is in.
+    """Returns all layers of a model, nested ones included, each after the layer that contains it.
 
-    Calls `Layer._flatten_layers`. The public `submodules` have layers that compute nothing as well,
-    such as the one that Bidirectional copies, and come in another order, by which masks that are
-    backed up would go to other weights. Refuses where Keras is another one.
+    Calls `Layer._flatten_layers`. The public `submodules` also contain layers that compute nothing,
+    such as the one that Bidirectional copies, and have another order, which would assign the masks
+    in checkpoints to other weights. Raises an error with a changed Keras.
 
     Raises:
-      InternalError: Keras goes through layers in another way.
+      InternalError: Keras traverses layers differently.
     """
     require_known(_LAYERS_WITHIN, "optimize.prune")
     return list(model._flatten_layers(include_self=False, recursive=True))
 
 
 def own_weights(layer: tf_keras.layers.Layer) -> list[tf.Variable]:
-    """Returns the weights that a layer learns, without those of the layers in it.
+    """Returns the trainable weights of a layer, without those of nested layers.
 
-    Reads `Layer._trainable_weights`; the public `trainable_weights` are those of all. Refuses where
-    Keras is another one, as weights would be overlooked.
+    Reads `Layer._trainable_weights`; the public `trainable_weights` include nested layers. Raises
+    an error with a changed Keras, as weights could be missed.
 
     Raises:
-      InternalError: Keras keeps the weights of layers in another way.
+      InternalError: Keras stores the weights of layers differently.
     """
     require_known(_OWN_WEIGHTS, "optimize.prune")
     return list(layer._trainable_weights)
 
 
 def is_graph_network(model: tf_keras.Model) -> bool:
-    """Returns whether a model is a graph of layers, functional or Sequential, and not code of its
-    class.
+    """Returns whether a model is functional or Sequential, rather than a subclass with its own
+    call.
 
     Reads `_is_graph_network`, as tensorflow-model-optimization does before it clones a model; the
-    class by which it could be asked for is not public. Refuses where Keras is another one: models
-    would be refused that can be quantised.
+    corresponding class is not public. Raises an error with a changed Keras, as quantizable models
+    could be rejected.
 
     Raises:
-      InternalError: Keras notes it in another way.
+      InternalError: Keras stores it differently.
     """
     require_known(_GRAPH_NETWORKS, "optimize.quantize")
     return bool(model._is_graph_network)
 
 
 def synchronize(layer: tf_keras.layers.BatchNormalization) -> None:
-    """Makes a layer normalise by the statistics of all replicas, before its first call.
+    """Makes a layer normalise by the statistics of all replicas; to be called before its first
+    call.
 
-    Sets what `synchronized=True` would have set; the constructors of tf_keras.applications, which
-    make the layers, have no such option. Refuses where Keras is another one: each replica would
-    normalise by its own statistics.
+    Sets the attributes that `synchronized=True` would set; the constructors of
+    tf_keras.applications, which create the layers, lack that option. Raises an error with a changed
+    Keras, in which each replica might normalise by its own statistics.
 
     Raises:
-      InternalError: Keras goes by something else.
+      InternalError: Keras reads other attributes.
     """
     require_known(_SYNCHRONIZED, "model.sync_batch_norm")
     layer.synchronized, layer.fused = True, False
@@ -460,21 +462,21 @@ def change_compared(
     metric: tf_keras.metrics.Metric,
     change: Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]],
 ) -> tf_keras.metrics.Metric:
-    """Has a metric compare other labels and predictions than it is given.
+    """Makes a metric compare changed labels and predictions instead of its arguments.
 
-    Replaces `update_state` of this one object, as Keras's `Metric.__new__` does. The public way is
-    a subclass, which a saved model would name, and nobody could load. Refuses where Keras is
-    another one: what is not changed might be compared.
+    Replaces `update_state` of this one object, as Keras's `Metric.__new__` does. The public
+    alternative is a subclass, which a saved model would name, and which could not be loaded without
+    its code. Raises an error with a changed Keras, which might compare the unchanged values.
 
     Args:
-      metric: not used yet.
+      metric: a metric that has not been used yet.
       change: from labels and predictions to those that are compared.
 
     Returns:
       The metric.
 
     Raises:
-      InternalError: Keras calls metrics in another way.
+      InternalError: Keras calls metrics differently.
     """
     require_known(_METRICS, "the metrics of a training")
     update = metric.update_state
@@ -523,37 +525,41 @@ SEVERAL_STEPS: Known = {
 
 
 def begin_fit_at(model: tf_keras.Model, state: Any) -> None:
-    """Has `fit` begin where a state says.
+    """Makes `fit` resume from a state, which may be within an epoch.
 
-    `fit` can begin with any epoch, but not within one: Keras's own BackupAndRestore sets this
-    private attribute, too. Another Keras is refused by `require_resumed_fit`.
+    The public `initial_epoch` only starts at an epoch: Keras's own BackupAndRestore sets this
+    private attribute, too. `require_resumed_fit` raises an error with a changed Keras.
 
     Args:
-      model: that `fit` is called of.
-      state: its `maybe_load_initial_counters_from_ckpt` gives the epoch and the step.
+      model: the model whose `fit` resumes.
+      state: its `maybe_load_initial_counters_from_ckpt` returns the epoch and the step.
     """
     model._training_state = state
 
 
 def forget_start(model: tf_keras.Model) -> None:
-    """Takes the state away again: Keras would save what it refers to with the model."""
+    """Removes the state from the model, with which Keras would save the objects that it refers
+    to.
+    """
     model._training_state = None
 
 
 def require_resumed_fit() -> None:
-    """Checks that `fit` asks the state of `begin_fit_at` for the step that it begins with.
+    """Checks that `fit` reads its first step from the state of `begin_fit_at`.
 
     Raises:
-      InternalError: the steps of an interrupted epoch that are done would be done again.
+      InternalError: finished steps of an interrupted epoch would be repeated.
     """
     require_known(RESUMED_FIT, "going on within an epoch")
 
 
 class StepCallback(tf_keras.callbacks.Callback):
-    """A callback that says itself whether it hears of steps, and that it takes tensors there.
+    """A callback that sets explicitly whether it is called per step, and whether it takes tensors
+    there.
 
-    Keras goes by which methods a class has, and waits for each step's results to make numbers of
-    them; nothing public says otherwise. With another Keras it does so here, too, which is slower.
+    Keras infers this from the methods of the class, and waits for each step's results to convert
+    them to numbers; there is no public option. With a changed Keras this class uses the inference,
+    which is slower.
     """
 
     def __init__(self, hears_steps: bool, takes_tensors: bool) -> None:
@@ -573,12 +579,12 @@ def _knows_hooks() -> bool:
 
 
 class TensorBoard(tf_keras.callbacks.TensorBoard):
-    """Keras's, but all workers keep their logs, and the learning rate is that of the logs.
+    """Keras's TensorBoard callback, with logs of all workers, and the learning rate from the logs.
 
-    Keras's own has the chief's logs alone, and the rate of the next step; no option changes that.
-    It counts steps by what `fit` counts, from an interruption on, and has the graph of what `fit`
-    calls: in another loop, points would have no order, and there would be no graph. Another Keras
-    is refused, as the curves would be wrong.
+    Keras's callback writes only the chief's logs, and the rate of the next step; no option changes
+    that. Its step counter starts anew after an interruption, and its graph is that of the function
+    that `fit` calls: in another loop, points would be out of order, and there would be no graph.
+    Raises an error with a changed Keras, as the curves would be wrong.
     """
 
     def __init__(
@@ -588,13 +594,13 @@ class TensorBoard(tf_keras.callbacks.TensorBoard):
         writes_steps: bool = False,
         profiled: Sequence[int] | None = None,
     ) -> None:
-        """Takes what is written besides the curves of the epochs.
+        """Creates the callback with the contents besides the curves of the epochs.
 
         Args:
           log_directory: has the folders `train` and `validation`.
-          writes_graph: of the layers, and of the operations of a call of the model.
-          writes_steps: a point for each step.
-          profiled: the first and the last step whose operations are timed, counted from 1.
+          writes_graph: whether to write the graphs of the layers and of the model's operations.
+          writes_steps: whether to write a point for each step.
+          profiled: the first and the last step to profile, counted from 1.
         """
         require_known(TENSORBOARD, "TensorBoard's curves")
         super().__init__(
@@ -625,12 +631,12 @@ class TensorBoard(tf_keras.callbacks.TensorBoard):
                 tf.summary.graph(call.get_concrete_function(specs).graph)
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Counts steps from the beginning of training."""
+        """Stores the epoch, from which steps are counted."""
         super().on_epoch_begin(epoch, logs)
         self._epoch = epoch
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Writes what `fit` or another loop has of a step, and ends what is profiled."""
+        """Writes the logs of a step, and ends profiling after its last step."""
         super().on_train_batch_end(batch, {})
         if self._writes_steps:
             step = self._epoch * self.params["steps"] + batch + 1
@@ -640,23 +646,23 @@ class TensorBoard(tf_keras.callbacks.TensorBoard):
 
 
 def learning_rate_of(model: tf_keras.Model) -> tuple[Any, tf.Variable]:
-    """Returns a model's learning rate, or the schedule of it, and the steps that are done.
+    """Returns a model's learning rate or its schedule, and the number of finished steps.
 
-    The public property of Keras's present optimizers has evaluated a schedule, a step late; it is
-    what is left with optimizers that lack the private attribute, as Keras's older ones do.
+    The public property of Keras's current optimizers evaluates a schedule, one step late; it is the
+    fallback for optimizers without the private attribute, such as Keras's older ones.
     """
-    # Loss scaling wraps the optimizer, and does not hand on all that it has.
+    # Loss scaling wraps the optimizer, and does not expose all of its attributes.
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     return getattr(optimizer, "_learning_rate", optimizer.learning_rate), optimizer.iterations
 
 
 def layer_of(output: tf.Tensor) -> tf_keras.layers.Layer | None:
-    """Returns the layer that a model's symbolic output comes from; None if it comes from none.
+    """Returns the layer of a model's symbolic output; None if the output is not of a layer.
 
     Keras has no public way from an output to its layer.
 
     Raises:
-      InternalError: it keeps the layer elsewhere: a model without an activation would be taken.
+      InternalError: Keras stores the layer differently: a missing activation could not be detected.
     """
     if not tf_keras.backend.is_keras_tensor(output):
         return None
@@ -671,15 +677,15 @@ _MAKERS = ("make_train_function", "make_test_function")
 
 
 def use_several_steps(model: tf_keras.Model) -> None:
-    """Makes what `fit` and `evaluate` call for the steps of an execution, where steps are usual.
+    """Replaces the functions that `fit` and `evaluate` call to run several default steps.
 
-    Keras asks the metrics for their values in every step, of which it returns the last ones. To
-    know their shapes before the first step, it traces a step twice. `train_function` is where its
-    own functions would be, of which none can be given in a public way.
+    Keras computes the metrics' values in every step, and returns only the last ones. To infer their
+    shapes before the first step, it traces a step twice. `train_function` caches its own functions,
+    for which there is no public setter.
 
     Args:
-      model: compiled for several steps at a time. Left as it is if a class of the user's has steps
-          of its own, or Keras's functions are not those that the ones here replace.
+      model: compiled for several steps per execution. It is left unchanged if a class of the user's
+        overrides the steps, or Keras has changed.
     """
     is_usual = all(
         getattr(type(model), name) is getattr(tf_keras.Model, name) for name in _USUAL + _MAKERS

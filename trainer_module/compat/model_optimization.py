@@ -1,6 +1,6 @@
-"""The insides of tensorflow-model-optimization 0.8.1 that pruning uses.
+"""The internals of tensorflow-model-optimization 0.8.1 that pruning and quantization use.
 
-Its import takes seconds: import this module where weights are pruned, and not before.
+Its import takes seconds, so this module is imported only where weights are pruned or quantised.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _KERNELS: Known = {
     f"{_SPARSITY}.prune_registry": {
         "PruneRegistry.supports": "a96a3d90b2df",
         "PruneRegistry.make_prunable": "a81dd4094cba",
-        # Not functions: that they are there is all that can be told.
+        # Not functions: only their existence can be checked.
         "PruneRegistry._LAYERS_WEIGHTS_MAP": "",
         "PruneRegistry._RNN_CELLS_WEIGHTS_MAP": "",
     }
@@ -47,22 +47,23 @@ _WRAPPERS: Known = {
 def mask_maker(
     schedule: tfmot.sparsity.keras.PruningSchedule, block: tuple[int, int], is_2by4: bool
 ) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
-    """Returns the function that makes a mask, as TFMOT's layers make theirs.
+    """Returns a function that computes pruning masks as TFMOT's layers do.
 
-    Calls `Pruning._maybe_update_block_mask`. The public way, `prune_low_magnitude`, would put a
-    layer around each layer of a clone of the model: see `training/compression.py`. Refuses where
-    TFMOT is another one, as other weights would become zero.
+    Calls `Pruning._maybe_update_block_mask`. The public `prune_low_magnitude` would wrap each layer
+    of a clone of the model: see `training/compression.py`. Raises an error with a changed TFMOT, as
+    other weights would become zero.
 
     Args:
       schedule: the sparsity by the step.
-      block: height and width of what becomes zero together.
-      is_2by4: whether two of every four neighbours become zero, whatever the schedule says.
+      block: the height and width of blocks that become zero together.
+      is_2by4: whether two of every four neighbours become zero, whatever the schedule.
 
     Returns:
-      A function from a weight and the steps that are done to 1 where it stays and 0 where it goes.
+      A function from a weight and the number of finished steps to the mask: 1 keeps a weight, 0
+      removes it.
 
     Raises:
-      InternalError: TFMOT makes masks in another way.
+      InternalError: this version of TFMOT computes masks differently.
     """
     require_known(_MASKS, _PURPOSE)
 
@@ -76,30 +77,29 @@ def mask_maker(
 def kernels_by_layer() -> Mapping[type, Sequence[str]]:
     """Returns the attributes of Keras's layers that are kernels, by the layer's class.
 
-    Reads the two tables of `PruneRegistry`. The public way, `prune_low_magnitude`, looks them up
-    for a layer's very class, not for what is derived from it. Refuses where they are not there.
+    Reads the two tables of `PruneRegistry`. The public `prune_low_magnitude` looks up a layer's
+    exact class, not its base classes. Raises an error if the tables are missing.
 
     Raises:
-      InternalError: TFMOT keeps them in another way.
+      InternalError: this version of TFMOT stores them differently.
     """
     require_known(_KERNELS, _PURPOSE)
     return {**PruneRegistry._RNN_CELLS_WEIGHTS_MAP, **PruneRegistry._LAYERS_WEIGHTS_MAP}
 
 
 def is_wrapper(layer: tf_keras.layers.Layer) -> bool:
-    """Returns whether a layer is TFMOT's around one that is trained for 8 bits."""
+    """Returns whether a layer is TFMOT's wrapper for quantization-aware training."""
     return isinstance(layer, tfmot.quantization.keras.QuantizeWrapper)
 
 
 def wrapped_weights(wrapper: tfmot.quantization.keras.QuantizeWrapper) -> list[tf.Variable]:
-    """Returns the weights that a wrapper quantises: the variables, in floats.
+    """Returns the weights that a wrapper quantises, as float variables.
 
-    Reads `QuantizeWrapper._weight_vars`. By the public `quantize_config` they are no variables any
-    more once the wrapper was called, but what it has made of them. Refuses where TFMOT is another
-    one.
+    Reads `QuantizeWrapper._weight_vars`. The public `quantize_config` returns the quantised tensors
+    instead of variables once the wrapper was called. Raises an error with a changed TFMOT.
 
     Raises:
-      InternalError: TFMOT keeps them in another way.
+      InternalError: this version of TFMOT stores them differently.
     """
     require_known(_WRAPPERS, _PURPOSE)
     return [weight for weight, *_ in wrapper._weight_vars]

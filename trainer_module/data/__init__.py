@@ -1,1 +1,3 @@
-"""Transformed examples: counted, kept in memory, weighted, and dealt to the replicas in batches."""
+"""Transformed examples: counted, kept in memory, weighted, and divided among the replicas in
+batches.
+"""

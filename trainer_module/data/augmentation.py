@@ -1,7 +1,7 @@
-"""Pictures changed at random while a model is trained, a batch at a time.
+"""Random changes of pictures during training, a batch at a time.
 
-What is drawn for a picture follows from the seed, the step and its place in the batch of all
-replicas: so it is the same under every strategy, by both loops, and after an interruption.
+The draws for a picture follow from the seed, the step and its index in the global batch, so that
+they are the same under every strategy, in both loops, and after an interruption.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from trainer_module.problem import Problem
 from trainer_module.settings import AugmentSettings
 
 DRAWS = 9
-"""Random numbers that a picture takes, whatever is done with them."""
+"""The number of random numbers per picture, whatever the settings."""
 
 
 def change_pictures(pixels: tf.Tensor, settings: AugmentSettings, drawn: tf.Tensor) -> tf.Tensor:
-    """Changes every picture of a batch as the settings say.
+    """Returns the pictures of a batch with the changes of the settings.
 
     Args:
       pixels: the pictures.
-      settings: what is done.
+      settings: the settings of the changes.
       drawn: random numbers for each picture, [batch, DRAWS] in -1..1.
     """
     across, down, turn, right, lower, larger, sharper, *spot = tf.unstack(drawn, DRAWS, axis=1)
@@ -49,7 +49,7 @@ def change_pictures(pixels: tf.Tensor, settings: AugmentSettings, drawn: tf.Tens
 
 
 def _beside(values: tf.Tensor) -> tf.Tensor:
-    """Returns a value for each picture, as it goes with their pixels."""
+    """Returns a value per picture, reshaped to broadcast over the pixels."""
     return values[:, tf.newaxis, tf.newaxis, tf.newaxis]
 
 
@@ -59,7 +59,9 @@ def _move(
     is_mirrored: tuple[tf.Tensor, tf.Tensor],
     drawn: tuple[tf.Tensor, ...],
 ) -> tf.Tensor:
-    """Mirrors, turns, scales and moves in one pass; the edges go on beyond themselves."""
+    """Returns pictures mirrored, rotated, scaled and shifted in one pass, with the edges
+    extended.
+    """
     turn, right, lower, larger = drawn
     height, width = (tf.cast(size, tf.float32) for size in tf.unstack(tf.shape(pixels)[1:3]))
     middle_x, middle_y = (width - 1) / 2, (height - 1) / 2
@@ -68,7 +70,7 @@ def _move(
     angle, scale = turn * settings.rotate * 2 * math.pi, 1 / (1 + larger * settings.zoom)
     cosine, sine = scale * tf.cos(angle), scale * tf.sin(angle)
     side_x, side_y = (tf.where(mirrored, -1.0, 1.0) for mirrored in is_mirrored)
-    # Where the pixel at x, y comes from: to x' = a x + b y + c, y' = d x + e y + f.
+    # The source of the pixel at x, y is x' = a x + b y + c, y' = d x + e y + f.
     a, b, d, e = side_x * cosine, -side_x * sine, side_y * sine, side_y * cosine
     c = middle_x - a * centre_x - b * centre_y
     f = middle_y - d * centre_x - e * centre_y
@@ -86,7 +88,9 @@ def _move(
 def _cut_out(
     pixels: tf.Tensor, mean: tf.Tensor, side: int, x: tf.Tensor, y: tf.Tensor
 ) -> tf.Tensor:
-    """Covers a square about any point of each picture, of which a part may lie outside."""
+    """Returns pictures with a square covered around a random point; it may extend beyond the
+    picture.
+    """
     height, width = tf.unstack(tf.shape(pixels)[1:3])
     rows, columns = _covered(height, side, y), _covered(width, side, x)
     covered = rows[:, :, tf.newaxis] & columns[:, tf.newaxis, :]
@@ -94,7 +98,7 @@ def _cut_out(
 
 
 def _covered(size: tf.Tensor, side: int, drawn: tf.Tensor) -> tf.Tensor:
-    """Which places of an axis are within the square, [batch, size] bool."""
+    """Returns which positions of an axis are within the square, [batch, size] bool."""
     centre = (drawn[:, tf.newaxis] + 1) / 2 * tf.cast(size, tf.float32)
     beyond = tf.range(tf.cast(size, tf.float32)) - (centre - side / 2)
     return (beyond >= 0) & (beyond < side)
@@ -104,19 +108,19 @@ Examples = tuple[dict[str, tf.Tensor], tf.Tensor, tf.Tensor | None]
 
 
 def draw_shares(count: int, seeds: tf.Tensor, alpha: float) -> tf.Tensor:
-    """Draws from Beta(alpha, alpha): [count] float32."""
-    # Two numbers of a Gamma distribution, of which the first has that share of their sum.
+    """Returns draws from Beta(alpha, alpha): [count] float32."""
+    # The share of one Gamma variable in the sum of two has this distribution.
     first, second = tf.unstack(tf.random.stateless_gamma([2, count], seeds, alpha))
     return tf.math.divide_no_nan(first, first + second)
 
 
 def mix(batch: Examples, others: Examples, shares: tf.Tensor) -> Examples:
-    """Mixes examples with as many others; what they weigh decides how much their labels count.
+    """Returns examples mixed with as many others; the weights set the shares of their labels.
 
     Args:
       batch: features [batch, ...] float32 each, labels [batch, 1], and weights [batch] or None.
-      others: the same of the others.
-      shares: of the first ones, [batch].
+      others: the other examples, in the same form.
+      shares: the shares of the first examples, [batch].
     """
     (features, label, weights), (other_features, other_label, other_weights) = batch, others
     mixed = {
@@ -136,23 +140,23 @@ def _blend(values: tf.Tensor, others: tf.Tensor, shares: tf.Tensor) -> tf.Tensor
 
 @dataclass(frozen=True)
 class BatchPlace:
-    """Where a batch stands in training."""
+    """The position of a batch in training."""
 
     step: tf.Tensor
-    """Counted over all epochs, int64."""
+    """The number of the step, over all epochs, int64."""
     first: tf.Tensor
-    """The place of its first example in the batch of all replicas, int64."""
-    together: int
-    """Examples in the batch of all replicas."""
+    """The index of its first example in the global batch, int64."""
+    global_batch_size: int
+    """The size of the global batch."""
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """The changes of the pictures of a training."""
+    """The random changes of the pictures of a training."""
 
     settings: AugmentSettings
     pictures: tuple[str, ...]
-    """The features that are pictures."""
+    """The names of the features that are pictures."""
     seed: int
 
     @property
@@ -161,37 +165,39 @@ class Augmentation:
         return bool(self.settings.mixup)
 
     def change(self, batch: Examples, others: Examples | None, place: BatchPlace) -> Examples:
-        """Changes the pictures of a batch, and mixes it with others where that is wanted."""
-        features = self._changed(batch[0], place, 0)
+        """Returns a batch with changed pictures, and mixed with others if they are given."""
+        features = self._change_pictures(batch[0], place, 0)
         if others is None:
             return features, *batch[1:]
-        mixed_with = self._changed(others[0], place, 1)
+        mixed_with = self._change_pictures(others[0], place, 1)
         seeds = self._seeds(place, len(self.pictures), 0)
-        shares = _own(draw_shares(place.together, seeds, self.settings.mixup), place, batch[1])
+        shares = _slice_draws(
+            draw_shares(place.global_batch_size, seeds, self.settings.mixup), place, batch[1]
+        )
         return mix((features, *batch[1:]), (mixed_with, *others[1:]), shares)
 
-    def _changed(
+    def _change_pictures(
         self, features: Mapping[str, tf.Tensor], place: BatchPlace, part: int
     ) -> dict[str, tf.Tensor]:
-        """Returns the features with other pixels; both parts of a mixture have changes of their
-        own.
+        """Returns the features with changed pictures; the two parts of a mixture have independent
+        draws.
         """
         changed = dict(features)
         for number, name in enumerate(self.pictures):
             seeds = self._seeds(place, number, part)
-            drawn = tf.random.stateless_uniform([place.together, DRAWS], seeds, -1.0, 1.0)
-            drawn = _own(drawn, place, features[name])
+            drawn = tf.random.stateless_uniform([place.global_batch_size, DRAWS], seeds, -1.0, 1.0)
+            drawn = _slice_draws(drawn, place, features[name])
             changed[name] = change_pictures(features[name], self.settings, drawn)
         return changed
 
     def _seeds(self, place: BatchPlace, number: int, part: int) -> tf.Tensor:
-        """Of one kind of draws in one step: [2] int64."""
+        """Returns the seeds of one kind of draws in a step: [2] int64."""
         count = 2 * (len(self.pictures) + 1)
         return tf.stack([tf.constant(self.seed, tf.int64), place.step * count + 2 * number + part])
 
 
-def _own(drawn: tf.Tensor, place: BatchPlace, batch: tf.Tensor) -> tf.Tensor:
-    """What is drawn for the examples of a batch, of what is drawn for those of all replicas."""
+def _slice_draws(drawn: tf.Tensor, place: BatchPlace, batch: tf.Tensor) -> tf.Tensor:
+    """Returns the draws of a batch's examples, from the draws for the global batch."""
     first = tf.cast(place.first, tf.int32)
     return drawn[first : first + tf.shape(batch)[0]]
 
@@ -199,10 +205,10 @@ def _own(drawn: tf.Tensor, place: BatchPlace, batch: tf.Tensor) -> tf.Tensor:
 def make_augmentation(
     settings: AugmentSettings | None, problem: Problem, seed: int
 ) -> Augmentation | None:
-    """Returns the changes that the settings ask for; None if they ask for none.
+    """Returns the changes of the settings; None without settings.
 
     Raises:
-      TrainingError: there is no picture to change, or something that cannot be mixed.
+      TrainingError: there is no picture, or a feature that cannot be mixed.
     """
     if settings is None:
         return None

@@ -1,8 +1,8 @@
-"""Parts of the train split, of which one is held out: the only way in which it is divided.
+"""Divides the train split into parts, of which one is held out.
 
-Rows of one group (`data.split_by`) are in one part. Where rows have an order (`data.order_by`),
-parts are stretches of time, and what is held out is later than all that is learnt from. What is
-chosen by a part is then chosen as for other groups, or for what comes later.
+Rows of one group (`data.split_by`) are in one part. If rows have an order (`data.order_by`), parts
+are stretches of time, and the held-out part is later than all rows that the model learns from, so
+that a choice by the held-out part holds for other groups, or for later rows.
 """
 
 from __future__ import annotations
@@ -17,40 +17,42 @@ from trainer_module.data.order import ends_between_values
 from trainer_module.errors import TrainingError
 
 ENOUGH = 10_000
-"""Of more examples a tenth is held out, and not learnt from: it tells enough, and is hardly missed.
-Of fewer a fifth is held out, and learnt from in the end, as a small table needs all of its rows."""
+"""The size of the train split above which a tenth is held out and never learnt from: a tenth is
+then large enough for a measurement, and small enough to miss. From smaller splits a fifth is held
+out, and learnt from in a final training, as a small table needs all of its rows."""
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Which part each of some rows is in."""
+    """The part of each row."""
 
     part_of: np.ndarray
-    """[rows]; -1 for those that are in none. In an order of time the latest part is 0."""
+    """The index of each row's part, [rows]; -1 for rows in no part. With an order of time the
+    latest part is 0."""
     is_ordered: bool = False
-    """Whether only what is older than a part is learnt from where it is held out."""
+    """Whether the model learns only from rows that are older than the held-out part."""
 
     def held_out(self, part: int) -> np.ndarray:
-        """Returns whether each row is held out with a part, [rows] bool."""
+        """Returns which rows are held out with a part, [rows] bool."""
         return self.part_of == part
 
     def learnt(self, part: int) -> np.ndarray:
-        """Returns whether each row is learnt from when a part is held out, [rows] bool."""
+        """Returns which rows the model learns from when a part is held out, [rows] bool."""
         others = self.part_of > part if self.is_ordered else self.part_of != part
         return (self.part_of >= 0) & others
 
 
-def deal(train: Split, parts: int, purpose: str) -> Parts:
-    """Deals the records of the train split, of which each part is held out once.
+def divide_records(train: Split, parts: int, purpose: str) -> Parts:
+    """Divides the records of the train split into parts that are held out in turn.
 
-    It depends on the examples and the seed alone: all processes, and a training that goes on, come
-    to the same.
+    The result depends only on the examples and the seed: all processes, and a resumed training,
+    compute equal parts.
 
     Args:
       train: the examples.
-      parts: how many are held out in turn. In an order of time there is one more, the oldest, from
-          which the first one is learnt.
-      purpose: who needs them, for the message where there are too few.
+      parts: the number of parts that are held out in turn. With an order of time there is one more,
+        the oldest one, to learn from when the next part is held out.
+      purpose: the user of the parts, for the message if there are too few.
 
     Raises:
       TrainingError: there are fewer examples, groups or times than parts.
@@ -62,21 +64,21 @@ def deal(train: Split, parts: int, purpose: str) -> Parts:
             f"{purpose} need at least {wanted} {_unit_name(content)}, but the train split has "
             f"{units}."
         )
-    dealt = deal_out(content, wanted, train.shuffle_seed)
+    divided = divide_examples(content, wanted, train.shuffle_seed)
     part_of = np.full(len(content.usable), -1)
-    part_of[content.usable] = dealt.part_of
-    return replace(dealt, part_of=part_of)
+    part_of[content.usable] = divided.part_of
+    return replace(divided, part_of=part_of)
 
 
-def deal_out(content: Content, parts: int, seed: int | None) -> Parts:
-    """Deals the usable examples: by time, by group, or at random.
+def divide_examples(content: Content, parts: int, seed: int | None) -> Parts:
+    """Divides the usable examples into parts: by time, by group, or at random.
 
-    Classes are dealt one after the other, so that each part has its share of a rare one.
+    The division is stratified by class, so that each part has its share of a rare one.
 
     Args:
-      content: of the train split.
-      parts: how many are wanted; there are fewer where there are fewer groups or times.
-      seed: of the order of groups or examples.
+      content: the content of the train split.
+      parts: the number of parts; there are fewer if there are fewer groups or times.
+      seed: the seed of the order of groups or examples.
     """
     if content.times is not None:
         return Parts(_by_time(content.times, parts), is_ordered=True)
@@ -86,46 +88,46 @@ def deal_out(content: Content, parts: int, seed: int | None) -> Parts:
     order = random.permutation(content.examples)
     if content.classes is not None:
         order = order[np.argsort(content.classes[order], kind="stable")]
-    dealt = np.empty(content.examples, int)
-    dealt[order] = np.arange(content.examples) % parts
-    return Parts(dealt)
+    divided = np.empty(content.examples, int)
+    divided[order] = np.arange(content.examples) % parts
+    return Parts(divided)
 
 
 def count_units(content: Content) -> int:
-    """What can be dealt: examples, groups of them, or different times."""
+    """Returns the number of units that can be divided: examples, groups, or different times."""
     keys = content.groups if content.times is None else content.times
     return content.examples if keys is None else len(np.unique(keys))
 
 
 def _unit_name(content: Content) -> str:
-    """What that is called."""
+    """Returns the name of these units for messages."""
     if content.times is not None:
         return "different times (data.order_by)"
     return "examples" if content.groups is None else "groups (data.split_by)"
 
 
-def spare_rare(parts: Parts, content: Content) -> Parts:
-    """Returns the same, but examples of a class that one part has alone are learnt from in any
-    case.
+def exempt_rare_classes(parts: Parts, content: Content) -> Parts:
+    """Returns parts without the examples of classes that occur in one part only.
 
-    A model that has never seen a class would be sure that there is none.
+    The model always learns from these examples, as it would otherwise be certain that the class
+    does not exist.
 
     Args:
-      parts: of the usable examples.
-      content: of the train split.
+      parts: the parts of the usable examples.
+      content: the content of the train split.
     """
     classes, part_of = content.classes, parts.part_of
     if classes is None:
         return parts
     found = np.unique(np.stack([classes, part_of]), axis=1)
-    spared = (np.bincount(found[0]) == 1)[classes]
+    exempt = (np.bincount(found[0]) == 1)[classes]
     if content.groups is not None:
-        spared = np.isin(content.groups, content.groups[spared])
-    return replace(parts, part_of=np.where(spared, part_of.max() + 1, part_of))
+        exempt = np.isin(content.groups, content.groups[exempt])
+    return replace(parts, part_of=np.where(exempt, part_of.max() + 1, part_of))
 
 
 def _by_time(times: np.ndarray, parts: int) -> np.ndarray:
-    """Returns the part of each example, the latest first; equal times are in one."""
+    """Returns the part of each example, the latest first; equal times are in one part."""
     ordered = np.sort(times)
     ends = ends_between_values(ordered, np.arange(1, parts) / parts)
     firsts = ordered[ends[ends < len(ordered)]]
@@ -135,10 +137,10 @@ def _by_time(times: np.ndarray, parts: int) -> np.ndarray:
 def _by_group(
     groups: np.ndarray, classes: np.ndarray | None, parts: int, random: np.random.Generator
 ) -> np.ndarray:
-    """Returns the part of each example, all of whose group are in one.
+    """Returns the part of each example; all examples of a group are in one part.
 
-    Groups are dealt in turns, there and back: those that are alike in their classes, or else in
-    their size, come to different parts.
+    Groups, sorted by class mean or else by size, are dealt in serpentine order, so that similar
+    groups go to different parts.
     """
     _, unit_of, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     order = random.permutation(len(sizes))
@@ -153,51 +155,50 @@ def _by_group(
 
 
 def make_fold(train: Split, evaluation: Split, parts: Parts, part: int) -> tuple[Split, Split]:
-    """Returns the examples to train on, and those held out.
+    """Returns the examples to train on, and the held-out ones.
 
     Args:
-      train: what was dealt.
-      evaluation: evaluated as those held out will be.
-      parts: of the records of train.
-      part: which one is held out.
+      train: the examples that were divided.
+      evaluation: the split whose evaluation settings the held-out examples take.
+      parts: the parts of the records of train.
+      part: the index of the held-out part.
     """
     held_out = _only(train, parts.held_out(part), like=evaluation)
     return _only(train, parts.learnt(part)).fitted(), held_out
 
 
 def hold_out(train: Split, evaluation: Split) -> tuple[Split, Split] | None:
-    """Returns the examples to train on, and those by which it is chosen what is kept of that.
+    """Returns the examples to train on, and the held-out ones by which training is stopped and
+    chosen.
 
     Args:
       train: the examples.
-      evaluation: evaluated as those held out will be.
+      evaluation: the split whose evaluation settings the held-out examples take.
 
     Returns:
-      None where all examples are of one group or time, or of a class that no other part has.
+      None if all examples are of one group or time, or of a class that no other part has.
     """
     content = train.content
     wanted = 10 if content.examples > ENOUGH else 5
-    dealt = deal_out(content, min(wanted, count_units(content)), train.shuffle_seed)
-    sizes = np.bincount(dealt.part_of)
+    divided = divide_examples(content, min(wanted, count_units(content)), train.shuffle_seed)
+    sizes = np.bincount(divided.part_of)
     nearest = int(np.abs(sizes - content.examples / wanted).argmin())
-    part = 0 if dealt.is_ordered else nearest
-    spared = spare_rare(dealt, content)
-    if not spared.held_out(part).any() or not spared.learnt(part).any():
+    part = 0 if divided.is_ordered else nearest
+    remaining = exempt_rare_classes(divided, content)
+    if not remaining.held_out(part).any() or not remaining.learnt(part).any():
         return None
     part_of = np.full(len(content.usable), -1)
-    part_of[content.usable] = spared.part_of
-    return make_fold(train, evaluation, replace(spared, part_of=part_of), part)
+    part_of[content.usable] = remaining.part_of
+    return make_fold(train, evaluation, replace(remaining, part_of=part_of), part)
 
 
 def first_examples(split: Split, count: int) -> Split:
-    """Returns the same split with so many usable examples, from the first one on, or with all
-    it has.
-    """
+    """Returns a split with the first `count` usable examples, or all if it has fewer."""
     usable = split.content.usable
     return _only(split, usable & (np.cumsum(usable) <= count))
 
 
 def _only(train: Split, chosen: np.ndarray, like: Split | None = None) -> Split:
-    """Those records of a split, to train on, or to be evaluated as another split is."""
+    """Returns the chosen records of a split, with its own settings or those of the split `like`."""
     reader, content = train.reader.only(chosen), train.content.only(chosen)
     return replace(like or train, reader=reader, content=content)

@@ -1,4 +1,4 @@
-"""The transformed examples of one split: counted once, and kept in memory where they fit."""
+"""The transformed examples of one split: counted once, and kept in memory if they fit."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from trainer_module.problem import Problem
 logger = logging.getLogger(__name__)
 
 MEMORY_SHARE = 0.25
-"""The share of the memory available now that the examples of one split may take, in all processes
-that train together."""
+"""The share of the available memory for the examples of one split, in all processes that train
+together."""
 
 PARSE_BATCH = 4096
-"""Examples parsed at a time, at most."""
+"""The most examples that are parsed at a time."""
 
 PARSE_BYTES = 32 << 20
-"""What they may take: of large pictures some dozens are parsed at a time, by each core."""
+"""The most bytes that are parsed at a time by each core: some dozens of large pictures."""
 
 MOST_FILES = 8
-"""Files that are read at the same time."""
+"""The number of files that are read in parallel."""
 
 Tensors = dict[str, tf.Tensor]
 FeatureSpec = dict[str, tf.io.FixedLenFeature]
@@ -42,43 +42,44 @@ FeatureSpec = dict[str, tf.io.FixedLenFeature]
 
 @dataclass
 class Content:
-    """What a first reading of a split finds."""
+    """The results of the first pass over a split."""
 
     usable: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
-    """For each record in order: whether it has a label to learn from, and counts."""
+    """Whether each record, in order, has a usable label and a positive weight."""
     tensors: Tensors | None = None
-    """The usable examples, one tensor per feature; None where they do not fit."""
+    """The usable examples, one tensor per feature; None if they do not fit into memory."""
     label_counts: list[int] = field(default_factory=list)
-    """Usable examples of each class by index; empty for regression."""
+    """The number of usable examples of each class by index; empty for regression."""
     weight_sums: list[float] = field(default_factory=list)
-    """What the weights of the data add up to, of each class by index; of numbers in all."""
+    """The sums of the data's weights, of each class by index; for numbers one total."""
     label_sum: float = 0.0
-    """Of numbers, each times its weight; so are the squares."""
+    """The weighted sum of labels that are numbers; `label_squares` is the weighted sum of their
+    squares."""
     label_squares: float = 0.0
     classes: np.ndarray | None = None
-    """Of each usable example; None where the label is a number."""
+    """The class of each usable example; None if the label is a number."""
     groups: np.ndarray | None = None
-    """Likewise: equal where examples have to stay together; None where each is by itself."""
+    """The group of each usable example, whose examples stay in one part; None without groups."""
     times: np.ndarray | None = None
-    """Likewise: larger where an example is later; None where they have no order."""
+    """The sort key of each usable example, larger for later ones; None without an order."""
 
     @property
     def examples(self) -> int:
-        """Usable examples."""
+        """The number of usable examples."""
         return int(np.count_nonzero(self.usable))
 
     def share(self, worker: int, workers: int) -> int:
-        """Usable examples among every `workers`-th record, from record `worker` on."""
+        """Returns the number of usable examples among every `workers`-th record, from record
+        `worker` on.
+        """
         return int(np.count_nonzero(self.usable[worker::workers]))
 
     def only(self, chosen: np.ndarray) -> Content:
-        """Returns the same for some of the records, [records] bool; of their labels there is no
-        sum.
-        """
+        """Returns the content of some records, [records] bool, without the sums over labels."""
         tensors = self.tensors
         if tensors is not None:
             rows = tf.constant(chosen[self.usable])
-            with tf.device("CPU:0"):  # As the batches are made: all would fill a GPU.
+            with tf.device("CPU:0"):  # On a GPU all examples might not fit; batches do.
                 tensors = _masked(tensors, rows)
         parts = {
             name: values[chosen[self.usable]]
@@ -104,39 +105,39 @@ class Content:
 
     @property
     def _weight(self) -> float:
-        """Of all that were added; 1 where it is 0."""
+        """The total weight of all labels; 1 if it is 0."""
         return sum(self.weight_sums) or 1.0
 
     @property
     def label_mean(self) -> float:
-        """0 where no labels were added."""
+        """The weighted mean of the labels; 0 without labels."""
         return self.label_sum / self._weight
 
     @property
     def label_deviation(self) -> float:
-        """The standard deviation; 1 where it is 0, or no labels were added."""
+        """The standard deviation of the labels; 1 if it is 0, or without labels."""
         variance = self.label_squares / self._weight - self.label_mean**2
         return math.sqrt(variance) if variance > 0 else 1.0
 
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads the gzipped TFRecord files of a split.
+    """A reader of the gzipped TFRecord files of a split.
 
-    Examples whose label is missing, or a class that the train split lacks, or that have no weight,
-    are left out: there is nothing to learn from them, and no loss to compute.
+    Examples are left out if their label is missing, or is a class that the train split lacks, or if
+    they have no positive weight: they have no loss.
     """
 
     patterns: Sequence[str]
     spec: FeatureSpec
     problem: Problem
     chosen: np.ndarray | None = None
-    """For each record in order: whether it is read; None reads them all."""
-    aside: FeatureSpec = field(default_factory=dict)
-    """What the examples are divided by, among `ASIDE`."""
+    """Whether each record, in order, is read; None reads all."""
+    split_keys: FeatureSpec = field(default_factory=dict)
+    """The specification of the tensors in `SPLIT_KEYS`, by which examples are divided."""
 
     def only(self, chosen: np.ndarray) -> Reader:
-        """Returns the same for some of the records that it reads, [records] bool."""
+        """Returns a reader of some of the records that this one reads, [records] bool."""
         if self.chosen is not None:
             of_those = chosen
             chosen = self.chosen.copy()
@@ -147,9 +148,9 @@ class Reader:
         """Reads all examples once, and keeps them if their tensors take at most `max_bytes`.
 
         Args:
-          name: of the split, for messages.
+          name: the name of the split, for messages.
           max_bytes: None is this process's part of `MEMORY_SHARE`.
-          processes: that may do the same on this machine.
+          processes: the number of processes that may do the same on this machine.
 
         Raises:
           TrainingError: if no example has a usable label.
@@ -160,17 +161,17 @@ class Reader:
         parts: list[Tensors] = []
         masks: list[np.ndarray] = []
         found, examples = Content(), 0
-        aside: dict[str, list[np.ndarray]] = {name: [] for name in self.aside}
+        split_keys: dict[str, list[np.ndarray]] = {name: [] for name in self.split_keys}
         classes: list[np.ndarray] = []
-        whole = replace(self, spec={**self.spec, **self.aside})
+        whole = replace(self, spec={**self.spec, **self.split_keys})
         for batch in self.batches().map(whole.parse, tf.data.AUTOTUNE):
             keep = self.is_usable(batch)
             masks.append(keep.numpy())
             examples += int(np.count_nonzero(masks[-1]))
             if not masks[-1].all():
-                # Not for every batch: a mask costs more than the parsing, and most need none.
+                # Only where needed, as a mask costs more than the parsing.
                 batch = _masked(batch, keep)
-            for name, values in aside.items():
+            for name, values in split_keys.items():
                 values.append(batch.pop(name).numpy().ravel())
             label, weight = batch[self.problem.label].numpy().ravel(), self._weigh(batch)
             if self.problem.task.is_classification:
@@ -186,10 +187,10 @@ class Reader:
             raise TrainingError(f"the {name} split has no example with {self._wanted}.")
         found.usable = np.concatenate(masks)
         found.classes = np.concatenate(classes) if classes else None
-        if GROUP in aside:
-            found.groups = _by_themselves(np.concatenate(aside[GROUP]))
-        if TIME in aside:
-            found.times = _in_order(np.concatenate(aside[TIME]))
+        if GROUP in split_keys:
+            found.groups = _separate_missing(np.concatenate(split_keys[GROUP]))
+        if TIME in split_keys:
+            found.times = _sort_keys(np.concatenate(split_keys[TIME]))
         if left_out := len(found.usable) - examples:
             logger.warning("%s: %d examples without %s left out", name, left_out, self._wanted)
         if parts:
@@ -197,26 +198,26 @@ class Reader:
         return found
 
     def read_in_graph(self, records: int) -> Tensors:
-        """All usable examples as tensors, read where the operations run: on another machine."""
+        """Returns all usable examples as tensors, read by the machine that runs the operations."""
         whole = self.records().batch(records).map(self.parse).get_single_element()
         return _masked(whole, self.is_usable(whole))
 
     @functools.cached_property
     def files(self) -> list[str]:
-        """The files of the split, by name."""
+        """The files of the split, sorted by name."""
         return sorted(file for pattern in self.patterns for file in tf.io.gfile.glob(pattern))
 
     def records(self) -> tf.data.Dataset:
-        """Serialized examples, always in the same order."""
+        """Returns the serialized examples, always in the same order."""
         records = _read_file(self.files) if len(self.files) == 1 else self._blocks().unbatch()
         return records if self.chosen is None else choose(records, self.chosen)
 
     def batches(self) -> tf.data.Dataset:
-        """Serialized examples in the same order, at most `parse_batch` at a time."""
+        """Returns the serialized examples in the same order, at most `parse_batch` at a time."""
         return self._blocks() if self.chosen is None else self.records().batch(self.parse_batch)
 
     def _blocks(self) -> tf.data.Dataset:
-        """All examples; several files take turns by block, which costs less than by record."""
+        """Returns all examples in blocks, interleaved by file; records would cost more."""
         if len(self.files) == 1:
             return _read_file(self.files).batch(self.parse_batch)
         return tf.data.Dataset.from_tensor_slices(self.files).interleave(
@@ -228,20 +229,20 @@ class Reader:
 
     @property
     def parse_batch(self) -> int:
-        """Examples that are parsed at a time."""
+        """The number of examples that are parsed at a time."""
         return max(1, min(PARSE_BATCH, PARSE_BYTES // max(1, self.problem.bytes_per_example)))
 
     def stream(self, records: tf.data.Dataset) -> tf.data.Dataset:
-        """Parsed batches, of no particular size, of the usable among some records."""
+        """Returns parsed batches, of varying sizes, of the usable examples among some records."""
         batches = records.batch(self.parse_batch).map(self.parse, tf.data.AUTOTUNE)
         return batches.map(lambda b: _masked(b, self.is_usable(b)), tf.data.AUTOTUNE)
 
     def parse(self, records: tf.Tensor) -> Tensors:
-        """Serialized examples [batch] to a tensor per feature."""
+        """Returns a tensor per feature, parsed from serialized examples [batch]."""
         return tf.io.parse_example(records, self.spec)
 
     def is_usable(self, batch: Tensors) -> tf.Tensor:
-        """Which examples have a label to learn from, and count: [batch] bool."""
+        """Returns which examples have a usable label and a positive weight: [batch] bool."""
         label = tf.reshape(batch[self.problem.label], [-1])
         is_usable = self.problem.target.has_labels(label)
         if self.problem.weight:
@@ -249,25 +250,25 @@ class Reader:
         return is_usable
 
     def _weigh(self, batch: Tensors) -> np.ndarray:
-        """Returns the weights of the data, [batch] float64; 1 where they have none."""
+        """Returns the weights of the data, [batch] float64; 1 if it has none."""
         if self.problem.weight:
             return batch[self.problem.weight].numpy().ravel().astype(np.float64)
         return np.ones(len(batch[self.problem.label]))
 
     @property
     def _wanted(self) -> str:
-        """What `is_usable` asks for, in words."""
+        """The conditions of `is_usable` in words, for messages."""
         above = f" and a {self.problem.weight!r} above 0" if self.problem.weight else ""
         return f"a usable label{above}"
 
 
-def _by_themselves(groups: np.ndarray) -> np.ndarray:
-    """Returns the same fingerprints, but each example without a value is a group of its own."""
+def _separate_missing(groups: np.ndarray) -> np.ndarray:
+    """Returns the groups, in which each example without a value is a group of its own."""
     return np.where(groups == NO_FINGERPRINT, -1 - np.arange(len(groups)), groups)
 
 
-def _in_order(values: np.ndarray) -> np.ndarray:
-    """Numbers, or texts of dates and times, as what they are ordered by.
+def _sort_keys(values: np.ndarray) -> np.ndarray:
+    """Returns the sort keys of numbers, or of texts of dates and times.
 
     Raises:
       TrainingError: a text is no date or time.
@@ -282,12 +283,14 @@ def _in_order(values: np.ndarray) -> np.ndarray:
 
 
 def _read_file(file: Any) -> tf.data.Dataset:
-    """Serialized examples; to read them in parallel takes three times as long for a single file."""
+    """Returns the serialized examples of a file, read serially, as parallel reading is slower for
+    one.
+    """
     return tf.data.TFRecordDataset(file, compression_type="GZIP")
 
 
 def choose(records: tf.data.Dataset, chosen: np.ndarray) -> tf.data.Dataset:
-    """Those of some records for which `chosen`, [records] bool, says so."""
+    """Returns the records where `chosen`, [records] bool, is true."""
     if chosen.all():
         return records
     kept = records.enumerate().filter(lambda place, _: tf.gather(chosen, place))

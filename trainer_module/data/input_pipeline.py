@@ -1,10 +1,10 @@
 """Batches of transformed examples for the replicas of any strategy.
 
-Every batch of training is full: the examples repeat without end, in a new order each time, and an
-epoch is a number of steps. So each replica has the same number of examples in every step, and the
-gradients of a step are the same however many replicas share it. Step `s` has the same examples
-whenever training reaches it, and the same changes of their pictures, so that it can go on from any
-step after an interruption.
+Every training batch is full: the examples repeat endlessly, in a new order each time, and an epoch
+is a number of steps. So each replica has the same number of examples in every step, and the
+gradients of a step are the same however many replicas share it. Step `s` always has the same
+examples with the same changes of their pictures, so training can resume at any step after an
+interruption.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ from trainer_module.strategies import coordinator, hooks_of
 
 BALANCED = "balanced"
 RARE = 0.2
-"""A class is worth a note that has less than this of the examples that an even share would be."""
+"""The share of an even class frequency below which a class is reported as rare."""
 
 
 @dataclass(frozen=True)
 class Weighting:
-    """How much each example counts in a loss: over the train split 1 in the mean.
+    """The weights of examples in the loss, scaled to a mean of 1 over the train split.
 
-    So the unit of a weight decides neither how far the steps of a network go, nor what the leaves
-    of a tree take for few examples.
+    So the unit of a weight affects neither the step sizes of a network, nor the regularization of a
+    tree's leaves.
     """
 
     by_class: tuple[float, ...] = ()
-    """By index; empty if they have no weights."""
+    """The weights by class index; empty if the classes have none."""
     scale: float = 1.0
-    """What the product of a column's and a class's weight is multiplied by."""
+    """The factor that scales the product of a column's and a class's weight."""
 
     @classmethod
     def over(cls, by_class: Sequence[float], sums: Sequence[float], examples: int) -> Weighting:
-        """Returns the weighting under which the mean is 1.
+        """Returns the weighting with a mean weight of 1.
 
         Args:
           by_class: the weight of each class; empty if they have none.
-          sums: what the weights of the data add up to, of each class or of all numbers; that is
-              their count where they have none.
-          examples: of the train split.
+          sums: the sums of the data's weights by class, or over all numbers; the counts if the data
+            has no weights.
+          examples: the number of examples of the train split.
 
         Raises:
-          TrainingError: no example counts.
+          TrainingError: all weights are 0.
         """
         total = sum(map(operator.mul, by_class, sums)) if by_class else sum(sums)
         if not total:
@@ -64,10 +64,10 @@ class Weighting:
         return cls(tuple(by_class), examples / total)
 
     def weigh(self, label: tf.Tensor, column: tf.Tensor | None) -> tf.Tensor | None:
-        """Returns the weights of a batch, [batch] float32; None where all examples count alike.
+        """Returns the weights of a batch, [batch] float32; None if all examples count alike.
 
         Args:
-          label: [batch, 1]; of classes their indices.
+          label: [batch, 1]; the indices of classes.
           column: weights of the data, [batch, 1], if there are any.
         """
         weights = None if column is None else tf.reshape(column, [-1]) * self.scale
@@ -80,7 +80,7 @@ class Weighting:
 
 
 ALIKE = Weighting()
-"""All examples count once."""
+"""A weighting under which all examples count alike."""
 
 
 def weights_by_class(
@@ -89,17 +89,17 @@ def weights_by_class(
     classes: Sequence[str],
     counts: Sequence[float],
 ) -> tuple[float, ...]:
-    """Returns the weight of each class by index; none where all classes count alike.
+    """Returns the weight of each class by index; empty if all classes count alike.
 
     Args:
-      given: by name, where a class that is not named counts once; or `balanced`: as often as makes
-          the classes equal, and the mean over all examples 1.
+      given: the weights by name, by default 1; or `balanced` for equal total weights of the
+        classes, and a mean of 1 over all examples.
       label: the label's column, for messages.
       classes: their names by index.
-      counts: examples of each in the train split, or what those of the data's weights add up to.
+      counts: the number, or the total weight, of each class's examples in the train split.
 
     Raises:
-      TrainingError: a class is named that the label has not got.
+      TrainingError: a class is named that the label lacks.
     """
     if not given:
         return ()
@@ -117,12 +117,12 @@ def weights_by_class(
 
 
 def describe_imbalance(label: str, classes: Sequence[str], counts: Sequence[int]) -> str | None:
-    """Returns a line on the smallest class where it is rare, with the metrics that tell more of it.
+    """Returns a message about the smallest class if it is rare, with more informative metrics.
 
     Args:
       label: the label's column.
-      classes: their names by index; none if the label is a number.
-      counts: examples of each in the train split.
+      classes: their names by index; empty if the label is a number.
+      counts: the number of each class's examples in the train split.
     """
     if not classes or not sum(counts):
         return None
@@ -137,74 +137,76 @@ def describe_imbalance(label: str, classes: Sequence[str], counts: Sequence[int]
 
 
 SHUFFLE_BUFFER = 10_000
-"""Examples among which a split too large for memory is shuffled, at most."""
+"""The most examples in the shuffle buffer of a split that is too large for memory."""
 
 SHUFFLE_BYTES = 512 << 20
-"""What they may take, as there are fewer large pictures."""
+"""The most bytes in the shuffle buffer, which holds fewer large pictures."""
 
 STEPS_PER_EXECUTION = 16
-"""At most so many optimizer steps run at a time in the graph, without Python in between."""
+"""The most optimizer steps that one call of the graph runs, without Python in between."""
 
 WORTH_TRACING = 500
-"""Steps of a training from which on that pays: on 2 cores tracing takes 0.5 s more, and `fit` needs
-1 to 1.4 ms less for a step of wide_deep."""
+"""The steps of a training from which on several steps per call pay: on 2 cores tracing takes 0.5 s
+more, and `fit` saves 1 to 1.4 ms per step of wide_deep."""
 
 EVAL_BATCH = 512
-"""Examples per replica and step of an evaluation, at least: there are no gradients to keep."""
+"""The fewest examples per replica and step of an evaluation, which stores no gradients."""
 
 FOREVER = tf.int64.max
 
 PREPARED = 2
-"""Batches that a worker of parameter servers prepares: more would blur what it has counted."""
+"""The batches that a worker of parameter servers prefetches; more would distort its example count.
+"""
 
 
 @dataclass(frozen=True)
 class Split:
-    """One split, and how its examples are dealt to the replicas."""
+    """A split, and the division of its examples among the replicas."""
 
     reader: Reader
     content: Content
     batch_size: int
-    """Examples per replica and step."""
+    """The examples per replica and step."""
     replicas: int = 1
-    """Replicas in step with each other, on all workers together."""
+    """The number of synchronous replicas, on all workers together."""
     workers: int = 1
-    """Processes that the replicas in step are in."""
+    """The number of processes with synchronous replicas."""
     shuffle_seed: int | None = None
-    """For training; None keeps the order, and ends after the last example."""
+    """The seed of the shuffling in training; None keeps the order, and ends after the last example.
+    """
     rounds: int = 1
-    """How often every example comes up in an epoch of training."""
+    """The passes over all examples per epoch of training."""
     steps_per_epoch: int | None = None
-    """For training: the steps that an epoch has; None is as many as take all examples."""
+    """The steps per epoch of training; None: as many as all passes take."""
     weighting: Weighting = ALIKE
-    """How much each example counts."""
+    """The weights of the examples in the loss."""
     augmentation: Augmentation | None = None
-    """For training: how pictures are changed."""
+    """The changes of pictures in training."""
 
     @property
     def examples(self) -> int:
-        """Examples with a usable label."""
+        """The number of examples with a usable label."""
         return self.content.examples
 
     @property
     def source(self) -> Literal["memory", "files"]:
-        """Where each epoch reads the examples."""
+        """The source of the examples in each epoch: memory or files."""
         return "files" if self.content.tensors is None else "memory"
 
     @property
     def global_batch_size(self) -> int:
-        """Examples per step of all replicas together."""
+        """The examples per step of all replicas together."""
         return self.batch_size * self.replicas
 
     @property
     def steps(self) -> int:
-        """Steps per epoch, in which every example comes up unless their number is given."""
+        """The steps per epoch, which cover all examples unless the config sets their number."""
         if self.shuffle_seed is not None:
             if self.steps_per_epoch:
                 return self.steps_per_epoch
             return math.ceil(self.examples * self.rounds / self.global_batch_size)
-        # So many that the worker with the most examples comes to their end, but no more than
-        # leave an example for each replica: some kernels refuse an empty batch.
+        # Enough for the worker with the most examples, but at least one example per replica and
+        # step: some kernels refuse an empty batch.
         steps = math.ceil(max(self.examples_per_worker) / (self.batch_size * self._local_replicas))
         return max(1, min(steps, min(self.examples_per_worker) // self._local_replicas))
 
@@ -213,37 +215,42 @@ class Split:
         return self.replicas // self.workers
 
     def fitted(self) -> Split:
-        """Returns the same with a batch no larger than a replica's share of the examples."""
+        """Returns the split with a batch no larger than a replica's share of the examples."""
         return replace(
             self, batch_size=min(self.batch_size, max(1, self.examples // self.replicas))
         )
 
     @property
     def examples_per_worker(self) -> list[int]:
-        """Examples that each worker has to draw from: of those in memory an equal share."""
+        """The number of examples that each worker draws from; of examples in memory an equal
+        share.
+        """
         if self.content.tensors is None:
             return [self.content.share(worker, self.workers) for worker in range(self.workers)]
         return _deal(self.examples, self.workers)
 
     def distribute(self, strategy: tf.distribute.Strategy, start_step: int = 0) -> Any:
-        """What `fit` and `evaluate` take, per replica.
+        """Returns the dataset that `fit` and `evaluate` take, per replica.
 
-        That is (features by name, label [batch, 1]), and weights [batch] where there are some.
+        Its elements are (features by name, label [batch, 1]), and weights [batch] if there are
+        some.
 
         Args:
-          strategy: whose replicas share each step.
-          start_step: the step, counted from 0 over all epochs, that training goes on with.
+          strategy: the strategy whose replicas share each step.
+          start_step: the step, counted from 0 over all epochs, from which training resumes.
         """
         return hooks_of(strategy).distribute(
             strategy, self.reading_from(start_step), self.read_by_servers
         )
 
     def reading_from(self, step: int) -> Callable[[tf.distribute.InputContext], tf.data.Dataset]:
-        """Reads the batches of one worker's replicas from a step on, counted over all epochs."""
+        """Returns a function that reads a worker's batches from a step on, counted over all
+        epochs.
+        """
         return lambda context: self.batches(context, step)
 
     def batches(self, context: tf.distribute.InputContext, start_step: int = 0) -> tf.data.Dataset:
-        """Returns the batches of one worker's replicas, one after the other in each step."""
+        """Returns the batches of a worker's replicas, one after the other in each step."""
         with tf.device("CPU:0"):  # Batches go to the devices one by one; all would fill a GPU.
             if self.content.tensors is None:
                 dataset = self._from_files(context, start_step)
@@ -254,7 +261,7 @@ class Split:
     def _from_memory(
         self, tensors: Tensors, context: tf.distribute.InputContext, start_step: int
     ) -> tf.data.Dataset:
-        """Computes which examples come up, then gathers a whole batch per feature at once."""
+        """Returns batches that are gathered, one feature at a time, by computed row indices."""
         local = self._local_replicas
         first = context.input_pipeline_id * local
         last_step = self.steps if self.shuffle_seed is None else FOREVER // local
@@ -273,12 +280,12 @@ class Split:
     def _gather(
         self, tensors: Tensors, turn: tf.Tensor, seed: tf.Tensor, place: BatchPlace
     ) -> tuple[Any, ...]:
-        """Returns the batch of a turn, when turns are counted over all replicas."""
+        """Returns the batch of a turn, where turns are counted over all replicas."""
 
         def at(rows: tf.Tensor) -> Tensors:
             return {name: tf.gather(values, rows) for name, values in tensors.items()}
 
-        # An example is mixed with the one that has its place in another order.
+        # An example is mixed with the one at the same index of another order.
         others = at(self._rows(turn, -1 - seed)) if self._mixes else None
         return self._finish(at(self._rows(turn, seed)), others, place)
 
@@ -287,25 +294,25 @@ class Split:
         return self.augmentation is not None and self.augmentation.mixes
 
     def _place(self, step: tf.Tensor, replica: tf.Tensor) -> BatchPlace:
-        """Where the batch of one of all replicas, or of all from it on, stands."""
+        """Returns the position of the batch of one replica, or of all replicas from it on."""
         return BatchPlace(
             step, tf.cast(replica, tf.int64) * self.batch_size, self.global_batch_size
         )
 
     def _rows(self, turn: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """Returns the examples of one turn, when turns are counted over all replicas: [batch]
-        int64.
-        """
+        """Returns the row indices of a turn, counted over all replicas: [batch] int64."""
         if self.shuffle_seed is None:
             turns = self.steps * self.replicas
             begin, end = turn * self.examples // turns, (turn + 1) * self.examples // turns
-            # With fewer examples than replicas, some come up twice.
+            # With fewer examples than replicas, some are repeated.
             return tf.range(begin, tf.maximum(end, begin + 1))
         places = turn * self.batch_size + tf.range(self.batch_size, dtype=tf.int64)
         return shuffle_in_rounds(places, self.examples, seed)
 
     def _from_files(self, context: tf.distribute.InputContext, start_step: int) -> tf.data.Dataset:
-        """Reads the files every epoch; each worker has a share of the records."""
+        """Returns batches read from the files in every epoch; each worker reads a share of the
+        records.
+        """
         workers, worker = context.num_input_pipelines, context.input_pipeline_id
         mine = self.reader.records().shard(workers, worker)
         if self.shuffle_seed is None:
@@ -316,25 +323,23 @@ class Split:
         records = choose(mine, self.content.usable[worker::workers])
         done = start_step * self.batch_size * self._local_replicas
         first_round, done = divmod(done, self.examples_per_worker[worker])
-        # Each round has a seed of its own, so that training goes on with the order it had.
+        # Each round has a seed of its own, so that a resumed training has the same order.
         rounds = tf.data.Dataset.range(first_round, FOREVER)
         records = rounds.flat_map(lambda number: self._shuffle(records, number)).skip(done)
         return self._stream(records, worker * self._local_replicas, start_step)
 
     def _shuffle(self, records: tf.data.Dataset, number: tf.Tensor) -> tf.data.Dataset:
-        """Returns the records in the order of a round, near to the one that they have in the
-        files.
-        """
+        """Returns the records of a round, shuffled within a buffer."""
         fitting = SHUFFLE_BYTES // max(1, self.reader.problem.bytes_per_example)
         buffer = max(self.global_batch_size, min(SHUFFLE_BUFFER, fitting))
         seed = self.shuffle_seed + number
         return records.shuffle(buffer, seed=seed, reshuffle_each_iteration=False)
 
     def _stream(self, records: tf.data.Dataset, replica: int, start_step: int) -> tf.data.Dataset:
-        """Returns the batches of a worker's replicas, the first of which is `replica`, of its
+        """Returns the batches of a worker's replicas, the first of which is `replica`, from its
         records.
         """
-        # Together, as examples are mixed with others of their step.
+        # One batch for all local replicas, as examples are mixed within their step.
         size = self.batch_size * self._local_replicas
         steps = self.reader.stream(records).rebatch(size, True).enumerate(start_step)
 
@@ -345,7 +350,7 @@ class Split:
         return steps.map(finish, tf.data.AUTOTUNE).rebatch(self.batch_size)
 
     def read_by_servers(self, context: tf.distribute.InputContext) -> tf.data.Dataset:
-        """What a worker of a parameter server cluster reads by itself, in an order of its own."""
+        """Returns the batches of a parameter server worker, which has an order of its own."""
         del context
         coordinator.count_from_zero()
         seed = self._seed_of_worker()
@@ -367,15 +372,13 @@ class Split:
         return batches.map(counted).prefetch(PREPARED)
 
     def _seed_of_worker(self) -> tf.Tensor:
-        """Returns the workers trace this once, together; the clock tells them apart when it
-        runs.
-        """
+        """Returns a seed from the clock at run time, as all workers share one traced graph."""
         return self.shuffle_seed + tf.cast(tf.timestamp() * 1e6, tf.int64)
 
     def _finish(
         self, batch: Tensors, others: Tensors | None, place: BatchPlace | None
     ) -> tuple[Any, ...]:
-        """What a step takes of a batch: with the pictures changed, and mixed with others."""
+        """Returns the elements of a step, with changed pictures, and mixed with others."""
         examples = self._split_label(batch)
         if self.augmentation is not None and place is not None:
             mixed_with = None if others is None else self._split_label(others)
@@ -390,25 +393,25 @@ class Split:
 
 
 def _deal(total: int, shares: int) -> list[int]:
-    """Even shares of a number, which differ by one at most."""
+    """Returns even shares of a number, which differ by at most one."""
     return [(i + 1) * total // shares - i * total // shares for i in range(shares)]
 
 
 def steps_per_execution(steps: int) -> int:
-    """Optimizer steps to run at a time in the graph, for a training of so many in all.
+    """Returns the optimizer steps per call of the graph, for a training of `steps` in total.
 
-    Short trainings run one at a time: the loop takes longer to trace than it saves.
+    Short trainings run single steps, as tracing a loop takes longer than it saves.
     """
     return 1 if steps < WORTH_TRACING else STEPS_PER_EXECUTION
 
 
 def shuffle_in_rounds(places: tf.Tensor, examples: int, seed: tf.Tensor) -> tf.Tensor:
-    """Returns the example at each place of an endless row of rounds, each in an order of its own.
+    """Returns the example at each place of an endless sequence of rounds, each in its own order.
 
     Args:
-      places: of a batch, in order, at most as many as there are examples: [batch] int64.
-      examples: of a round.
-      seed: of all orders, int64 without axes.
+      places: the places of a batch, in order, at most as many as there are examples: [batch] int64.
+      examples: the number of examples of a round.
+      seed: the seed of all orders, a scalar int64.
 
     Returns:
       [batch] int64, from 0 to `examples` - 1.
@@ -421,5 +424,5 @@ def shuffle_in_rounds(places: tf.Tensor, examples: int, seed: tf.Tensor) -> tf.T
             places % examples, tf.stack([seed, number]), last
         )
 
-    # A batch may lie across the end of one round and the beginning of the next.
+    # A batch may span the end of one round and the beginning of the next.
     return tf.where(rounds == rounds[0], shuffled(rounds[0]), shuffled(rounds[0] + 1))

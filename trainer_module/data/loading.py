@@ -1,4 +1,4 @@
-"""What is to be learnt, and the examples of both splits, as a training needs them."""
+"""Loads the problem and the examples of both splits for a training."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainer_module.data.augmentation import make_augmentation
 from trainer_module.data.examples import Content, Reader, Tensors
 from trainer_module.data.input_pipeline import EVAL_BATCH, Split, Weighting, weights_by_class
 from trainer_module.data.order import spread_rows
-from trainer_module.features.base import ASIDE
+from trainer_module.features.base import SPLIT_KEYS
 from trainer_module.problem import Problem
 from trainer_module.settings import TrainerSettings
 from trainer_module.settings.model import ZOO
@@ -25,17 +25,17 @@ from trainer_module.strategies.base import Processes
 from trainer_module.strategies.coordinator import agree
 
 MOST = 65_536
-"""Examples that are enough to know the quartiles by."""
+"""The most examples from which quartiles are computed."""
 
 
 def measure_quartiles(reader: Reader, content: Content) -> dict[str, np.ndarray]:
-    """Of each numeric feature [5, n]: the least value, the quartiles, and the largest.
+    """Returns the minimum, the quartiles and the maximum of each numeric feature, [5, n] each.
 
-    Of many examples, some from all over the split tell.
+    A large split is sampled evenly.
 
     Args:
-      reader: of the train split.
-      content: what it found.
+      reader: the reader of the train split.
+      content: the content of the train split.
     """
     names = [feature.name for feature in reader.problem.of_kind("numeric")]
     if not names:
@@ -53,7 +53,7 @@ def measure_quartiles(reader: Reader, content: Content) -> dict[str, np.ndarray]
 
 
 def _batches(reader: Reader, content: Content, names: list[str]) -> Iterator[Tensors]:
-    """All usable examples: of a split that memory does not hold, the numbers alone are read."""
+    """Yields all usable examples; of a split on disk only the numeric columns are parsed."""
     if content.tensors is not None:
         yield content.tensors
         return
@@ -71,7 +71,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What is to be learnt, and the examples."""
+    """The learning problem, and the examples of both splits."""
 
     problem: Problem
     train: Split
@@ -79,7 +79,8 @@ class TrainingData:
 
 
 Known = dict[Any, tuple[Reader, Content]]
-"""What has been read, by its files and tensors: the trials of a search read the same again."""
+"""A cache of read splits by their files and tensors, as the trials of a search read the same ones.
+"""
 
 
 def load_data(
@@ -94,23 +95,23 @@ def load_data(
 
     Args:
       fn_args: TFX's FnArgs, or an object with the same attributes.
-      tft_output: what Transform gave.
-      settings: of the model and its training.
-      strategy: whose replicas share each step.
-      workers: processes that read the same files.
-      known: what need not be read again; grows.
+      tft_output: the output of Transform.
+      settings: the settings of the model and its training.
+      strategy: the strategy whose replicas share each step.
+      workers: the number of processes that read the same files.
+      known: a cache of read splits, which this function fills.
 
     Raises:
-      TrainingError: if a split has nothing to learn from.
+      TrainingError: if a split has no usable example.
     """
     problem = Problem.from_transform(
         tft_output, settings.label_task, settings.label, settings.features, settings.weight
     )
-    problem = _without_refused(problem, settings.model.kind)
+    problem = _without_rejected_features(problem, settings.model.kind)
     inputs = {feature.name for feature in problem.features} | {problem.label, problem.weight}
     returned = tft_output.transformed_feature_spec()
     spec = {name: returned[name] for name in returned if name in inputs}
-    aside = {name: returned[name] for name in returned if name in ASIDE}
+    split_keys = {name: returned[name] for name in returned if name in SPLIT_KEYS}
     in_step = workers if settings.train.strategy.processes is Processes.IN_STEP else 1
 
     replicas = strategy.num_replicas_in_sync
@@ -120,18 +121,18 @@ def load_data(
     def read(name: str, files: list[str]) -> tuple[Reader, Content]:
         key = (*files, *sorted(spec))
         if key not in known:
-            reader = Reader(files, spec, problem, aside=aside)
+            reader = Reader(files, spec, problem, split_keys=split_keys)
             known[key] = reader, reader.read(name, processes=workers)
         return known[key]
 
-    # Most of it is done by TensorFlow, with other threads of its own for each split.
+    # TensorFlow reads each split with threads of its own.
     with ThreadPoolExecutor(1) as other:
         reading = other.submit(read, "eval", fn_args.eval_files)
         found = [read("train", fn_args.train_files), reading.result()]
     if in_step > 1:
         for _, content in found:
             if not agree(strategy, content.tensors is not None):
-                content.tensors = None  # They do not fit on every worker.
+                content.tensors = None  # They do not fit into the memory of every worker.
     (reader, content), held_out = found
     batch_size = choose_batch_size(settings.train, content.examples, replicas)
     train = Split(reader, content, batch_size, replicas, in_step, settings.train.seed).fitted()
@@ -157,8 +158,8 @@ def load_data(
     return TrainingData(problem, train, evaluation)
 
 
-def _without_refused(problem: Problem, kind: str) -> Problem:
-    """Without the columns that the model cannot take, which nobody has declared to be so."""
+def _without_rejected_features(problem: Problem, kind: str) -> Problem:
+    """Returns the problem without features of types that the model does not accept."""
     refuses = ZOO[kind].refuses if kind in ZOO else ()
     refused = [feature.name for feature in problem.features if feature.kind in refuses]
     if not refused:

@@ -1,4 +1,4 @@
-"""How rows are ordered, by numbers or dates and times, and a spread of them; without TensorFlow."""
+"""The order of rows by numbers or by dates and times, and spread samples; without TensorFlow."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ _NANOSECONDS = r"(\.\d{6})\d+"
 
 
 def parse_times(values: pa.Array) -> pa.Array:
-    """Dates and times as microseconds since 1970, int64; without a zone they are of UTC.
+    """Returns dates and times as microseconds since 1970, int64; without a zone they are in UTC.
 
     Args:
-      values: texts, null where there is none.
+      values: texts, null where missing.
 
     Raises:
-      pa.ArrowInvalid: one is none.
+      pa.ArrowInvalid: a text is no date or time.
     """
     texts = pc.utf8_trim_whitespace(values.cast(pa.string()))
     texts = pc.replace_substring_regex(texts, _NANOSECONDS, r"\1")
     zoned = pc.fill_null(pc.match_substring_regex(texts, _ZONED_TIME), False)
-    # Arrow takes a column of times with zones or one without.
+    # Arrow parses a column with zones or one without, but no mixture.
     times = [
         pc.if_else(mask, texts, None).cast(pa.timestamp("us", zone)).cast(pa.int64())
         for mask, zone in ((zoned, "UTC"), (pc.invert(zoned), None))
@@ -31,10 +31,10 @@ def parse_times(values: pa.Array) -> pa.Array:
 
 
 def ordered_keys(values: pa.Array) -> np.ndarray:
-    """What rows are ordered by, int64 or float; rows without a value are the oldest.
+    """Returns sort keys of rows, int64 or float; rows without a value come first.
 
     Args:
-      values: numbers, or texts of dates and times, null where there is none.
+      values: numbers, or texts of dates and times, null where missing.
 
     Raises:
       pa.ArrowInvalid: a text is no date or time.
@@ -49,14 +49,15 @@ def ordered_keys(values: pa.Array) -> np.ndarray:
 
 
 def ends_between_values(keys: np.ndarray, parts_of_whole: np.ndarray) -> np.ndarray:
-    """Returns how many of the sorted keys are in a part or one before it, of shape [parts - 1].
+    """Returns the cumulative number of sorted keys at the end of each part but the last, [parts -
+    1].
 
-    The nearest place to a share at which the key changes; no part is left without a key if there
-    are enough of them.
+    A part ends at the change of the key that is nearest to its share; no part is empty if the key
+    changes often enough.
 
     Args:
       keys: sorted.
-      parts_of_whole: the share of the keys that each part but the last ends at, in order.
+      parts_of_whole: the cumulative share of the keys at the end of each part but the last.
     """
     changes = np.flatnonzero(keys[1:] != keys[:-1]) + 1
     parts = len(parts_of_whole)
@@ -71,17 +72,17 @@ def ends_between_values(keys: np.ndarray, parts_of_whole: np.ndarray) -> np.ndar
 
 
 def spread_rows(total: int, most: int) -> np.ndarray:
-    """Picks rows so that each stretch of the data, whatever its order, has its share of them.
+    """Returns a sample of rows that represents all stretches of the data, whatever its order.
 
     The rows are divided into stretches of about equal length, and one row is drawn from each. Every
     n-th row would be a biased sample of rows that alternate, such as the hours of a day.
 
     Args:
-      total: rows of the data.
-      most: rows to pick, at most.
+      total: the number of rows of the data.
+      most: the most rows to sample.
 
     Returns:
-      [min(total, most)] int64: the places of the rows, in order, the same in each call.
+      [min(total, most)] int64: the sorted indices of the rows, equal in each call.
     """
     picked = min(total, most)
     starts = np.arange(picked + 1, dtype=np.int64) * total // max(picked, 1)

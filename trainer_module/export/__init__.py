@@ -1,4 +1,4 @@
-"""The SavedModel that is evaluated, served and pushed: raw examples in, named predictions out.
+"""The SavedModel that is evaluated, served and pushed: from raw examples to named predictions.
 
 A `run_fn` of a user's calls `export_model`.
 """
@@ -14,7 +14,9 @@ __all__ = ["export_model"]
 
 
 def __getattr__(name: str) -> Any:
-    """`export_model`, which imports TensorFlow; what reads exported models does without."""
+    """Returns `export_model`, whose import of TensorFlow is deferred for readers of exported
+    models.
+    """
     if name == "export_model":
         from trainer_module.export.saving import export_model
 

@@ -1,7 +1,7 @@
-"""What an exported model asks for and answers, written beside it: read without TensorFlow.
+"""The description of an exported model's inputs and outputs, stored beside it, without TensorFlow.
 
-The signatures alone do not tell: they call columns by names that TensorFlow allows, and give no
-rank for most of them.
+The signatures alone are not enough: they rename columns to names that TensorFlow allows, and have
+no rank for most of them.
 """
 
 from __future__ import annotations
@@ -22,45 +22,47 @@ import numpy as np
 from trainer_module.errors import DataError, enumerate_names
 from trainer_module.features.number_format import (
     SPACES,
+    NumberFormat,
     Style,
-    Writing,
     compile_form,
     is_placeholder,
 )
 
 _MOST_KNOWN, _LONGEST_KNOWN = 4096, 64
-"""Texts that are remembered, and the bytes of each."""
+"""The most texts in the cache, and the most bytes of each."""
 _LARGEST = float(np.finfo(np.float32).max)
-"""The graph reads numbers as float32."""
+"""The largest number that the graph reads, as it reads float32."""
 _SHOWN = 3
-"""Names of forms in a message."""
+"""The most names of formats in a message."""
 
 
 class TextReader:
-    """Tells which texts the graph reads, of a column whose other texts count as missing."""
+    """A check of which texts the graph reads in a column whose other texts count as missing."""
 
     def __init__(
         self, forms: Mapping[str, str], style: Style | Literal[""] = "", unit: str = ""
     ) -> None:
-        """Args:
-        forms: patterns of the texts that are read, by name.
-        style: how numbers are written; empty where the column holds none.
-        unit: what may stand beside each of them.
+        """Creates a reader with an empty cache.
+
+        Args:
+          forms: patterns of the texts that are read, by name.
+          style: the number format; empty if the column holds no numbers.
+          unit: the text that may stand beside each number.
         """
         self._forms = forms
-        self._writing = Writing(style, unit) if style else None
+        self._number_format = NumberFormat(style, unit) if style else None
         self._known: dict[bytes, bool] = {}
 
     @property
     def right(self) -> str:
-        """What would be right, in words."""
+        """A description of valid values in words."""
         names = enumerate_names(list(self._forms)[:_SHOWN], "or")
-        if self._writing is None:
+        if self._number_format is None:
             return f"what is written as {names}"
         return f"a number, written as {names} where it is text"
 
     def is_readable(self, text: bytes) -> bool:
-        """Returns whether a text is read, or says that the value is missing."""
+        """Returns whether a text can be read, or is a placeholder of a missing value."""
         found = self._known.get(text)
         if found is None:
             found = self._is_readable(text)
@@ -72,97 +74,97 @@ class TextReader:
 
     def _is_readable(self, given: bytes) -> bool:
         text = given.decode(errors="replace")
-        if self._writing is not None:
-            is_read = not math.isnan(self._writing.read(text))
+        if self._number_format is not None:
+            is_read = not math.isnan(self._number_format.read(text))
         else:
             forms = self._forms.values()
             is_read = any(compile_form(form).fullmatch(text) for form in forms)
         return is_read or not text.strip(SPACES) or is_placeholder(text)
 
     def write(self, value: float | bool) -> bytes | None:
-        """Returns a number, or true and false, as a text that the graph reads; None if it reads
-        none.
+        """Returns a number or a boolean as a text that the graph reads; None if there is no such
+        text.
         """
-        if isinstance(value, bool) or self._writing is None:
+        if isinstance(value, bool) or self._number_format is None:
             text = str(value).lower()
         elif abs(value) <= _LARGEST:
-            text = self._writing.write(value)
+            text = self._number_format.write(value)
         else:
             return None
         return text.encode() if self.is_readable(text.encode()) else None
 
 
 INTERFACE_FILE = "assets.extra/inputs.json"
-"""In a SavedModel: servers leave the folder alone, and copies keep it."""
+"""The path of the description in a SavedModel: servers ignore the folder, and copies keep it."""
 
 RawDtype = Literal["float32", "float64", "int64", "string"]
 
 
 @dataclass(frozen=True)
 class RawColumn:
-    """A column of the raw data that a request has to bring."""
+    """A column of the raw data that requests send."""
 
     name: str
     request: str
-    """What the signature `serving_raw` calls it."""
+    """The name of the column in the signature `serving_raw`."""
     dtype: RawDtype
-    """What this signature takes: float64 of whole numbers that may be missing."""
+    """The dtype in this signature: float64 for whole numbers that may be missing."""
     is_whole: bool
     """Whether its numbers are whole."""
     width: int | None
-    """Values of a row; None where rows have different numbers of them."""
+    """The number of values per row; None if it varies."""
     picture: Literal["", "bytes", "path"] = ""
-    """What the training data held, of a column of encoded pictures."""
+    """The content of the training data, for a column of encoded pictures."""
     forms: tuple[tuple[str, str], ...] = ()
-    """Names and patterns of the texts that the graph reads; none where any text will do, or a
-    version is of a release that did not say."""
+    """The names and patterns of the texts that the graph reads; empty if any text is valid, or in
+    versions of older releases."""
     style: Style | Literal[""] = ""
-    """How numbers are written in text; empty where it holds no such numbers."""
+    """The number format of text; empty if the column holds no such numbers."""
     unit: str = ""
-    """What may stand beside each of them."""
+    """The text that may stand beside each number."""
 
     @property
     def text_reader(self) -> TextReader | None:
-        """A new one; None where any text will do."""
+        """A new reader of the column's texts; None if any text is valid."""
         return TextReader(dict(self.forms), self.style, self.unit) if self.forms else None
 
 
 @dataclass(frozen=True)
 class ModelInput:
-    """A transformed feature, one input of the network itself."""
+    """A transformed feature, which is an input of the network itself."""
 
     name: str
     request: str
-    """What the signature `from_transformed` calls it."""
+    """The name of the feature in the signature `from_transformed`."""
     dtype: str
     shape: tuple[int, ...]
-    """Of one example."""
+    """The shape of one example."""
 
 
 @dataclass(frozen=True)
 class ModelInterface:
-    """What a model asks for."""
+    """The inputs of an exported model, its task and its classes."""
 
     columns: tuple[RawColumn, ...]
     label: str = ""
-    """Empty of a task that has none."""
+    """The name of the label's column; empty for a task without a label."""
     label_dtype: RawDtype = "string"
     task: str = ""
-    """Its kind, as in the config."""
+    """The kind of the task, as in the config."""
     weight: str | None = None
     classes: tuple[str, ...] = ()
-    """Their names by index; none of a number."""
+    """The names of the classes by index; empty for a number."""
     features: tuple[ModelInput, ...] = ()
-    """What Transform makes of the columns; none in versions of releases that did not say."""
+    """The transformed features; empty in versions of older releases."""
 
     @cached_property
     def by_request(self) -> dict[str, RawColumn]:
-        """The columns by what requests call them."""
+        """The columns by their names in requests."""
         return {column.request: column for column in self.columns}
 
     @cached_property
     def text_readers(self) -> dict[str, TextReader]:
-        """What reads the texts of columns that are to be numbers, dates, or yes and no."""
+        """The readers of text columns that hold numbers, dates or booleans, by request name."""
         columns = self.by_request.items()
         return {name: reader for name, one in columns if (reader := one.text_reader) is not None}
 
@@ -171,19 +173,19 @@ class ModelInterface:
         return {column.name: column for column in self.columns}
 
     def column(self, name: str) -> RawColumn | None:
-        """Returns the column of a name, if the model asks for it."""
+        """Returns the column of a name; None if the model does not take it."""
         return self._by_name.get(name)
 
     def to_json(self) -> str:
-        """What `read_interface` reads."""
+        """Returns the description as JSON, which `read_interface` reads."""
         return json.dumps(asdict(self))
 
 
 def read_interface(version: Path) -> ModelInterface:
-    """What a version's folder says of its model's inputs.
+    """Returns the description of a model's inputs in the folder of a version.
 
     Raises:
-      DataError: it says nothing, as it was exported by other code, or nothing that can be read.
+      DataError: it is missing, as for models exported by other code, or damaged.
     """
     path = version / INTERFACE_FILE
     try:
@@ -211,9 +213,10 @@ def _read_column(content: dict[str, Any]) -> RawColumn:
 
 
 def request_names(columns: Iterable[str]) -> list[str]:
-    """What requests call the columns: letters, digits and _, as TensorFlow allows no more.
+    """Returns the names of columns in requests: letters, digits and _, as TensorFlow allows no
+    others.
 
-    Nor does it allow words of Python's grammar, such as `class`.
+    TensorFlow does not allow keywords of Python, such as `class`, either.
     """
     names: list[str] = []
     taken: set[str] = set()

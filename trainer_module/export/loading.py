@@ -1,4 +1,6 @@
-"""Loads exported models. Imports TensorFlow where it is used: servers decide when that is."""
+"""Loads exported models, importing TensorFlow on first use, as servers control when that
+happens.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,13 @@ _Loaded = TypeVar("_Loaded")
 
 
 def load_exported(path: str) -> Any:
-    """Returns a SavedModel, with the operations that it needs.
+    """Returns a SavedModel, after registering the operations that it needs.
 
     Args:
       path: its folder.
 
     Raises:
-      Exception: as TensorFlow raises it, which is all sorts of things for damaged files.
+      Exception: as TensorFlow raises it; damaged files cause various types.
     """
     import tensorflow as tf
 
@@ -23,7 +25,7 @@ def load_exported(path: str) -> Any:
 
 
 def with_operations(load: Callable[[], _Loaded]) -> _Loaded:
-    """What `load` gives, which is called again with more operations if it lacks one.
+    """Returns the result of `load`, which is called again with more operations if one is missing.
 
     Raises:
       Exception: as `load` raises it.
@@ -35,7 +37,7 @@ def with_operations(load: Callable[[], _Loaded]) -> _Loaded:
     except (tf.errors.NotFoundError, FileNotFoundError) as error:
         if "Op type not registered" not in str(error):
             raise
-        # Registers the operations by which BERT cuts words, which few models need.
+        # Registers the operations of BERT's WordPiece, which few models need.
         import tensorflow_text  # noqa: F401
 
         return load()

@@ -1,4 +1,4 @@
-"""Exports a model that takes and gives plain tensors, whatever it has learnt from."""
+"""Exports a model whose inputs and outputs are plain tensors, for tasks without Transform."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ def export_plain(
     directory: str,
     others: Mapping[str, Any] | None = None,
 ) -> None:
-    """Saves a model with the signatures that serve, and what requests have to bring.
+    """Saves a model with the serving signatures, and the description of its inputs.
 
     Args:
       module: has all variables that `answer` reads.
       answer: takes a tensor for each column by its `request` name, [batch] or [batch, width], and
-        gives tensors by name, [batch, ...] each.
-      columns: what a request brings.
-      task: that the model is of.
-      directory: of the SavedModel.
-      others: traced functions by the names of further signatures, which servers do not ask; one of
-        them may take the place of `serving_default`.
+        returns tensors by name, [batch, ...] each.
+      columns: the columns that a request sends.
+      task: the task of the model.
+      directory: the folder of the SavedModel.
+      others: traced functions by the names of further signatures, which servers do not call; one of
+        them may replace `serving_default`.
     """
     takes = {
         column.request: tf.TensorSpec(

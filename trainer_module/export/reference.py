@@ -1,6 +1,6 @@
-"""What a training stands for: the transform graph and the Keras model, without any signature.
+"""A reference for exported models: the transform graph and the Keras model, without signatures.
 
-Whoever asks an exported model by its signatures can compare with this.
+The outputs of an exported model's signatures can be compared with its predictions.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ _LAYERS = (
     "trainer_module.families.supervised.tasks.layers",
     "trainer_module.families.supervised.losses",
 )
-"""The modules of those layers that builders import only where a model has them."""
+"""The modules with custom layers, which builders import only for models that use them."""
 _TREES = "trainer_module.families.supervised.trees.model"
 
 
 class KerasReference:
-    """A model as Transform's graph and Keras give it."""
+    """A model that predicts with Transform's graph and Keras."""
 
     def __init__(self, model: str, transform_graph: str, settings: TrainerSettings) -> None:
-        """Loads both.
+        """Loads the transform graph and the Keras model.
 
         Args:
           model: the folder of the SavedModel.
           transform_graph: the folder of Transform's artifact.
-          settings: of the label, the weight, the task, the features and the kind of the model.
+          settings: the label, the weight, the task, the features and the kind of the model.
 
         Raises:
-          TrainingError: Keras cannot load the model, as with code of others.
+          TrainingError: Keras cannot load the model, such as one with the code of others.
         """
         output = tft.TFTransformOutput(transform_graph)
         self._spec = output.raw_feature_spec()
@@ -54,7 +54,7 @@ class KerasReference:
         self._apply = apply_with_outputs(self._keras, self._problem, settings.model)
 
     def answer(self, examples: Sequence[bytes]) -> dict[str, np.ndarray]:
-        """What it answers to serialised tf.Examples, which have their labels.
+        """Returns the predictions for serialised tf.Examples, which contain their labels.
 
         Returns:
           By the names that clients read, [examples, ...] each; text as bytes.

@@ -1,4 +1,4 @@
-"""Writes the SavedModel, and beside it what others have to know of it."""
+"""Writes the SavedModel, and the descriptions of its weights and inputs beside it."""
 
 from __future__ import annotations
 
@@ -33,20 +33,21 @@ from trainer_module.settings.model import EMBEDDING, POOLER, PREDICTION
 
 Tensors = dict[str, tf.Tensor]
 Apply = Callable[[Mapping[str, tf.Tensor]], tuple[tf.Tensor, Tensors]]
-"""From transformed features to the model's output, and what is answered beside what it predicts."""
+"""A function from transformed features to the model's output, and its additional outputs by name.
+"""
 
 
 def apply_with_outputs(model: Any, problem: Problem, settings: ModelSettings) -> Apply:
-    """Calls a model as `model.outputs` asks for.
+    """Returns a function that calls a model and returns the outputs in `model.outputs`.
 
     Args:
       model: from transformed features to the output of the task; has an argument `training`. It is
-        a Keras model of the zoo where the outputs have an embedding.
+        a Keras model of the zoo if the outputs have an embedding.
       problem: for the names of the columns.
-      settings: of the model.
+      settings: the settings of the model.
 
     Returns:
-      A function of features by name; `embedding` [batch, n] float32 is what it gives beside.
+      A function of features by name; the additional output is `embedding` [batch, n] float32.
     """
     if EMBEDDING not in settings.outputs:
         return lambda features: (model(features, training=False), {})
@@ -62,20 +63,20 @@ def apply_with_outputs(model: Any, problem: Problem, settings: ModelSettings) ->
 def served(
     output: tf.Tensor, beside: Mapping[str, tf.Tensor], problem: Problem, settings: ModelSettings
 ) -> Tensors:
-    """What clients read, by name, [batch, ...] each.
+    """Returns the outputs that clients read, by name, [batch, ...] each.
 
     Args:
-      output: of the model.
-      beside: what else it gives.
-      problem: for what is made of the output.
-      settings: of the model, whose `outputs` say what is answered.
+      output: the output of the model.
+      beside: the additional outputs.
+      problem: for the interpretation of the output.
+      settings: the settings of the model, whose `outputs` select the served ones.
     """
     predicted = problem.target.served(output, problem) if PREDICTION in settings.outputs else {}
     return {**predicted, **beside}
 
 
 def _embedding_of(model: tf_keras.Model, problem: Problem, kind: str) -> tf.Tensor:
-    """What the network makes of the texts, or of each picture, one after the other: [batch, n]."""
+    """Returns the embedding of the texts, or of each picture, concatenated: [batch, n]."""
     if kind == "bert":
         return model.get_layer(POOLER).output
     names = [image.layer_name("features") for image in problem.of_kind("image")]
@@ -84,7 +85,8 @@ def _embedding_of(model: tf_keras.Model, problem: Problem, kind: str) -> tf.Tens
 
 
 FROM_TRANSFORMED_SIGNATURE = "from_transformed"
-"""Transformed features in, a tensor each; out come all numbers that are measured and served."""
+"""The signature from transformed features, a tensor each, to all numbers that are measured and
+served."""
 
 FeatureSpec = dict[str, tf.io.FixedLenFeature | tf.io.VarLenFeature | tf.io.RaggedFeature]
 
@@ -92,12 +94,12 @@ FeatureSpec = dict[str, tf.io.FixedLenFeature | tf.io.VarLenFeature | tf.io.Ragg
 def numeric_signature(
     apply: Apply, problem: Problem, settings: ModelSettings
 ) -> tf.types.experimental.GenericFunction:
-    """Returns the signature of a model.
+    """Returns the signature from transformed features to numbers.
 
     Args:
-      apply: from transformed features, by name, to the model's output and what is beside it.
-      problem: for what is made of that.
-      settings: of the model.
+      apply: from transformed features, by name, to the model's output and the additional ones.
+      problem: for the interpretation of the output.
+      settings: the settings of the model.
     """
     inputs, target = describe_features(problem), problem.target
     specs = {
@@ -116,7 +118,7 @@ def numeric_signature(
 
 
 def describe_features(problem: Problem) -> tuple[ModelInput, ...]:
-    """What the network asks for, in the order of the problem's features."""
+    """Returns the inputs of the network, in the order of the problem's features."""
     requests = request_names(feature.name for feature in problem.features)
     return tuple(
         ModelInput(feature.name, request, feature.dtype.name, feature.shape)
@@ -127,7 +129,7 @@ def describe_features(problem: Problem) -> tuple[ModelInput, ...]:
 def describe_inputs(
     tft_output: tft.TFTransformOutput, problem: Problem, settings: TrainerSettings
 ) -> ModelInterface:
-    """What the signatures that serve ask for, by column."""
+    """Returns the inputs of the serving signatures, by column."""
     labelled_spec = raw_spec(tft_output, settings)
     spec = without_label(labelled_spec, problem)
     tensors = raw_tensor_specs(spec, settings)
@@ -164,15 +166,15 @@ def describe_inputs(
 
 
 def raw_tensor_specs(spec: FeatureSpec, settings: TrainerSettings) -> dict[str, tf.TensorSpec]:
-    """What the signature of one tensor per column takes.
+    """Returns the input of the signature with one tensor per column.
 
-    That is images [batch], lists [batch, n], others [batch] or [batch, 1].
+    Images are [batch], lists [batch, n], others [batch] or [batch, 1].
 
-    To take both, a column has no rank; an image's bytes have one, as some clients ask for it. What
-    is missing in a list only fills it up.
+    A column has no rank, to accept both shapes; an image's bytes have one, as some clients need it.
+    Missing values of a list are padding.
 
     A column that may be missing is never left out of a request: the empty string stands for missing
-    text and NaN for a missing number, so integers that may be missing come as float64.
+    text and NaN for a missing number, so integers that may be missing are sent as float64.
     """
     return {
         name: tf.TensorSpec(
@@ -191,16 +193,18 @@ def _request_shape(feature: BaseFeature | None) -> list[None] | None:
 
 
 def raw_spec(tft_output: tft.TFTransformOutput, settings: TrainerSettings) -> FeatureSpec:
-    """Returns the columns that the model looks at, with the label, as they are parsed."""
+    """Returns the specification of the columns that the model reads, and of the label, for
+    parsing.
+    """
     return {
         name: column
         for name, column in tft_output.raw_feature_spec().items()
-        if settings.is_asked_for(name)
+        if settings.is_requested(name)
     }
 
 
 def without_label(spec: FeatureSpec, problem: Problem) -> FeatureSpec:
-    """Those that whoever asks has."""
+    """Returns the columns that requests send."""
     return {name: value for name, value in spec.items() if name != problem.label}
 
 
@@ -209,7 +213,7 @@ def _may_be_missing(column: object) -> bool:
 
 
 def to_raw_features(columns: Tensors, spec: FeatureSpec) -> Tensors:
-    """From tensors of one column each to what parsing a tf.Example would have given."""
+    """Returns the tensors that parsing a tf.Example would give, from tensors of one column each."""
     return {
         column: _to_raw_feature(columns[name], spec[column])
         for name, column in zip(request_names(spec), spec, strict=True)
@@ -224,11 +228,11 @@ def _to_raw_feature(
             whole = tf.cast(values, column.dtype)
             values = tf.where(tf.math.is_nan(values), column.default_value, whole)
         return tf.reshape(values, [-1, *column.shape])
-    is_list = values.shape.rank == 2  # As lists of values alone have.
+    is_list = values.shape.rank == 2  # Only lists of values have this rank.
     values = values if is_list else tf.reshape(values, [-1, 1])
     present = values != "" if values.dtype == tf.string else ~tf.math.is_nan(values)
     if not is_list and not isinstance(column, tf.io.RaggedFeature):
-        places = tf.where(present)  # A third of the operations of a ragged tensor.
+        places = tf.where(present)  # It takes a third of the operations of a ragged tensor.
         kept = tf.cast(tf.gather_nd(values, places), column.dtype)
         return tf.SparseTensor(places, kept, tf.shape(values, tf.int64))
     ragged = tf.ragged.boolean_mask(tf.cast(values, column.dtype), present)
@@ -236,31 +240,35 @@ def _to_raw_feature(
 
 
 SERVING_SIGNATURE = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
-"""Serialized tf.Examples in, predictions by name out."""
+"""The signature from serialized tf.Examples to predictions by name."""
 
 SERVING_RAW_SIGNATURE = "serving_raw"
-"""One tensor per raw column in, predictions by name out."""
+"""The signature from one tensor per raw column to predictions by name."""
 
 TRANSFORM_SIGNATURE = "transform_features"
-"""Serialized tf.Examples in, transformed features and label out."""
+"""The signature from serialized tf.Examples to transformed features and the label."""
 
 SERVING_TRANSFORM_SIGNATURE = "serving_transform"
-"""What SERVING_SIGNATURE takes in, transformed features out: what a variant is asked with."""
+"""The signature from the inputs of SERVING_SIGNATURE to transformed features, which variants take.
+"""
 
 SERVING_RAW_TRANSFORM_SIGNATURE = "serving_raw_transform"
-"""What SERVING_RAW_SIGNATURE takes in, transformed features out."""
+"""The signature from the inputs of SERVING_RAW_SIGNATURE to transformed features."""
 
 EVAL_SIGNATURE = "eval"
-"""Serialized tf.Examples in, the model's own output out: what evaluation compares to the label."""
+"""The signature from serialized tf.Examples to the output that the evaluation compares to the
+label."""
 
 EVAL_LABEL_SIGNATURE = "eval_label"
-"""Serialized tf.Examples with their label in, the transformed label out, as `EVAL_LABEL`."""
+"""The signature from serialized tf.Examples with labels to the transformed label, as `EVAL_LABEL`.
+"""
 
 EVAL_LABEL = "transformed_label"
-"""Not the label's own name, so that evaluation can slice by the raw label."""
+"""The name of the transformed label, different from the raw label's, by which evaluation can slice.
+"""
 
 EXAMPLES = "examples"
-"""Name of the input of serialized tf.Examples."""
+"""The name of the input of serialized tf.Examples."""
 
 
 def build_signatures(
@@ -270,25 +278,24 @@ def build_signatures(
     problem: Problem,
     settings: TrainerSettings,
 ) -> dict[str, tf.types.experimental.GenericFunction]:
-    """Returns the signatures, by name, of anything callable like the model.
+    """Returns the signatures, by name, of a model or a callable with its interface.
 
-    They are traced when they are saved: TensorFlow puts replicated variables aside only then.
+    They are traced when they are saved, as only then TensorFlow replaces replicated variables.
 
     Args:
       model: from transformed features to the output of the task; has an argument `training`.
       transform: the transform graph, tracked by the object that will be saved.
       tft_output: for the raw feature spec.
       problem: for the names of the transformed features and the classes.
-      settings: for the label, the weight and the ignored columns, which no serving signature asks
-          for.
+      settings: for the label, the weight and the ignored columns, which no serving signature takes.
     """
     labelled_spec = raw_spec(tft_output, settings)
     spec = without_label(labelled_spec, problem)
     names, target = [feature.name for feature in problem.features], problem.target
     call = apply_with_outputs(model, problem, settings.model)
 
-    # A function of its own, which the signatures share: a network of 200 layers takes seconds to
-    # trace, and its graph is saved, and loaded by whoever serves it, once.
+    # A function that the signatures share: a network of 200 layers takes seconds to trace, and
+    # its graph is saved and loaded once.
     @tf.function(autograph=False)
     def apply(features: Tensors) -> tuple[tf.Tensor, Tensors]:
         return call(features)
@@ -297,7 +304,7 @@ def build_signatures(
         output, beside = apply(features)
         return served(output, beside, problem, settings.model)
 
-    # So are the features that several signatures begin with.
+    # The signatures also share the transformation.
     def features_of(raw: Tensors) -> Tensors:
         transformed = transform(raw)
         return {name: transformed[name] for name in names}
@@ -358,16 +365,16 @@ def export_model(
 ) -> None:
     """Saves the model with its signatures; the transform graph becomes a part of it.
 
-    Beside them lies what its weights stand for, so that another training can go on from them, and
-    what its inputs are, for who predicts and serves.
+    Also writes a description of its weights, for trainings that start from them, and a description
+    of its inputs, for prediction and serving.
     """
     description = describe_model(model, problem, tft_output, settings.model.kind)
-    # As an attribute of the model, the layer has its vocabularies saved with the model.
+    # As an attribute of the model, the layer's vocabularies are saved with the model.
     model.tft_layer = tft_output.transform_features_layer()
     signatures = build_signatures(model, model.tft_layer, tft_output, problem, settings)
     # Keras traces every layer on its own for models that are loaded without their code; the zoo is
-    # rebuilt from its config, and serving uses the signatures. What is trained for 8 bits has other
-    # layers than Keras's.
+    # rebuilt from its config, and serving uses the signatures. Quantization-aware training has
+    # layers that are not Keras's.
     traces = settings.model.is_custom or settings.optimize.quantize is not None
     try:
         model.save(
@@ -378,7 +385,7 @@ def export_model(
             options=options,
         )
     finally:
-        del model.tft_layer  # It is no part of what a checkpoint of the model holds.
+        del model.tft_layer  # Checkpoints of the model do not contain it.
     write_description(description, directory)
     write_interface(describe_inputs(tft_output, problem, settings), directory)
 
@@ -389,13 +396,13 @@ def try_export(
     problem: Problem,
     settings: TrainerSettings,
 ) -> None:
-    """Exports a model to a folder that is deleted: what stops that is known before training.
+    """Exports a model to a temporary folder, so that export errors are raised before training.
 
     Raises:
-      TrainingError: if the model cannot be exported; says what TensorFlow says.
+      TrainingError: if the model cannot be exported, with TensorFlow's message.
     """
-    # The variables may be on other hosts, as with a TPU, which have not got this one's folder. What
-    # it is called depends on the cluster: localhost, chief or worker.
+    # The variables may be on other hosts without this folder, as with a TPU. The job's name of
+    # this host depends on the cluster: localhost, chief or worker.
     with tf.device("CPU:0"):
         here = tf.constant(0).device
     options = tf.saved_model.SaveOptions(experimental_io_device=here)
@@ -410,7 +417,7 @@ def try_export(
 
 
 def write_interface(interface: ModelInterface, directory: str) -> None:
-    """Writes what an exported model asks for beside it."""
+    """Writes the description of an exported model's inputs beside the model."""
     path = os.path.join(directory, INTERFACE_FILE)
     tf.io.gfile.makedirs(os.path.dirname(path))
     with tf.io.gfile.GFile(path, "w") as file:

@@ -1,7 +1,7 @@
-"""The registry of feature types: what a column may be to the model.
+"""The registry of feature types.
 
-Importing this package, or a type's module, does not import TensorFlow: a config is checked before
-that is paid for.
+Importing this package, or a type's module, does not import TensorFlow, so that a config is checked
+quickly.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ FEATURES = {
     "text": f"{_FEATURES}.text.text.TextFeature",
     "ignore": f"{_FEATURES}.base.IgnoredFeature",
 }
-"""Import paths of the feature types by the name in `type`, in the order in which a transformed
-tensor of which the config says nothing is tried for each of them."""
+"""The import paths of the feature types by the name in `type`.
+
+A transformed tensor without settings is of the first type in this order that matches."""
 
 
 def feature_class(kind: str) -> type[BaseFeature]:
-    """Returns a feature type, by its name in the config or its import path."""
+    """Returns the class of a feature type, by its name in the config or its import path."""
     if is_own(kind):
         return load_feature(kind)
     found: type[BaseFeature] = import_registered(FEATURES[kind])

@@ -1,4 +1,6 @@
-"""What every feature type declares and does: its settings, its part of Transform and of a model."""
+"""The base class of feature types: the settings, the transformation and the encoding of a
+column.
+"""
 
 from __future__ import annotations
 
@@ -15,34 +17,35 @@ if TYPE_CHECKING:
 
 
 BESIDE = "\x1f"
-"""Stands in such a name where `free_name` puts an underscore."""
+"""The separator in names of additional tensors; `free_name` replaces it with an underscore."""
 MISSING_SUFFIX = f"{BESIDE}missing"
-"""Ends the name of the 0/1 feature that flags a missing value of an optional column."""
+"""The suffix of the 0/1 feature that flags missing values of an optional column."""
 LENGTH_SUFFIX = f"{BESIDE}length"
-"""Ends the name of the feature that says how full a sequence is, 0 to 1."""
+"""The suffix of the feature that holds the filled share of a sequence, 0 to 1."""
 PACKED = f"all{BESIDE}numbers"
-"""The name of the vector of very many numbers: scores in the order of the columns' names, then the
-flags."""
+"""The name of the vector that combines very many numeric columns: the scores in the order of the
+columns' names, then the flags."""
 GROUP = f"split{BESIDE}group"
-"""The name of a tensor that no model sees: rows of which it is equal are on one side wherever the
-train split is divided."""
+"""The name of a tensor, not seen by models, by whose equal values rows stay in one part wherever
+the train split is divided."""
 TIME = f"split{BESIDE}time"
-"""Likewise: what is chosen is chosen by later rows than are learnt from."""
-ASIDE = (GROUP, TIME)
+"""The name of a tensor, not seen by models, by which the train split is divided in time: held-out
+rows are later than the rows that the model learns from."""
+SPLIT_KEYS = (GROUP, TIME)
 
 
 def underscored(name: str) -> str:
-    """Returns a name with an underscore for `BESIDE`, as it is where no column is called so."""
+    """Returns a name with an underscore for `BESIDE`."""
     return name.replace(BESIDE, "_")
 
 
 def free_name(name: str, taken: Collection[str]) -> str:
-    """Returns a name with `BESIDE`, such as `age_missing`, as no column has it: with underscores
-    after it.
+    """Returns a name in which underscores replace `BESIDE`, such as `age_missing`, and that is
+    free.
 
     Args:
-      name: of what a feature type gives.
-      taken: the names of columns and of what other types gave.
+      name: the name of a tensor that a feature type returns.
+      taken: the names of columns, and of the tensors of other types.
     """
     if BESIDE not in name or name in taken:
         return name
@@ -53,74 +56,77 @@ def free_name(name: str, taken: Collection[str]) -> str:
 
 
 class BaseFeature(Settings):
-    """The settings of a column, and what its type makes of it."""
+    """The base class of feature types: the settings of a column, and the computations of its
+    type.
+    """
 
     type: str
     is_input: ClassVar[bool] = True
-    """Whether the model sees the column; if not, no request has to bring it."""
+    """Whether the model sees the column; otherwise requests can omit it."""
     is_column: ClassVar[bool] = True
-    """Whether it has the name of a raw column; if not, it is made of others under a new name."""
+    """Whether the feature has the name of a raw column; otherwise it combines columns under a new
+    name."""
     may_mix: ClassVar[bool] = False
-    """Whether a column may hold both numbers and text, which is else taken for an error."""
+    """Whether a column may hold both numbers and text; for other types a mixture is an error."""
     dtype: ClassVar[str] = "float32"
-    """Of the transformed tensor."""
+    """The data type of the transformed tensor."""
 
     def forms(self) -> dict[str, str]:
-        """Patterns (RE2) by what people call them: all values of the column match one of them.
+        """Returns patterns (RE2) by their description; all values of the column match one of them.
 
-        None where any value will do.
+        Empty if any value is valid.
         """
         return {}
 
     @property
     def is_list(self) -> bool:
-        """Whether a row of the column holds several values, as a request has to bring them."""
+        """Whether a row of the column holds several values, which requests send as a list."""
         return False
 
     @property
     def indices_of(self) -> str:
-        """What indices count, such as the buckets of a hash, where their number alone tells.
+        """A description of indices that have no vocabulary, such as the buckets of a hash.
 
-        Empty where they are those of a vocabulary, or there are none.
+        Empty if the indices have a vocabulary, or there are none.
         """
         return ""
 
     def place_names(self, name: str) -> tuple[str, ...]:
-        """What people call each number of a feature; none where they count up."""
+        """Returns the name of each number of a feature; empty if the numbers have no names."""
         del name
         return ()
 
     def columns_of(self, name: str) -> tuple[str, ...]:
-        """Returns the raw columns that the feature of a name is made of."""
+        """Returns the raw columns that a feature is computed from."""
         return (name,)
 
     @classmethod
     def transform(
         cls, columns: Mapping[str, AnyTensor], features: Mapping[str, Any]
     ) -> dict[str, tf.Tensor]:
-        """Transforms all columns of the type, side by side: what Transform analyses costs by pass.
+        """Transforms all columns of the type together, as each analysis of Transform is costly.
 
         Args:
-          columns: raw, by name: `columns_of` each feature.
+          columns: the raw columns by name: `columns_of` each feature.
           features: their settings, of this class, by name.
 
         Returns:
-          Dense tensors, [batch, ...] each: one by the name of each column, and others by names
-          that begin with it and have `BESIDE` next, so that no column is called so.
+          Dense tensors, [batch, ...] each: one by the name of each column, and others whose names
+          start with a column's name and `BESIDE`, so that they cannot collide with columns.
 
         Raises:
-          DataError: if a column holds what the type cannot use.
+          DataError: if a column holds values that are invalid for the type.
         """
         raise NotImplementedError(f"{cls.__name__} is not transformed")
 
     @classmethod
     def matches(cls, dtype: str, shape: tuple[int, ...], indices: int) -> bool:
-        """Returns whether a transformed tensor can be one of this type.
+        """Returns whether a transformed tensor can be of this type.
 
         Args:
           dtype: such as `float32`.
-          shape: of one example.
-          indices: how many values it can have, where they are indices in a vocabulary; else 0.
+          shape: the shape of one example.
+          indices: the number of indices, if the values are indices in a vocabulary; else 0.
         """
         del dtype, shape, indices
         return False
@@ -129,10 +135,10 @@ class BaseFeature(Settings):
     def encode(
         cls, feature: TransformedFeature, values: tf.Tensor, embedding_size: int
     ) -> tf.Tensor:
-        """What a model sees that has no layers of its own for the type: [batch, ...] float32.
+        """Returns the encoding for models without layers for the type: [batch, ...] float32.
 
         Args:
-          feature: the transformed one.
+          feature: the transformed feature.
           values: its Keras input.
           embedding_size: `model.embedding_size`.
         """
@@ -141,7 +147,7 @@ class BaseFeature(Settings):
 
 
 class IgnoredFeature(BaseFeature):
-    """A column that the model must not see: an identifier, or one that gives the answer away."""
+    """A column that the model does not see: an identifier, or a column that leaks the label."""
 
     type: Literal["ignore"]
     is_input: ClassVar[bool] = False

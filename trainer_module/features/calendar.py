@@ -1,4 +1,4 @@
-"""Columns of dates as days since 1970, and their parts, in operations that any server has."""
+"""The conversion of dates to days since 1970 and to parts, in operations that any server has."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from trainer_module.features.raw_columns import AnyTensor, dense_numbers, dense_
 from trainer_module.features.scaling import z_scores
 
 _FIXED_DAY = 18262.0
-"""1 January 2020: float32 has few digits for what is counted from far away."""
+"""The day 1 January 2020, a near origin that preserves the precision of float32."""
 _FIRST_OF_19XX = 69
-"""Years of two digits from here on are of the last century, as Python has it."""
+"""The first two-digit year of the last century, as in Python."""
 _DEFAULTS = [["1970"], ["1"], ["1"], ["0"], ["0"], ["0"], [""], ["0"], ["0"]]
-"""Of the fields that a time or a layout may lack."""
+"""The defaults of fields that a time or a layout may lack."""
 
 
 def read_texts(
     columns: Mapping[str, AnyTensor], formats: Mapping[str, str | None]
 ) -> dict[str, tf.Tensor]:
-    """Days since 1970, [batch, n] float64 each; NaN where missing, or not of the format.
+    """Returns days since 1970, [batch, n] float64 each; NaN where missing, or not of the format.
 
     Args:
-      columns: of dates in words.
-      formats: by the same names; None is found in the train split.
+      columns: dates as text.
+      formats: by the same names; None is inferred from the train split.
     """
     if not columns:
         return {}
@@ -49,7 +49,7 @@ def read_texts(
 
 
 def read_numbers(name: str, column: AnyTensor, per_day: float) -> tf.Tensor:
-    """Days since 1970, [batch, n] float64; NaN where missing.
+    """Returns days since 1970, [batch, n] float64; NaN where missing.
 
     Raises:
       DataError: if the column holds text.
@@ -68,8 +68,8 @@ def make_parts(
     """Returns the parts of each column by name, each one or two tensors of [batch, n] float32.
 
     Args:
-      days: since 1970, NaN where missing.
-      references: by column, the one that its age is taken against.
+      days: days since 1970, NaN where missing.
+      references: by column, the reference column of its age.
     """
     since = {
         name: days[reference] if (reference := references[name]) else _FIXED_DAY for name in days
@@ -98,9 +98,9 @@ def make_parts(
 def _find_patterns(
     texts: Mapping[str, tf.Tensor],
 ) -> dict[str, tuple[tf.Tensor, tf.Tensor, tf.Tensor]]:
-    """Returns the patterns of the form that most values of the train split match, by column.
+    """Returns by column the patterns of the form that most values of the train split match.
 
-    Of those that match as many, the first one; spans may be written in different ways.
+    Ties go to the first form; spans may have different formats.
     """
     if not texts:
         return {}
@@ -119,9 +119,9 @@ def _find_patterns(
 
 @tf.function(input_signature=[tf.TensorSpec([None, None], tf.string)], autograph=False)
 def _count_days(fields: tf.Tensor) -> tf.Tensor:
-    """Days since 1970, [batch, n] float64, of what `Form.rewrite` makes.
+    """Returns days since 1970, [batch, n] float64, from the output of `Form.rewrite`.
 
-    A function, as its hundred operations are then made once and not in each of the graphs that
+    As a tf.function its hundred operations are created once, and not in each of the graphs that
     TensorFlow Transform traces.
     """
     year, month, day, hour, minute, second, half, zone, zone_minute = tf.io.decode_csv(
@@ -138,7 +138,7 @@ def _count_days(fields: tf.Tensor) -> tf.Tensor:
     minutes = tf.cast(hour * 60 + minute - offset, tf.float64)
     second = tf.strings.regex_replace(second, ",", ".")
     seconds = minutes * 60 + tf.strings.to_number(second, tf.float64)
-    return tf.cast(_days_of(year, _month_number(month), day), tf.float64) + seconds / 86400
+    return tf.cast(_days_since_1970(year, _month_number(month), day), tf.float64) + seconds / 86400
 
 
 def _integer(value: int) -> tf.Tensor:
@@ -146,12 +146,12 @@ def _integer(value: int) -> tf.Tensor:
 
 
 def _ones(condition: tf.Tensor) -> tf.Tensor:
-    """1 where it holds, 0 elsewhere."""
+    """Returns 1 where a condition holds, 0 elsewhere."""
     return tf.cast(condition, tf.int64)
 
 
 def _month_number(month: tf.Tensor) -> tf.Tensor:
-    """int64, of numbers and names."""
+    """Returns the number of a month, int64, from a number or a name."""
     begins = tf.strings.substr(tf.strings.lower(month), 0, 3)
     is_name = begins[..., tf.newaxis] == tf.constant(MONTHS)
     named = tf.argmax(tf.cast(is_name, tf.int32), -1) + 1
@@ -159,8 +159,9 @@ def _month_number(month: tf.Tensor) -> tf.Tensor:
     return tf.where(has_name, named, tf.strings.to_number(tf.where(has_name, "0", month), tf.int64))
 
 
-def _days_of(year: tf.Tensor, month: tf.Tensor, day: tf.Tensor) -> tf.Tensor:
-    """Days since 1970 of a date; Hinnant's `days_from_civil`, for years that begin in March.
+def _days_since_1970(year: tf.Tensor, month: tf.Tensor, day: tf.Tensor) -> tf.Tensor:
+    """Returns days since 1970 of a date: Hinnant's `days_from_civil`, with years that begin in
+    March.
 
     https://howardhinnant.github.io/date_algorithms.html
     """
@@ -174,12 +175,11 @@ def _days_of(year: tf.Tensor, month: tf.Tensor, day: tf.Tensor) -> tf.Tensor:
 
 @tf.function(input_signature=[tf.TensorSpec([None, None], tf.float64)], autograph=False)
 def _turn(days: tf.Tensor) -> tuple[tf.Tensor, dict[str, tuple[tf.Tensor, tf.Tensor]]]:
-    """Returns the year, and sine and cosine of how far month, day, weekday and hour have come
-    round.
+    """Returns the year, and sine and cosine of the cyclic parts month, day, weekday and hour.
 
-    All [batch, n] float32; a function for the reason of `_count_days`.
+    All are [batch, n] float32; a tf.function for the reason of `_count_days`.
     """
-    year, month, day = _civil(tf.cast(tf.floor(days), tf.int64))
+    year, month, day = _calendar_date(tf.cast(tf.floor(days), tf.int64))
     turns = {
         "month": tf.cast(month - 1, tf.float64) / 12,
         "day": tf.cast(day - 1, tf.float64) / 31,
@@ -191,8 +191,8 @@ def _turn(days: tf.Tensor) -> tuple[tf.Tensor, dict[str, tuple[tf.Tensor, tf.Ten
     return tf.cast(year, tf.float32), places
 
 
-def _civil(days: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Year, month and day of days since 1970; the opposite of `_days_of`."""
+def _calendar_date(days: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Returns year, month and day of days since 1970; the inverse of `_days_since_1970`."""
     days += 719468
     century = days // 146097
     of_century = days - century * 146097

@@ -1,4 +1,4 @@
-"""Categories: indices in a vocabulary, embedded by models."""
+"""Feature types of categories: indices in a vocabulary, which models embed."""
 
 from __future__ import annotations
 
@@ -18,27 +18,29 @@ if TYPE_CHECKING:
 
 
 _BETWEEN = "\x1f"
-"""Keeps the values of a row apart."""
+"""The separator of the joined values of a row."""
 
 
 class CrossFeature(BaseFeature):
-    """The values of several columns as one category, under a name that no column has."""
+    """The combination of several columns' values as one category, under a name that no column
+    has.
+    """
 
     type: Literal["cross"]
     is_column: ClassVar[bool] = False
     dtype: ClassVar[str] = "int64"
     of: Annotated[list[str], Field(min_length=2)]
-    """The columns: text, whole numbers or both. They may be ignored for themselves."""
+    """The columns: text, whole numbers or both. They may be of type `ignore` themselves."""
     hash_buckets: PositiveInt = 1000
-    """Combinations are hashed into this many indices."""
+    """The number of hash buckets of the combinations."""
 
     @property
     def indices_of(self) -> str:
-        """Those of the hash of these columns."""
+        """A description of the indices: the hash of these columns."""
         return f"hash of {', '.join(self.of)}"
 
     def columns_of(self, name: str) -> tuple[str, ...]:
-        """Those that are crossed."""
+        """Returns the columns that are crossed."""
         del name
         return tuple(self.of)
 
@@ -46,7 +48,7 @@ class CrossFeature(BaseFeature):
     def transform(
         cls, columns: Mapping[str, AnyTensor], features: Mapping[str, Any]
     ) -> dict[str, tf.Tensor]:
-        """[batch, 1] int64 each."""
+        """Returns the hash buckets of the combinations, [batch, 1] int64 each."""
         import tensorflow as tf
 
         from trainer_module.features.raw_columns import dense_strings
@@ -65,31 +67,32 @@ class CrossFeature(BaseFeature):
 MISSING_VALUE = "<missing>"
 """The vocabulary's entry for a missing value of a categorical feature."""
 MOST_TABLES = 50
-"""Columns with a table of their own for their vocabulary; more columns share one."""
+"""The most columns with a lookup table each; more columns share one table."""
 PADDING = "<padding>"
-"""The entry, of index 0, that fills a row up where it has fewer values than the widest."""
+"""The vocabulary's entry of index 0, which pads rows with fewer values than the widest."""
 
 
 class CategoricalFeature(BaseFeature):
-    """One of a set of values (text or integers): its index in the vocabulary of the train split."""
+    """A category (text or integer): its index in the vocabulary of the train split."""
 
     type: Literal["categorical"]
     may_mix: ClassVar[bool] = True
     dtype: ClassVar[str] = "int64"
     vocabulary_size: PositiveInt = 1000
-    """At most this many values, the most frequent ones, get an index of their own."""
+    """The most values in the vocabulary; the most frequent ones are kept."""
     oov_buckets: PositiveInt = 1
-    """Values outside the vocabulary are hashed into this many further indices."""
+    """The number of buckets into which values outside the vocabulary are hashed."""
     hash_buckets: PositiveInt | None = None
-    """Hashes all values into this many indices, without a vocabulary: for very many values."""
+    """The number of hash buckets of all values, in place of a vocabulary, for very many values."""
     encoding: Literal["embedding", "one_hot"] | None = None
-    """A learnt vector for each value, or an input for each; default: as the model has it."""
+    """The encoding: a learnt vector for each value, or an input for each; default: depends on the
+    model."""
     many: bool = False
     """Whether a row has several values: a list, or text with a `separator`."""
     separator: str | None = Field(default=None, min_length=1)
-    """Stands between the values of a text, such as `;`."""
+    """The separator of the values in a text, such as `;`."""
     max_values: PositiveInt = 10
-    """Of a row with `many` values, the first ones count."""
+    """The most values per row with `many`; further values are dropped."""
 
     @model_validator(mode="after")
     def _agrees(self) -> CategoricalFeature:
@@ -99,24 +102,26 @@ class CategoricalFeature(BaseFeature):
 
     @property
     def is_list(self) -> bool:
-        """Unless a text holds all of them."""
+        """Whether requests send a list: true with `many` and without a `separator`."""
         return self.many and self.separator is None
 
     @property
     def indices_of(self) -> str:
-        """Those of the hash, if there is one."""
+        """A description of the indices: a hash, if there is one."""
         return "hash" if self.hash_buckets else ""
 
     @classmethod
     def transform(
         cls, columns: Mapping[str, AnyTensor], features: Mapping[str, Any]
     ) -> dict[str, tf.Tensor]:
-        """[batch, n] int64 each; where there are many values, padding is index 0."""
+        """Returns the indices of the values, [batch, n] int64 each; rows of many values are padded
+        with 0.
+        """
         return index_categories(columns, features)
 
     @classmethod
     def matches(cls, dtype: str, shape: tuple[int, ...], indices: int) -> bool:
-        """Whatever has a vocabulary."""
+        """Returns whether a tensor holds indices in a vocabulary."""
         del shape
         return dtype == cls.dtype and indices > 0
 
@@ -124,7 +129,11 @@ class CategoricalFeature(BaseFeature):
     def encode(
         cls, feature: TransformedFeature, values: tf.Tensor, embedding_size: int
     ) -> tf.Tensor:
-        """[batch, n, size] float32, or [batch, size] of many values: of vectors their mean."""
+        """Returns embeddings or one-hot vectors, [batch, n, size], or [batch, size] for many
+        values.
+
+        The embeddings of many values are averaged.
+        """
         import tf_keras
 
         if feature.encoding == "one_hot":
@@ -149,7 +158,9 @@ class CategoricalFeature(BaseFeature):
 def index_categories(
     columns: Mapping[str, AnyTensor], features: Mapping[str, CategoricalFeature]
 ) -> dict[str, tf.Tensor]:
-    """Indices in the vocabularies, [batch, n] int64 each; missing is a value of its own."""
+    """Returns the indices in the vocabularies, [batch, n] int64 each; missing has an index of its
+    own.
+    """
     import tensorflow_transform as tft
 
     from trainer_module.features.scaling import hash_values
@@ -170,7 +181,7 @@ def index_categories(
     }
     alike = {name: value for name, value in counted.items() if features[name].oov_buckets == 1}
     if len(alike) > MOST_TABLES:
-        outputs |= _look_up_together(alike, orders)
+        outputs |= _look_up_jointly(alike, orders)
         counted = {name: value for name, value in counted.items() if name not in outputs}
     if counted:
         paths = compute_vocabularies(counted, orders)
@@ -183,10 +194,10 @@ def index_categories(
     return outputs
 
 
-def _look_up_together(
+def _look_up_jointly(
     columns: Mapping[str, tf.Tensor], orders: Mapping[str, ByFrequency]
 ) -> dict[str, tf.Tensor]:
-    """Indices in the vocabularies, with one index more for all other values of a column."""
+    """Returns the indices in the vocabularies, with one out-of-vocabulary index per column."""
     import tensorflow as tf
     from tensorflow_transform import schema_inference, tf_utils
 
@@ -201,12 +212,12 @@ def _look_up_together(
     starts = tf.unstack(tf.cumsum(sizes, exclusive=True), len(columns))
     ends = tf.unstack(sizes, len(columns))
     outputs = {}
-    # Each by itself: a tensor of all columns would make each output depend on each input.
+    # Separately: one tensor of all columns would make each output depend on each input.
     for place, (name, values) in enumerate(columns.items()):
         keys = tf.strings.join([joined_key(place), values])
         lines, _ = tf_utils.construct_and_lookup_table(table, path, keys)
         outputs[name] = tf.where(lines < 0, ends[place], lines - starts[place])
-        # From which readers of Transform's output learn how many there are.
+        # Readers of Transform's output take the number of indices from the schema.
         schema_inference.set_tensor_schema_override(
             outputs[name], tf.constant(0, tf.int64), ends[place]
         )
@@ -214,7 +225,7 @@ def _look_up_together(
 
 
 def _read(column: AnyTensor, feature: CategoricalFeature) -> tf.Tensor:
-    """[batch, n] string, nowhere empty."""
+    """Returns the values of a column, [batch, n] string, without empty strings."""
     import tensorflow as tf
 
     from trainer_module.features.raw_columns import dense_strings, list_strings

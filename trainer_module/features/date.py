@@ -1,4 +1,4 @@
-"""Dates and times: their age, and where in the year, the month, the week and the day they are."""
+"""The feature type of dates and times: their age, and their cyclic parts."""
 
 from __future__ import annotations
 
@@ -18,28 +18,29 @@ if TYPE_CHECKING:
 
 Part = Literal["age", "year", "month", "day", "weekday", "hour"]
 _STRAIGHT = ("age", "year")
-"""Parts that do not go round."""
+"""The parts that are not cyclic."""
 _PER_DAY = {"days": 1.0, "s": 86400.0, "ms": 86400e3, "us": 86400e6, "ns": 86400e9}
 
 
 class DateFeature(BaseFeature):
     """A date or time (UTC): its age and its year, scaled, and its month, day, weekday and hour.
 
-    The latter go round, so each is a sine and a cosine. A missing date is all 0; where the first
-    data had gaps, another input flags them.
+    Month, day, weekday and hour are cyclic, each encoded as a sine and a cosine. A missing date is
+    all 0; if the first data had missing dates, an additional input flags them.
     """
 
     type: Literal["date"]
     may_mix: ClassVar[bool] = True
     format: str | None = None
-    """How dates are written, such as `%d/%m/%Y`, with `%H:%M` at its end where times follow; found
-    in the train split if it is not given. A time may follow any date."""
+    """The format of the dates, such as `%d/%m/%Y`, with `%H:%M` at its end if times follow;
+    default: inferred from the train split. A time may follow any date."""
     unit: Literal["days", "s", "ms", "us", "ns"] | None = None
-    """What a number counts since 1970; without it a number is text such as 20260131."""
+    """The unit of a number, counted from 1970; without it a number is read as text such as
+    20260131."""
     parts: list[Part] | None = None
-    """Those that the model sees; default: all, but no hour where the format has no time."""
+    """The parts that the model sees; default: all, but no hour if the format has no time."""
     reference: str | None = None
-    """Another column of dates, against which the age is taken; default: a fixed day."""
+    """Another column of dates from which the age is measured; default: a fixed day."""
 
     @field_validator("format")
     @classmethod
@@ -50,7 +51,7 @@ class DateFeature(BaseFeature):
 
     @property
     def chosen_parts(self) -> list[Part]:
-        """`parts`, or those that can vary."""
+        """The value of `parts`, or by default the parts that can vary."""
         if self.parts is not None:
             return self.parts
         parts: list[Part] = ["age", "year", "month", "day", "weekday"]
@@ -58,7 +59,9 @@ class DateFeature(BaseFeature):
         return [*parts, "hour"] if has_time else parts
 
     def forms(self) -> dict[str, str]:
-        """Returns the format's, or all that are found in data."""
+        """Returns the pattern of the format, or by default the patterns of all formats that can be
+        inferred.
+        """
         if self.unit is not None:
             return {}
         if self.format is not None:
@@ -66,7 +69,7 @@ class DateFeature(BaseFeature):
         return {form.layout: form.pattern for _, form in candidates()}
 
     def place_names(self, name: str) -> tuple[str, ...]:
-        """Returns the parts; those that go round have two."""
+        """Returns the names of the parts; cyclic parts have two."""
         return tuple(
             f"{name}[{place}]"
             for part in self.chosen_parts
@@ -74,14 +77,14 @@ class DateFeature(BaseFeature):
         )
 
     def columns_of(self, name: str) -> tuple[str, ...]:
-        """Returns the column itself, and the one that its age is taken against."""
+        """Returns the column itself, and the reference column of its age."""
         return (name, self.reference) if self.reference else (name,)
 
     @classmethod
     def transform(
         cls, columns: Mapping[str, AnyTensor], features: Mapping[str, Any]
     ) -> dict[str, tf.Tensor]:
-        """[batch, parts] float32 each, and the flags of optional columns.
+        """Returns the parts, [batch, parts] float32 each, and the flags of optional columns.
 
         Raises:
           DataError: if a column has a unit and holds text, or a reference is no date.

@@ -1,12 +1,12 @@
-"""How dates are written: one layout a column, with or without a time after it.
+"""Date formats: one layout per column, with or without a time after it.
 
 A format is a layout in the directives of `strptime`, such as `%d/%m/%Y`. A time may follow any date
-and is read however it is written: `18:30`, `18:30:05.25`, `6:30 PM`, each with or without a zone. A
-format that ends in ` %H:%M` says that times other than midnight do follow. The name of the day may
-stand before any date.
+in any usual notation: `18:30`, `18:30:05.25`, `6:30 PM`, each with or without a zone. A format that
+ends in ` %H:%M` states that times other than midnight follow. The name of the weekday may precede
+any date.
 
-Patterns are of RE2 and of Python's `re` alike, so that the same ones decide in files, in statistics
-and in the graph of a model. Nothing here imports TensorFlow.
+The patterns mean the same in RE2 and in Python's `re`, so that files, statistics and the graph of a
+model are read by the same rules. Nothing here imports TensorFlow.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from trainer_module.features.number_format import SPACE, SPACES
 ISO = "%Y-%m-%d"
 """The layout of ISO 8601."""
 WITH_TIME = " %H:%M"
-"""Ends a format whose dates have times."""
+"""The suffix of a format whose dates have times."""
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-"""What the names of the months begin with, in lower case."""
+"""The prefixes of the names of the months, in lower case."""
 
 WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-"""The same of days, which may stand before a date."""
+"""The prefixes of the names of the weekdays, in lower case, which may precede a date."""
 
 FIELDS = "%Y", "%m", "%d"
-"""The directives by the place of their field in what `Form.rewrite` makes."""
+"""The directives by the position of their field in the output of `Form.rewrite`."""
 _SEPARATOR = ";"
 _EVERY_DAY = {"%Y": r"[12]\d{3}", "%y": r"\d\d"}
 
 
 def _days(months: str, names: Sequence[str], days: str) -> dict[str, str]:
-    """What stands for each directive in some months."""
+    """Returns the patterns of the directives for some months."""
     name = rf"(?:{'|'.join(names)})[a-z]*\.?"
     return {**_EVERY_DAY, "%m": months, "%b": name, "%d": days}
 
@@ -46,17 +46,18 @@ _REAL_DATES = (
     _days(r"0?[469]|11", (*MONTHS[3:6:2], *MONTHS[8:11:2]), r"0?[1-9]|[12]\d|30"),
     _days(r"0?2", MONTHS[1:2], r"0?[1-9]|[12]\d"),
 )
-"""The same, apart for months of 31, 30 and 29 days."""
+"""The patterns of the directives, for months of 31, 30 and 29 days separately."""
 
 _WEEKDAY = rf"(?:(?:{'|'.join(WEEKDAYS)})[a-z]*\.?,?{SPACE}+)?"
 _ZONE_NAME = "(?:z|utc|gmt|msk|[a-z]{1,4}t)"
-"""Such as CET or PST, which may mean several zones, and are not told from UTC."""
+"""A pattern of zone names, such as CET or PST, which are ambiguous, and treated as UTC."""
 _ZONE = rf"(?:{SPACE}*(?:{_ZONE_NAME}|([+-]\d\d)(?::?(\d\d))?(?:{SPACE}*\(?{_ZONE_NAME}\)?)?))?"
 _TIME = (
     rf"(?:(?:t|{SPACE}+|,{SPACE}*|:)([01]?\d|2[0-3])[:.]?([0-5]\d)"
     rf"(?:[:.]?((?:[0-5]\d)(?:[.,]\d+)?))?(?:{SPACE}*([ap])\.?m\.?)?{_ZONE})?"
 )
-"""Groups: hour, minute, second with its fraction, a or p, and the zone's hours and minutes."""
+"""A pattern of a time with the groups hour, minute, second with fraction, a or p, and the zone's
+hours and minutes."""
 _MIDNIGHT = (
     rf"(?:(?:t|{SPACE}+)0?0:00(?::00(?:[.,]0+)?)?"
     rf"(?:{SPACE}*(?:{_ZONE_NAME}|[+-]00:?00(?:{SPACE}*{_ZONE_NAME})?))?)?"
@@ -66,14 +67,14 @@ _TIME_DIRECTIVES = re.compile(r"(?:T|,? +)%[HI](?:[:.]?%[MSf]| ?%[pzZ]|Z)*$")
 
 @dataclass(frozen=True)
 class Form:
-    """A format, as patterns."""
+    """A date format, with its patterns."""
 
     layout: str
     has_time: bool
 
     @classmethod
     def parse(cls, date_format: str) -> Form:
-        """Reads a format; ValueError says what is wrong with it."""
+        """Returns the form of a format; raises ValueError with the reason if it is invalid."""
         dates = re.sub(r"^%[aA],? +", "", date_format).replace("%B", "%b")
         layout = _TIME_DIRECTIVES.sub("", dates)
         directives = re.findall(r"%.?", layout)
@@ -89,23 +90,25 @@ class Form:
 
     @property
     def pattern(self) -> str:
-        """Matches a date that there is, 29 February of any year included, and a time after it."""
+        """A pattern of valid dates, including 29 February of any year, and an optional time."""
         return rf"(?i){SPACE}*{_WEEKDAY}{self._dates}{_TIME}{SPACE}*"
 
     @property
     def midnights(self) -> str:
-        """The same without a time, or with none but midnight."""
+        """A pattern of valid dates without a time, or with midnight only."""
         return rf"(?i){SPACE}*{_WEEKDAY}{self._dates}{_MIDNIGHT}{SPACE}*"
 
     @property
     def groups(self) -> str:
-        """Matches the same, other days included; its groups are what `rewrite` puts in order."""
+        """A pattern like `pattern` that also accepts invalid days; `rewrite` orders its groups."""
         date = self._fill(_ANY_DATE, "({})")
         return rf"(?i)^{SPACE}*{_WEEKDAY}{date}{_TIME}{SPACE}*$"
 
     @property
     def rewrite(self) -> str:
-        """Year, month, day and the groups of a time as the columns of a CSV, a month in words."""
+        """A replacement that makes CSV columns of year, month (possibly in words), day and the
+        time's groups.
+        """
         named = [d.replace("y", "Y").replace("b", "m") for d in re.findall("%.", self.layout)]
         dates = [rf"\{named.index(field) + 1}" if field in named else "1" for field in FIELDS]
         times = [rf"\{len(named) + place}" for place in range(1, 7)]
@@ -129,7 +132,8 @@ class Form:
 
 
 _FIRST_OF_MONTH = {"01/%m/%Y": "%d/%m/%Y", "01-%m-%Y": "%d-%m-%Y"}
-"""Whose day is always 1: by month rather than by the days of one January."""
+"""Formats whose day is always 1, tried first: dates by month rather than the days of one January.
+"""
 LAYOUTS = (
     ISO,
     "%Y/%m/%d",
@@ -157,14 +161,16 @@ LAYOUTS = (
     "%d %b %y",
     "%b-%y",
 )
-"""Those that are found in data."""
+"""The layouts that can be inferred from data."""
 _PADDED = ("%d.%m.%y",)
-"""Layouts that are found only where days and months have two digits: 1.10.22 is a version."""
+"""Layouts that are inferred only from two-digit days and months, as 1.10.22 may be a version."""
 
 
 @functools.cache
 def candidates() -> list[tuple[str, Form]]:
-    """Patterns and the forms that they stand for: the first that all values match is right."""
+    """Returns all inferable forms with their patterns; the first one that matches all values is
+    right.
+    """
     forms = {**_FIRST_OF_MONTH, **{layout: layout for layout in LAYOUTS}}
     patterns = {found: Form(found, False).pattern for found in forms}
     patterns |= {layout: patterns[layout].replace("0?", "0") for layout in _PADDED}
@@ -172,11 +178,10 @@ def candidates() -> list[tuple[str, Form]]:
 
 
 def find_format(values: Sequence[str]) -> str | None:
-    """Returns the format of all values but empty ones; None if they have none in common, or are
-    none.
+    """Returns the format that matches all nonempty values; None if there is none, or no value.
 
-    Where days and months cannot be told apart, as no day is beyond 12, a day that is always the
-    first is one; otherwise the month comes first between slashes, and the day between hyphens.
+    If days and months are ambiguous, as no day is beyond 12, a field that is always the first
+    counts as the day; otherwise the month comes first between slashes, and the day between hyphens.
     """
     texts = [value for value in values if value.strip(SPACES)]
     if not texts:

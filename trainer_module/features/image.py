@@ -1,4 +1,4 @@
-"""Images: decoded and resized."""
+"""The feature type of images, which are decoded and resized."""
 
 from __future__ import annotations
 
@@ -17,26 +17,27 @@ if TYPE_CHECKING:
 
 
 class ImageFeature(BaseFeature):
-    """An encoded PNG, JPEG or BMP: decoded, laid on white, resized and scaled to 0..1."""
+    """An encoded PNG, JPEG or BMP: decoded, composed on white, resized and scaled to 0..1."""
 
     type: Literal["image"]
     height: PositiveInt | None = None
-    """Pixels. Default of both: the usual size of the first data's pictures, at most 224 pixels."""
+    """The height in pixels. Default of both sides: the median height and width of the first data's
+    pictures, scaled down until the longer side has at most 224 pixels."""
     width: PositiveInt | None = None
-    """Pixels."""
+    """The width in pixels."""
     channels: Literal[1, 3] | None = None
-    """1 for grey, 3 for RGB. Default: 3 for a size that is given, else 1 where all of the first
-    data's pictures are grey."""
+    """The channels: 1 for grey, 3 for RGB. Default: 3 if the size is given, otherwise 1 if all of
+    the first data's pictures are grey."""
     origin: Literal["bytes", "path"] = Field(default="bytes", alias="from")
-    """What the column holds: encoded pictures, or paths of their files. Those are read with the
-    data, so that who asks the model sends pictures, and no paths."""
+    """The content of the column: encoded pictures, or paths of files with them. The files are read
+    with the data, so that requests send pictures, not paths."""
     folder: str | None = None
-    """With `from: path`: the folder that the paths begin in, and that none of them leaves. Default:
-    that of the file in which they are written."""
+    """The folder that paths start from, with `from: path`, and that no path may leave. Default: the
+    folder of the file that holds the paths."""
 
     @property
     def size(self) -> tuple[int, int] | None:
-        """The height and the width; None where they follow from the data."""
+        """The height and the width; None if they follow from the data."""
         return (self.height, self.width) if self.height and self.width else None
 
     @model_validator(mode="after")
@@ -47,7 +48,7 @@ class ImageFeature(BaseFeature):
                 "from the pictures"
             )
         if self.size and self.channels is None:
-            # Values do not change any more once this is over.
+            # The model is frozen, so that plain assignment raises an error.
             object.__setattr__(self, "channels", 3)
         return self
 
@@ -61,18 +62,18 @@ class ImageFeature(BaseFeature):
     def transform(
         cls, columns: Mapping[str, AnyTensor], features: Mapping[str, Any]
     ) -> dict[str, tf.Tensor]:
-        """[batch, height, width, channels] float32 each."""
+        """Returns the pixels, [batch, height, width, channels] float32 each."""
         return {name: decode_images(name, columns[name], f) for name, f in features.items()}
 
     @classmethod
     def matches(cls, dtype: str, shape: tuple[int, ...], indices: int) -> bool:
-        """Whatever has a height, a width and channels."""
+        """Returns whether a tensor has a height, a width and channels."""
         del indices
         return dtype == cls.dtype and len(shape) == 3
 
 
 def decode_images(name: str, column: AnyTensor, feature: ImageFeature) -> tf.Tensor:
-    """[batch, height, width, channels] float32 in 0..1.
+    """Returns the pixels of a column's images, [batch, height, width, channels] float32 in 0..1.
 
     Raises:
       DataError: if the column holds numbers.
@@ -96,10 +97,11 @@ def decode_images(name: str, column: AnyTensor, feature: ImageFeature) -> tf.Ten
 
 
 def decode_image(encoded: tf.Tensor) -> tf.Tensor:
-    """[height, width, 1 to 4] float32 in 0..1: grey or RGB, with alpha last where there is one.
+    """Returns the pixels of an image, [height, width, 1 to 4] float32 in 0..1, with alpha as the
+    last channel.
 
-    The channels are the file's own: TensorFlow drops an alpha that is not asked for, and refuses
-    one that is asked for of a JPEG.
+    The channels are the file's own: for a fixed number of channels, TensorFlow would drop the
+    alpha, or reject a JPEG without one.
     """
     import tensorflow as tf
 
@@ -108,7 +110,7 @@ def decode_image(encoded: tf.Tensor) -> tf.Tensor:
 
 
 def _mix(image: tf.Tensor, channels: int) -> tf.Tensor:
-    """Lays a decoded image on white, and makes it grey (1) or RGB (3)."""
+    """Returns an image composed on white, as grey (1) or RGB (3)."""
     import tensorflow as tf
 
     found = tf.shape(image)[-1]

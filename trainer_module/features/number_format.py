@@ -1,7 +1,7 @@
-"""How people write numbers: thousands apart, with a currency or a unit, in per cent, as a time.
+"""Number formats in text: with thousands separators, a currency or a unit, in per cent, as a time.
 
-Patterns are of RE2 and of Python's `re` alike, so that the same ones decide in files and in the
-graph of a model. Nothing here imports TensorFlow.
+The patterns mean the same in RE2 and in Python's `re`, so that files and the graph of a model are
+read by the same rules. Nothing here imports TensorFlow.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from typing import Literal
 import numpy as np
 
 SPACES = " \t\n\f\r\u00a0\u202f"
-"""Those of RE2's `\\s`, and those that do not break a line, as browsers write them in times."""
+r"""The white space of RE2's `\s`, and the no-break spaces, which browsers write in times."""
 SPACE = f"[{SPACES}]"
-"""A pattern of one of them."""
+"""A pattern of one white space character."""
 
 
 @functools.cache
 def compile_form(pattern: str) -> re.Pattern[str]:
-    """Returns a pattern of RE2 for Python, which matches the same.
+    """Returns an RE2 pattern compiled for Python, which matches the same texts.
 
-    Spaces are never given back, so that a text of many spaces takes no longer than it does RE2.
+    Its repetitions of spaces are possessive, so that many spaces take linear time, as in RE2.
     """
     linear = pattern.replace(f"{SPACE}*", f"{SPACE}*+").replace(f"{SPACE}+", f"{SPACE}++")
     return re.compile(linear.replace(r"\d", "[0-9]"))
 
 
 DIGITS = 7
-"""So many a float32 holds, and one that was written with fewer is written as it was."""
+"""The significant digits of a float32, which preserve a number written with fewer."""
 LARGEST_WHOLE = 2.0**63
-"""Below it, a whole number is written with all of its digits."""
+"""The bound below which a whole number is written with all of its digits."""
 
 
 def as_text(number: np.integer | np.floating) -> str:
-    """Returns a number as text: a whole one without a decimal point, such as `0.5` or `1e-07`
-    otherwise.
+    """Returns a number as text: a whole one without a decimal point, otherwise such as `0.5` or
+    `1e-07`.
 
-    `raw_columns.dense_strings` writes it so in the graph.
+    `raw_columns.dense_strings` does the same in the graph.
     """
     is_whole = number == np.round(number) and abs(number) < LARGEST_WHOLE
     return str(int(number)) if is_whole else f"{number:.{DIGITS}g}"
@@ -50,17 +50,17 @@ def as_text(number: np.integer | np.floating) -> str:
 
 Style = Literal["point", "comma", "clock"]
 STYLES: dict[Style, str] = {"point": "1,234.5", "comma": "1.234,5", "clock": "18:30:05"}
-"""The ways of writing a number by name, with an example each."""
+"""The number formats by name, with an example each."""
 MINUS = "\u2212-"
-"""What stands before a negative number; others are in parentheses."""
+"""The signs of negative numbers, which parentheses may replace."""
 FACTORS = {"k": 1e3, "m": 1e6, "b": 1e9}
-"""What a letter right after a number makes of it, where no unit could be meant."""
+"""The multipliers of a letter directly after a number, if the letter cannot be a unit."""
 PLACEHOLDERS = frozenset({"na", "n/a", "#n/a", "nan", "null", "none", "nil", "?", "-", "--", "."})
-"""What programs write where a number is missing, in lower case."""
+"""The usual placeholders of missing numbers, in lower case."""
 _SMALLEST = 1e-50
-"""Numbers closer to 0 are 0 as float32."""
+"""The magnitude below which numbers are 0 in float32."""
 _NEARLY_ALL = 0.9
-"""Share of the values that have to be numbers, all written alike."""
+"""The share of the values that have to be numbers of the same format."""
 
 _SIGNS = "$€£¥₹₩₽₺₫₪₦₱฿₴₵₸"
 _CODES = (
@@ -79,16 +79,16 @@ _PLAIN = re.compile(r"\d+", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Writing:
-    """How all numbers of a column are written."""
+class NumberFormat:
+    """The number format of a column."""
 
     style: Style
     unit: str = ""
-    """What may stand before or after each of them."""
+    """The text that may stand before or after each number."""
 
     @property
     def pattern(self) -> str:
-        """Matches a number; its groups are what `rewrite` puts in order."""
+        """A pattern of a number; `rewrite` orders its groups."""
         unit = re.escape(self.unit).replace("\\ ", f"{SPACE}+")
         before = rf"(?:{unit}{SPACE}*)?" if unit else ""
         after = rf"(?:{SPACE}*{unit})?" if unit else ""
@@ -108,22 +108,22 @@ class Writing:
 
     @property
     def rewrite(self) -> str:
-        """The groups, with what is a sign first."""
+        """A replacement that orders the groups of the pattern, signs first."""
         return r"\1;\2;\3;\4;\5" if self.style == "clock" else r"\1\2\5;\3;\4"
 
     @property
     def decimal(self) -> str:
-        """What stands before the decimals."""
+        """The decimal separator of the format."""
         return "," if self.style == "comma" else "."
 
     def fits(self, values: Sequence[str]) -> int:
-        """Returns how many values are so written."""
+        """Returns the number of values that match the format."""
         return sum(1 for value in values if _compiled(self).fullmatch(value))
 
     def read(self, text: str) -> float:
-        """Returns the number of a text as a float32, NaN for what is none.
+        """Returns the number in a text as a float32; NaN for other texts.
 
-        `raw_columns.written_numbers` reads it so in the graph.
+        `raw_columns.parse_numbers` does the same in the graph.
         """
         match = _compiled(self).fullmatch(text)
         if match is None:
@@ -140,9 +140,7 @@ class Writing:
         return number if math.isfinite(number) else math.nan
 
     def write(self, number: float) -> str:
-        """Returns a finite number as a text that `read` gives it back for; hours have at most 4
-        digits.
-        """
+        """Returns a finite number as text, the inverse of `read`; hours have at most 4 digits."""
         if self.style == "clock":
             seconds, millionths = divmod(round(abs(number) * 3600e6), 1_000_000)
             minutes, second = divmod(seconds, 60)
@@ -153,15 +151,15 @@ class Writing:
         return text.replace(".", self.decimal)
 
 
-def find_writing(values: Sequence[str]) -> Writing | None:
-    """Returns how different values are written, if nearly all of them are numbers, and alike.
+def find_number_format(values: Sequence[str]) -> NumberFormat | None:
+    """Returns the format of the values, if nearly all of them are numbers of one format.
 
-    Words for missing numbers do not count. None where that leaves a doubt: in units that differ, or
-    in a point that may stand before thousands or before decimals.
+    Placeholders of missing numbers are ignored. None if the format is ambiguous: with different
+    units, or with a point that may separate thousands or decimals.
     """
     values = [value for value in values if not is_placeholder(value)]
     enough = max(_NEARLY_ALL * len(values), 1)
-    clock = Writing("clock")
+    clock = NumberFormat("clock")
     if clock.fits(values) >= enough:
         return clock
     found = [match for value in values if (match := _LOOSE.fullmatch(value.strip(SPACES)))]
@@ -170,28 +168,30 @@ def find_writing(values: Sequence[str]) -> Writing | None:
     unit = _common_unit(found)
     if unit is None:
         return None
-    point, comma = Writing("point", unit), Writing("comma", unit)
+    point, comma = NumberFormat("point", unit), NumberFormat("comma", unit)
     fits = {point: point.fits(values), comma: comma.fits(values)}
     if max(fits.values()) < enough:
         return None
     if fits[point] == fits[comma] and any("." in match[2] for match in found):
-        # Always as many decimals as thousands have: 1.234 and 12.345 say too little.
+        # Three digits follow every separator: 1.234 and 12.345 are ambiguous.
         return None
     return point if fits[point] >= fits[comma] else comma
 
 
 def is_placeholder(text: str) -> bool:
-    """Returns whether a text often stands for a missing number."""
+    """Returns whether a text is a usual placeholder of a missing number."""
     return text.strip(SPACES).lower() in PLACEHOLDERS
 
 
 def are_plain(values: Sequence[str]) -> bool:
-    """Returns whether values are nothing but digits, of which codes may consist as well."""
+    """Returns whether all values consist of digits only, as codes may."""
     return all(_PLAIN.fullmatch(value.strip(SPACES)) for value in values)
 
 
 def _common_unit(found: Sequence[re.Match[str]]) -> str | None:
-    """What stands beside all numbers, but for letters that are factors; None if it differs."""
+    """Returns the unit beside all numbers, apart from multiplier letters; None if the units
+    differ.
+    """
     befores = Counter((match[1] or "").lower() for match in found)
     suffixes = [(match[4] or "").lower() for match in found]
     afters = Counter(suffixes)
@@ -207,13 +207,15 @@ def _common_unit(found: Sequence[re.Match[str]]) -> str | None:
 
 
 def _mixes(found: Sequence[re.Match[str]], unit: str) -> bool:
-    """Returns whether a share is written with and without its sign, as 5 % and 0.05."""
+    """Returns whether percentages occur both with and without their sign, as 5 % and 0.05."""
     bare = sum(1 for match in found if not match[1] and not match[4])
     return bare > 0 and unit in ("%", "‰")
 
 
 def _number(style: Style) -> str:
-    """Returns the digits of a number: the thousands all apart in the same way, or not at all."""
+    """Returns the pattern of a number's digits, with consistent thousands separators or without
+    any.
+    """
     decimal, thousands = (r"\.", ",") if style == "point" else (",", r"\.")
     separators = (thousands, "['\u2019]", " ", "[\u00a0\u202f]")
     apart = "|".join(rf"[1-9]\d{{0,2}}(?:{separator}\d{{3}})+" for separator in separators)
@@ -229,12 +231,12 @@ def _hours(hour: str, minute: str, second: str, half: str) -> float:
 
 
 @functools.cache
-def _compiled(writing: Writing) -> re.Pattern[str]:
-    return compile_form(writing.pattern)
+def _compiled(number_format: NumberFormat) -> re.Pattern[str]:
+    return compile_form(number_format.pattern)
 
 
 AMOUNT = (
     rf"(?i){SPACE}*\(?[+{MINUS}]?{SPACE}*{_CURRENCY}?{SPACE}*[+{MINUS}]?{_number('point')}[kmb]?"
     rf"{SPACE}*(?:{_CURRENCY}|%)?-?\)?{SPACE}*"
 )
-"""Matches numbers in text with a decimal point that are certainly no slips among plain numbers."""
+"""A pattern of numbers with a decimal point that are surely intended among plain numbers."""

@@ -1,4 +1,4 @@
-"""Numbers, sequences of them, and yes and no: scaled, or as the config asks for it."""
+"""Feature types of numbers, sequences of numbers, and booleans."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trainer_module.features.base import (
     BaseFeature,
     underscored,
 )
-from trainer_module.features.number_format import SPACE, STYLES, Style, Writing
+from trainer_module.features.number_format import SPACE, STYLES, NumberFormat, Style
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -24,31 +24,32 @@ if TYPE_CHECKING:
 
 
 class SequenceFeature(BaseFeature):
-    """A list of numbers in order: scaled to mean 0 and variance 1, cut or filled up with 0.
+    """A list of numbers in order, scaled to mean 0 and variance 1, truncated or padded with 0.
 
-    Another input says which share of the length it has.
+    An additional input holds the filled share of the length.
     """
 
     type: Literal["sequence"]
     may_mix: ClassVar[bool] = True
     length: PositiveInt
-    """How many numbers the model sees, from the first one on."""
+    """The number of values that the model sees, from the first one on."""
     separator: str | None = Field(default=None, min_length=1)
-    """Stands between the numbers of a text, such as `;`; what is no number counts as missing."""
+    """The separator of numbers in a text, such as `;`; parts that are not numbers count as missing.
+    """
 
     @property
     def is_list(self) -> bool:
-        """Unless a text holds all of them."""
+        """Whether requests send a list: they do, unless a text holds all numbers."""
         return self.separator is None
 
     @classmethod
     def transform(
         cls, columns: Mapping[str, AnyTensor], features: Mapping[str, Any]
     ) -> dict[str, tf.Tensor]:
-        """[batch, length] float32 each, and their lengths, [batch, 1].
+        """Returns the scaled numbers, [batch, length] float32 each, and their lengths, [batch, 1].
 
         Raises:
-          DataError: if a column holds text, and its settings have no separator.
+          DataError: if a column holds text, and its settings have no separator, or the reverse.
         """
         import tensorflow as tf
 
@@ -65,7 +66,7 @@ class SequenceFeature(BaseFeature):
             numbers = list_numbers(columns[name], feature.length, feature.separator)
             gap = [[0, 0], [0, longest - feature.length]]
             padded.append(tf.pad(numbers, gap, constant_values=float("nan")))
-        # All places of a column are scaled alike: they are rows of one analysis of all columns.
+        # One analysis scales all columns; the positions of a column are rows, with equal scaling.
         stacked = tf.reshape(tf.stack(padded, 2), [-1, len(padded)])
         scores = tf.reshape(z_scores(stacked), [-1, longest, len(padded)])
         outputs = {}
@@ -78,8 +79,10 @@ class SequenceFeature(BaseFeature):
 
 
 MOST_SEPARATE = 200
-"""Of more columns of numbers one vector is made: TensorFlow Transform looks at each pair of what
-goes in and what comes out, which takes hours for thousands of both."""
+"""The most numeric columns that stay separate tensors; more are combined into one vector.
+
+TensorFlow Transform traverses each pair of an input and an output, which takes hours for thousands
+of both."""
 
 Finite = Annotated[float, AllowInfNan(False)]
 
@@ -87,12 +90,12 @@ Finite = Annotated[float, AllowInfNan(False)]
 def packed_places(
     features: Mapping[str, NumericFeature], widths: Mapping[str, int], with_gaps: Collection[str]
 ) -> tuple[str, ...]:
-    """What the numbers of the vector `PACKED` are called.
+    """Returns the names of the numbers in the vector `PACKED`.
 
     Args:
-      features: all columns of numbers, by name.
-      widths: how many numbers a row of each has.
-      with_gaps: the columns that had gaps in the first data.
+      features: all numeric columns by name.
+      widths: the number of values per row of each column.
+      with_gaps: the columns that had missing values in the first data.
     """
     plain = [name for name in sorted(features) if features[name].is_plain]
     flagged = [n for n in sorted(features) if n in with_gaps and features[n].buckets is None]
@@ -106,28 +109,30 @@ def packed_places(
 
 
 class NumericFeature(BaseFeature):
-    """A number: scaled to mean 0 and variance 1; a missing one becomes the mean.
+    """A number, scaled to mean 0 and variance 1; missing values become the mean.
 
-    Where the first data had gaps, another input flags them.
+    If the first data had missing values, an additional input flags them.
     """
 
     type: Literal["numeric"]
     scaling: Literal["z_score", "min_max", "log", "robust", "quantiles", "none"] = "z_score"
-    """To mean 0 and variance 1; to 0..1; the logarithm (with its sign, of 1 more) to mean 0 and
-    variance 1; median and quartiles to 0, -0.5 and 0.5; the rank among the train split's values to
-    mean 0 and variance 1; or not at all."""
+    """The scaling. `z_score`: to mean 0 and variance 1; `min_max`: to 0..1; `log`: the logarithm of
+    1 plus the magnitude, with the number's sign, then to mean 0 and variance 1; `robust`: median
+    and quartiles to 0, -0.5 and 0.5; `quantiles`: the rank among the train split's values, to mean
+    0 and variance 1; `none`: no scaling."""
     buckets: int | None = Field(default=None, ge=2, le=100)
-    """Makes it a category: as many ranges, each of as many rows, and another for missing ones."""
+    """The number of quantile buckets, which make the number a category, with another one for
+    missing values. Default: none."""
     clip: Annotated[list[Finite], Field(min_length=2, max_length=2)] | None = None
-    """The lowest and the highest value; what is beyond becomes them, before it is scaled."""
+    """The lowest and the highest value; values beyond are clipped before scaling."""
     fill: Literal["mean", "median", "zero"] | Finite = "mean"
-    """What a missing number becomes, before it is scaled."""
+    """The value that replaces missing ones, before scaling."""
     written: Style | None = None
-    """How numbers are written in text: `point` as in 1,234.5, `comma` as in 1.234,5, `clock` as in
-    18:30:05, which are hours. Thousands may be apart by spaces, too, negative ones in parentheses,
-    and k, m or b follow. What is not so written is missing."""
+    """The number format of text: `point` as in 1,234.5, `comma` as in 1.234,5, `clock` as in
+    18:30:05, in hours. Spaces may separate thousands, too, parentheses mark negative numbers, and
+    k, m or b may follow. Other texts count as missing."""
     unit: str | None = Field(default=None, min_length=1)
-    """What may stand beside each number in text, such as $, % or kg; nothing else may."""
+    """The only text that may stand beside each number, such as $, % or kg."""
 
     @model_validator(mode="after")
     def _agrees(self) -> NumericFeature:
@@ -142,28 +147,33 @@ class NumericFeature(BaseFeature):
         return self
 
     def forms(self) -> dict[str, str]:
-        """Returns the way in which numbers are written as text."""
+        """Returns the pattern of the number format, if the column is text."""
         if self.written is None:
             return {}
         beside = f" {self.unit}" if self.unit else ""
-        return {f"{STYLES[self.written]}{beside}": Writing(self.written, self.unit or "").pattern}
+        return {
+            f"{STYLES[self.written]}{beside}": NumberFormat(self.written, self.unit or "").pattern
+        }
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is a z-score, of its logarithm perhaps, with the mean where it is missing."""
+        """Whether the feature is a z-score, possibly of the logarithm, whose missing values become
+        the mean.
+        """
         is_score = self.scaling in ("z_score", "log") and self.fill == "mean"
         return is_score and self.buckets is None
 
     @property
     def indices_of(self) -> str:
-        """Ranges, if it is made a category."""
+        """A description of the indices: ranges, if the feature has buckets."""
         return "ranges" if self.buckets else ""
 
     @classmethod
     def transform(
         cls, columns: Mapping[str, AnyTensor], features: Mapping[str, Any]
     ) -> dict[str, tf.Tensor]:
-        """[batch, n] float32 each, and the flags of optional columns; [batch, n] int64 of buckets.
+        """Returns the numbers, [batch, n] float32 each, with flags of optional columns; int64 for
+        buckets.
 
         More than `MOST_SEPARATE` columns of z-scores become one tensor, `PACKED`.
 
@@ -173,7 +183,7 @@ class NumericFeature(BaseFeature):
         import tensorflow as tf
 
         from trainer_module.features.raw_columns import flag_missing
-        from trainer_module.features.scaling import bend, scale, z_scores
+        from trainer_module.features.scaling import clip_and_log, scale, z_scores
 
         dense = {name: _read(name, columns[name], features[name]) for name in sorted(features)}
         flags = [
@@ -181,11 +191,11 @@ class NumericFeature(BaseFeature):
             for name, numbers in dense.items()
             if features[name].buckets is None
         ]
-        bent = {name: bend(numbers, features[name]) for name, numbers in dense.items()}
-        plain = {name: numbers for name, numbers in bent.items() if features[name].is_plain}
-        outputs = scale({n: bent[n] for n in bent.keys() - plain.keys()}, features)
+        clipped = {name: clip_and_log(numbers, features[name]) for name, numbers in dense.items()}
+        plain = {name: numbers for name, numbers in clipped.items() if features[name].is_plain}
+        outputs = scale({n: clipped[n] for n in clipped.keys() - plain.keys()}, features)
         if plain:
-            # One analysis of all columns side by side takes a fraction of that of one for each.
+            # One joint analysis of all columns takes a fraction of the time of one per column.
             scores = z_scores(tf.concat(list(plain.values()), 1))
             if len(plain) > MOST_SEPARATE:
                 outputs[PACKED] = scores
@@ -199,16 +209,16 @@ class NumericFeature(BaseFeature):
 
     @classmethod
     def matches(cls, dtype: str, shape: tuple[int, ...], indices: int) -> bool:
-        """Whatever number is no image."""
+        """Returns whether a tensor is float32 and no image."""
         del indices
         return dtype == cls.dtype and len(shape) != 3
 
 
 def _read(name: str, column: AnyTensor, feature: NumericFeature) -> tf.Tensor:
-    """[batch, n] float32, NaN where missing."""
+    """Returns the numbers of a column, [batch, n] float32, NaN where missing."""
     import tensorflow as tf
 
-    from trainer_module.features.raw_columns import dense_numbers, dense_strings, written_numbers
+    from trainer_module.features.raw_columns import dense_numbers, dense_strings, parse_numbers
 
     if column.dtype != tf.string:
         return dense_numbers(column)
@@ -217,32 +227,34 @@ def _read(name: str, column: AnyTensor, feature: NumericFeature) -> tf.Tensor:
             f"column {name!r} holds text, or nothing at all, and cannot be numeric; use "
             "type: categorical or ignore, or written: point for numbers such as '$1,234.50'."
         )
-    return written_numbers(dense_strings(column), Writing(feature.written, feature.unit or ""))
+    return parse_numbers(dense_strings(column), NumberFormat(feature.written, feature.unit or ""))
 
 
 YES = ("true", "yes", "t", "y", "1", "on")
 NO = ("false", "no", "f", "n", "0", "off")
-"""What means either, in any case."""
+"""The words for true and for false, in lower case."""
 
 
 class BooleanFeature(BaseFeature):
-    """True or false, yes or no, t or f, y or n, 1 or 0, on or off, in any case: 1 or -1.
+    """True or false, yes or no, t or f, y or n, 1 or 0, on or off, in upper or lower case: 1 or -1.
 
-    A missing one is 0; where the first data had gaps, another input flags them.
+    Missing values are 0; if the first data had missing values, an additional input flags them.
     """
 
     type: Literal["boolean"]
     may_mix: ClassVar[bool] = True
 
     def forms(self) -> dict[str, str]:
-        """Those words."""
+        """Returns the pattern of the words for true and false."""
         return {"true or false, yes or no, 1 or 0": _pattern((*YES, *NO))}
 
     @classmethod
     def transform(
         cls, columns: Mapping[str, AnyTensor], features: Mapping[str, Any]
     ) -> dict[str, tf.Tensor]:
-        """[batch, n] float32 each, and the flags of optional columns; other words are missing."""
+        """Returns 1, -1 or 0, [batch, n] float32, and flags of optional columns; other words count
+        as missing.
+        """
         import tensorflow as tf
 
         from trainer_module.features.raw_columns import dense_strings, flag_missing

@@ -1,4 +1,4 @@
-"""A feature type of the user's: named by import path, loaded where it runs, and not trusted."""
+"""Feature types of the user's: loaded by import path where they run, and checked."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def is_own(kind: str) -> bool:
 
 
 class OwnFeature(BaseFeature):
-    """A type of yours, by import path: a BaseFeature of which the other keys are."""
+    """A type of yours, by import path: a subclass of BaseFeature, which defines the other keys."""
 
     model_config = ConfigDict(extra="allow")
     type: Annotated[
@@ -39,7 +39,7 @@ class OwnFeature(BaseFeature):
 
 
 def load_feature(path: str) -> type[BaseFeature]:
-    """Returns the class at an import path.
+    """Returns the feature type at an import path.
 
     Raises:
       TrainingError: there is none, or it is no feature type.
@@ -59,16 +59,16 @@ def transform_own(
     features: Mapping[str, BaseFeature],
     taken: Collection[str] = (),
 ) -> dict[str, tf.Tensor]:
-    """What the class at an import path makes of the columns of its type.
+    """Returns the tensors of the user's feature type for the columns of the type.
 
     Args:
-      path: the import path.
-      columns: raw, by name.
-      features: the settings of those of the type, by name.
-      taken: the names of all columns and of what other types gave.
+      path: the import path of the class.
+      columns: the raw columns by name.
+      features: the settings of the type's columns, by name.
+      taken: the names of all columns, and of the tensors of other types.
 
     Raises:
-      TrainingError: it raises, or returns what no model can use.
+      TrainingError: the type raises an error, or returns tensors that no model can use.
     """
     feature_type = load_feature(path)
     settings = {name: _read(feature_type, name, given) for name, given in features.items()}
@@ -107,7 +107,7 @@ def _call(path: str, names: list[str], function: Callable[[], Result]) -> Result
 def _check_name(
     path: str, features: Mapping[str, BaseFeature], name: str, taken: Collection[str]
 ) -> None:
-    """Keeps an output from taking the place of another column."""
+    """Raises TrainingError if an output takes the name of another column."""
     if name in features:
         return
     right = "right are names that begin with the feature's, and that no other column has"
@@ -121,7 +121,9 @@ def _check_name(
 def _check(
     path: str, features: Mapping[str, BaseFeature], name: str, output: Any, rows: tf.Tensor
 ) -> tf.Tensor:
-    """Returns an output that is dense, a number, and has a row for each that there was."""
+    """Returns an output after checking that it is dense, a number, and has a row for each input
+    row.
+    """
     import tensorflow as tf
 
     names = [feature for feature in features if name.startswith(feature)] or list(features)
@@ -143,9 +145,9 @@ def _check(
             "or more, all known but the rows",
         )
     if output.dtype == tf.int64:
-        return output  # As it is: what is known of its range would be lost.
+        return output  # An identity would lose the range that the schema stores.
     message = _error(path, names, f"it returned another number of rows as {name!r} than it got")
-    # Once it runs, TensorFlow's error is all that comes of this one: it is found in its text.
+    # At run time only TensorFlow's error arrives: its text contains this one.
     said = f"{type(message).__module__}.{type(message).__name__}: {message}\n"
     same = tf.debugging.assert_equal(tf.shape(output, tf.int64)[0], rows, message=said)
     with tf.control_dependencies([same]):

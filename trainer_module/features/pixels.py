@@ -1,9 +1,9 @@
-"""How many pixels encoded pictures have by their headers, and how many are decoded at a time.
+"""Reads the pixel counts of encoded pictures from their headers, and bounds concurrent decoding.
 
-A file of 200 KB may promise 144 million pixels, which take gigabytes once they are decoded. So the
-headers are read first, as TensorFlow's `decode_image` reads them: it makes floats of PNG, JPEG, GIF
-and BMP. Pillow reads some GIFs and JPEGs otherwise, looks at no scans, and takes 7 to 27 us where
-this takes 1 to 5.
+A file of 200 KB may declare 144 million pixels, which take gigabytes once they are decoded. So the
+headers are parsed first, as TensorFlow's `decode_image` does, which decodes PNG, JPEG, GIF and BMP.
+Pillow reads some GIFs and JPEGs differently, ignores the number of scans, and takes 7 to 27 us
+where this takes 1 to 5.
 """
 
 from __future__ import annotations
@@ -19,32 +19,36 @@ from typing import NamedTuple
 from trainer_module.errors import DataError
 
 DATA_PIXELS = 100_000_000
-"""That a picture of the data may have by default, which those of cameras do not reach."""
+"""The default limit of the pixels of a picture in the data, above the resolution of cameras."""
 SERVED_PIXELS = 25_000_000
-"""That a picture of a request may have by default; also how many a process decodes at a time."""
-_UNNOTICED_PIXELS = 1_000_000
-"""So few neither wait for others nor count, as threads are few, too."""
+"""The default limit of the pixels of a picture in a request, and of a process's concurrent
+decoding."""
+_SMALL_PICTURE = 1_000_000
+"""The pixels up to which a picture bypasses the budget, as the number of threads is small."""
 _MOST_SEGMENTS, _MOST_CHUNKS, _MOST_BLOCKS = 1_000, 100_000, 500_000
-"""Of a JPEG, a PNG and a GIF: more are written to keep who reads them busy."""
+"""The most segments of a JPEG, chunks of a PNG and blocks of a GIF; more indicate an attack on the
+decoder."""
 _MOST_SCANS = 100
-"""Of a JPEG: programs write about ten, and each costs as much time as a picture without any."""
+"""The most scans of a JPEG: encoders write about ten, and each takes the time of a whole picture.
+"""
 _MOST_TEXT = 32 << 20
-"""Bytes that the compressed texts of a PNG may have unpacked, as its decoder keeps them."""
+"""The most bytes of a PNG's decompressed texts, which its decoder keeps in memory."""
 _LARGEST_TEXT, _DEFLATE_RATIO = 8_000_000, 1032
-"""What libpng unpacks of one text at most, and what zlib makes of a byte at most."""
+"""The most bytes that libpng decompresses of one text, and the highest compression ratio of zlib.
+"""
 
-_MOST_NEEDLESS = 1 << 20
-"""Bytes that the data of a PNG may have unpacked beyond its pixels."""
+_MOST_EXTRA = 1 << 20
+"""The most bytes of a PNG's decompressed data beyond its pixels."""
 _PACKED_BYTES, _UNPACKED_BYTES = 1 << 16, 1 << 20
-"""That are unpacked at a time, and that they are unpacked to."""
+"""The input and the output size of a decompression step, in bytes."""
 
 _PNG, _JPEG, _GIF, _BMP = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF8", b"BM"
 _BEGINS_SCAN, _ENDS_JPEG = 0xDA, 0xD9
 _BEGINS_FRAME = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
 _ONE_PASS = {0xC0, 0xC1, 0xC9}
-"""Frames of a JPEG that are decoded by one pass, if their first scan holds all components."""
+"""The frames of a JPEG that one pass decodes, if their first scan holds all components."""
 _KNOWN_MARKERS = {*range(0xC0, 0xD0), *range(0xD9, 0xDE), *range(0xE0, 0xF0), 0xFE}
-"""Of a JPEG, and with a segment but for its end."""
+"""The markers of a JPEG, all of them with a segment except the end marker."""
 _MARKER = re.compile(rb"\xff+[^\x00\xff]")
 _NEXT_MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")
 _IMAGE, _EXTENSION = 0x2C, 0x21
@@ -53,13 +57,13 @@ _GIF_SIZE, _BMP_SIZE = struct.Struct("<HHB"), struct.Struct("<ii")
 
 
 class PictureHeader(NamedTuple):
-    """What the header of a picture promises."""
+    """The format and the size that the header of a picture declares."""
 
     kind: str
     width: int
     height: int
     pixels: int
-    """Of all that is decoded: of a GIF each frame, and what they are laid on."""
+    """The pixels of all decoded frames; of a GIF also those of its canvas."""
 
     def __str__(self) -> str:
         total = f", {self.pixels:,} in all" if self.pixels != self.width * self.height else ""
@@ -67,15 +71,15 @@ class PictureHeader(NamedTuple):
 
 
 def read_header(data: bytes, most: int | None = None) -> PictureHeader:
-    """Reads what a picture's header promises, without decoding it.
+    """Reads the header of a picture without decoding the picture.
 
     Args:
       data: the encoded picture.
-      most: pixels that it may have; None for as many as it has.
+      most: the most pixels that it may have; None for no limit.
 
     Raises:
-      DataError: it is none that TensorFlow decodes, has more pixels, or its decoding costs more
-        than its pixels say; the message is a reason, without the file.
+      DataError: TensorFlow cannot decode the format, the picture has more pixels, or decoding costs
+        more than the pixels justify; the message is a reason, without the file.
     """
     try:
         if data.startswith(_PNG):
@@ -95,13 +99,13 @@ def read_header(data: bytes, most: int | None = None) -> PictureHeader:
         raise DataError(f"its header says {header.width} x {header.height} pixels")
     if most is not None:
         check_pixels(header, most)
-    if header.kind == "PNG":  # Its data may be unpacked for this, so that its size counts first.
+    if header.kind == "PNG":  # The check may decompress data, so the size is checked first.
         _check_chunks(data, header)
     return header
 
 
 def check_pixels(header: PictureHeader, most: int) -> None:
-    """Raises DataError for a header that promises more than `most` pixels, with the reason."""
+    """Raises DataError for a header that declares more than `most` pixels."""
     if header.pixels > most:
         raise DataError(f"it is {header}, more than the {most:,} that max_pixels allows")
 
@@ -114,7 +118,7 @@ def _read_png(data: bytes) -> PictureHeader:
 
 
 def _check_chunks(data: bytes, header: PictureHeader) -> None:
-    """Raises DataError for a PNG of chunks that cost its decoder more than the pixels do."""
+    """Raises DataError for a PNG whose chunks cost its decoder more than the pixels do."""
     place, text, pieces = len(_PNG), 0, list[memoryview]()
     for _ in range(_MOST_CHUNKS):
         if place + 8 > len(data):
@@ -129,14 +133,14 @@ def _check_chunks(data: bytes, header: PictureHeader) -> None:
         raise DataError(f"it has more than {_MOST_CHUNKS:,} chunks")
     if text > _MOST_TEXT:
         raise DataError("it has compressed texts of megabytes; leave them out")
-    # Of 8 bytes a pixel, the most there are, and what begins a row of each pass.
-    most = (8 * header.width + 8) * (header.height + 8) + _MOST_NEEDLESS
-    if sum(map(len, pieces)) * _DEFLATE_RATIO > most and _unpacks_to_more(pieces, most):
+    # At most 8 bytes per pixel, and the filter bytes of the rows of each pass.
+    most = (8 * header.width + 8) * (header.height + 8) + _MOST_EXTRA
+    if sum(map(len, pieces)) * _DEFLATE_RATIO > most and _decompresses_beyond(pieces, most):
         raise DataError("its compressed data holds more than its pixels; write it anew")
 
 
-def _unpacks_to_more(pieces: Sequence[memoryview], most: int) -> bool:
-    """Returns whether the pixels of a PNG take more bytes; its decoder unpacks them all."""
+def _decompresses_beyond(pieces: Sequence[memoryview], most: int) -> bool:
+    """Returns whether the pixel data of a PNG decompresses to more than `most` bytes."""
     unpacker, size = zlib.decompressobj(), 0
     for piece, start in ((p, n) for p in pieces for n in range(0, len(p), _PACKED_BYTES)):
         packed: memoryview | bytes = piece[start : start + _PACKED_BYTES]
@@ -144,7 +148,7 @@ def _unpacks_to_more(pieces: Sequence[memoryview], most: int) -> bool:
             try:
                 size += len(unpacker.decompress(packed, _UNPACKED_BYTES))
             except zlib.error:
-                return False  # The decoder stops there, too.
+                return False  # The decoder stops at the same byte.
             if size > most:
                 return True
             packed = unpacker.unconsumed_tail
@@ -152,16 +156,16 @@ def _unpacks_to_more(pieces: Sequence[memoryview], most: int) -> bool:
 
 
 def _is_compressed(data: bytes, start: int) -> bool:
-    """Returns whether an iTXt is: a flag behind its keyword says so."""
+    """Returns whether an iTXt chunk is compressed, by the flag after its keyword."""
     end = data.find(b"\0", start, start + 80)
     return end >= 0 and data[end + 1 : end + 2] == b"\1"
 
 
 def _read_jpeg(data: bytes) -> PictureHeader:
-    """Follows the segments as libjpeg does, which refuses a second frame and so a second size."""
+    """Returns the header, following the segments as libjpeg does, which rejects a second frame."""
     place, frame, size, components, scans = 2, 0, (0, 0), 0, 0
     for _ in range(_MOST_SEGMENTS):
-        found = _MARKER.search(data, place)  # What is before it is skipped.
+        found = _MARKER.search(data, place)  # Bytes before the marker are skipped.
         marker = data[found.end() - 1] if found else 0
         if found is None or marker not in _KNOWN_MARKERS:
             raise DataError(f"byte {place:,} is no marker of a JPEG")
@@ -191,7 +195,7 @@ def _read_jpeg(data: bytes) -> PictureHeader:
 
 
 def _read_gif(data: bytes) -> PictureHeader:
-    """Counts all frames: giflib decodes them, whichever are asked for."""
+    """Returns the header with the pixels of all frames, as giflib decodes all of them."""
     width, height, flags = _GIF_SIZE.unpack_from(data, 6)
     place, pixels, blocks = 13 + _palette_bytes(flags), width * height, 0
     try:
@@ -206,7 +210,7 @@ def _read_gif(data: bytes) -> PictureHeader:
                 place, blocks = place + data[place] + 1, blocks + 1
             place, blocks = place + 1, blocks + 1
     except (IndexError, struct.error):
-        pass  # What is cut off is not decoded.
+        pass  # A truncated rest is not decoded.
     if blocks > _MOST_BLOCKS:
         raise DataError(f"it has more than {_MOST_BLOCKS:,} blocks")
     return PictureHeader("GIF", width, height, pixels)
@@ -219,7 +223,7 @@ def _palette_bytes(flags: int) -> int:
 def _read_bmp(data: bytes) -> PictureHeader:
     width, height = _BMP_SIZE.unpack_from(data, 18)
     if height < 0:
-        # TensorFlow takes the negative height for the size of a buffer, and dies.
+        # TensorFlow uses the negative height as a buffer size, and crashes.
         raise DataError(
             "it is a BMP with its rows from the top; write them from the bottom, or PNG"
         )
@@ -227,7 +231,7 @@ def _read_bmp(data: bytes) -> PictureHeader:
 
 
 class PixelBudget:
-    """Bounds how many pixels are decoded at a time in this process, and so their memory."""
+    """A bound on the pixels that this process decodes concurrently, and thereby on their memory."""
 
     def __init__(self, most: int = SERVED_PIXELS) -> None:
         self._most, self._taken = most, 0
@@ -235,14 +239,15 @@ class PixelBudget:
 
     @contextmanager
     def take(self, pixels: int) -> Iterator[None]:
-        """Waits until so many may be decoded, in a `with` block; more than all are decoded alone.
+        """Waits in a `with` block until the pixels fit the budget; a larger picture is decoded
+        alone.
 
-        Few neither wait nor count.
+        Small pictures bypass the budget.
         """
-        if pixels <= _UNNOTICED_PIXELS:
+        if pixels <= _SMALL_PICTURE:
             yield
             return
-        with self._turn, self._freed:  # Who waits first is next, however much it is.
+        with self._turn, self._freed:  # Waiting threads are served in order, whatever their pixels.
             self._freed.wait_for(lambda: not self._taken or self._taken + pixels <= self._most)
             self._taken += pixels
         try:

@@ -1,4 +1,4 @@
-"""Raw columns, whatever the schema makes of them, as dense tensors."""
+"""Conversions of raw columns, of any kind of tensor, to dense tensors."""
 
 from __future__ import annotations
 
@@ -9,30 +9,37 @@ from typing import TypeAlias
 import tensorflow as tf
 
 from trainer_module.features.base import MISSING_SUFFIX
-from trainer_module.features.number_format import DIGITS, FACTORS, LARGEST_WHOLE, MINUS, Writing
+from trainer_module.features.number_format import (
+    DIGITS,
+    FACTORS,
+    LARGEST_WHOLE,
+    MINUS,
+    NumberFormat,
+)
 
 AnyTensor: TypeAlias = tf.Tensor | tf.SparseTensor | tf.RaggedTensor
 
 MISSING_INTEGER = tf.int64.min
-"""Stands for a missing value in a dense tensor of whole numbers, which have no NaN."""
+"""The marker of a missing value in a dense tensor of whole numbers, which have no NaN."""
 
 NO_FINGERPRINT = -1
-"""Of a row without a value."""
+"""The fingerprint of a row without a value."""
 
 
 _NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,2})?"
 
 
 def flag_missing(name: str, column: AnyTensor, missing: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Returns the flags by their name, [batch, n] float32; none of a column that had no gaps at
-    first.
+    """Returns the flags of missing values by their name, [batch, n] float32.
+
+    Empty for a column without missing values in the first data.
     """
     had_gaps = not isinstance(column, tf.Tensor)
     return {name + MISSING_SUFFIX: tf.cast(missing, tf.float32)} if had_gaps else {}
 
 
 def dense_numbers(column: AnyTensor, dtype: tf.DType = tf.float32) -> tf.Tensor:
-    """[batch, n] float32, or of another float type, NaN where missing."""
+    """Returns numbers, [batch, n] float32 or of another float type, NaN where missing."""
     if isinstance(column, tf.RaggedTensor):
         column = column.to_sparse()
     if isinstance(column, tf.SparseTensor):
@@ -45,7 +52,7 @@ def dense_numbers(column: AnyTensor, dtype: tf.DType = tf.float32) -> tf.Tensor:
 
 
 def dense_strings(column: AnyTensor) -> tf.Tensor:
-    """[batch, n] string, empty where missing; a whole number is written without a decimal point."""
+    """Returns texts, [batch, n], empty where missing; whole numbers have no decimal point."""
     if isinstance(column, tf.RaggedTensor):
         column = column.to_sparse()
     if isinstance(column, tf.SparseTensor):
@@ -55,7 +62,9 @@ def dense_strings(column: AnyTensor) -> tf.Tensor:
 
 
 def dense_keys(column: AnyTensor) -> tf.Tensor:
-    """[batch, 1] of the column's own type, to order rows by; the least one, NaN or "" is none."""
+    """Returns sort keys of the column's own type, [batch, 1]; the least one, NaN or "" is
+    missing.
+    """
     if isinstance(column, tf.RaggedTensor):
         column = column.to_sparse()
     if isinstance(column, tf.SparseTensor):
@@ -65,13 +74,16 @@ def dense_keys(column: AnyTensor) -> tf.Tensor:
 
 
 def fingerprints(column: AnyTensor) -> tf.Tensor:
-    """[batch, 1] int64, equal where all values of a row are; `NO_FINGERPRINT` where it has none."""
+    """Returns fingerprints of rows, [batch, 1] int64, or `NO_FINGERPRINT` for rows without a value.
+
+    Rows with equal values have equal fingerprints.
+    """
     if isinstance(column, tf.Tensor):
         column = tf.RaggedTensor.from_tensor(_matrix(column))
     elif isinstance(column, tf.SparseTensor):
         column = tf.RaggedTensor.from_sparse(column)
     texts = column.with_flat_values(_as_string(column.flat_values))
-    # The lengths tell ["a", "b"] from ["a\x1fb"].
+    # The lengths distinguish ["a", "b"] from ["a\x1fb"].
     joined = tf.strings.reduce_join(texts, axis=-1, separator="\x1f")
     is_missing = joined == ""
     whole = tf.strings.join([tf.strings.as_string(texts.row_lengths()), joined], "\x1f")
@@ -79,11 +91,13 @@ def fingerprints(column: AnyTensor) -> tf.Tensor:
     return tf.where(is_missing, tf.constant(NO_FINGERPRINT, tf.int64), found)[:, tf.newaxis]
 
 
-def written_numbers(texts: tf.Tensor, writing: Writing) -> tf.Tensor:
-    """Numbers of text as people write them, the same shape in float32; NaN for what is none."""
-    is_number = tf.strings.regex_full_match(texts, writing.pattern)
-    pieces = tf.strings.regex_replace(texts, f"^{writing.pattern}$", writing.rewrite)
-    if writing.style == "clock":
+def parse_numbers(texts: tf.Tensor, number_format: NumberFormat) -> tf.Tensor:
+    """Returns the numbers in texts of a number format, float32 of the same shape; NaN for other
+    texts.
+    """
+    is_number = tf.strings.regex_full_match(texts, number_format.pattern)
+    pieces = tf.strings.regex_replace(texts, f"^{number_format.pattern}$", number_format.rewrite)
+    if number_format.style == "clock":
         pieces = tf.where(is_number, pieces, ";0;0;0;")
         defaults = [[""], ["0"], ["0"], ["0"], [""]]
         sign, hours, minutes, seconds, half = tf.io.decode_csv(pieces, defaults, field_delim=";")
@@ -97,27 +111,27 @@ def written_numbers(texts: tf.Tensor, writing: Writing) -> tf.Tensor:
     else:
         pieces = tf.where(is_number, pieces, ";0;")
         sign, digits, factor = tf.io.decode_csv(pieces, [[""], ["0"], [""]], field_delim=";")
-        digits = tf.strings.regex_replace(digits, f"[^0-9eE+{writing.decimal}-]", "")
+        digits = tf.strings.regex_replace(digits, f"[^0-9eE+{number_format.decimal}-]", "")
         digits = tf.strings.regex_replace(digits, ",", ".")
         number = tf.strings.to_number(digits, tf.float64)
         for letter, times in FACTORS.items():
-            number *= tf.where(tf.strings.lower(factor) == letter, *_both(times, 1.0))
-    number *= tf.where(tf.strings.regex_full_match(sign, f".*[({MINUS}].*"), *_both(-1.0, 1.0))
+            number *= tf.where(tf.strings.lower(factor) == letter, *_constants(times, 1.0))
+    number *= tf.where(tf.strings.regex_full_match(sign, f".*[({MINUS}].*"), *_constants(-1.0, 1.0))
     number = tf.cast(number, tf.float32)
     return tf.where(is_number & tf.math.is_finite(number), number, float("nan"))
 
 
-def _both(yes: float, no: float) -> tuple[tf.Tensor, tf.Tensor]:
+def _constants(yes: float, no: float) -> tuple[tf.Tensor, tf.Tensor]:
     return tf.constant(yes, tf.float64), tf.constant(no, tf.float64)
 
 
 def list_strings(column: AnyTensor, length: int, separator: str | None = None) -> tf.Tensor:
-    """[batch, length] string of rows with several values, empty where a row has no more.
+    """Returns rows of several values, [batch, length] string, padded with empty strings.
 
     Args:
       column: lists; with a separator, texts.
-      length: of more values the first ones.
-      separator: stands between the values of a text.
+      length: the most values; further values are dropped.
+      separator: the separator of the values in a text.
     """
     if separator is None:
         return _cut(column, length, _as_string, "")
@@ -128,9 +142,10 @@ def list_strings(column: AnyTensor, length: int, separator: str | None = None) -
 
 
 def list_numbers(column: AnyTensor, length: int, separator: str | None = None) -> tf.Tensor:
-    """[batch, length] float32 of rows with several values, NaN where missing; as `list_strings`.
+    """Returns rows of several numbers, [batch, length] float32, NaN where missing; as
+    `list_strings`.
 
-    What is no number in a text is missing.
+    Parts of a text that are not numbers are missing.
     """
     if separator is None:
         return _cut(column, length, lambda values: tf.cast(values, tf.float32), float("nan"))
@@ -146,7 +161,7 @@ def _cut(
     convert: Callable[[tf.Tensor], tf.Tensor],
     missing: float | str,
 ) -> tf.Tensor:
-    """[batch, length] of lists: the first values of each, then `missing`."""
+    """Returns the first values of each list, padded with `missing`: [batch, length]."""
     if isinstance(column, tf.Tensor):
         column = convert(_matrix(column))[:, :length]
         gap = [[0, 0], [0, length - column.shape[1]]]
@@ -174,7 +189,10 @@ def _as_string(values: tf.Tensor) -> tf.Tensor:
 
 
 def _one_value(column: tf.SparseTensor, missing: float | str) -> tf.Tensor:
-    """[batch, 1]; TensorFlow refuses an example with more than one value: index out of bounds."""
+    """Returns a column as [batch, 1].
+
+    TensorFlow raises an error, index out of bounds, for an example with several values.
+    """
     shape = tf.stack([column.dense_shape[0], 1])
     return tf.sparse.to_dense(tf.SparseTensor(column.indices, column.values, shape), missing)
 

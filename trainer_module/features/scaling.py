@@ -1,4 +1,4 @@
-"""Numbers brought to a scale, side by side: one analysis of all columns that are scaled alike."""
+"""The scaling of numeric columns, with one analysis of all columns of the same scaling."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def hash_values(values: tf.Tensor, buckets: int, nothing: str | None = None) -> tf.Tensor:
-    """Indices of string values, the same shape, int64.
+    """Returns the hash buckets of string values, int64 of the same shape.
 
     Args:
       values: of any shape.
-      buckets: how many indices there are for them.
-      nothing: a value that is none; index 0 is for it alone, and the buckets come after it.
+      buckets: the number of buckets.
+      nothing: a value with index 0 for itself alone, before the buckets; None for no such value.
     """
     hashed = tf.strings.to_hash_bucket_fast(values, buckets)
     if nothing is None:
@@ -31,14 +31,14 @@ def hash_values(values: tf.Tensor, buckets: int, nothing: str | None = None) -> 
 
 
 ROUNDING = 1e-6
-"""The share of a mean below which a standard deviation is float32's alone."""
+"""The share of a mean below which a standard deviation is a rounding error of float32."""
 
 _QUANTILES = 200
-"""Into how many ranges of as many rows the values of a column are divided."""
+"""The number of quantiles that are computed per column."""
 
 
 def z_scores(numbers: tf.Tensor) -> tf.Tensor:
-    """Mean 0 and variance 1 in each column.
+    """Returns each column scaled to mean 0 and variance 1.
 
     Args:
       numbers: [batch, n] float32, NaN where missing.
@@ -52,15 +52,15 @@ def z_scores(numbers: tf.Tensor) -> tf.Tensor:
 
 
 def limit_indices(indices: tf.Tensor, size: int) -> tf.Tensor:
-    """Notes that indices, int64, are below a size; as TFT notes it of vocabularies."""
+    """Returns the indices, int64, whose range below `size` is stored in the schema, as TFT does."""
     schema_inference.set_tensor_schema_override(
         indices, tf.constant(0, tf.int64), tf.constant(size - 1, tf.int64)
     )
     return indices
 
 
-def bend(numbers: tf.Tensor, feature: NumericFeature) -> tf.Tensor:
-    """Numbers clipped, and their logarithms where the scale is of those; NaN where missing."""
+def clip_and_log(numbers: tf.Tensor, feature: NumericFeature) -> tf.Tensor:
+    """Returns clipped numbers, or their logarithms if the scaling is `log`; NaN where missing."""
     if feature.clip is not None:
         clipped = tf.clip_by_value(numbers, *feature.clip)
         numbers = tf.where(tf.math.is_nan(numbers), numbers, clipped)
@@ -70,10 +70,10 @@ def bend(numbers: tf.Tensor, feature: NumericFeature) -> tf.Tensor:
 def scale(
     numbers: Mapping[str, tf.Tensor], features: Mapping[str, NumericFeature]
 ) -> dict[str, tf.Tensor]:
-    """Columns as the config asks for them: [batch, n] float32 each, and of buckets int64.
+    """Returns the columns in their configured scaling: [batch, n] float32 each, int64 for buckets.
 
     Args:
-      numbers: `bend` has been at them; NaN where missing.
+      numbers: the outputs of `clip_and_log`; NaN where missing.
       features: their settings, by name.
     """
     if not numbers:
@@ -96,7 +96,7 @@ def scale(
 
 
 class _TrainSplit:
-    """What the train split's columns are like, [n] each; analysed when asked for, once."""
+    """The statistics of the train split's columns, [n] each, analysed at their first use."""
 
     def __init__(self, numbers: tf.Tensor) -> None:
         self._numbers = numbers
@@ -108,13 +108,13 @@ class _TrainSplit:
     @functools.cached_property
     def deviation(self) -> tf.Tensor:
         found = tf.sqrt(_finite(tft.var(self._numbers, reduce_instance_dims=False)))
-        # Of a constant that is no sum of few powers of 2, what rounding leaves is no spread.
+        # Rounding gives most constants a small deviation, which does not count.
         return tf.where(found > ROUNDING * tf.abs(self.mean), found, 0.0)
 
     @functools.cached_property
     def bounds(self) -> tuple[tf.Tensor, tf.Tensor]:
         both = tf.concat([self._numbers, -self._numbers], 1)
-        # Of NaN TensorFlow Transform makes a maximum that is NaN.
+        # TensorFlow Transform's maximum of NaN is NaN.
         both = tf.where(tf.math.is_nan(both), -math.inf, both)
         highest = _finite(tft.max(both, reduce_instance_dims=False))
         high, low = tf.split(highest, 2)
@@ -122,14 +122,14 @@ class _TrainSplit:
 
     @functools.cached_property
     def quantiles(self) -> tf.Tensor:
-        """[n, _QUANTILES - 1]."""
+        """The quantiles of each column, [n, _QUANTILES - 1]."""
         found = tft.quantiles(
             self._numbers, _QUANTILES, epsilon=0.2 / _QUANTILES, reduce_instance_dims=False
         )
         return tf.ensure_shape(_finite(found), [self._numbers.shape[1], _QUANTILES - 1])
 
     def fill(self, feature: NumericFeature) -> tf.Tensor:
-        """What stands for missing numbers of each column, if it is of the settings."""
+        """Returns the value that replaces missing numbers in each column, by the settings."""
         if feature.fill == "mean":
             return self.mean
         if feature.fill == "median":
@@ -139,7 +139,7 @@ class _TrainSplit:
         return tf.fill([self._numbers.shape[1]], number)
 
     def apply(self, numbers: tf.Tensor, feature: NumericFeature, column: slice) -> tf.Tensor:
-        """Scales numbers of a column, none of them missing."""
+        """Returns the scaled numbers of a column, none of them missing."""
         match feature.scaling:
             case "z_score" | "log":
                 return _ratio(numbers - self.mean[column], self.deviation[column])
@@ -165,13 +165,15 @@ class _TrainSplit:
 
 
 def _rank(numbers: tf.Tensor, boundaries: tf.Tensor) -> tf.Tensor:
-    """Returns the share of the train split that is smaller, interpolated, of numbers [batch]."""
+    """Returns the interpolated share of the train split that is smaller than each number,
+    [batch].
+    """
     below = tf.searchsorted(boundaries, numbers, side="left")
     above = tf.searchsorted(boundaries, numbers, side="right")
     low = tf.gather(boundaries, tf.maximum(below - 1, 0))
     high = tf.gather(boundaries, tf.minimum(below, boundaries.shape[0] - 1))
     between = tf.clip_by_value(tf.math.divide_no_nan(numbers - low, high - low), 0.0, 1.0)
-    # Of boundaries that are equal to a number, half are below it.
+    # Half of the boundaries that are equal to a number count as below it.
     ranks = tf.where(
         above > below,
         tf.cast(below + above + 1, tf.float32) / 2,
@@ -181,9 +183,7 @@ def _rank(numbers: tf.Tensor, boundaries: tf.Tensor) -> tf.Tensor:
 
 
 def _bucketize(numbers: tf.Tensor, quantiles: tf.Tensor, buckets: int) -> tf.Tensor:
-    """Returns the range that each number is in, the last index where it is missing: [batch, n]
-    int64.
-    """
+    """Returns the bucket of each number, the last index where missing: [batch, n] int64."""
     places = [_QUANTILES * bucket // buckets - 1 for bucket in range(1, buckets)]
     boundaries = tf.gather(quantiles, places, axis=1)
     found = tf.searchsorted(boundaries, tf.transpose(numbers), side="right", out_type=tf.int64)
@@ -196,11 +196,11 @@ def _logarithm(numbers: tf.Tensor) -> tf.Tensor:
 
 
 def _finite(statistics: tf.Tensor) -> tf.Tensor:
-    """0 for a column that is always missing in the train split."""
+    """Returns the statistics, with 0 for a column that is always missing in the train split."""
     statistics = tf.cast(statistics, tf.float32)
     return tf.where(tf.math.is_finite(statistics), statistics, 0.0)
 
 
 def _ratio(numbers: tf.Tensor, spread: tf.Tensor) -> tf.Tensor:
-    """Numbers by a spread; as they are where there is none, as TFT has it."""
+    """Returns numbers divided by a spread; unchanged where the spread is 0, as in TFT."""
     return numbers / tf.where(spread > 0, spread, tf.ones_like(spread))

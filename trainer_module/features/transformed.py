@@ -1,4 +1,4 @@
-"""One input of a model, as Transform's output describes it."""
+"""An input of a model, as Transform's output describes it."""
 
 from __future__ import annotations
 
@@ -14,44 +14,47 @@ from trainer_module.features import feature_class
 
 @dataclass(frozen=True)
 class TransformedFeature:
-    """One input of the model."""
+    """An input of a model: a transformed feature with its shape and vocabulary size."""
 
     name: str
     kind: str
-    """Its type, a name in `trainer_module.features.FEATURES`."""
+    """The feature type, a name in `trainer_module.features.FEATURES`."""
     shape: tuple[int, ...]
-    """Of one example, without the batch."""
+    """The shape of one example, without the batch."""
     vocabulary_size: int = 0
-    """How many indices there are, out-of-vocabulary buckets included; 0 without a vocabulary."""
+    """The number of indices, including out-of-vocabulary buckets; 0 without a vocabulary."""
     many: bool = False
-    """Whether its places are several values of a row rather than one each; index 0 is none."""
+    """Whether a row holds several values of one feature, padded with index 0."""
     encoding: str | None = None
-    """How the config wants indices encoded: embedding or one_hot; None: as the model has it."""
+    """The encoding of indices in the config, such as embedding or one_hot; None: the model decides.
+    """
     indices_of: str = ""
-    """What indices count where their number alone tells, such as the buckets of a hash."""
+    """A description of indices without a vocabulary, such as the buckets of a hash."""
     places: tuple[str, ...] = ()
-    """What each number of an example is called; none where they count up."""
+    """The names of the numbers of an example; empty if they have none."""
 
     @property
     def dtype(self) -> tf.DType:
-        """int64 for categorical and tokens, float32 for numeric, image and bags of terms."""
+        """The dtype: int64 for categories and tokens, float32 for numbers, images and bags of
+        terms.
+        """
         return tf.float32 if self.is_bag else tf.as_dtype(feature_class(self.kind).dtype)
 
     @property
     def is_bag(self) -> bool:
-        """Whether an example is pairs of a term's index and its weight."""
+        """Whether an example consists of pairs of a term's index and its weight."""
         return self.kind == "text" and len(self.shape) == 2
 
     def layer_name(self, role: str) -> str:
-        """Returns a name that TensorFlow allows for a layer, whatever the column is called."""
+        """Returns a layer name that TensorFlow allows, whatever the name of the column."""
         name = self.name
         if not re.fullmatch(r"[A-Za-z0-9.][A-Za-z0-9_.-]*", name):
             safe = re.sub(r"[^A-Za-z0-9_.-]", "_", name)
-            # The hash keeps columns apart that differ in the replaced characters alone.
+            # The hash distinguishes columns whose names differ only in replaced characters.
             name = f"column_{safe}_{zlib.crc32(name.encode()):08x}"
         return f"{name}_{role}"
 
     @property
     def bytes_per_example(self) -> int:
-        """Memory that one example takes as a dense tensor."""
+        """The memory in bytes of one example as a dense tensor."""
         return self.dtype.size * math.prod(self.shape)

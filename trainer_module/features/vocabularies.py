@@ -1,8 +1,8 @@
-"""Vocabularies of all columns in one pass, as files beside the graph that looks values up in them.
+"""Computes the vocabularies of all columns in one pass, as assets of the transform graph.
 
 TFT's own vocabularies take a dozen Beam stages per column, which dominate Transform on small data.
-The classes of a label need an order that stays from one retraining to the next, in which the 1 of a
-0/1 label is the positive class; TFT's vocabularies are ordered by frequency alone.
+The classes of a label need an order that is stable across retraining, in which the 1 of a 0/1 label
+is the positive class; TFT's vocabularies are ordered by frequency alone.
 """
 
 from __future__ import annotations
@@ -29,18 +29,22 @@ from trainer_module.features.vocabulary_orders import MOST_COUNTED, Order, Weigh
 
 
 class CountValues(beam.PTransform):
-    """From batches of all columns to one list: for each column, counts by value."""
+    """A transform from batches of all columns to one list of counts by value, a dictionary per
+    column.
+    """
 
     def __init__(self, columns: int) -> None:
         super().__init__()
         self._columns = columns
 
     def __repr__(self) -> str:
-        # Part of the cache's key: another number where other values are counted, or otherwise.
+        # Part of the cache key: increase the number when other values are counted.
         return "<CountValues 1>"
 
     def expand(self, batches: beam.PCollection) -> beam.PCollection:
-        """One element for all batches; none if there are none."""
+        """Returns the sums over all batches as one element; an empty collection without any
+        batch.
+        """
         return (
             batches
             | "Count in batch" >> beam.Map(_count_batch)
@@ -49,14 +53,14 @@ class CountValues(beam.PTransform):
 
 
 class CountsCoder(tft.experimental.PTransformAnalyzerCacheCoder):
-    """Counts as JSON, in which every byte of a value is one character."""
+    """A coder of counts as JSON, in which every byte of a value is one character."""
 
     def __repr__(self) -> str:
-        # Part of the cache's key: another number where the format is another.
+        # Part of the cache key: increase the number when the format changes.
         return "<CountsCoder 1>"
 
     def encode_cache(self, cache: list[dict[bytes, int]]) -> bytes:
-        """Returns the same bytes for the same counts, whatever order they were found in."""
+        """Returns equal bytes for equal counts, whatever the order of the values."""
         return json.dumps(
             [
                 {value.decode("latin-1"): counts[value] for value in sorted(counts)}
@@ -65,7 +69,7 @@ class CountsCoder(tft.experimental.PTransformAnalyzerCacheCoder):
         ).encode()
 
     def decode_cache(self, encoded_cache: bytes) -> list[dict[bytes, int]]:
-        """Returns the opposite of `encode_cache`."""
+        """Returns the counts that `encode_cache` has encoded."""
         return [
             {value.encode("latin-1"): count for value, count in counts.items()}
             for counts in json.loads(encoded_cache)
@@ -73,20 +77,20 @@ class CountsCoder(tft.experimental.PTransformAnalyzerCacheCoder):
 
 
 class SumCounts(beam.CombineFn):
-    """Adds up counts by value, column by column."""
+    """A combiner that sums counts by value, column by column."""
 
     def __init__(self, columns: int) -> None:
         super().__init__()
         self._columns = columns
 
     def create_accumulator(self) -> list[dict[bytes, int]]:
-        """No counts."""
+        """Returns an empty dictionary per column."""
         return [{} for _ in range(self._columns)]
 
     def add_input(
         self, accumulator: list[dict[bytes, int]], element: list[dict[bytes, int]]
     ) -> list[dict[bytes, int]]:
-        """Returns the sums, of the most frequent values alone where there are very many."""
+        """Returns the sums, pruned to the most frequent values if there are very many."""
         for sums, counts in zip(accumulator, element, strict=True):
             for value, count in counts.items():
                 sums[value] = sums.get(value, 0) + count
@@ -99,12 +103,12 @@ class SumCounts(beam.CombineFn):
     def merge_accumulators(
         self, accumulators: Iterable[list[dict[bytes, int]]]
     ) -> list[dict[bytes, int]]:
-        """Returns the sums of all."""
-        # Into a new one: Beam may still need those that it gives.
+        """Returns the sums of all accumulators."""
+        # Into a new accumulator, as Beam may reuse the inputs.
         return functools.reduce(self.add_input, accumulators, self.create_accumulator())
 
     def extract_output(self, accumulator: list[dict[bytes, int]]) -> list[dict[bytes, int]]:
-        """As they are."""
+        """Returns the accumulator itself as the output."""
         return accumulator
 
 
@@ -126,7 +130,7 @@ def compute_vocabularies(
 
     Args:
       columns: string, any shape. The empty string and values with a line break are left out.
-      orders: by the same names: from the counts of a column's values to its vocabulary.
+      orders: by the same names: functions from the counts of a column's values to its vocabulary.
 
     Returns:
       By the same names, paths of the assets for `tft.apply_vocabulary`;
@@ -138,7 +142,7 @@ def compute_vocabularies(
 def compute_weighted_vocabularies(
     columns: Mapping[str, tf.Tensor], orders: Mapping[str, Order], weigh: Mapping[str, Weigh]
 ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-    """Returns the same, and what else follows from the counts of some columns: [n] float32, by
+    """Returns the paths of `compute_vocabularies`, and the weights of some columns: [n] float32, by
     name.
     """
     files = {name: _file_name(name) for name in columns}
@@ -155,17 +159,17 @@ def compute_weighted_vocabularies(
 def compute_joined_vocabularies(
     columns: Mapping[str, tf.Tensor], orders: Mapping[str, Order]
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the same with one more asset that has all vocabularies, one after the other.
+    """Returns an additional asset that joins the vocabularies of all columns.
 
-    A table for each of thousands of columns takes minutes whenever the graph is written or loaded.
+    Thousands of tables, one per column, take minutes whenever the graph is written or loaded.
 
     Args:
-      columns: as of `compute_vocabularies`.
+      columns: as for `compute_vocabularies`.
       orders: by the same names.
 
     Returns:
-      The path of the joined asset, whose lines are `joined_key` of the place of the column and the
-      value; and how many values each column has, [columns] int64.
+      The path of the joined asset, whose lines are the column's `joined_key` and a value; and the
+      number of values of each column, [columns] int64.
     """
     files = {name: _file_name(name) for name in columns}
     outputs = [_Output(files[name], orders[name], None) for name in columns]
@@ -177,19 +181,19 @@ def compute_joined_vocabularies(
 
 
 def joined_key(place: int) -> str:
-    """What the lines of a column begin with in a joined asset."""
+    """Returns the prefix of a column's lines in a joined asset."""
     return f"{place}:"
 
 
 class JoinedTable:
-    """Makes one table of a joined asset, for whoever looks values up in it."""
+    """A factory that creates the lookup table of a joined asset once, on its first call."""
 
     def __init__(self) -> None:
-        """There is none yet, as its asset is known only where values are looked up."""
+        """Creates the factory without a table, as the asset is known only in the lookup."""
         self._table: tf.lookup.StaticHashTable | None = None
 
     def __call__(self, path: Any) -> tf.lookup.StaticHashTable:
-        """From lines, text, to their numbers; -1 for what is no line."""
+        """Returns the table from lines to their numbers; -1 for other texts."""
         if self._table is None:
             index = tf.lookup.TextFileIndex
             lines = tf.lookup.TextFileInitializer(
@@ -200,14 +204,16 @@ class JoinedTable:
 
 
 def _file_name(name: str, shown: str | None = None) -> str:
-    """Safe whatever the name is; the hash keeps names apart that differ in the rest alone."""
+    """Returns a safe file name; the hash distinguishes names that differ only in replaced
+    characters.
+    """
     safe = re.sub("[^A-Za-z0-9]", "_", name if shown is None else shown)
     return f"{safe}_{zlib.crc32(name.encode()):08x}"
 
 
 @dataclass(frozen=True)
 class _Output:
-    """What becomes of the counts of one column."""
+    """The outputs of the counts of one column."""
 
     file: str
     order: Order
@@ -215,37 +221,35 @@ class _Output:
 
 
 @dataclass(frozen=True)
-class _Found:
-    """What an analysis gives, as tensors."""
+class _Analysis:
+    """The outputs of an analysis, as tensors."""
 
     paths: list[tf.Tensor]
-    """Of the columns' vocabularies, and then of the joined one, if it is asked for."""
+    """The paths of the columns' vocabularies, and then of the joined one, if there is one."""
     numbers: list[tf.Tensor]
-    """The weights of columns, and then the sizes of the vocabularies, with the joined one."""
+    """The weights of columns, and then the sizes of the vocabularies, if there is a joined one."""
 
 
 def _analyze(
     columns: Sequence[tf.Tensor], outputs: Sequence[_Output], joined: str | None = None
-) -> _Found:
-    """Analyses columns.
+) -> _Analysis:
+    """Analyses columns, with the counts of earlier datasets from the cache.
 
-    Counts of datasets seen before come from the cache.
-
-    `tft.experimental.CacheablePTransformAnalyzer` has as many outputs when it counts as at its end,
-    and TFT caches one output alone: with it, every column would need an analyzer of its own. So
-    this builds what it would, counts in one output and paths in many, from the same parts.
+    `tft.experimental.CacheablePTransformAnalyzer` has as many outputs for the counts as at its end,
+    and TFT caches only one output: with it, every column would need an analyzer of its own. So this
+    function builds the analyzer from the same parts, with counts as one output and many paths.
 
     Args:
       columns: string, any shape.
-      outputs: of each column.
-      joined: the file of all vocabularies together, if there is to be one.
+      outputs: the outputs of each column.
+      joined: the file that joins all vocabularies, if there is one.
     """
     asset = analyzer_nodes.TemporaryAssetInfo(b"not analysed yet", "text")
     path = analyzer_nodes.TensorInfo(tf.string, [], asset)
     numbers = analyzer_nodes.TensorInfo(tf.float32, [None], None)
     paths = len(columns) + (joined is not None)
     weighed = sum(output.weigh is not None for output in outputs) + (joined is not None)
-    # TFT names an operation after its scope, once in a graph.
+    # TFT derives the operation's name from the scope, which is unique in a graph.
     with tf.compat.v1.name_scope("count_values"):
         counts = nodes.apply_operation(
             analyzer_nodes.PTransform,
@@ -264,11 +268,11 @@ def _analyze(
             is_partitionable=False,
         )
         tensors = [analyzer_nodes.wrap_as_tensor(output) for output in found]
-        return _Found(tensors[:paths], tensors[paths:])
+        return _Analysis(tensors[:paths], tensors[paths:])
 
 
 class _WriteVocabularies(tft_beam.experimental.PTransformAnalyzer):
-    """From counts, a list for each dataset, to the path of each column's vocabulary."""
+    """An analyzer from counts, a list for each dataset, to the path of each column's vocabulary."""
 
     def __init__(self, outputs: Sequence[_Output], joined: str | None, tensors: int) -> None:
         super().__init__()
@@ -321,11 +325,11 @@ def _write_lines(lines: Iterable[bytes], directory: str, name: str) -> str:
 
 
 CLASSES = "label_classes"
-"""The name under which TFTransformOutput knows the classes."""
+"""The name of the classes' vocabulary in TFTransformOutput."""
 
 
 def compute_and_apply_classes(label: tf.Tensor, order: Order) -> tf.Tensor:
-    """Maps a label to the index of its class among the classes of the train split.
+    """Returns the index of each label's class among the classes of the train split.
 
     Args:
       label: string, any shape; the empty string stands for a missing label.
@@ -335,16 +339,14 @@ def compute_and_apply_classes(label: tf.Tensor, order: Order) -> tf.Tensor:
       int64, the shape of `label`; -1 for a label that is missing or not in the train split.
 
     Raises:
-      DataError: while analysing, what the order raises.
+      DataError: during the analysis, as the order raises it.
     """
     paths = compute_vocabularies({CLASSES: label}, {CLASSES: order})
     return tft.apply_vocabulary(label, paths[CLASSES], default_value=-1)
 
 
 def read_classes(tft_output: tft.TFTransformOutput) -> tuple[str, ...]:
-    """Returns the classes that `compute_and_apply_classes` found, by index; none if it was not
-    used.
-    """
+    """Returns the classes of `compute_and_apply_classes` by index; empty if it was not used."""
     if tft_output.vocabulary_file_by_name(CLASSES) is None:
         return ()
     classes = tft_output.vocabulary_by_name(CLASSES)

@@ -1,4 +1,6 @@
-"""From how often the values of a column occur to its vocabulary: which values, in which order."""
+"""Orders of vocabularies: functions from the counts of a column's values to its sorted
+vocabulary.
+"""
 
 from __future__ import annotations
 
@@ -10,41 +12,39 @@ from dataclasses import dataclass
 from trainer_module.errors import DataError
 
 _SHOWN = 20
-"""Classes that a message names."""
+"""The most classes in a message."""
 
 logger = logging.getLogger(__name__)
 
 MOST_COUNTED = 200_000
-"""Of a column with more values the most frequent ones are counted on, lest they fill the memory."""
+"""The number of most frequent values whose counts are kept, to limit the memory."""
 
 Counts = Sequence[tuple[bytes, int]]
-"""Values of one column, each with the number of its occurrences."""
+"""The values of one column, each with the number of its occurrences."""
 
 Order = Callable[[Counts], list[bytes]]
 Weigh = Callable[[Counts], Sequence[float]]
-"""From the counts of a column's values to numbers that the graph is to know."""
+"""A function from the counts of a column's values to numbers that the graph stores."""
 
 
 def most_frequent(count: tuple[bytes, int]) -> tuple[int, bytes]:
-    """Sorts counts by frequency, equal ones in the order of bytes."""
+    """Returns a sort key of a count: by descending frequency, ties in the order of bytes."""
     return -count[1], count[0]
 
 
 @dataclass(frozen=True)
 class ByFrequency:
-    """The most frequent values first; values as frequent as each other in the order of bytes."""
+    """An order by descending frequency, with ties in the order of bytes."""
 
     size: int
-    """At most this many values."""
+    """The most values, besides the first ones."""
     first: tuple[str, ...] = ()
-    """Come before all others, whether they occur or not."""
+    """Entries before all others, whether they occur or not."""
     column: str = ""
-    """Its name, for messages."""
+    """The name of the column, for messages."""
 
     def __call__(self, counts: Counts) -> list[bytes]:
-        """Returns the vocabulary by index; warns of a column with so many values that few have
-        one.
-        """
+        """Returns the vocabulary by index; logs a warning for a column with very many values."""
         if len(counts) >= MOST_COUNTED:
             logger.warning(
                 "column %r has %d different values or more, of which the %d most frequent have "
@@ -59,15 +59,15 @@ class ByFrequency:
 
 @dataclass(frozen=True)
 class ClassOrder:
-    """All values, sorted: as numbers if `numeric`, bytewise otherwise."""
+    """An order of all values: as numbers if `numeric`, bytewise otherwise."""
 
     label: str
-    """The label's column, for error messages."""
+    """The name of the label's column, for messages."""
     numeric: bool
 
     def __call__(self, counts: Counts) -> list[bytes]:
-        """Returns the classes by index; DataError if there are none, or a number that is not
-        whole.
+        """Returns the classes by index; raises DataError without a class, or for a fractional
+        number.
         """
         classes = sorted(value for value, _ in counts)
         if not classes:
@@ -85,16 +85,16 @@ class ClassOrder:
 
 @dataclass(frozen=True)
 class GivenOrder:
-    """All classes of an order that is given, whether they occur or not."""
+    """An order that is given, whether its classes occur or not."""
 
     label: str
-    """The label's column, for error messages."""
+    """The name of the label's column, for messages."""
     classes: tuple[str, ...]
     key: str = "task.order"
-    """That gives it."""
+    """The config key of the order, for messages."""
 
     def __call__(self, counts: Counts) -> list[bytes]:
-        """Returns the classes by index; DataError if another one occurs."""
+        """Returns the classes by index; raises DataError if another class occurs."""
         known = {name.encode(): None for name in self.classes}
         for value, _ in counts:
             if value not in known:
@@ -106,7 +106,9 @@ class GivenOrder:
         return [*known]
 
     def _right(self, found: str) -> str:
-        """Returns the classes, or of many the one that is most like what was found."""
+        """Returns a list of the valid classes for a message, with the closest one if there are
+        many.
+        """
         more = len(self.classes) - _SHOWN
         if more <= 0:
             return f"it has {', '.join(self.classes)}."

@@ -1,6 +1,7 @@
-"""Evaluator's metrics as training can measure them, after each epoch and on its own examples.
+"""The Evaluator's metrics that training can also measure, after each epoch on its held-out
+examples.
 
-Importing this package does not import TensorFlow: which there are is asked of a config.
+Importing this package does not import TensorFlow, as the check of a config reads the registry.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ _OWN = "trainer_module.measures"
 
 @dataclass(frozen=True)
 class Measure:
-    """The class of a metric that training measures."""
+    """The Keras class that measures one of the Evaluator's metrics."""
 
     path: str
     options: dict[str, Any] = field(default_factory=dict)
-    """Its arguments, besides its name and those of the Evaluator's class."""
+    """The arguments of the class, besides its name and the options of the Evaluator's class."""
     counts_classes: bool = False
-    """Whether its first argument is how many classes there are."""
+    """Whether its first argument is the number of classes."""
 
 
 _SAME = (
@@ -56,7 +57,7 @@ MEASURES = {name: Measure(f"{_KERAS}.{name}") for name in _SAME} | {
     "PoissonDeviance": Measure(f"{_OWN}.own.PoissonDeviance"),
     "RankError": Measure(f"{_OWN}.own.RankError"),
 }
-"""By the class that the Evaluator measures with; of others training knows nothing."""
+"""The measures by the Evaluator's class of the metric; training cannot measure other metrics."""
 
 
 def measures_of(task: BaseTask) -> list[str]:
@@ -67,12 +68,12 @@ def measures_of(task: BaseTask) -> list[str]:
 
 
 def make_measure(task: BaseTask, classes: int, name: str) -> tf_keras.metrics.Metric:
-    """Returns a new metric, of what the Evaluator would compare with the label.
+    """Returns a new metric, which compares the Evaluator's `predictions` with the label.
 
     Args:
-      task: of the model.
-      classes: how many there are; 0 of a number.
-      name: of the metric; KeyError if training cannot measure it.
+      task: the task of the model.
+      classes: the number of classes; 0 for a number.
+      name: the name of the metric; raises KeyError if training cannot measure it.
     """
     from trainer_module.compat.keras import change_compared  # It imports TensorFlow.
 

@@ -1,4 +1,4 @@
-"""Metrics that Keras has not: means over the classes, and over what each example comes to."""
+"""Metrics that Keras lacks: means over the classes, and over examples."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ import tf_keras
 
 
 class ConfusionMetric(tf_keras.metrics.Metric):
-    """The mean over the classes that occur, of a class by the most probable one."""
+    """The base class of metrics that average a value per class over the classes that occur.
+
+    The predicted class is the most probable one.
+    """
 
     def __init__(self, classes: int, name: str) -> None:
-        """Counts nothing yet.
+        """Creates the metric with an empty confusion matrix.
 
         Args:
-          classes: how many there are; of two a prediction is the probability of the second one.
-          name: of the metric.
+          classes: the number of classes; with two, a prediction is the probability of the second
+            one.
+          name: the name of the metric.
         """
         super().__init__(name=name)
         self._classes = classes
@@ -25,7 +29,9 @@ class ConfusionMetric(tf_keras.metrics.Metric):
     def update_state(
         self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: tf.Tensor | None = None
     ) -> None:
-        """Counts labels [batch, 1] and probabilities [batch, 1 or classes], by their weights."""
+        """Adds labels [batch, 1] and probabilities [batch, 1 or classes], with weights, to the
+        matrix.
+        """
         is_binary = y_pred.shape[-1] == 1
         chosen = tf.cast(y_pred[:, 0] > 0.5, tf.int64) if is_binary else tf.argmax(y_pred, -1)
         truth = tf.reshape(tf.cast(y_true, tf.int64), [-1])
@@ -35,74 +41,74 @@ class ConfusionMetric(tf_keras.metrics.Metric):
         )
 
     @abstractmethod
-    def of_classes(self, found: tf.Tensor, said: tf.Tensor, there: tf.Tensor) -> tf.Tensor:
-        """What each class comes to, [classes].
+    def of_classes(self, correct: tf.Tensor, predicted: tf.Tensor, actual: tf.Tensor) -> tf.Tensor:
+        """Returns the value of each class, [classes].
 
         Args:
-          found: examples of the class that were said to be of it.
-          said: all that were said to be of it.
-          there: all that are of it.
+          correct: the number of correct predictions of each class (true positives).
+          predicted: the number of predictions of each class.
+          actual: the number of examples of each class.
         """
 
-    def counts(self, said: tf.Tensor, there: tf.Tensor) -> tf.Tensor:
-        """Which classes the mean is over, [classes]: those that are there or were said to be."""
-        return said + there > 0
+    def counts(self, predicted: tf.Tensor, actual: tf.Tensor) -> tf.Tensor:
+        """Returns which classes the mean includes, [classes]: those that occur or are predicted."""
+        return predicted + actual > 0
 
     def reset_state(self) -> None:
-        """Forgets all; Keras would write single numbers."""
+        """Resets the matrix to zeros; Keras's method supports only scalars."""
         self._counts.assign(tf.zeros_like(self._counts))
 
     def result(self) -> tf.Tensor:
-        """Returns the mean."""
-        found = tf.linalg.diag_part(self._counts)
-        said, there = tf.reduce_sum(self._counts, 0), tf.reduce_sum(self._counts, 1)
-        occurs = tf.cast(self.counts(said, there), found.dtype)
-        values = self.of_classes(found, said, there) * occurs
+        """Returns the mean over the included classes."""
+        correct = tf.linalg.diag_part(self._counts)
+        predicted, actual = tf.reduce_sum(self._counts, 0), tf.reduce_sum(self._counts, 1)
+        occurs = tf.cast(self.counts(predicted, actual), correct.dtype)
+        values = self.of_classes(correct, predicted, actual) * occurs
         return tf.math.divide_no_nan(tf.reduce_sum(values), tf.reduce_sum(occurs))
 
 
 class MacroPrecision(ConfusionMetric):
-    """Of what is said to be of a class, the share that is; 0 where nothing is."""
+    """The mean precision over the classes; 0 for a class that is never predicted."""
 
-    def of_classes(self, found: tf.Tensor, said: tf.Tensor, there: tf.Tensor) -> tf.Tensor:
-        """By what was said."""
-        return tf.math.divide_no_nan(found, said)
+    def of_classes(self, correct: tf.Tensor, predicted: tf.Tensor, actual: tf.Tensor) -> tf.Tensor:
+        """Returns the precision of each class."""
+        return tf.math.divide_no_nan(correct, predicted)
 
 
 class MacroRecall(ConfusionMetric):
-    """Of what is of a class, the share that is found; 0 where nothing is of it."""
+    """The mean recall over the classes; 0 for a class without examples."""
 
-    def of_classes(self, found: tf.Tensor, said: tf.Tensor, there: tf.Tensor) -> tf.Tensor:
-        """By what there is."""
-        return tf.math.divide_no_nan(found, there)
+    def of_classes(self, correct: tf.Tensor, predicted: tf.Tensor, actual: tf.Tensor) -> tf.Tensor:
+        """Returns the recall of each class."""
+        return tf.math.divide_no_nan(correct, actual)
 
 
 class MacroF1(ConfusionMetric):
-    """The harmonic mean of precision and recall."""
+    """The mean over the classes of the harmonic mean of precision and recall."""
 
-    def of_classes(self, found: tf.Tensor, said: tf.Tensor, there: tf.Tensor) -> tf.Tensor:
-        """By both."""
-        return tf.math.divide_no_nan(2 * found, said + there)
+    def of_classes(self, correct: tf.Tensor, predicted: tf.Tensor, actual: tf.Tensor) -> tf.Tensor:
+        """Returns the F1 score of each class."""
+        return tf.math.divide_no_nan(2 * correct, predicted + actual)
 
 
 class BalancedAccuracy(MacroRecall):
-    """The mean recall of the classes that there are examples of."""
+    """The mean recall over the classes that have examples."""
 
-    def counts(self, said: tf.Tensor, there: tf.Tensor) -> tf.Tensor:
-        """Not those that are only ever predicted."""
-        del said
-        return there > 0
+    def counts(self, predicted: tf.Tensor, actual: tf.Tensor) -> tf.Tensor:
+        """Returns which classes have examples, [classes]."""
+        del predicted
+        return actual > 0
 
 
 class RankError(tf_keras.metrics.MeanMetricWrapper):
-    """By how many ranks the most probable class is off."""
+    """The mean distance, in ranks, between the most probable class and the label."""
 
     def __init__(self, name: str) -> None:
         super().__init__(_rank_error, name=name)
 
 
 class PoissonDeviance(tf_keras.metrics.MeanMetricWrapper):
-    """Twice what a count's likelihood lacks of that of a perfect prediction."""
+    """The Poisson deviance: twice the difference in log-likelihood to a perfect prediction."""
 
     def __init__(self, name: str) -> None:
         super().__init__(_poisson_deviance, name=name)

@@ -1,6 +1,6 @@
-"""Typed settings of what runs inside Transform and Trainer; a pipeline's config composes them.
+"""Typed settings of Transform and Trainer, which the config of a pipeline composes.
 
-Nothing here imports TensorFlow: a config is checked before that is paid for.
+Nothing here imports TensorFlow, so that a config is checked in a fraction of a second.
 """
 
 from __future__ import annotations
@@ -45,12 +45,16 @@ from trainer_module.strategies.synchronous import (
 
 
 def _any_of(features: dict[str, str]) -> Any:
-    """Returns a mapping with the options of a type, which its key `type` names."""
+    """Returns the type of a feature's mapping, whose key `type` selects the class of the other
+    keys.
+    """
     registered = tagged_union(features.values(), "type")
     adapter = TypeAdapter[Any](registered)
 
     def validate(value: Any, handler: Any) -> Any:
-        """By the one type that is meant, so that messages are about it alone."""
+        """Returns the settings of the type that the value names, so that messages are about it
+        alone.
+        """
         del handler
         kind = value.get("type") if isinstance(value, Mapping) else getattr(value, "type", None)
         if isinstance(kind, str) and is_own(kind):
@@ -66,16 +70,17 @@ Feature: TypeAlias = Annotated[BaseFeature, Registered(FEATURES, _any_of)]
 
 Section = TypeVar("Section", bound=Settings)
 
-GO_BY = {"learning_rate": "optimizer", "early_stopping": "epochs"}
-"""Keys of `train` that mean something else where the config gives the other one as it likes."""
+DEFAULTS_DEPEND_ON = {"learning_rate": "optimizer", "early_stopping": "epochs"}
+"""Keys of `train` whose defaults apply only if the config leaves the other key at the model's
+default."""
 
 
 def complete(
     model: ModelSettings, train: TrainSettings, feature_types: Iterable[str]
 ) -> tuple[ModelSettings, TrainSettings]:
-    """Returns the same settings with what follows from the features and the model.
+    """Returns the settings with the defaults that follow from the features and the model.
 
-    What the config gives is kept, and what is complete stays as it is.
+    Values in the config are kept; complete settings are returned unchanged.
     """
     given = model.model_fields_set
     valued = [key for key in given if getattr(model, key) is not None]
@@ -83,13 +88,15 @@ def complete(
     model = model.model_copy(update={"kind": kind})
     spec = ZOO.get(kind) or LEARNERS.get(kind, ModelSpec(kind))
     usual = (spec.tuned if model.weights else None) or spec.train
-    other = _given_otherwise(train, usual)
-    defaults = {key: value for key, value in usual.items() if GO_BY.get(key) not in other}
+    other = _explicit_keys(train, usual)
+    defaults = {
+        key: value for key, value in usual.items() if DEFAULTS_DEPEND_ON.get(key) not in other
+    }
     return _filled(model, spec.model), _filled(train, defaults)
 
 
-def _given_otherwise(train: TrainSettings, usual: Mapping[str, Any]) -> set[str]:
-    """Returns the keys that the config gives; an optimizer of the usual kind has the usual rate."""
+def _explicit_keys(train: TrainSettings, usual: Mapping[str, Any]) -> set[str]:
+    """Returns the keys that the config gives, except an optimizer of the model's default kind."""
     kind = usual.get("optimizer", {}).get("kind")
     same = {"optimizer"} if train.optimizer.kind == kind else set()
     return train.model_fields_set - same
@@ -98,7 +105,9 @@ def _given_otherwise(train: TrainSettings, usual: Mapping[str, Any]) -> set[str]
 def complete_features(
     features: Mapping[str, BaseFeature], model: ModelSettings
 ) -> dict[str, BaseFeature]:
-    """Returns the same settings of columns, with what a model takes where keys are left out."""
+    """Returns the settings of the columns, with the model's defaults for keys that the config
+    omits.
+    """
     defaults = dict(ZOO[model.kind].features) if model.kind in ZOO else {}
     text = defaults.get("text", {})
     if model.weights and text.get("tokens") == "wordpiece":
@@ -107,11 +116,13 @@ def complete_features(
 
 
 def left_out(model: ModelSettings, train: TrainSettings) -> dict[str, set[str]]:
-    """Keys by section that follow from the model, where that follows from features yet to come."""
+    """Returns the keys by section whose values depend on a model that the features will
+    determine.
+    """
     if model.kind != AUTO:
         return {}
     of_model = {key for spec in ZOO.values() for key in spec.model}
-    of_train = {key for spec in ZOO.values() for key in spec.train} | {*GO_BY.values()}
+    of_train = {key for spec in ZOO.values() for key in spec.train} | {*DEFAULTS_DEPEND_ON.values()}
     return {
         "model": {"kind", *(of_model - model.model_fields_set)},
         "train": of_train - train.model_fields_set,
@@ -120,7 +131,7 @@ def left_out(model: ModelSettings, train: TrainSettings) -> dict[str, set[str]]:
 
 def _completed(feature: BaseFeature, defaults: Mapping[str, Any]) -> BaseFeature:
     absent = {k: v for k, v in defaults.items() if k not in feature.model_fields_set}
-    # What does not go together is for a rule of the config to say.
+    # Contradictions are reported by a rule of the config.
     return feature.model_copy(update=absent) if absent else feature
 
 
@@ -168,19 +179,21 @@ SETTINGS_KEY = "scopeline"
 """The key of the settings in the `custom_config` of Transform and Trainer."""
 
 OWN_PREPROCESSING_KEY = "preprocessing"
-"""The key of the import path of a `preprocessing_fn` of the user's, in that of Transform."""
+"""The key of the import path of the user's `preprocessing_fn` in the `custom_config` of Transform.
+"""
 
 
 class TrainerSettings(Settings):
-    """What Transform and Trainer are told; travels as JSON in TFX's `custom_config`."""
+    """The settings of Transform and Trainer, which travel as JSON in TFX's `custom_config`."""
 
     label: str
     weight: str | None = None
-    """The column of the examples' weights; None where all count alike."""
+    """The column of the examples' weights; None if all examples count alike."""
     split_by: str | None = None
-    """The column whose equal values stay on one side wherever the train split is divided."""
+    """The column whose equal values stay in the same part when the train split is divided."""
     order_by: str | None = None
-    """The column by which what is chosen is chosen by later rows than are learnt from."""
+    """The column by which the train split is divided in time: the held-out rows are the later ones.
+    """
     target: TaskSettings = Field(alias="task")
     features: dict[str, Feature] = {}
     model: ModelSettings = ModelSettings()
@@ -188,7 +201,7 @@ class TrainerSettings(Settings):
     evaluate: CrossValidation = CrossValidation()
     optimize: WhileTraining = WhileTraining()
     _left_out: dict[str, set[str]] = PrivateAttr(default_factory=dict)
-    """Keys by section that the features which the data gives will have a say in."""
+    """The keys by section whose values depend on the features that the data determines."""
 
     @model_validator(mode="after")
     def _complete(self) -> TrainerSettings:
@@ -196,7 +209,7 @@ class TrainerSettings(Settings):
         self._left_out = left_out(self.model, self.train)
         model, train = complete(self.model, self.train, types)
         features = complete_features(self.features, model)
-        # Values do not change any more once this is over.
+        # The model is frozen, so that plain assignment raises an error.
         object.__setattr__(self, "model", model)
         object.__setattr__(self, "train", train)
         object.__setattr__(self, "features", features)
@@ -204,17 +217,17 @@ class TrainerSettings(Settings):
 
     @property
     def label_task(self) -> BaseTask:
-        """The task, where it is supervised; TypeError where it has no label."""
+        """The supervised task; raises TypeError if the task has no label."""
         return as_task(self.target)
 
     @property
     def task(self) -> Task:
-        """What the label is."""
+        """The kind of the label: binary, multiclass or regression."""
         return self.label_task.label_kind
 
     @property
     def own_code(self) -> dict[str, str]:
-        """Import paths of the user's code that Trainer runs, by the key that names each."""
+        """The import paths of the user's code that Trainer runs, by config key."""
         model = {"model.kind": self.model.kind} if self.model.is_custom else {}
         return (
             self.own_features
@@ -224,16 +237,18 @@ class TrainerSettings(Settings):
 
     @property
     def own_features(self) -> dict[str, str]:
-        """Import paths of the user's feature types, which Transform runs too."""
+        """The import paths of the user's feature types, which Transform runs too, by config key."""
         types = {f"features.{name}.type": feature.type for name, feature in self.features.items()}
         return {key: path for key, path in types.items() if is_own(path)}
 
-    def is_asked_for(self, column: str) -> bool:
-        """Returns whether a request has to bring a raw column: it is an input, or a part of one."""
+    def is_requested(self, column: str) -> bool:
+        """Returns whether a request needs a raw column: an input, or a column that an input is made
+        of.
+        """
         if column == self.weight:
             return False
         own = self.features.get(column)
-        # Most columns of a wide table are seen as they are: the others need not be looked through.
+        # The common case of a plain column is decided first, so that wide tables stay fast.
         if own is None or (own.is_input and column in own.columns_of(column)):
             return True
         inputs = ((name, feature) for name, feature in self.features.items() if feature.is_input)
@@ -242,7 +257,7 @@ class TrainerSettings(Settings):
     def to_custom_config(self) -> dict[str, Any]:
         """Returns the `custom_config` that carries these settings to Transform and Trainer.
 
-        It is part of TFX's cache key, so what does not change the model stays out of it.
+        It is part of TFX's cache key, so keys that do not change the model are left out.
         """
         later = {section: dict.fromkeys(keys, True) for section, keys in self._left_out.items()}
         excluded = {**later, "train": NOT_IN_CACHE_KEY | later.get("train", {})}
@@ -250,10 +265,12 @@ class TrainerSettings(Settings):
 
     @classmethod
     def from_custom_config(cls, custom_config: Mapping[str, Any]) -> TrainerSettings:
-        """Returns the settings that `to_custom_config` put in; KeyError if they are not there."""
+        """Returns the settings that `to_custom_config` stored; raises KeyError if they are
+        missing.
+        """
         return cls.model_validate(custom_config[SETTINGS_KEY])
 
     def with_strategy(self, strategy: BaseStrategy) -> TrainerSettings:
-        """Returns the same settings with another strategy."""
+        """Returns a copy of the settings with another strategy."""
         train = self.train.model_copy(update={"strategy": strategy})
         return self.model_copy(update={"train": train})

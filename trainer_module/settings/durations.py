@@ -1,4 +1,4 @@
-"""How long something takes, as a config writes it."""
+"""Durations in the notation of a config, such as `5m`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _is_some(value: timedelta) -> timedelta:
 
 
 def show_duration(value: timedelta) -> str:
-    """Returns a duration as a config writes it: `5m`."""
+    """Returns a duration in the notation of a config, such as `5m`."""
     seconds = int(value.total_seconds())
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds and seconds % size == 0:
@@ -42,7 +42,7 @@ def show_duration(value: timedelta) -> str:
 
 
 def show_seconds(seconds: float) -> str:
-    """Returns a duration of a run as people read it: `3 min 20 s`."""
+    """Returns a duration in words for people, such as `3 min 20 s`."""
     whole = round(seconds)
     return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60} s"
 

@@ -1,4 +1,4 @@
-"""Which model is trained."""
+"""The section `model` of a config, and the registry of models."""
 
 from __future__ import annotations
 
@@ -17,38 +17,39 @@ from trainer_module.sections import DOCSTRING, Settings, load_own
 Activation = Literal["relu", "elu", "selu", "gelu", "swish", "tanh", "sigmoid", "linear"]
 
 _LAYER_KINDS = ("conv", "pool", "batch_norm", "dropout")
-"""Keys, of which a layer has exactly one; a layer's other keys are options of `conv`."""
+"""The keys of a layer of which exactly one is given; all other keys are options of `conv`."""
 
 _OTHER_NOTATIONS = {
     "flatten": "the layers after the last one are flattened by themselves; leave it out",
     "dense": "dense layers come after those of pictures: give model.hidden_units: [256, 128]",
 }
-"""Layers of other notations, and what does the same here."""
+"""Layer names of other notations, each with the advice that replaces it here."""
 
 
 class PictureLayer(Settings):
-    """One layer over pictures: a convolution, a max-pooling, batch normalisation or dropout."""
+    """A layer over pictures: a convolution, a max-pooling, a batch normalisation or a dropout."""
 
     conv: PositiveInt | None = None
-    """Filters of a convolution."""
+    """The number of filters of a convolution."""
     size: PositiveInt = 3
-    """Height and width of its filters, in pixels."""
+    """The height and width of each filter, in pixels."""
     stride: PositiveInt = 1
-    """Pixels from one place of a filter to the next."""
+    """The step between two neighbouring positions of a filter, in pixels."""
     padding: Literal["valid", "same"] = "valid"
-    """`valid`: filters stay within the picture, which becomes smaller by `size` - 1; `same`: zeros
-    around it keep its size."""
+    """`valid`: filters stay within the picture, whose height and width shrink by `size` - 1;
+    `same`: zeros around the picture preserve its height and width."""
     activation: Activation = "relu"
-    """What its outputs go through."""
+    """The activation function that follows the convolution."""
     pool: PositiveInt | None = None
-    """Height and width of the squares of which a max-pooling keeps the largest value each."""
+    """The height and width of the windows of a max-pooling, in pixels."""
     batch_norm: bool = False
-    """Whether the layer before is normalised, over the examples of all replicas."""
+    """Whether the layer is a batch normalisation, with the statistics of the examples of all
+    replicas."""
     dropout: float | None = Field(default=None, gt=0, lt=1)
-    """Share of the activations dropped while training."""
+    """The share of the activations that are dropped during training."""
 
     def __str__(self) -> str:
-        """As the config has it: `{conv: 256, size: 3}`."""
+        """Returns the layer in the notation of a config, such as `{conv: 256, size: 3}`."""
         given = self.model_dump(exclude_defaults=True)
         return f"{{{', '.join(f'{key}: {value}' for key, value in given.items())}}}"
 
@@ -61,14 +62,19 @@ class PictureLayer(Settings):
                 f"a layer is one of {', '.join(_LAYER_KINDS)}, and this has {found}; give each "
                 "layer an entry of its own, such as {conv: 32}"
             )
-        # Whoever reads the settings again is given all keys.
+        # Settings that were serialised contain all keys, also those with default values.
         changed = [key for key in self.model_dump(exclude_defaults=True) if key not in _LAYER_KINDS]
         if changed and given != ["conv"]:
             raise ValueError(f"{changed[0]} is for conv, not for {given[0]}; leave it out")
         return self
 
-    def left_of(self, side: int) -> int:
-        """Returns the height or the width that it leaves of one, in pixels; 0 and less: nothing."""
+    def output_side(self, side: int) -> int:
+        """Returns the height or width of the layer's output, in pixels; below 1 if the input is too
+        small.
+
+        Args:
+          side: the height or width of the input, in pixels.
+        """
         if self.conv is not None:
             if self.padding == "same":
                 return -(-side // self.stride)
@@ -91,15 +97,15 @@ AnyPictureLayer = Annotated[
 
 
 def too_small_for(layers: Iterable[PictureLayer], height: int, width: int) -> str:
-    """Which layer a picture is too small for, in words; empty if none.
+    """Returns a message about the first layer whose input is too small; empty if there is none.
 
     Args:
       layers: in their order.
-      height: of the picture, in pixels.
-      width: likewise.
+      height: the height of the picture, in pixels.
+      width: the width of the picture, in pixels.
     """
     for number, layer in enumerate(layers):
-        left = layer.left_of(height), layer.left_of(width)
+        left = layer.output_side(height), layer.output_side(width)
         if min(left) < 1:
             return (
                 f"layer {number + 1}, {layer}, gets {height}x{width} pixels and leaves nothing of "
@@ -111,15 +117,15 @@ def too_small_for(layers: Iterable[PictureLayer], height: int, width: int) -> st
 
 @dataclass(frozen=True)
 class Network:
-    """One of tf_keras.applications, without its top: pictures in, a map of features out."""
+    """A network of tf_keras.applications without its top: it maps pictures to feature maps."""
 
     constructor: str
-    """Its function there."""
+    """The name of its function in tf_keras.applications."""
     is_bgr: bool = False
-    """Whether it takes blue, green and red less their means on ImageNet, as Caffe's models do; the
-    others take 0..255, and scale within themselves."""
+    """Whether its input is blue, green and red, from which the means on ImageNet are subtracted, as
+    for Caffe's models; all other networks take 0..255 and rescale the values themselves."""
     least: int = 32
-    """Pixels of height and of width."""
+    """The smallest height and width that it accepts, in pixels."""
 
 
 NETWORKS: dict[str, Network] = {
@@ -129,37 +135,37 @@ NETWORKS: dict[str, Network] = {
     "mobilenet_v3": Network("MobileNetV3Large"),
     "mobilenet_v3_small": Network("MobileNetV3Small"),
 }
-"""By the names in `model.kind`."""
+"""The pretrained networks by their name in `model.kind`."""
 
 IMAGENET_MEANS = (103.939, 116.779, 123.68)
-"""Of blue, green and red, 0..255, as Caffe's models subtract them."""
+"""The means of blue, green and red on ImageNet, in 0..255, which Caffe's models subtract."""
 
 IMAGENET_DEVIATIONS = (0.229, 0.224, 0.225)
-"""Of red, green and blue, 0..1."""
+"""The standard deviations of red, green and blue on ImageNet, in 0..1."""
 
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """What has to be known of a model before its builder is imported."""
+    """The properties of a model that are needed before its builder is imported."""
 
     builder: str
-    """Import path; empty if the model is grown."""
+    """The import path of the builder; empty for models that are grown, such as trees."""
     needs: str = ""
-    """The type of a feature without which it cannot be built; empty if any feature will do."""
+    """The feature type that the model requires; empty if it accepts any features."""
     reads: tuple[str, ...] = ()
-    """Keys of the section `model` that not every model reads."""
+    """The keys of the section `model` that this model reads and others ignore."""
     refuses: tuple[str, ...] = ()
-    """The types of features that it cannot take."""
+    """The feature types that the model does not accept."""
     tasks: tuple[str, ...] = ()
-    """The tasks that it can do, if they have no options; empty if any task will do."""
+    """The names of the tasks that the model supports, without options; empty if it supports all."""
     model: Mapping[str, Any] = field(default_factory=dict)
-    """What it takes where the config leaves keys of the section `model` out."""
+    """The model's defaults of keys in the section `model`."""
     train: Mapping[str, Any] = field(default_factory=dict)
-    """Likewise, of the section `train`."""
+    """The model's defaults of keys in the section `train`."""
     features: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Likewise, of each feature, by its type."""
+    """The model's defaults of the keys of features, by feature type."""
     tuned: Mapping[str, Any] = field(default_factory=dict)
-    """Likewise, of the section `train` where `model.weights` were trained before."""
+    """The model's defaults of keys in the section `train` where it fine-tunes `model.weights`."""
 
 
 _MODELS = "trainer_module.families.supervised.models"
@@ -168,7 +174,7 @@ ZOO: dict[str, ModelSpec] = {
         f"{_MODELS}.texts.build_bag",
         needs="text",
         model={"hidden_units": []},
-        # Steps as long as the gradient: Adam's are as long for words that hardly ever come up.
+        # SGD's steps grow with the gradient; Adam's are as long for rare words as for others.
         train={
             "optimizer": {"kind": "sgd", "momentum": 0.9, "clip_norm": 5.0},
             "learning_rate": {"schedule": "cosine", "initial": 0.05},
@@ -210,9 +216,9 @@ ZOO: dict[str, ModelSpec] = {
         train={
             "optimizer": {"kind": "adamw", "weight_decay": 0.01},
             "learning_rate": {"schedule": "cosine", "initial": 0.002},
-            # The rate falls to 0 over them, so that stopping earlier would miss the best of it.
+            # The rate decays to 0 over these steps, so early stopping would miss the best epochs.
             "steps": 1000,
-            # Of fewer pictures the statistics of a step are noise that hides small differences.
+            # In smaller batches the noise of batch normalisation hides small differences.
             "batch_size": 32,
             "augment": {"shift": 0.1, "zoom": 0.1},
         },
@@ -265,28 +271,28 @@ LEARNERS: dict[str, ModelSpec] = {
         train={"steps": 60_000, "batch_size": 128, "learning_rate": 1e-3},
     ),
 }
-"""Likewise, of other families of tasks, which build them by themselves."""
+"""The models of other families of tasks, by their name in `model.kind`; the families build them."""
 
 TRAINER, TREES_TRAINER = TRAINERS = ("trainer_module.trainer", "trainer_module.trees_trainer")
-"""The modules with a `run_fn`: of networks, and of what is grown."""
+"""The modules with a `run_fn`: for models trained in steps, and for models that are grown."""
 
 PREDICTION, EMBEDDING = "prediction", "embedding"
-"""What a model may answer, as `model.outputs` calls it."""
+"""The outputs that a pushed model may have, by their name in `model.outputs`."""
 
 POOLER = "bert_pooler"
-"""The layer of a BERT that gives what the first token has become in the end."""
+"""The name of BERT's layer whose output is the final vector of the first token."""
 
 AUTO = "auto"
-"""The kind of a model that follows from the features."""
+"""The value of `model.kind` for a model that is chosen by the feature types."""
 
 
 def kind_for(feature_types: Iterable[str], given: Collection[str] = ()) -> str:
-    """Returns the model for features of these types, where the config names none.
+    """Returns the kind of model that is the default for feature types.
 
     Args:
-      feature_types: of all columns.
-      given: the keys of `model` that have a value in the config; `filters` and `layers` are a
-        `cnn`'s.
+      feature_types: the types of all columns.
+      given: the keys of `model` that have a value in the config; `filters` and `layers` select a
+        `cnn`.
     """
     inputs = {kind for kind in feature_types if kind != "ignore"}
     if "image" in inputs:
@@ -294,13 +300,15 @@ def kind_for(feature_types: Iterable[str], given: Collection[str] = ()) -> str:
     return "bag" if inputs == {"text"} else "tabular"
 
 
-def undemanding_models() -> list[str]:
-    """Returns the names of the models that any feature will do for."""
+def unrestricted_models() -> list[str]:
+    """Returns the names of the models that accept any features."""
     return [name for name, spec in ZOO.items() if not spec.needs and not spec.refuses]
 
 
 def is_grown(kind: str) -> bool:
-    """Returns whether a model is not trained in steps of an optimizer, over a network's weights."""
+    """Returns whether a model is grown, such as trees, rather than trained in steps of an
+    optimizer.
+    """
     return kind in ZOO and not ZOO[kind].builder
 
 
@@ -310,12 +318,12 @@ def trainer_of(kind: str) -> str:
 
 
 def load_trainer(kind: str) -> ModuleType:
-    """Returns the module of `trainer_of`, imported."""
+    """Imports and returns the module that `trainer_of` names."""
     return import_module(trainer_of(kind))
 
 
 def load_builder(kind: str) -> Callable[..., Any]:
-    """Returns the builder of a zoo name or of an import path `module.function`.
+    """Returns the builder with a name in the zoo or with an import path `module.function`.
 
     Raises:
       TrainingError: if `kind` is neither, or the module or function cannot be found.
@@ -335,16 +343,16 @@ def load_builder(kind: str) -> Callable[..., Any]:
 
 
 class BertSizes(Settings):
-    """The sizes that fix a BERT's weights; the dense layers have 4 times `hidden` units between."""
+    """The sizes of a BERT; its feed-forward layers have 4 times `hidden` units."""
 
     layers: PositiveInt = 2
-    """Blocks of attention and dense layers."""
+    """The number of Transformer blocks: attention and a feed-forward layer."""
     hidden: PositiveInt = 128
-    """Length of the vector of a token."""
+    """The length of the vector of a token."""
     heads: PositiveInt = 2
-    """Of the attention; they share `hidden` out among them."""
+    """The number of attention heads, which divide `hidden` evenly among them."""
     max_tokens: PositiveInt = 512
-    """The most tokens that can be read at once, of all text columns together."""
+    """The most tokens per example, in all text columns together."""
 
     @model_validator(mode="after")
     def _heads_share(self) -> BertSizes:
@@ -362,7 +370,7 @@ SIZES = {
     "small": BertSizes(layers=4, hidden=512, heads=8),
     "base": BertSizes(layers=12, hidden=768, heads=12),
 }
-"""Those of Turc et al. (2019, arXiv:1908.08962) and of the paper."""
+"""The sizes of Turc et al. (2019, arXiv:1908.08962), and `base` of the BERT paper."""
 
 
 def _as_sizes(value: Any) -> Any:
@@ -385,24 +393,26 @@ AnyBertSizes = Annotated[
 
 
 class TransferSettings(Settings):
-    """Two-phase fine-tuning: the head alone first, on a frozen network, then its last layers."""
+    """Two-phase fine-tuning: first the head alone on a frozen network, then the network's last
+    layers.
+    """
 
     freeze: bool | None = None
-    """Whether the network begins frozen, with its batch normalisation in inference mode; without,
-    all of it is trained from the first step. Default: whether `weights` are given, as a random
-    network that is frozen tells little."""
+    """Whether the network begins frozen, with its batch normalisation in inference mode. With
+    `false`, all layers are trained from the first step. Default: `true` if `weights` are given,
+    otherwise `false`."""
     unfreeze_after: PositiveInt | None = None
-    """Epochs after which the network's last layers are trained as well, batch normalisation
+    """The epochs after which the network's last layers are trained as well, batch normalisation
     excepted; default: never."""
     unfreeze_layers: PositiveInt = 30
-    """How many of its layers that are, counted from the end."""
+    """The number of last layers that `unfreeze_after` makes trainable."""
     learning_rate: float = Field(default=1e-5, gt=0)
-    """From then on; until then it is `train.learning_rate`."""
+    """The learning rate after `unfreeze_after`; before, `train.learning_rate` applies."""
     head: Literal["average", "flatten", "published"] | list[PositiveInt] | None = None
-    """What the head begins with: `average`, the mean over the places of what the network makes of a
-    picture, or `flatten`, all places one after the other; `hidden_units` follow. A list gives the
-    units of each dense layer after the mean, in place of `hidden_units`. `published` is the head
-    that came with `weights`, of ImageNet's classes: nothing is trained. Default: `average`."""
+    """The first layers of the head. `average`: the mean of the feature map over all positions;
+    `flatten`: all positions concatenated; `hidden_units` follow both. A list: the units of each
+    dense layer after the mean, in place of `hidden_units`. `published`: the head that came with
+    `weights`, with the classes of ImageNet; nothing is trained. Default: `average`."""
 
     @model_validator(mode="after")
     def _has_something_to_unfreeze(self) -> TransferSettings:
@@ -415,13 +425,13 @@ class TransferSettings(Settings):
 
 
 def _name_models(schema: dict[str, Any]) -> None:
-    """Puts the registered models before the description of `kind`."""
+    """Puts the names of the registered models before the description of `kind`."""
     names = (f"`{name}`" for name in (*ZOO, *LEARNERS))
     schema["description"] = f"{', '.join(names)}, {DOCSTRING}"
 
 
 def _name_readers(key: str) -> Callable[[dict[str, Any]], None]:
-    """Puts the models that read a key before its description."""
+    """Returns a function that puts the models that read a key before the key's description."""
 
     def change(schema: dict[str, Any]) -> None:
         specs = {**ZOO, **LEARNERS}
@@ -435,69 +445,71 @@ class ModelSettings(Settings):
     """The model: one of the zoo with its sizes, or a builder of yours."""
 
     kind: str = Field(default=AUTO, json_schema_extra=_name_models)
-    """or the import path of a function
-    `build_model(problem, settings)` that returns an uncompiled tf_keras model. `auto`:
-    `convnet` where a feature is an image (`cnn` if `filters` or `layers` are given), `bag` where
-    all are text, otherwise `tabular`."""
+    """or the import path of a function `build_model(problem, settings)` that returns an uncompiled
+    tf_keras model. `auto`: `convnet` if a feature is an image (`cnn` if `filters` or `layers` are
+    given), `bag` if all features are text, otherwise `tabular`."""
     size: AnyBertSizes = Field(default=None, json_schema_extra=_name_readers("size"))
-    """`tiny`, `mini`, `small`, `base`, or a mapping with the sizes. Default: `tiny`, or what the
-    `weights` are of."""
+    """`tiny`, `mini`, `small`, `base`, or a mapping with the sizes. Default: `tiny`, or the size of
+    the model in `weights`."""
     filters: list[PositiveInt] = Field(default=[32], json_schema_extra=_name_readers("filters"))
-    """filters of each 3x3 convolution, which is followed by a 2x2 max-pooling; of `convnet` those
-    of each stage of two convolutions, by default from 16 up to 128 by the size of the picture; of
-    `text_cnn` those of each width, 100."""
+    """the filters of each 3x3 convolution, which a 2x2 max-pooling follows; for `convnet` the
+    filters of each stage of two convolutions, by default from 16 up to 128, depending on the size
+    of the picture; for `text_cnn` the filters of each width, by default 100."""
     layers: list[AnyPictureLayer] | None = Field(
         default=None, min_length=1, json_schema_extra=_name_readers("layers")
     )
-    """each layer over the pictures, in place of `filters`: `{conv: 256}`, `{pool: 2}`, `batch_norm`
-    or `{dropout: 0.25}`; what the last one gives is flattened for the `hidden_units`."""
+    """the layers over the pictures, in order, in place of `filters`: `{conv: 256}`, `{pool: 2}`,
+    `batch_norm` or `{dropout: 0.25}`; the last one's output is flattened and passed to the
+    `hidden_units`."""
     widths: list[PositiveInt] = Field(default=[3, 4, 5], json_schema_extra=_name_readers("widths"))
-    """so many tokens in a row are what its filters see."""
+    """the widths of the filters, in consecutive tokens."""
     members: PositiveInt = Field(default=8, json_schema_extra=_name_readers("members"))
-    """networks that share most weights, whose predictions are averaged."""
+    """the number of networks that share most weights and whose predictions are averaged."""
     trees: PositiveInt = Field(default=1000, json_schema_extra=_name_readers("trees"))
-    """so many for each output, at most: early stopping ends them sooner."""
+    """the most trees per output; early stopping may end the training with fewer."""
     max_depth: PositiveInt = Field(default=6, json_schema_extra=_name_readers("max_depth"))
-    """conditions between the root of a tree and a leaf, at most."""
+    """the most conditions between the root of a tree and a leaf."""
     shrinkage: float = Field(default=0.1, gt=0, le=1, json_schema_extra=_name_readers("shrinkage"))
-    """how much of what a tree has learnt it may add: with less, more trees are needed."""
+    """the factor on each tree's contribution; the smaller it is, the more trees are needed."""
     weights: str | None = Field(default=None, json_schema_extra=_name_readers("weights"))
-    """what the network begins with: `imagenet`, a file of Keras's weights (.h5, .weights.h5,
-    .keras), or the folder of a model of the same kind that was exported or pushed; for `bert` a
-    name on Hugging Face's hub, such as `bert-base-uncased`, or a folder with its `config.json`,
-    `vocab.txt` and `model.safetensors`. Default: random weights."""
+    """the initial weights of the network: `imagenet`, a file of Keras's weights (.h5, .weights.h5,
+    .keras), or the folder of an exported or pushed model of the same kind; for `bert` a name on
+    Hugging Face's hub, such as `bert-base-uncased`, or a folder with its `config.json`, `vocab.txt`
+    and `model.safetensors`. Default: random weights."""
     transfer: TransferSettings | None = Field(
         default=None, json_schema_extra=_name_readers("transfer")
     )
-    """how the network is fine-tuned; default: all of it is trained from the first step."""
+    """how the network is fine-tuned; default: all layers are trained from the first step."""
     sync_batch_norm: bool = Field(default=False, json_schema_extra=_name_readers("sync_batch_norm"))
-    """whether batch normalisation takes the mean and variance of all replicas' examples."""
+    """whether batch normalisation uses the mean and variance of the examples of all replicas."""
     outputs: list[Literal["prediction", "embedding"]] = Field(
         default=["prediction"], min_length=1, json_schema_extra=_name_readers("outputs")
     )
-    """what the pushed model answers: `prediction`, what the task predicts, and `embedding`, the
-    numbers that the network makes of the texts or pictures, which its head begins with. Of
-    `[embedding]` the head is trained and evaluated all the same."""
+    """the outputs of the pushed model: `prediction`, what the task predicts, and `embedding`, the
+    vector that the network computes of a text or picture and that its head takes. With
+    `[embedding]` the head is trained and evaluated, too."""
     double: bool = Field(default=True, json_schema_extra=_name_readers("double"))
-    """whether the network that learns chooses the action whose value the target network gives (van
-    Hasselt et al., 2016)."""
+    """whether the online network chooses the action and the target network gives its value, as in
+    double DQN (van Hasselt et al., 2016)."""
     dueling: bool = Field(default=True, json_schema_extra=_name_readers("dueling"))
-    """whether the value of an observation and the advantages of actions are learnt apart (Wang et
-    al., 2016)."""
+    """whether the network estimates the value of an observation and the advantages of the actions
+    separately (Wang et al., 2016)."""
     prioritised: bool = Field(default=True, json_schema_extra=_name_readers("prioritised"))
-    """whether transitions come up by how wrong their values were (Schaul et al., 2016)."""
+    """whether transitions are sampled by the size of their last error (Schaul et al., 2016)."""
     n_step: PositiveInt = Field(default=3, json_schema_extra=_name_readers("n_step"))
-    """rewards that a target adds up before it takes the value of what follows."""
+    """the number of rewards that a target sums up before the value of the observation after them.
+    """
     hidden_units: list[PositiveInt] = [64]
-    """Units of each dense layer before the output; of `tabular` 128 and 128, of `bag`, `text_cnn`,
-    `bert`, `convnet` and the networks of pictures none; of `dqn` 256 and 256."""
+    """The units of each dense layer before the output. Default of `tabular`: 128 and 128; of `bag`,
+    `text_cnn`, `bert`, `convnet` and the pretrained image networks: no dense layers; of `dqn`: 256
+    and 256."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
-    """Share of the activations dropped before the output layer while training; of `tabular` after
-    each dense layer, 0.1."""
+    """The share of the activations that are dropped before the output layer during training; for
+    `tabular` after each dense layer, by default 0.1."""
     embedding_size: PositiveInt = 8
-    """Size of the vector that a value of a categorical feature is embedded in."""
+    """The length of the vector in which a value of a categorical feature is embedded."""
     options: dict[str, Any] = {}
-    """For a builder of yours: anything it wants to know."""
+    """Any settings of a builder of yours, which reads them as `settings.options`."""
 
     @property
     def is_custom(self) -> bool:
@@ -506,17 +518,17 @@ class ModelSettings(Settings):
 
     @property
     def has_published_head(self) -> bool:
-        """Whether the network tells the classes that its weights were trained for."""
+        """Whether the network predicts the classes that its published weights were trained for."""
         return self.transfer is not None and self.transfer.head == "published"
 
     @property
     def begins_frozen(self) -> bool:
-        """Whether the head alone is trained first."""
+        """Whether training begins with the head alone, on a frozen network."""
         if self.transfer is None:
             return False
         return bool(self.weights) if self.transfer.freeze is None else self.transfer.freeze
 
     @property
     def builder(self) -> str | None:
-        """The import path of a builder of the user's; None for a model of the zoo."""
+        """The import path of the user's builder; None for a model of the zoo."""
         return self.kind if self.is_custom else None

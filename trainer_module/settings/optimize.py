@@ -1,7 +1,7 @@
-"""How a model is made smaller and faster, and what each form of it has to reach.
+"""The section `optimize` of a config: pruning, quantization, and variants of the trained model.
 
-The first part of the section is the Trainer's, the rest the Optimizer's: a change of `variants` or
-`accept` trains nothing again.
+The Trainer reads the first part of the section, the Optimizer the rest, so a change of `variants`
+or `accept` does not train the model again.
 """
 
 from __future__ import annotations
@@ -15,55 +15,55 @@ from trainer_module.sections import Settings
 from trainer_module.settings.model import NETWORKS, is_grown
 
 EXTRA = "scopeline[optimize]"
-"""What to install for this section."""
+"""The extra of the package that this section needs."""
 
 TWO_BY_FOUR: Literal["2by4"] = "2by4"
-"""The pattern that the sparse tensor cores of NVIDIA's GPUs read."""
+"""The sparsity pattern of the sparse tensor cores of NVIDIA's GPUs."""
 
 SPARSITY_OF_2BY4 = 0.5
-"""Two of every four weights."""
+"""The sparsity of the 2by4 pattern: two of every four weights are zero."""
 
 NOT_QUANTISED = ("tabular", *NETWORKS)
-"""Models whose weights are in layers of ours, or in a model that is a layer: TFMOT knows neither.
-"""
+"""The models that TFMOT cannot quantise: their weights are in custom layers or in nested models."""
 
 
 class PruneSchedule(StrEnum):
-    """How the share of weights that are zero grows."""
+    """The schedule of the sparsity over the steps of a training."""
 
     POLYNOMIAL = "polynomial"
-    """From 0 to `sparsity`, fast at first: cubic, as Zhu and Gupta have it (arXiv:1710.01878)."""
+    """A cubic curve from 0 to `sparsity`, steep at first (Zhu and Gupta, arXiv:1710.01878)."""
     CONSTANT = "constant"
 
 
 class BlockStructure(Settings):
-    """Weights that become zero together."""
+    """Blocks of weights that become zero together."""
 
     block: tuple[PositiveInt, PositiveInt]
-    """Its height and width in a layer's matrix of weights, inputs by outputs, such as [1, 4]."""
+    """The height and width of a block in a layer's matrix of weights, inputs by outputs, such as
+    [1, 4]."""
 
 
 class PruneSettings(Settings):
-    """Make the smallest weights of a network zero while it is trained."""
+    """Make the smallest weights of a network zero during training."""
 
     sparsity: float = Field(default=0.5, gt=0, lt=1)
-    """The share of each layer's weights that are zero in the end."""
+    """The share of each layer's weights that are zero at the end."""
     schedule: PruneSchedule | None = None
-    """`polynomial`: from 0 to `sparsity` between `begin` and `end`; `constant`: all of it from
-    `begin` on. Default: `polynomial`, and `constant` for 2by4."""
+    """`polynomial`: the sparsity rises from 0 to `sparsity` between `begin` and `end`; `constant`:
+    it is `sparsity` from `begin` on. Default: `polynomial`, and `constant` for 2by4."""
     begin: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """When pruning begins: below 1 the share of the training's steps before it, from 2 on their
-    number."""
+    """The beginning of pruning: below 1 a share of the training's steps, from 2 on a number of
+    steps."""
     end: float = Field(default=0.5, gt=0, allow_inf_nan=False)
-    """When `polynomial` has reached `sparsity`: up to 1 the share of the training's steps until
-    then, from 2 on their number. Only epochs after it may become the model."""
+    """The end of the `polynomial` schedule, when `sparsity` is reached: up to 1 a share of the
+    training's steps, from 2 on a number of steps. Only later epochs can become the model."""
     structure: Literal["2by4"] | BlockStructure | None = None
-    """`2by4`: two of four neighbours in each column, as NVIDIA's sparse tensor cores read them;
-    `{block: [1, 4]}`: whole blocks. Default: each weight by itself."""
+    """`2by4`: two of four neighbours in each column, the pattern of NVIDIA's sparse tensor cores;
+    `{block: [1, 4]}`: whole blocks. Default: single weights."""
 
     @property
     def is_constant(self) -> bool:
-        """Whether the weights that become zero do so at once."""
+        """Whether the sparsity is constant from the beginning of pruning on."""
         default = PruneSchedule.CONSTANT if self.is_2by4 else PruneSchedule.POLYNOMIAL
         return (self.schedule or default) is PruneSchedule.CONSTANT
 
@@ -112,28 +112,28 @@ def _amount(value: float) -> str:
 
 
 class WhileTraining(Settings):
-    """What is done to a network while it is trained; the Trainer is told no more."""
+    """The part of the section that the Trainer reads: pruning and quantization-aware training."""
 
     prune: PruneSettings | None = None
     """Make the smallest weights zero, so that the model compresses well; default: none."""
     quantize: Literal["qat"] | None = None
-    """`qat`: train as if weights and activations had 8 bits, which int8 variants then lose less by.
-    """
+    """`qat`: quantization-aware training, which simulates weights and activations of 8 bits, so
+    that int8 variants lose less accuracy. Default: none."""
 
     @property
     def changes_training(self) -> bool:
-        """Whether the Trainer has something to do."""
+        """Whether the settings change the training."""
         return self.prune is not None or self.quantize is not None
 
     def suits(self, kind: str) -> bool:
-        """Returns whether a model of a kind can be trained so."""
+        """Returns whether a kind of model supports these settings."""
         if self.changes_training and is_grown(kind):
             return False
         return self.quantize is None or kind not in NOT_QUANTISED
 
 
 class VariantName(StrEnum):
-    """A form of the model, beside the SavedModel, by its runtime and its numbers."""
+    """A converted form of the SavedModel, named by its runtime and its data type."""
 
     FLOAT = "float"
     FLOAT16 = "float16"
@@ -148,19 +148,23 @@ class VariantName(StrEnum):
 
     @property
     def is_litert(self) -> bool:
-        """Whether LiteRT runs it; ONNX Runtime the others."""
+        """Whether LiteRT runs the variant; otherwise ONNX Runtime does."""
         return not self.startswith(("onnx", "tensorrt"))
 
     @property
     def weight_bits(self) -> int:
-        """Of each weight in the file; TensorRT makes numbers smaller where it runs."""
+        """The bits per weight in the file; TensorRT reduces the precision when it loads the
+        file.
+        """
         if self.is_for_gpu or self in (VariantName.FLOAT, VariantName.ONNX):
             return 32
         return 16 if "float16" in self else 8
 
     @property
     def is_for_gpu(self) -> bool:
-        """Whether it is meant for NVIDIA's GPUs, so that a CPU's figures say nothing of it."""
+        """Whether the variant is for NVIDIA's GPUs, so that measurements on a CPU do not apply to
+        it.
+        """
         return self.startswith("tensorrt")
 
 
@@ -168,38 +172,40 @@ Limit = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class AcceptSettings(Settings):
-    """What a variant has to reach on the eval split to be pushed."""
+    """The requirements on the eval split that a variant has to meet to be pushed."""
 
     max_metric_drop: float = Field(default=0.005, ge=0, allow_inf_nan=False)
-    """How much worse than the model it may be, by the metric that decides: the first one with a
-    threshold, or else the first of `evaluate.metrics`. Of errors in the label's unit, such as `mse`
-    and `mae`, and of metrics of your own, a share of the model's value: 0.005 is half a percent."""
+    """The largest decline relative to the model in the deciding metric: the first one with a
+    threshold, otherwise the first of `evaluate.metrics`. For errors in the label's unit, such as
+    `mse` and `mae`, and for your own metrics, a share of the model's value: 0.005 is half a
+    percent."""
     max_size_ratio: Limit | None = None
-    """The largest share that its file may have of the bytes that the model's weights take as
-    float32."""
+    """The largest size of the file, as a share of the size of the model's weights in float32."""
     max_latency_ratio: Limit | None = None
-    """The largest share that its time for one example may have of the SavedModel's."""
+    """The largest latency of one example, as a share of the SavedModel's."""
     slices: bool = False
-    """Whether it may not be worse than `max_metric_drop` on any of `evaluate.slices` either."""
+    """Whether `max_metric_drop` applies to each of `evaluate.slices`, too."""
     unmeasured: bool = False
-    """Whether a variant for TensorRT is accepted that was not measured on a GPU, because the
-    machine of the Optimizer has none: nobody knows then how quick it is, nor how exact."""
+    """Whether to accept a variant for TensorRT without a measurement, if the Optimizer's machine
+    has no GPU; its latency and accuracy are unknown then."""
 
 
 class OptimizeSettings(WhileTraining):
-    """Smaller and faster forms of the model, each evaluated and measured as the model itself is."""
+    """Smaller and faster variants of the model, which are evaluated and measured as the model
+    is.
+    """
 
     variants: list[VariantName] = []
-    """Forms to make after the training: of LiteRT `float`, `float16`, `dynamic` (weights of 8
-    bits), `int8` and `int16x8`; of ONNX Runtime `onnx`, `onnx_float16`, `onnx_int8`,
+    """The variants to make after training: for LiteRT `float`, `float16`, `dynamic` (weights of 8
+    bits), `int8` and `int16x8`; for ONNX Runtime `onnx`, `onnx_float16`, `onnx_int8`,
     `tensorrt_float16` and `tensorrt_int8`."""
     accept: AcceptSettings = AcceptSettings()
     required: list[VariantName] | bool = []
-    """Names of variants without which nothing is pushed; `true`: all of them."""
+    """The variants that have to be accepted before the model is pushed; `true`: all."""
 
     @property
     def required_variants(self) -> list[VariantName]:
-        """Without which nothing is pushed."""
+        """The variants that have to be accepted before the model is pushed."""
         if isinstance(self.required, bool):
             return self.variants if self.required else []
         return self.required

@@ -1,4 +1,4 @@
-"""What is predicted: a task by its name, or a mapping with its options."""
+"""The key `task` of a config: the name of a task, or a mapping with its options."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 CLASS_METRICS = "components.evaluator.own_metrics.classes"
 NUMBER_METRICS = "components.evaluator.own_metrics.numbers"
-"""The modules of those metrics that neither TFMA nor Keras has."""
+"""The modules of the metrics that neither TFMA nor Keras has."""
 
 
 class Task(StrEnum):
-    """What a label is: one of two classes, one of several, or a number.
+    """The kind of a label: one of two classes, one of several, or a number.
 
-    A supervised task is of one of these kinds; what reads labels asks for no more.
+    Every supervised task is of one of these kinds; code that reads labels only distinguishes them.
     """
 
     BINARY = "binary"
@@ -42,87 +42,90 @@ class Task(StrEnum):
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric: the TFMA or Keras class that computes it, and which direction is better."""
+    """A metric: the TFMA or Keras class that computes it, and its properties."""
 
     class_name: str = ""
-    """Empty where a function of the task's family computes it."""
+    """The name of the class; empty if a function of the task's family computes the metric."""
     higher_is_better: bool = True
     module: str = ""
-    """Where the class is; empty for one that TFMA or Keras knows by its name."""
+    """The module of the class; empty if TFMA or Keras finds the class by its name."""
     options: dict[str, Any] = field(default_factory=dict)
-    """Its arguments besides the name."""
+    """The arguments of the class besides the name."""
     is_compared: bool = True
-    """Whether a threshold holds against the model in service too; not where a value may be too
-    small as well as too large, or another model need not have any."""
+    """Whether a threshold also compares the model with the one in service; `False` for metrics
+    whose best value lies in the middle, or that another model may lack."""
     is_half: bool = False
-    """Whether it is had at the cost of another, as recall at that of precision: where it has no
-    threshold it speaks against no model."""
+    """Whether the metric is one side of a trade-off, such as recall and precision; without a
+    threshold it does not block a model."""
     has_unit: bool = False
-    """Whether its size follows from the label's, or is not known: a difference of two values says
-    nothing then, and their ratio does. Others lie between 0 and 1, or say as much of any label."""
+    """Whether the size of its values follows from the label's unit, or is unknown, so that models
+    are compared by the ratio of the values. The values of other metrics lie between 0 and 1, or are
+    independent of the label's unit, and are compared by their difference."""
     is_number: bool = True
-    """Whether it comes to one; a matrix or a curve goes to TFMA's plots, by the name that TFMA's
-    views look for, and has no thresholds."""
+    """Whether its value is a number; a matrix or a curve is stored in TFMA's plots, under the name
+    that TFMA's views expect, and has no thresholds."""
 
 
 class LabelStatistics(Protocol):
-    """What the train split tells of the label; a `Problem` has it."""
+    """The statistics of the label on the train split; `Problem` implements it."""
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The classes in the order of their indices; none of a number."""
+        """The classes in the order of their indices; empty for a number."""
 
     @property
     def label_mean(self) -> float:
-        """Of a number."""
+        """The mean of a label that is a number."""
 
     @property
     def label_deviation(self) -> float:
-        """The standard deviation of a number."""
+        """The standard deviation of a label that is a number."""
 
     @property
     def output_units(self) -> int:
-        """Units of a model's last layer."""
+        """The number of units of a model's last layer."""
 
 
 class LearningTask(Settings):
-    """The settings of a task, whichever family it is of; a task of a family adds its options."""
+    """The settings of a task of any family; the tasks of a family add their options."""
 
     kind: str
     family: ClassVar[str]
-    """The name in `FAMILIES`."""
+    """The name of the task's family in `FAMILIES`."""
     monitor: ClassVar[str] = "val_loss"
-    """What training watches, as its history has it, for the best epoch and for stopping: less is
+    """The metric in the training history that selects the best epoch and stops training; smaller is
     better."""
 
     @property
     def of_rows(self) -> BaseTask | None:
-        """The task that rows with a label are read for; None where it learns from no such rows."""
+        """The supervised task whose rows with labels are read; None if the task does not learn from
+        such rows.
+        """
         return None
 
     @property
     def needs_label(self) -> bool:
-        """Whether every row has to have a label, and there have to be several."""
+        """Whether every row needs a label, with more than one value over all rows."""
         return True
 
     @property
     def has_options(self) -> bool:
-        """Whether more is said of it than its name."""
+        """Whether the config gives options besides the name of the task."""
         return len(self.model_dump(exclude_defaults=True)) > 1
 
     def without_model_keys(self) -> LearningTask:
-        """Returns the same with those keys alone that matter to who reads the data.
+        """Returns the task with only the keys that components other than the Trainer read.
 
-        What only a model reads is no part of their cache keys.
+        Keys that only a model reads stay out of the cache keys of those components.
         """
         return self
 
     def metrics(self) -> Mapping[str, Metric]:
-        """What Evaluator can measure, by the names of a config."""
+        """Returns the metrics that the Evaluator can measure, by their name in a config."""
         raise NotImplementedError
 
     def usual_metrics(self) -> tuple[str, ...]:
-        """Those of a config that names none; where it sets no threshold, the first one decides."""
+        """Returns the names of the default metrics; without thresholds, the first one decides."""
         raise NotImplementedError
 
     def reported_metrics(self) -> tuple[str, ...]:
@@ -131,54 +134,54 @@ class LearningTask(Settings):
 
 
 class BaseTask(LearningTask):
-    """The settings of a supervised task, and what it makes of a label and of a model's output."""
+    """The settings of a supervised task, and its treatment of labels and of a model's output."""
 
     family: ClassVar[str] = "supervised"
     label_kind: ClassVar[Task]
-    """What its label is."""
-    otherwise: ClassVar[str] = ""
-    """Tasks for labels that are not what it needs."""
+    """The kind of the task's label."""
+    alternatives: ClassVar[str] = ""
+    """The names of alternative tasks for labels that do not suit this one, for messages."""
     needs_activation: ClassVar[bool] = False
-    """Whether a model's output cannot be any number."""
+    """Whether the range of a model's output is restricted, which needs an activation."""
     most_classes: ClassVar[int | None] = None
-    """How many classes a label may have at most; None where any number will do."""
+    """The most classes that a label may have; None for no limit."""
     shown_metrics: ClassVar[tuple[str, ...]] = ()
-    """The names of what `make_metrics` makes, the one that says most first."""
+    """The names of the metrics that `make_metrics` returns, the most informative first."""
 
     @property
     def of_rows(self) -> BaseTask:
-        """Itself."""
+        """The task itself, as it learns from rows with labels."""
         return self
 
     @property
     def usual_objective(self) -> str:
-        """What a search for better settings looks for, as the history of a training has it."""
+        """The default objective of a hyperparameter search, a key of the training history."""
         return f"val_{self.shown_metrics[0]}"
 
     @property
     def needs(self) -> str:
-        """What every row's label has to be, in words; empty where any value will do."""
+        """The requirement on every label, in words for messages; empty if any value is valid."""
         return ""
 
-    def takes(self, labels: np.ndarray) -> np.ndarray:
-        """Which raw labels the task can use, [rows] bool; asked where it `needs` something."""
+    def valid_labels(self, labels: np.ndarray) -> np.ndarray:
+        """Returns which raw labels are valid, [rows] bool; called only if `needs` is not empty."""
         return np.ones(len(labels), bool)
 
     @property
     def takes_own_loss(self) -> bool:
-        """Whether a model's whole output is what a loss of the user's compares with the label."""
+        """Whether a loss of the user's compares a model's whole output with the label."""
         return True
 
     def transform_label(self, column: AnyTensor, label: str) -> tf.Tensor:
-        """Returns the label as the loss wants it, [batch, 1].
+        """Returns the label in the form that the loss takes, [batch, 1].
 
         Args:
-          column: raw.
-          label: its name, for messages.
+          column: the raw column.
+          label: the name of the column, for messages.
 
         Returns:
-          Of a number float32, NaN where it is missing; of a class int64, its index, -1 where it is
-          missing or not in the train split.
+          float32 for a number, NaN where missing; int64 for a class, its index, -1 where the class
+          is missing or not in the train split.
 
         Raises:
           DataError: the column is not of a type that the task can use.
@@ -186,27 +189,33 @@ class BaseTask(LearningTask):
         raise NotImplementedError
 
     def has_labels(self, labels: tf.Tensor) -> tf.Tensor:
-        """Which transformed labels are not missing, of the same shape, bool."""
+        """Returns which transformed labels are not missing, bool of the same shape."""
         raise NotImplementedError
 
     def check_classes(self, label: str, classes: tuple[str, ...]) -> None:
         """Raises TrainingError where the classes of the train split do not suit the task."""
 
     def outputs(self, classes: tuple[str, ...]) -> tuple[str, ...]:
-        """What each unit of a model's last layer stands for: equal names mean the same."""
+        """Returns the meanings of the units of a model's last layer; equal names mean equal
+        semantics.
+        """
         raise NotImplementedError
 
     def output_width(self, classes: tuple[str, ...]) -> int:
-        """Numbers that a model gives for an example: behind the activation of its last layer."""
+        """Returns the length of a model's output per example, after the activation of its last
+        layer.
+        """
         return len(self.outputs(classes))
 
     @property
-    def gives(self) -> str:
-        """What these numbers are, in words."""
+    def output_description(self) -> str:
+        """A description of the numbers in a model's output, for messages."""
         raise NotImplementedError
 
     def make_activation(self, problem: LabelStatistics) -> tf_keras.layers.Layer:
-        """From what the last layer adds up, [batch, units], to the model's output, in float32."""
+        """Returns a layer that maps the last layer's sums, [batch, units], to the output, in
+        float32.
+        """
         raise NotImplementedError
 
     def make_output_layer(self, problem: LabelStatistics) -> tf_keras.layers.Layer:
@@ -214,52 +223,56 @@ class BaseTask(LearningTask):
         raise NotImplementedError
 
     def make_loss(self, problem: LabelStatistics) -> tf_keras.losses.Loss:
-        """Returns the usual loss, new."""
+        """Returns a new object of the task's default loss."""
         raise NotImplementedError
 
     def make_class_loss(
         self, problem: LabelStatistics, label_smoothing: float, gamma: float | None
     ) -> tf_keras.losses.Loss:
-        """Cross-entropy of classes, or with a `gamma` the focal loss, new."""
+        """Returns a new cross-entropy loss, or with a `gamma` a focal loss."""
         raise NotImplementedError
 
     def logit_shift(self, class_weights: Sequence[float]) -> list[float]:
-        """What the weights of classes add to logits: of a class that counts twice log 2."""
+        """Returns the shift of the logits that class weights cause: log 2 for a weight of 2."""
         return [math.log(weight or 1.0) for weight in class_weights]
 
     def loss_unit(self, problem: LabelStatistics) -> float:
-        """What labels and numbers are divided by before the loss of a model's number is taken."""
+        """Returns the divisor of labels and predictions of numbers in the loss."""
         del problem
         return 1.0
 
     def whole_loss(
         self, loss: tf_keras.losses.Loss, problem: LabelStatistics, degree: int = 1
     ) -> tf_keras.losses.Loss:
-        """Returns the loss of all that a model gives, from that of its classes or its number.
+        """Returns the loss of a model's whole output, from the loss of its classes or its number.
 
         Args:
-          loss: of the number, or the classes.
-          problem: what is to be learnt.
-          degree: 2 of a loss that is in squares of a number's units.
+          loss: the loss of the number, or of the classes.
+          problem: the problem that is learnt.
+          degree: 2 for a loss in squares of a number's units, otherwise 1.
         """
         del problem, degree
         return loss
 
     def make_metrics(self) -> list[tf_keras.metrics.Metric]:
-        """New metrics, which training shows after each epoch."""
+        """Returns new metrics that are shown after each epoch."""
         raise NotImplementedError
 
     def measured(self, output: tf.Tensor) -> dict[str, tf.Tensor]:
-        """What Evaluator compares with labels: `predictions`, and what metrics of ours ask for."""
+        """Returns the tensors that the Evaluator reads: `predictions`, and inputs of this project's
+        metrics.
+        """
         return {"predictions": output}
 
     def measured_label(self, label: tf.Tensor, problem: LabelStatistics) -> tf.Tensor:
-        """Returns the transformed label as Evaluator compares it."""
+        """Returns the transformed label in the form that the Evaluator compares with
+        predictions.
+        """
         del problem
         return label
 
     def served(self, output: tf.Tensor, problem: LabelStatistics) -> dict[str, tf.Tensor]:
-        """Returns a model's output under the names that clients read, [batch, ...] each."""
+        """Returns a model's outputs by the names that clients read, [batch, ...] each."""
         raise NotImplementedError
 
 
@@ -271,23 +284,25 @@ SUPERVISED_TASKS = {
     "regression": f"{_TASKS}.numbers.RegressionTask",
     "count": f"{_TASKS}.numbers.CountTask",
 }
-"""Import paths of the tasks with a label by the name in `task`."""
+"""The import paths of the supervised tasks by their name in `task`."""
 TASKS = {
     **SUPERVISED_TASKS,
     "control": "trainer_module.families.control.task.ControlTask",
     "generation": "trainer_module.families.generation.task.GenerationTask",
 }
-"""Likewise of all tasks."""
+"""The import paths of all tasks by their name in `task`."""
 
 
 def task_class(kind: str) -> type[LearningTask]:
-    """Returns a task, by its name in the config."""
+    """Returns the class of a task by its name in the config."""
     found: type[LearningTask] = import_registered(TASKS[kind])
     return found
 
 
 def supervised_class(kind: str) -> type[BaseTask]:
-    """Returns a task with a label, by its name in the config; TypeError where the task has none."""
+    """Returns the class of a supervised task by its name; raises TypeError if the task has no
+    label.
+    """
     found = task_class(kind)
     if not issubclass(found, BaseTask):
         raise TypeError(f"task {kind} has no label")
@@ -295,11 +310,10 @@ def supervised_class(kind: str) -> type[BaseTask]:
 
 
 def as_task(task: LearningTask | str) -> BaseTask:
-    """Returns a supervised task; a name stands for the task without options, as it does in a
-    config.
+    """Returns the supervised task of a task, or the task without options that a name stands for.
 
     Raises:
-      TypeError: the task is of another family, and learns from no rows.
+      TypeError: the task is of another family and does not learn from rows with labels.
     """
     found = supervised_class(task)(kind=str(task)) if isinstance(task, str) else task
     if (of_rows := found.of_rows) is None:

@@ -1,4 +1,4 @@
-"""How the model is trained."""
+"""The section `train` of a config, and the defaults that follow from the data."""
 
 from __future__ import annotations
 
@@ -32,37 +32,42 @@ from trainer_module.strategies.base import BaseStrategy, Processes, Strategy
 from trainer_module.strategies.synchronous import DefaultStrategy
 
 FEWEST_EPOCHS = 10
-"""For data of which one epoch has thousands of steps."""
+"""The fewest epochs of `epochs: auto`, for data with thousands of steps per epoch."""
 
 STEPS_OF_AN_EPOCH = 100
-"""About so many: each epoch is evaluated and backed up, which takes as long."""
+"""The approximate steps per epoch: each epoch ends with an evaluation and a checkpoint, whose cost
+is about the same."""
 
 PATIENCE_STEPS = 500
-"""Steps without an improvement after which there hardly ever is another."""
+"""The steps without an improvement after which a further improvement is unlikely."""
 
 FEWEST_PATIENT_EPOCHS = 5
-"""The evaluation loss of a few epochs may be worse by chance."""
+"""The smallest patience in epochs, as the evaluation loss of a few epochs may be worse by chance.
+"""
 
 STEPS_OF_SMALL_DATA = 4 * STEPS_OF_AN_EPOCH // 3
-"""At most so many take all examples once: as many as an epoch has that shows them several times."""
+"""The most steps per pass over the examples for data that counts as small.
+
+It equals the steps of the longest epoch that repeats the examples."""
 
 SMALLEST_BATCH = 8
-"""Gradients of fewer examples are mostly noise."""
+"""The smallest automatic batch size; gradients of fewer examples are mostly noise."""
 
 STEPS_OF_A_ROUND = 16
-"""So many at least take all examples once: small tables learn better from small batches."""
+"""The fewest steps of one pass over all examples, as small tables learn better from small batches.
+"""
 
 
 def choose_batch_size(train: TrainSettings, examples: int, replicas: int) -> int:
-    """Examples per replica and step: a power of two where it follows from the data.
+    """Returns the examples per replica and step; an automatic batch size is a power of two.
 
     Args:
       train: the settings.
-      examples: of the train split.
-      replicas: that share each step.
+      examples: the number of examples in the train split.
+      replicas: the number of replicas that share each step.
 
     Raises:
-      TrainingError: the replicas cannot share the given global batch evenly.
+      TrainingError: the replicas cannot divide the given global batch evenly.
     """
     match train.batch_size:
         case int(given):
@@ -78,10 +83,14 @@ def choose_batch_size(train: TrainSettings, examples: int, replicas: int) -> int
 
 
 def share_batch(total: int, replicas: int) -> int:
-    """Examples per replica of a step that takes so many in all.
+    """Returns the examples per replica of a global batch.
+
+    Args:
+      total: the examples of the global batch.
+      replicas: the number of replicas.
 
     Raises:
-      TrainingError: they cannot be shared evenly.
+      TrainingError: the replicas cannot divide the batch evenly.
     """
     share, left = divmod(total, replicas)
     if left:
@@ -95,11 +104,12 @@ def share_batch(total: int, replicas: int) -> int:
 
 
 def choose_rounds(train: TrainSettings, steps_per_round: int) -> int:
-    """Returns how often every example comes up in an epoch: once, unless the data decides.
+    """Returns the number of passes over the examples per epoch: one, unless the epochs are
+    automatic.
 
     Args:
       train: the settings.
-      steps_per_round: that take all examples once.
+      steps_per_round: the steps of one pass.
     """
     if train.epochs != AUTO or train.steps_per_epoch:
         return 1
@@ -107,11 +117,11 @@ def choose_rounds(train: TrainSettings, steps_per_round: int) -> int:
 
 
 def choose_epochs(train: TrainSettings, steps_per_epoch: int) -> int:
-    """Returns the epochs to train, at most.
+    """Returns the largest number of epochs to train.
 
     Args:
       train: the settings.
-      steps_per_epoch: of the training.
+      steps_per_epoch: the steps of an epoch.
     """
     if train.epochs != AUTO:
         return train.epochs
@@ -130,11 +140,11 @@ def choose_epochs(train: TrainSettings, steps_per_epoch: int) -> int:
 
 
 def choose_stopping(train: TrainSettings, steps_per_epoch: int) -> EarlyStoppingSettings | None:
-    """When to stop earlier; None for never.
+    """Returns the settings of early stopping; None for no early stopping.
 
     Args:
       train: the settings.
-      steps_per_epoch: of the training.
+      steps_per_epoch: the steps of an epoch.
     """
     match train.early_stopping:
         case EarlyStoppingSettings() as given:
@@ -143,7 +153,7 @@ def choose_stopping(train: TrainSettings, steps_per_epoch: int) -> EarlyStopping
             return None
         case True:
             return EarlyStoppingSettings()
-    # A rate that is planned to fall later on would not get there.
+    # Early stopping would end a training before a decaying learning rate has fallen.
     planned = (CosineSchedule, LinearSchedule, StepSchedule, str)
     is_planned = isinstance(train.learning_rate, planned)
     if train.epochs != AUTO or is_planned:
@@ -154,11 +164,12 @@ def choose_stopping(train: TrainSettings, steps_per_epoch: int) -> EarlyStopping
 
 
 def is_chosen(train: TrainSettings, steps_per_epoch: int) -> bool:
-    """Returns whether a training chooses by examples that it does not learn from.
+    """Returns whether a training needs held-out examples, for early stopping or the user's
+    callbacks.
 
     Args:
       train: the settings.
-      steps_per_epoch: of the training.
+      steps_per_epoch: the steps of an epoch.
     """
     return choose_stopping(train, steps_per_epoch) is not None or bool(train.callbacks)
 
@@ -174,7 +185,9 @@ StrategySettings: TypeAlias = Annotated[BaseStrategy, Registered(STRATEGIES, _an
 
 
 def _describe_cluster(schema: dict[str, Any]) -> None:
-    """Names the strategies that the section is for, as they are registered."""
+    """Puts the names of the strategies that use several processes into the section's
+    description.
+    """
     several = [f"`{kind}`" for kind in strategies_of_several_processes()]
     schema["description"] = f"The processes that {enumerate_names(several, 'and')} train in."
     with_servers = [f"`{k}`" for k in STRATEGIES if processes_of(k) is Processes.SERVERS]
@@ -183,34 +196,35 @@ def _describe_cluster(schema: dict[str, Any]) -> None:
 
 
 class ClusterSettings(Settings):
-    """The processes that strategies of several processes train in."""
+    """The processes of strategies that train in several processes."""
 
     model_config = ConfigDict(json_schema_extra=_describe_cluster)
 
     workers: PositiveInt = 2
-    """Processes that compute gradients."""
+    """The number of processes that compute gradients."""
     parameter_servers: PositiveInt = 1
-    """Processes that hold the variables,"""
+    """The number of processes that store the variables,"""
     launcher: Literal["local", "kubernetes"] = "local"
-    """Who starts them: `local` on this machine, `kubernetes` as pods of a pipeline on Kubeflow.
-    Where TF_CONFIG is set, training joins the cluster that it describes instead."""
+    """The launcher of the processes: `local` on this machine, `kubernetes` as pods of a pipeline on
+    Kubeflow. If TF_CONFIG is set, training joins the cluster that it describes instead."""
     start_timeout: PositiveFloat = 300.0
-    """Seconds until a process that does not answer is given up, from when all run."""
+    """The timeout in seconds for an unresponsive process, counted from the time when all processes
+    run."""
 
 
 def as_kind(value: Any) -> Any:
-    """Returns the name alone stands for a mapping without options."""
+    """Returns a mapping without options for a name alone, any other value unchanged."""
     return {"kind": value} if isinstance(value, str) else value
 
 
 class StepSchedule(Settings):
-    """A constant learning rate between epochs: `values[i]` until epoch `boundaries[i]`."""
+    """A piecewise constant learning rate: `values[i]` until epoch `boundaries[i]`."""
 
     schedule: Literal["steps"]
     values: list[PositiveFloat] = Field(min_length=1)
-    """Learning rates, one more than there are boundaries."""
+    """The learning rates, one more than there are boundaries."""
     boundaries: list[PositiveInt]
-    """Epochs, counted from 0, at which the next value begins; ascending."""
+    """The epochs, counted from 0, at which the next value begins; ascending."""
 
     @field_validator("boundaries")
     @classmethod
@@ -235,26 +249,28 @@ class CosineSchedule(Settings):
 
     schedule: Literal["cosine"]
     initial: PositiveFloat | Literal["auto"]
-    """The learning rate at the start of the decay. `auto`: 0.004 where a step of all replicas takes
-    256 examples, and with the root of their number otherwise."""
+    """The learning rate at the start of the decay. `auto`: 0.004 for a global batch of 256
+    examples, scaled with the square root of the global batch size otherwise."""
     final_fraction: float = Field(default=0.0, ge=0, le=1)
     """The learning rate at the end, as a fraction of `initial`."""
     warmup_epochs: int = Field(default=0, ge=0)
-    """Epochs in which the learning rate rises from 0 to `initial`."""
+    """The epochs in which the learning rate rises from 0 to `initial`."""
 
 
 class LinearSchedule(Settings):
-    """A straight line down to 0 over all epochs, after a linear warm-up: BERT's."""
+    """A linear warm-up, then a linear decay to 0 over all epochs, as for BERT."""
 
     schedule: Literal["linear"]
     initial: PositiveFloat
     """The learning rate at the end of the warm-up."""
     warmup: float = Field(default=0.1, ge=0, lt=1)
-    """Share of the steps in which the learning rate rises from 0 to `initial`."""
+    """The share of the steps in which the learning rate rises from 0 to `initial`."""
 
 
 class ExponentialSchedule(Settings):
-    """The learning rate is multiplied by `decay` every epoch, smoothly."""
+    """Exponential decay: the learning rate is multiplied by `decay` in every epoch, step by
+    step.
+    """
 
     schedule: Literal["exponential"]
     initial: PositiveFloat
@@ -265,7 +281,7 @@ _CONSTANT_RATE, _OWN_RATE = "a number", "the import path of a function"
 
 
 def _learning_rate_kind(value: Any) -> str:
-    """Which member of `LearningRate` a value of the config means to be."""
+    """Returns the tag of the member of `LearningRate` that a value of the config is meant for."""
     if isinstance(value, Mapping):
         return f"schedule: {value.get('schedule')}"
     if isinstance(value, str) and not _is_number(value):
@@ -274,7 +290,7 @@ def _learning_rate_kind(value: Any) -> str:
 
 
 def _is_number(text: str) -> bool:
-    """Returns whether a text is a number: YAML reads 1e-3, which has no dot, as a text."""
+    """Returns whether a text is a number, as YAML reads 1e-3, which has no dot, as a text."""
     try:
         float(text)
     except ValueError:
@@ -283,7 +299,9 @@ def _is_number(text: str) -> bool:
 
 
 def _is_no_schedule(path: str) -> str:
-    """Returns the import path, if it is not the name of a schedule, which has options."""
+    """Returns the import path; raises ValueError if it is the name of a schedule, which needs
+    options.
+    """
     if path in ("steps", "cosine", "linear", "exponential"):
         raise ValueError(
             f"must be a mapping with the options of the schedule: {{schedule: {path}, ...}}; the "
@@ -305,12 +323,12 @@ LearningRate = Annotated[
 
 @dataclass(frozen=True)
 class LossSpec:
-    """What has to be known of a loss before TensorFlow is imported."""
+    """The properties of a loss that are needed before TensorFlow is imported."""
 
     tasks: tuple[str, ...]
-    """The names of those that it is for."""
+    """The names of the tasks that the loss is for."""
     reads: tuple[str, ...] = ()
-    """Keys that not every loss reads."""
+    """The keys that this loss reads and others ignore."""
 
 
 _CLASSES = ("binary", "multiclass", "ordinal")
@@ -323,16 +341,16 @@ LOSSES = {
     "mae": LossSpec(_NUMBERS),
     "huber": LossSpec(_NUMBERS, reads=("delta",)),
 }
-"""The losses by name. The first of a task is its usual one."""
+"""The losses by name; the first one that supports a task is the task's default."""
 
 
 def losses_for(task: str) -> list[str]:
-    """Returns the names of the losses for a task, by its name."""
+    """Returns the names of the losses that support a task."""
     return [name for name, spec in LOSSES.items() if task in spec.tasks]
 
 
 def is_usual(loss: str, task: str) -> bool:
-    """Returns whether a loss is the usual one of a task, both by name; the empty name is."""
+    """Returns whether a loss is the default of a task; an empty name stands for the default."""
     return loss in ("", losses_for(task)[0])
 
 
@@ -347,13 +365,15 @@ class LossSettings(Settings):
     """or the import path of one of yours: a function of labels and predictions that returns a loss
     per example, or a subclass of `tf_keras.losses.Loss`."""
     gamma: NonNegativeFloat = 2.0
-    """focal: how much less the examples count that the model is sure of (arXiv:1708.02002)."""
+    """focal: the focusing parameter, which reduces the weight of examples that the model predicts
+    with confidence (arXiv:1708.02002)."""
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
-    """cross_entropy, focal: the share of a label that is spread over all classes."""
+    """cross_entropy, focal: the share of a label that is distributed over all classes."""
     delta: PositiveFloat | None = None
-    """huber: errors beyond it count linearly. Default: the standard deviation of the label."""
+    """huber: the error above which the loss is linear. Default: the standard deviation of the
+    label."""
     options: dict[str, Any] = {}
-    """For a class of yours: its arguments."""
+    """The arguments of a class of yours."""
 
     @property
     def is_custom(self) -> bool:
@@ -392,7 +412,7 @@ READERS = {
     "momentum": (OptimizerName.SGD, OptimizerName.RMSPROP),
     "nesterov": (OptimizerName.SGD,),
 }
-"""The optimizers that read a key which not all of them do."""
+"""The optimizers that read a key which others ignore."""
 
 
 class OptimizerSettings(Settings):
@@ -400,20 +420,21 @@ class OptimizerSettings(Settings):
 
     kind: OptimizerName = OptimizerName.ADAM
     momentum: float = Field(default=0.0, ge=0, lt=1)
-    """sgd, rmsprop: the share of the last step that the next one goes on with."""
+    """sgd, rmsprop: the momentum, the share of the last step that is added to the next one."""
     nesterov: bool = False
-    """sgd: whether the gradient is that of where the momentum leads."""
+    """sgd: whether to use Nesterov momentum, with the gradient at the position after the momentum
+    step."""
     weight_decay: float | None = Field(default=None, ge=0)
-    """Share of the weights, times the learning rate, that each step takes off them; biases and the
-    weights of normalisation stay. Default: 0.004 for adamw, otherwise none."""
+    """The share of the weights, times the learning rate, that each step subtracts from them; biases
+    and weights of normalisation layers are exempt. Default: 0.004 for adamw, otherwise none."""
     clip_norm: PositiveFloat | None = None
-    """Gradients whose norm, over all variables together, is larger are scaled down to it."""
+    """The largest global norm of the gradients; larger gradients are scaled down to it."""
     layer_decay: float | None = Field(default=None, gt=0, le=1)
-    """bert: the learning rate of each block is so many times that of the one above it; of the
-    output it is `learning_rate`. Default with `model.weights`: 0.9."""
+    """bert: the ratio of the learning rate of each block to the one above it; the output layer has
+    `learning_rate`. Default with `model.weights`: 0.9."""
     ema: float | None = Field(default=None, gt=0, lt=1)
-    """Such as 0.99: each epoch ends with the moving average of the weights, of which each step
-    keeps so much."""
+    """The decay of an exponential moving average of the weights, such as 0.99; each epoch ends with
+    the average as the weights. Default: none."""
 
     @model_validator(mode="after")
     def _options_are_read(self) -> OptimizerSettings:
@@ -430,25 +451,29 @@ AnyOptimizer = Annotated[
 
 
 class AugmentSettings(Settings):
-    """Random changes of pictures: new ones in every step of training, and none elsewhere."""
+    """Random changes of pictures, different in every training step; evaluation and serving do not
+    apply them.
+    """
 
     flip: Literal["horizontal", "vertical", "both"] | None = None
-    """Mirror every other picture: left and right, top and bottom, or each of them by itself."""
+    """The axes along which every other picture is mirrored: left and right, top and bottom, or both
+    independently."""
     rotate: float = Field(default=0.0, ge=0, le=0.5)
-    """The share of a full turn that a picture is turned, at most, either way: 0.05 is 18 degrees.
-    """
+    """The largest rotation, as a share of a full turn, in both directions: 0.05 is 18 degrees."""
     shift: float = Field(default=0.0, ge=0, lt=1)
-    """The share of its height and width that a picture is moved, at most, either way."""
+    """The largest shift, as a share of the picture's height and width, in both directions."""
     zoom: float = Field(default=0.0, ge=0, lt=1)
-    """How much larger or smaller a picture becomes, at most: 0.1 is by a tenth."""
+    """The largest change of scale, in both directions: 0.1 is 10 percent."""
     contrast: float = Field(default=0.0, ge=0, lt=1)
-    """How much further from its mean, or nearer to it, the pixels of a picture are, at most."""
+    """The largest change of contrast: the share by which the differences from the mean grow or
+    shrink."""
     cutout: NonNegativeInt = 0
-    """Pixels of a side of the square that the picture's mean covers (DeVries and Taylor, 2017,
-    arXiv:1708.04552)."""
+    """The side in pixels of the square that is covered with the picture's mean (DeVries and Taylor,
+    2017, arXiv:1708.04552)."""
     mixup: float = Field(default=0.0, ge=0, le=10)
-    """Mix each picture and its label with another one's, in shares drawn from Beta(mixup, mixup)
-    (Zhang et al., 2018, arXiv:1710.09412); 0.2 is usual, 0 mixes none."""
+    """The parameter of mixup, which mixes each picture and its label with another one in shares
+    drawn from Beta(mixup, mixup) (Zhang et al., 2018, arXiv:1710.09412); 0.2 is usual, 0 disables
+    it."""
 
     @model_validator(mode="after")
     def _changes_something(self) -> AugmentSettings:
@@ -461,41 +486,43 @@ class AugmentSettings(Settings):
 
     @property
     def moves(self) -> bool:
-        """Whether pixels change their places, other than by mirroring."""
+        """Whether the changes move pixels, other than by mirroring."""
         return bool(self.rotate or self.shift or self.zoom)
 
 
 class CrossValidation(Settings):
-    """Whether trainings on parts of the train split say how much the metrics vary."""
+    """Cross-validation on the train split, which measures how much the metrics vary."""
 
     folds: int | None = Field(default=None, ge=2)
-    """Cross-validation: the train split in so many parts, each held out from a training of its
-    own; what that takes comes on top of the training of the model."""
+    """The number of folds of cross-validation: each fold of the train split is held out from a
+    training of its own. These trainings are in addition to the training of the model. Default: no
+    cross-validation."""
 
 
 AUTO: Literal["auto"] = "auto"
-"""What follows from the data."""
+"""The value of keys that are chosen by the data."""
 
 NOT_IN_CACHE_KEY: dict[str, Any] = {
     "retries": True,
     "backup_steps": True,
     "cluster": {"launcher": True, "start_timeout": True},
 }
-"""Keys of TrainSettings that say how a training is looked after, not what comes out of it."""
+"""The keys of TrainSettings that do not affect the trained model and stay out of TFX's cache key.
+"""
 
 READ_WITHOUT_STEPS = ("class_weights", "early_stopping", "retries", "run_fn", "seed", "strategy")
-"""Keys of TrainSettings that mean something where nothing is trained in steps, as with trees."""
+"""The keys of TrainSettings that also apply to models without steps, such as trees."""
 
 
 class Loop(StrEnum):
-    """Who runs the steps."""
+    """The training loop: Keras's `fit`, or a custom one."""
 
     FIT = "fit"
     CUSTOM = "custom"
 
 
 class Precision(StrEnum):
-    """The numbers that layers compute with; variables are float32 in each case."""
+    """The data type of the layers' computations; variables are always float32."""
 
     FLOAT32 = "float32"
     MIXED_FLOAT16 = "mixed_float16"
@@ -503,42 +530,44 @@ class Precision(StrEnum):
 
 
 class EarlyStoppingSettings(Settings):
-    """Stop when the loss of a part of train that is held out has not improved for some epochs."""
+    """Early stopping by the loss on a held-out part of the train split."""
 
     patience: PositiveInt = 3
-    """Epochs without improvement before training stops."""
+    """The epochs without improvement before training stops."""
     min_delta: float = Field(default=0.0, ge=0)
-    """An improvement smaller than this does not count."""
+    """The smallest decrease of the loss that counts as an improvement."""
 
 
 class BatchSize(Settings):
-    """A batch size that follows from the data, or that of all replicas together."""
+    """A batch size that is chosen by the data up to a limit, or the global batch size."""
 
     at_most: PositiveInt = 64
-    """Examples per replica and step, where the data is not small."""
+    """The largest number of examples per replica and step; small data gets fewer."""
     of_all_replicas: PositiveInt | None = Field(default=None, alias="global")
-    """Examples per step of all replicas, which share them evenly; in place of `at_most`. Under
-    `parameter_server` each worker's step has so many."""
+    """The global batch size, which the replicas divide evenly; in place of `at_most`. Under
+    `parameter_server` it is the batch size of each worker's step."""
 
     @model_validator(mode="after")
     def _is_one_of_both(self) -> BatchSize:
-        # As it travels to Trainer, it has all keys.
+        # Serialised settings contain all keys, so default values count as absent.
         if self.of_all_replicas and self.at_most != type(self).model_fields["at_most"].default:
             raise ValueError("has both at_most and global; leave one of them out")
         return self
 
 
 class StepsBySize(Settings):
-    """The steps of a training, which more data makes worth more."""
+    """The steps of a training, by the size of the data."""
 
     small: PositiveInt
-    """Where all examples come up in 133 steps."""
+    """The steps for data whose examples take at most 133 steps per pass."""
     large: PositiveInt
-    """Where they take more: fewer steps would show each of them a few times only."""
+    """The steps for larger data; with fewer, each example would be seen only a few times."""
 
 
 def _fits_epochs(name: str) -> str:
-    """Returns the name, if each epoch's is another one, and a file's."""
+    """Returns the name; raises ValueError if it is no file name, or not different for every
+    epoch.
+    """
     try:
         names = {name.format(epoch=epoch) for epoch in range(1, 101)}
     except (IndexError, KeyError, ValueError):
@@ -551,22 +580,23 @@ def _fits_epochs(name: str) -> str:
 
 
 class CheckpointSettings(Settings):
-    """Which states of training stay when it is done."""
+    """The checkpoints that are kept after training."""
 
     keep: PositiveInt = 3
-    """Those at the end of so many last epochs; the best epoch's stays as well."""
+    """The number of last epochs whose checkpoints are kept, besides the best epoch's."""
     every: PositiveInt | Literal["best"] | None = None
-    """In place of `keep`: those at the end of every so many epochs, of the best and of the last
-    one; `best`: that of the best epoch alone."""
+    """The interval in epochs between kept checkpoints, in place of `keep`; the best and the last
+    epoch's are kept as well. `best`: only the best epoch's."""
     weights_only: bool = False
-    """Without the optimizer's state, which more `epochs` would go on from."""
+    """Whether to omit the optimizer's state, without which a training with more `epochs` cannot
+    resume."""
     name: Annotated[str, AfterValidator(_fits_epochs)] | None = None
-    """What they are called: `ckpt_{epoch}`, `cp-{epoch:04d}`. Default: `ckpt-`, and the number of
-    steps."""
+    """The pattern of the names: `ckpt_{epoch}`, `cp-{epoch:04d}`. Default: `ckpt-` and the number
+    of steps."""
 
     @model_validator(mode="after")
     def _keeps_in_one_way(self) -> CheckpointSettings:
-        # As it travels to Trainer, it has all keys.
+        # Serialised settings contain all keys, so default values count as absent.
         if self.every and self.keep != type(self).model_fields["keep"].default:
             raise ValueError("has both keep and every; leave one of them out")
         return self
@@ -575,8 +605,8 @@ class CheckpointSettings(Settings):
         """Returns the epochs, counted from 1, whose checkpoints are kept.
 
         Args:
-          ended: how many have.
-          best: the best one; 0 if none may be.
+          ended: the number of finished epochs.
+          best: the best epoch; 0 if there is none.
         """
         if self.every == "best":
             return {best}
@@ -586,16 +616,16 @@ class CheckpointSettings(Settings):
 
 
 class TensorBoardSettings(Settings):
-    """What TensorBoard shows besides the curves of losses, metrics and the learning rate."""
+    """The contents of TensorBoard besides the curves of losses, metrics and the learning rate."""
 
     graph: bool = False
-    """The model: its layers, and the operations that they are."""
+    """Whether to show the graph of the model: its layers and their operations."""
     every: Literal["epoch", "batch"] = "epoch"
-    """How often there is a point: `batch` also has one of the loss and the metrics so far for each
-    step; under `loop: custom` it is of the loss of the step alone."""
+    """The interval of the points: `batch` adds a point per step with the epoch's running loss and
+    metrics; under `loop: custom` it is the loss of the single step."""
     profile: Annotated[list[PositiveInt], Field(min_length=2, max_length=2)] | None = None
-    """The first and the last step, counted from 1 where training begins or goes on, whose
-    operations are timed: `[10, 20]`."""
+    """The first and the last step to profile, counted from 1 at the start or the resumption of
+    training: `[10, 20]`. Default: none."""
 
     @field_validator("profile")
     @classmethod
@@ -606,18 +636,22 @@ class TensorBoardSettings(Settings):
 
     @property
     def looks_at_steps(self) -> bool:
-        """Whether it has to be called after each step."""
+        """Whether the callback has to be called after each step."""
         return self.every == "batch" or self.profile is not None
 
 
 def _name_strategies(schema: dict[str, Any]) -> None:
-    """Names the strategies that a cluster is for, as they are registered."""
+    """Puts the names of the strategies that use a cluster before the description of the key."""
     several = enumerate_names([f"`{kind}`" for kind in strategies_of_several_processes()], "and")
     schema["description"] = f"For {several}; {DOCSTRING}"
 
 
 def _by_name(value: Any) -> Any:
-    """Classes may be numbers; true and false may be what YAML has made of yes and no."""
+    """Returns class weights by the names of the classes; raises ValueError for a class true or
+    false.
+
+    YAML reads `yes` and `no` without quotes as booleans.
+    """
     if not isinstance(value, dict):
         return value
     for name in value:
@@ -633,48 +667,50 @@ ClassWeights = Annotated[
 
 
 class TrainSettings(Settings):
-    """How the model is trained."""
+    """The training of the model."""
 
     epochs: PositiveInt | Literal["auto"] = AUTO
-    """`auto`: so many that the data, however small, gets enough steps."""
+    """The number of epochs. `auto`: as many as the data needs for enough `steps`."""
     steps: PositiveInt | StepsBySize = 8000
-    """With `epochs: auto`, what a training may take; data of which 10 epochs are more gets those.
-    Default of the model `tabular`: `{small: 2000, large: 8000}`, where large are those whose
-    examples take more than 133 steps to come up once; of `convnet` 1000."""
+    """The steps of a training with `epochs: auto`; it always has at least 10 epochs. Default of the
+    model `tabular`: `{small: 2000, large: 8000}`, where `large` applies to data whose examples take
+    more than 133 steps per pass; of `convnet` 1000."""
     batch_size: PositiveInt | BatchSize | Literal["auto"] = AUTO
-    """Examples per replica and step; the global batch is this times the replicas, or what
-    `{global: 200}` says. `auto`: 64, and fewer for a small train split. Default of the model
-    `tabular`: `{at_most: 256}`; of `convnet` 32."""
+    """The examples per replica and step; the global batch size is this times the number of
+    replicas, or is given by `{global: 200}`. `auto`: 64, and fewer for a small train split. Default
+    of the model `tabular`: `{at_most: 256}`; of `convnet` 32."""
     steps_per_epoch: PositiveInt | None = None
-    """Steps of an epoch, of examples that come up again and again; the next epoch goes on with
-    those that come next. Default: so many that every example comes up."""
+    """The steps of an epoch; examples are repeated, and each epoch continues where the last one
+    ended. Default: enough steps for every example."""
     validation_steps: PositiveInt | None = None
-    """Global batches of what is held out that each epoch is evaluated by, the same ones each time;
-    the Evaluator looks at all of the eval split. Default: all."""
+    """The global batches of the held-out part that evaluate each epoch, the same in every epoch;
+    the Evaluator always uses the whole eval split. Default: all."""
     learning_rate: LearningRate = 0.001
-    """A constant for the optimizer, a schedule over the epochs, or the import path of yours: a
-    function of the epoch, counted from 0, that returns a rate, or a `LearningRateSchedule` of
-    tf_keras: an object, a class, or a function without arguments. Default of the model `tabular`,
-    with an optimizer of the kind that it has by default: `{schedule: cosine, initial: auto}`;
-    likewise of `convnet` with an `initial` of 0.002."""
+    """A constant, a schedule over the epochs, or the import path of yours: a function of the epoch,
+    counted from 0, that returns a rate, or a `LearningRateSchedule` of tf_keras: an object, a
+    class, or a function without arguments. Default of the model `tabular`, if the optimizer is of
+    its default kind: `{schedule: cosine, initial: auto}`; of `convnet`, under the same condition,
+    with an `initial` of 0.002."""
     scale_learning_rate: bool = False
-    """Multiply the learning rate by the number of replicas, as the global batch is
+    """Multiply the learning rate by the number of replicas, in proportion to the global batch size
     (arXiv:1706.02677)."""
     optimizer: AnyOptimizer = OptimizerSettings()
     """A name, or a mapping with its options: `{kind: sgd, momentum: 0.9}`. Default of the models
     `tabular` and `convnet`: `{kind: adamw, weight_decay: 0.01}`."""
     l2: NonNegativeFloat = 0.0
-    """So many times the sum of the squares of all kernels is added to the loss (1e-5 in
-    TensorFlow's TPU guide), of models of ours. `optimizer.weight_decay` is apart from the loss."""
+    """The factor of L2 regularization: the sum of the squares of all kernels, times this factor, is
+    added to the loss (1e-5 in TensorFlow's TPU guide); only for models of the zoo.
+    `optimizer.weight_decay` is separate from the loss."""
     loss: AnyLoss | None = None
     """A name, or a mapping with its options: `{kind: focal, gamma: 2}`. Default: cross-entropy for
     classes, `mse` for regression."""
     class_weights: ClassWeights | None = None
-    """How much each class counts in the loss: a mapping from the classes' names, or `balanced`:
-    those with few examples in the train split as much as the others."""
+    """The weight of each class in the loss: a mapping from the classes' names, or `balanced`, which
+    gives all classes the same total weight on the train split. Default: all examples count alike.
+    """
     augment: AugmentSettings | None = None
-    """Random changes of pictures, new ones in every step; evaluation and the model that is exported
-    see them as they are. Default of the model `convnet`: `{shift: 0.1, zoom: 0.1}`; `null` for
+    """Random changes of pictures, different in every training step; evaluation and the exported
+    model do not apply them. Default of the model `convnet`: `{shift: 0.1, zoom: 0.1}`; `null` for
     none."""
     strategy: StrategySettings = DefaultStrategy(kind=Strategy.DEFAULT)
     """A name, or a mapping with the strategy's options: `{kind: mirrored, reduction: nccl}`."""
@@ -682,42 +718,49 @@ class TrainSettings(Settings):
     """default: 2 workers, 1 parameter server.
     """
     loop: Loop = Loop.FIT
-    """`fit` is Keras's own; `custom` is written out in `trainer_module/training/`, to change."""
+    """The training loop: `fit` is Keras's own; `custom` is an explicit loop in
+    `trainer_module/training/` for you to change."""
     precision: Precision = Precision.FLOAT32
-    """`mixed_float16` (with loss scaling) for GPUs, `mixed_bfloat16` for TPUs and newer CPUs."""
+    """The data type of computations: `mixed_float16` (with loss scaling) for GPUs, `mixed_bfloat16`
+    for TPUs and newer CPUs."""
     steps_per_execution: PositiveInt | None = None
-    """Steps that run in the graph before Python looks again; default: by the length of training."""
+    """The steps that run in the graph before control returns to Python; default: chosen by the
+    number of steps."""
     retries: NonNegativeInt = 3
-    """How often training goes on from its backup after a process was killed or lost."""
+    """How often training resumes from its checkpoint after a process was killed or lost."""
     backup_steps: PositiveInt | None = None
-    """Steps between backups; default: one at the end of each epoch."""
+    """The steps between the checkpoints for resuming; default: one checkpoint at the end of each
+    epoch."""
     checkpoints: CheckpointSettings | None = None
-    """Keep checkpoints, with the optimizer's state, in the run of the model, where `load_weights`
-    of tf_keras reads them; raising `epochs` then goes on from the last one. Default: none is left
-    when training is done."""
+    """Keep checkpoints, with the optimizer's state, in the model's run folder, where `load_weights`
+    of tf_keras reads them; a training with more `epochs` then resumes from the last one. Default:
+    none are kept after training."""
     tensorboard: TensorBoardSettings = TensorBoardSettings()
-    """What TensorBoard shows besides the curves of the epochs, which it always has."""
+    """The contents of TensorBoard besides the curves of the epochs, which are always written."""
     callbacks: list[str] = []
-    """Import paths of Keras callbacks of yours: classes, or functions that make one. What they see
-    as `val_` is of a part of train that is held out."""
+    """Import paths of Keras callbacks of yours: classes, or functions that return one. Their `val_`
+    metrics are measured on a held-out part of the train split."""
     run_fn: str | None = None
-    """Import path of a `run_fn(fn_args)` of yours, as TFX's Trainer takes it; the other keys of the
-    section are for it to read then. Default: the one that does what they say."""
+    """Import path of a `run_fn(fn_args)` of yours, as for TFX's Trainer; the other keys of the
+    section are then yours to read. Default: the one of Scopeline, which implements the section."""
     seed: int = Field(default=42, ge=0, lt=2**32)
-    """Seeds weights, shuffling and dropout: the same seed gives the same model on one machine."""
+    """The seed of weights, shuffling and dropout: the same seed gives the same model on one
+    machine."""
     early_stopping: EarlyStoppingSettings | Literal["auto"] | bool | None = AUTO
-    """`false` or `null`: never. `auto`: where `epochs` is `auto`, with a patience that follows from
-    the data, unless the learning rate is a plan, such as `cosine` or one of yours, that may have an
-    end."""
+    """Early stopping by the loss on a held-out part of the train split. `false` or `null`: never.
+    `auto`: if `epochs` is `auto`, with a patience that is chosen by the data, unless the learning
+    rate follows a schedule that may have a fixed end, such as `cosine` or one of yours."""
 
     @property
     def global_seed(self) -> int:
-        """TensorFlow's seed; not 0, beside which tf.data takes no seed that is a tensor."""
+        """TensorFlow's global seed; not 0, as tf.data then rejects a per-operation seed that is a
+        tensor.
+        """
         return self.seed or 2**32 - 1
 
     @property
     def own_code(self) -> dict[str, str]:
-        """Import paths of the user's code, by the key below `train` that names each."""
+        """The import paths of the user's code, by their key below `train`."""
         loss = {"loss": self.loss.kind} if self.loss and self.loss.is_custom else {}
         run_fn = {"run_fn": self.run_fn} if self.run_fn else {}
         own_rate = self.learning_rate if isinstance(self.learning_rate, str) else ""
@@ -727,7 +770,7 @@ class TrainSettings(Settings):
 
     @property
     def cluster_or_default(self) -> ClusterSettings:
-        """The processes of a strategy that needs several."""
+        """The processes of the cluster, for a strategy that needs several."""
         return self.cluster or ClusterSettings()
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""What is searched for before the training: the section `tune` of a config."""
+"""The section `tune` of a config: the hyperparameter search before the training."""
 
 from __future__ import annotations
 
@@ -20,38 +20,39 @@ from trainer_module.sections import Settings
 from trainer_module.settings.durations import SomeTime
 
 TUNE_KEY = "tune"
-"""The key of these settings in the `custom_config` of Tuner."""
+"""The key of these settings in the `custom_config` of the Tuner."""
 
 USUAL_TRIALS = 20
-"""Where a space is given, and neither `trials` nor `timeout`."""
+"""The number of trials if `space` is given, but neither `trials` nor `timeout`."""
 
 USUAL_TIMEOUT = timedelta(minutes=10)
-"""Where neither a space is given, nor `trials`, nor `timeout`."""
+"""The timeout if none of `space`, `trials` and `timeout` is given."""
 
 
 class Algorithm(StrEnum):
-    """What proposes the values of the next trial."""
+    """The search algorithm, which proposes the values of each trial."""
 
     TPE = "tpe"
-    """From the trials so far, by a tree-structured Parzen estimator (Bergstra et al., 2011)."""
+    """A tree-structured Parzen estimator fitted to the earlier trials (Bergstra et al., 2011)."""
     RANDOM = "random"
     GRID = "grid"
-    """Every combination of choices, in order."""
+    """Every combination of the choices, in order."""
     HYPERBAND = "hyperband"
-    """As `tpe`; trials are given up by Hyperband (Li et al., 2018) instead of `prune`."""
+    """The proposals of `tpe`, with Hyperband (Li et al., 2018) to prune trials instead of `prune`.
+    """
 
 
 class Range(Settings):
-    """The values that a key may take: one of the four."""
+    """The search range of a key; one of the four fields is set."""
 
     choice: list[JsonValue] | None = None
-    """One of these, of whatever type the key has."""
+    """The values to choose from, of any type that the key accepts."""
     integers: tuple[int, int] | None = Field(default=None, alias="int")
-    """A whole number, from the first to the second."""
+    """The smallest and the largest whole number."""
     numbers: tuple[float, float] | None = Field(default=None, alias="float")
-    """A number, from the first to the second."""
+    """The smallest and the largest number, sampled uniformly."""
     log: tuple[float, float] | None = None
-    """A number, each order of magnitude as likely as another."""
+    """The smallest and the largest number, sampled uniformly on a logarithmic scale."""
 
     @model_validator(mode="after")
     def _is_one_range(self) -> Range:
@@ -90,12 +91,14 @@ class Range(Settings):
 
     @property
     def extremes(self) -> list[Any]:
-        """Every choice, or the ends of a range."""
+        """The choices, or the two bounds of a range."""
         return list(self.choice) if self.choice is not None else list(self._bounds()[1])
 
     @property
     def probes(self) -> list[Any]:
-        """What a key has to take for all to be right: of numbers also one that is not whole."""
+        """The values to validate before a search: the extremes, and of numbers also a fractional
+        one.
+        """
         if self.choice is not None or self.integers is not None:
             return self.extremes
         low, high = self.extremes
@@ -103,41 +106,42 @@ class Range(Settings):
 
 
 def _as_mapping(value: Any) -> Any:
-    """`auto` alone, or true, stands for a search by itself."""
+    """Returns the settings of an automatic search for `auto` or true, any other value unchanged."""
     return {"auto": True} if value in ("auto", True) else value
 
 
 class TuneSettings(Settings):
-    """What is searched for before the training, and for how long; without it nothing is."""
+    """The hyperparameter search before the training and its limits; without the section there is
+    none.
+    """
 
     auto: bool = False
-    """The space follows from the features and the task; so it does where there is no `space`. The
-    first trial is the config as it stands, which stays unless another is better by more than
-    chance."""
+    """Whether the search space follows from the features and the task; this is the default without
+    a `space`. The first trial is the config as it stands; another trial replaces it only if it is
+    better by more than random variation."""
     space: dict[str, Range] = {}
-    """By key of `model` and `train`, the values to choose from: `train.learning_rate: {log: [1e-4,
-    1e-2]}`, `model.dropout: {float: [0, 0.5]}`, `model.members: {int: [2, 16]}`,
-    `train.batch_size: {choice: [32, 64]}`. A key counts only for the kinds of models that read it.
-    """
+    """The values to choose from, by key of `model` and `train`: `train.learning_rate: {log: [1e-4,
+    1e-2]}`, `model.dropout: {float: [0, 0.5]}`, `model.members: {int: [2, 16]}`, `train.batch_size:
+    {choice: [32, 64]}`. A key is searched only for the kinds of models that read it."""
     objective: str | None = None
-    """What the best trial is best at: `val_loss`, or `val_` and a metric of the Evaluator's that
-    training can measure too, such as `val_f1` and `val_macro_recall`; default: `val_auc`, of
-    several classes `val_accuracy`, of numbers `val_rmse`, of counts `val_loss`."""
+    """The metric that the search optimizes: `val_loss`, or `val_` and a metric of the Evaluator
+    that training can measure too, such as `val_f1` and `val_macro_recall`. Default: `val_auc` for
+    two classes, `val_accuracy` for several, `val_rmse` for numbers, `val_loss` for counts."""
     trials: PositiveInt | None = None
-    """How many at most; default: 20 where there is a `space` and no `timeout`."""
+    """The most trials; default: 20 if there is a `space` and no `timeout`."""
     timeout: SomeTime | None = None
-    """How long at most, such as 20m; default: 10m where there are neither `trials` nor a `space`.
-    """
+    """The longest time of the search, such as 20m; default: 10m if there are neither `trials` nor a
+    `space`."""
     algorithm: Algorithm = Algorithm.TPE
-    """`tpe`, `random`, `grid` or `hyperband`."""
+    """The search algorithm: `tpe`, `random`, `grid` or `hyperband`."""
     prune: bool = True
-    """Whether trials that fall behind are given up early, by successive halving over the epochs."""
+    """Whether poor trials are pruned, by successive halving over the epochs."""
     parallel: PositiveInt = 1
-    """Trials at a time, each in a process of its own; with 1 the same seed gives the same trials.
-    """
+    """The number of parallel trials, each in a process of its own; with 1, the same seed gives the
+    same trials."""
     reuse: bool = False
-    """Whether later runs, on other data, take what an earlier search found; until the config or the
-    code changes, or the data has drifted (`drift`)."""
+    """Whether later runs on other data reuse the result of an earlier search, until the config or
+    the code changes or the data has drifted (`drift`)."""
 
     @field_validator("algorithm", mode="before")
     @classmethod
@@ -157,19 +161,21 @@ class TuneSettings(Settings):
 
     @property
     def is_automatic(self) -> bool:
-        """Whether the space follows from the features and the task."""
+        """Whether the search space follows from the features and the task."""
         return not self.space
 
     @property
     def most_trials(self) -> int | None:
-        """How many trials there are at most; None if only the time ends them."""
+        """The most trials; None if only the time limits the search."""
         if self.trials is None and self.timeout is None and self.space:
             return USUAL_TRIALS
         return self.trials
 
     @property
     def most_seconds(self) -> float | None:
-        """How long the search takes at most; None if only the number of trials ends it."""
+        """The longest time of the search in seconds; None if only the number of trials limits
+        it.
+        """
         if self.trials is None and self.timeout is None and not self.space:
             return USUAL_TIMEOUT.total_seconds()
         return None if self.timeout is None else self.timeout.total_seconds()
@@ -179,7 +185,7 @@ AnyTune = Annotated[
     TuneSettings,
     BeforeValidator(_as_mapping, json_schema_input_type=Literal["auto"] | TuneSettings),
 ]
-"""`auto`, or a mapping."""
+"""The section `tune`: `auto`, or a mapping."""
 
 HOW_LONG = ("trials", "timeout", "parallel")
-"""Keys of TuneSettings that say when a search ends, not where it looks."""
+"""The keys of TuneSettings that limit a search and do not change its space."""

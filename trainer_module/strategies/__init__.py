@@ -1,8 +1,8 @@
 """The registry of tf.distribute strategies, and the one object of each in a process.
 
-TensorFlow's collective operations of two MirroredStrategy objects in one process collide, so a
-strategy is built once, before anything else uses the devices, and kept. Importing this package, or
-a strategy's module, does not import TensorFlow: a config is checked before that is paid for.
+The collective operations of two MirroredStrategy objects in one process collide, so a strategy is
+built once, before anything else uses the devices, and kept. Importing this package, or a strategy's
+module, does not import TensorFlow, so that a config is checked quickly.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ def strategy_class(kind: str) -> type[BaseStrategy]:
 
 
 def hooks_of(strategy: tf.distribute.Strategy) -> type[BaseStrategy]:
-    """Who knows how a strategy of TensorFlow's trains, whether it was built here or elsewhere."""
+    """Returns the class with the training hooks of a TensorFlow strategy, wherever it was built."""
     names = {kind.__name__ for kind in type(strategy).__mro__}
     own = (strategy_class(kind) for kind in STRATEGIES)
     return next((found for found in own if names & {*found.tensorflow_names}), BaseStrategy)
 
 
 def processes_of(kind: str) -> Processes:
-    """Returns the processes that a strategy trains in, by its name in the config."""
+    """Returns the kind of processes that a strategy trains in, by its name in the config."""
     return strategy_class(kind).processes
 
 
@@ -58,13 +58,13 @@ def strategies_of_several_processes() -> list[str]:
 
 
 def build_strategy(settings: BaseStrategy) -> tf.distribute.Strategy:
-    """Returns the strategy of these settings; the same object when it is asked for again.
+    """Returns the strategy of these settings; the same object for equal settings.
 
     `multi_worker_mirrored` and `parameter_server` read the cluster from TF_CONFIG, and return once
     every process of it has answered.
 
     Raises:
-      ConfigError: if a device that it names is not there, or the TPU does not answer.
+      ConfigError: if a configured device is missing, or the TPU does not answer.
       ValueError: for `auto`, which `runtime.choose_strategy` resolves first.
     """
     if settings.kind == Strategy.DEFAULT:

@@ -1,4 +1,4 @@
-"""What every strategy says of itself; TensorFlow is imported when one is built."""
+"""The common interface of all strategies; TensorFlow is imported when a strategy is built."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from trainer_module.strategies.coordinator import CopyOnCoordinator
 
     Read = Callable[[tf.distribute.InputContext], tf.data.Dataset]
-    """Reads the batches of one worker's replicas."""
+    """A function that reads the batches of one worker's replicas."""
 
 
 class Strategy(StrEnum):
-    """The strategies that code names; `STRATEGIES` knows all that there are."""
+    """The strategies that code refers to by name; `STRATEGIES` is the registry of all."""
 
     AUTO = "auto"
     DEFAULT = "default"
@@ -35,14 +35,15 @@ class Strategy(StrEnum):
 
 
 class Processes(StrEnum):
-    """The processes that train together, which says what is started again when one is lost."""
+    """The kind of processes that train together, which determines the restart after one is lost."""
 
     ONE = "one"
-    """One, whatever its devices."""
+    """A single process with any number of devices."""
     IN_STEP = "in_step"
-    """Workers that wait for each other in every step: all are started again."""
+    """Workers that synchronise in every step: all are restarted."""
     SERVERS = "servers"
-    """A chief, workers and parameter servers: the chief goes on with servers that are new."""
+    """A chief, workers and parameter servers: lost servers are restarted, and the chief continues.
+    """
 
 
 def _check_device(name: str) -> str:
@@ -55,57 +56,60 @@ Device = Annotated[str, AfterValidator(_check_device)]
 
 
 class BaseStrategy(Settings):
-    """The settings of a strategy, and what it does with them."""
+    """The settings of a strategy, and its training hooks."""
 
     kind: str
     processes: ClassVar[Processes] = Processes.ONE
     scales_losses: ClassVar[bool] = True
-    """Whether Keras can scale a loss up, and its gradients down again, as float16 needs it."""
+    """Whether the strategy supports Keras's loss scaling, which float16 needs."""
     tensorflow_names: ClassVar[tuple[str, ...]] = ()
-    """The names of TensorFlow's classes, where its strategies train in a way of their own."""
+    """The names of TensorFlow's classes whose training this class implements."""
     has_step_hooks: ClassVar[bool] = True
-    """Whether this process orders one step after the other: then callbacks are called in each, and
-    `fit` evaluates. Otherwise workers run steps at their own pace, of examples that they read."""
+    """Whether this process runs the steps in order, so that callbacks are called after each step
+    and `fit` evaluates. Otherwise workers run steps asynchronously on examples that they read
+    themselves."""
     repeats_steps: ClassVar[bool] = True
-    """Whether one graph of this process may hold several steps."""
+    """Whether one graph call of this process may run several steps."""
 
     def check(self) -> None:
-        """Checks that this machine has what the strategy asks for, before anything is computed.
+        """Checks that this machine has the configured devices, before anything is computed.
 
         Raises:
-          ConfigError: if a device that it asks for is not there.
+          ConfigError: if a configured device is missing.
         """
 
     def is_on_cpu(self) -> bool:
-        """Returns whether its replicas compute on the CPU of this machine."""
+        """Returns whether the replicas compute on the CPU of this machine."""
         from trainer_module.strategies.devices import count_gpus
 
         return not count_gpus()
 
     def build(self) -> tf.distribute.Strategy:
-        """Returns a new strategy; of several processes it reads the cluster from TF_CONFIG.
+        """Returns a new strategy; strategies of several processes read the cluster from TF_CONFIG.
 
         Raises:
-          ConfigError: if a device that it names is not there.
+          ConfigError: if a configured device is missing.
           ValueError: if another strategy has to be chosen in its place first.
         """
         raise ValueError(f"strategy {self.kind} has to be resolved first")
 
     @staticmethod
     def distribute(strategy: tf.distribute.Strategy, in_step: Read, by_itself: Read) -> Any:
-        """What `fit` and `evaluate` take.
+        """Returns the dataset that `fit` and `evaluate` take.
 
         Args:
-          strategy: that has been built.
-          in_step: reads the batches of workers that take their steps together.
-          by_itself: likewise, of a worker at its own pace.
+          strategy: the built strategy.
+          in_step: reads the batches of workers that run their steps synchronously.
+          by_itself: reads the batches of a worker that runs asynchronously.
         """
         del by_itself
         return strategy.distribute_datasets_from_function(in_step)
 
     @staticmethod
     def iterate(strategy: tf.distribute.Strategy, in_step: Read, by_itself: Read) -> Iterator[Any]:
-        """Returns the batches of training, for `run_steps`; takes what `distribute` does."""
+        """Returns an iterator over the training batches for `run_steps`; takes the arguments of
+        `distribute`.
+        """
         del by_itself
         return iter(strategy.distribute_datasets_from_function(in_step))
 
@@ -116,34 +120,35 @@ class BaseStrategy(Settings):
         batches: Iterator[Any],
         count: int,
     ) -> Any:
-        """Runs so many steps; what they return, unless nobody waits for it."""
+        """Runs `count` steps and returns their result; None if the steps run asynchronously."""
         del strategy
         return steps(batches, count)
 
     @staticmethod
     def end_epoch(strategy: tf.distribute.Strategy) -> None:
-        """Returns when all steps of `run_steps` are done."""
+        """Waits until all steps of `run_steps` are done."""
 
     @staticmethod
     def evaluate_with(
         build: Callable[[], tf_keras.Model], read: Callable[[], tf.data.Dataset]
     ) -> CopyOnCoordinator | None:
-        """What evaluates each epoch, and has the model in this process; None if that is `fit`.
+        """Returns the callback that evaluates each epoch on a copy of the model; None if `fit`
+        evaluates.
 
         Args:
-          build: gives a compiled model like the one that is trained, outside of the scope.
-          read: gives the examples to evaluate it on, in batches.
+          build: returns a compiled copy of the trained model, built outside of the scope.
+          read: returns the examples to evaluate on, in batches.
         """
 
     @staticmethod
     def examples_per_worker(workers: int, examples: int) -> list[int | None]:
-        """Returns how many of the examples each worker has trained on; None where it does not
+        """Returns how many examples each worker has trained on; None for a worker that does not
         answer.
         """
         return [examples // workers] * workers
 
 
 class AutoStrategy(BaseStrategy):
-    """Picked by what TF_CONFIG, `train.cluster` and the machine show."""
+    """The strategy that suits TF_CONFIG, `train.cluster` and the machine."""
 
     kind: Literal[Strategy.AUTO]

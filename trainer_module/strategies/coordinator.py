@@ -1,8 +1,8 @@
-"""What the process that coordinates parameter servers keeps: a copy of the model, and counts.
+"""The coordinator's part of parameter server training: a copy of the model, and example counts.
 
-The coordinator does not know which worker took which step, so each counts its examples in a
-variable of its own process, which its input pipeline adds to. A few batches that were prepared but
-not used are in it.
+The coordinator cannot see which worker ran which step, so each worker counts its examples in a
+variable of its own process, to which its input pipeline adds. The counts include a few batches that
+were prefetched but not used.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ import tensorflow as tf
 import tf_keras
 
 _PART = 20
-"""Bits of a part, which float32 holds: every strategy adds up float32, and not all add up int64."""
+"""The bits of a part, which float32 holds exactly: all strategies sum float32, not all sum int64.
+"""
 _PARTS = 4
 
 
 def agree(strategy: tf.distribute.Strategy, value: int) -> bool:
-    """Returns whether all workers in step have the same value; returns once all of them have asked.
+    """Returns whether all synchronous workers pass the same value; blocks until all have called it.
 
-    All of them get the same answer.
+    All workers get the same result.
 
     Args:
-      strategy: that the workers are under.
-      value: from 0 up to, but without, 2**80.
+      strategy: the strategy of the workers.
+      value: an integer from 0 up to 2**80, exclusive.
     """
     parts = [value >> _PART * place & (1 << _PART) - 1 for place in range(_PARTS)]
 
@@ -44,39 +45,40 @@ def agree(strategy: tf.distribute.Strategy, value: int) -> bool:
 
 
 DatasetCreator = tf_keras.utils.experimental.DatasetCreator
-"""What `fit` has each worker read by itself."""
+"""The wrapper with which `fit` has each worker read its own dataset."""
 
 _COUNTER = "scopeline_examples_drawn"
 
 
 class CopyOnCoordinator(tf_keras.callbacks.Callback):
-    """Keeps a copy of the model in this process, for parameter servers, and evaluates with it.
+    """A callback for parameter servers that keeps a copy of the model and evaluates each epoch with
+    it.
 
-    The servers' workers would draw from the eval split at random; here every example comes up
-    once. And a model whose variables are split among servers loses them when it is saved.
+    The workers would sample the eval split at random; here every example is evaluated once. And a
+    model whose variables are sharded among servers loses them when it is saved.
     """
 
     def __init__(self, copy: tf_keras.Model, read: Callable[[], tf.data.Dataset]) -> None:
-        """Takes what it evaluates.
+        """Stores the copy and the reader of its examples.
 
         Args:
-          copy: a compiled model like the one that is trained, built outside of its scope.
-          read: gives the examples to evaluate it on, in batches.
+          copy: a compiled copy of the trained model, built outside of its scope.
+          read: returns the examples to evaluate on, in batches.
         """
         super().__init__()
         self.copy = copy
         self._read = read
-        # `fit` calls in the scope of the servers' strategy; a thread of its own is outside of it.
+        # `fit` calls this in the scope of the strategy; a separate thread is outside of the scope.
         self._thread = ThreadPoolExecutor(max_workers=1)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Adds what it finds to the logs; must come before the callbacks that read them."""
+        """Adds the evaluation to the logs; has to precede the callbacks that read them."""
         found = self._thread.submit(self._evaluate).result()
         if logs is not None:
             logs.update({f"val_{name}": value for name, value in found.items()})
 
     def fetch(self) -> tf_keras.Model:
-        """Returns the copy, with the weights that the servers have now."""
+        """Returns the copy with the current weights of the servers."""
         parts = iter(self.model.weights)
         for weight in self.copy.weights:
             weight.assign(_joined(parts, weight.shape))
@@ -87,7 +89,9 @@ class CopyOnCoordinator(tf_keras.callbacks.Callback):
 
 
 def _joined(parts: Iterator[tf.Variable], shape: tf.TensorShape) -> tf.Tensor:
-    """Returns the next weight, of which several servers may hold a part of the rows each."""
+    """Returns the next weight, joined from its shards if several servers store a part of its
+    rows.
+    """
     found = [tf.identity(next(parts))]
     while sum(len(part) for part in found if shape.rank) < (shape[0] if shape.rank else 0):
         found.append(tf.identity(next(parts)))
@@ -95,17 +99,17 @@ def _joined(parts: Iterator[tf.Variable], shape: tf.TensorShape) -> tf.Tensor:
 
 
 def count_from_zero() -> None:
-    """Begins to count a worker's examples, where it is executed."""
+    """Sets the example counter of the executing worker to 0."""
     tf.raw_ops.AssignVariableOp(resource=_counter(), value=tf.constant(0, tf.int64))
 
 
 def count(examples: int) -> None:
-    """Adds examples, where it is executed."""
+    """Adds examples to the counter of the executing worker."""
     tf.raw_ops.AssignAddVariableOp(resource=_counter(), value=tf.constant(examples, tf.int64))
 
 
 def read_counts(workers: int) -> list[int | None]:
-    """What each worker has counted since it was started; None for one that does not answer."""
+    """Returns each worker's example count since its start; None for one that does not answer."""
     return [_read_count(worker) for worker in range(workers)]
 
 

@@ -1,4 +1,4 @@
-"""The GPUs and CPUs of this machine, by the names that a config gives them."""
+"""The GPUs and CPUs of this machine by their names in a config."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from trainer_module.errors import ConfigError
 
 
 def count_gpus() -> int:
-    """GPUs that TensorFlow sees; looking does not reserve their memory."""
+    """Returns the number of GPUs that TensorFlow sees, without reserving their memory."""
     return len(tf.config.list_physical_devices("GPU"))
 
 
 def check_devices(names: Sequence[str]) -> None:
-    """Checks that this machine has the devices of these names, such as `gpu:0`.
+    """Checks that this machine has the named devices, such as `gpu:0`.
 
-    Any number of CPUs may be named: they are logical ones, that share the cores.
+    Any number of CPUs may be named: they are logical devices that share the cores.
 
     Raises:
-      ConfigError: names the first that is not there, and says what is.
+      ConfigError: names the first missing device, and lists those that exist.
     """
     gpus = count_gpus()
     there = [f"gpu:{index}" for index in range(gpus)] or ["no GPU"]
@@ -35,15 +35,17 @@ def check_devices(names: Sequence[str]) -> None:
 
 
 def open_devices(names: Sequence[str]) -> list[str]:
-    """TensorFlow's names of the devices, `/gpu:0` and so on.
+    """Returns TensorFlow's names of the devices, such as `/gpu:0`.
 
-    Makes as many logical CPUs as are named, which works before TensorFlow has used any device.
+    Creates as many logical CPUs as are named, which is possible only before TensorFlow uses a
+    device.
 
     Args:
-      names: such as `gpu:1`; none, or an empty name, stands for all GPUs, or else all CPUs.
+      names: such as `gpu:1`; an empty list, or an empty name, stands for all GPUs, or else all
+        CPUs.
 
     Raises:
-      ConfigError: if one is not there.
+      ConfigError: if a device is missing.
     """
     names = [name for name in names if name]
     check_devices(names)

@@ -1,10 +1,10 @@
 """Keeps TensorFlow's servers of a local cluster off the network.
 
-TensorFlow's server listens on every network interface and obeys whoever connects, and no option
-changes that. It can share its port with other sockets, though. So this process listens there
-first, by a socket that drops whatever arrives, and gives the port a filter by which Linux hands
-TensorFlow the connections from this machine alone. Both are in place before TensorFlow listens, and
-stay as long as the process lives; whoever connects from elsewhere gets no answer.
+TensorFlow's server listens on every network interface and executes requests of any client, and no
+option changes this. But it can share its port with other sockets. So this process listens on the
+port first, with a socket that drops all connections, and attaches a filter to the port by which
+Linux passes only connections from this machine to TensorFlow. Both are in place before TensorFlow
+listens, and last as long as the process; connections from other machines get no answer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from trainer_module.errors import TrainingError
 from trainer_module.tf_config import TFConfig
 
 LOCALHOST = "localhost"
-"""The host of all tasks of a local cluster."""
+"""The host name of all tasks of a local cluster."""
 
 _REUSE_PORT = "TF_GRPC_REUSE_PORT"
 """The environment variable that lets TensorFlow's server share its port."""
@@ -30,27 +30,27 @@ _LOOPBACK = "lo"
 _SO_ATTACH_FILTER = 26
 _SO_ATTACH_REUSEPORT_CBPF = 51
 _Instruction = tuple[int, int, int, int]
-"""One of Linux's classic BPF: code, jump if true, jump if false, operand."""
+"""An instruction of Linux's classic BPF: code, jump if true, jump if false, operand."""
 _DROP: _Instruction = (0x06, 0, 0, 0)
 _LOAD_INTERFACE: _Instruction = (0x20, 0, 0, 0xFFFFF008)
 _TO_FIRST_SOCKET: _Instruction = (0x06, 0, 0, 0)
 _TO_SECOND_SOCKET: _Instruction = (0x06, 0, 0, 1)
 
 _GUARDS: dict[int, socket.socket] = {}
-"""The first socket of each port that is kept local; none is ever closed."""
+"""The first socket of each local port; none is ever closed."""
 
 
 @contextmanager
 def kept_local(config: TFConfig | None) -> Iterator[None]:
-    """Keeps the server that this process starts in a `with` block to this machine.
+    """Keeps the server that this process starts in a `with` block off the network.
 
     Args:
-      config: the cluster, and which task of it this process is; None, and a cluster with tasks on
-        other machines, change nothing.
+      config: the cluster and the task of this process; None, and a cluster with tasks on other
+        machines, change nothing.
 
     Raises:
       OSError: another process listens on the task's port.
-      TrainingError: the server would answer the network; it has ended.
+      TrainingError: the server would accept connections from the network; it has been stopped.
     """
     before = find_exposed()
     keep_port_local(config)
@@ -65,14 +65,14 @@ def kept_local(config: TFConfig | None) -> Iterator[None]:
 
 
 def keep_port_local(config: TFConfig | None) -> None:
-    """Keeps the server of a task to this machine, if this process ever starts one.
+    """Guards the port of a task, before this process starts a server on it.
 
     Args:
       config: as for `kept_local`.
 
     Raises:
       OSError: another process listens on the task's port.
-      TrainingError: this system cannot keep it so.
+      TrainingError: this system lacks the filter.
     """
     if config is None or not _is_local(config):
         return
@@ -83,7 +83,7 @@ def keep_port_local(config: TFConfig | None) -> None:
 
 
 def find_exposed() -> dict[int, int]:
-    """Returns the TCP ports of this process that answer other machines, by the inodes of their
+    """Returns the TCP ports of this process that accept other machines, by the inodes of the
     sockets.
     """
     return {
@@ -106,7 +106,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _is_kept(listening: socket.socket) -> bool:
-    """Returns whether a socket is bound to the loopback, or behind a guard."""
+    """Returns whether a socket is bound to the loopback, or shares its port with a guard."""
     host, port, *_ = address = listening.getsockname()
     guard = _GUARDS.get(port)
     is_guarded = guard is not None and guard.getsockname() == address
@@ -115,14 +115,14 @@ def _is_kept(listening: socket.socket) -> bool:
 
 
 def _guard(port: int) -> socket.socket:
-    """Takes a port, and for itself all that comes to it from other machines."""
+    """Returns a socket that holds a port and drops all connections from other machines."""
     guard = socket.socket(_family_of_grpc())
     try:
         if guard.family is socket.AF_INET6:
             guard.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        # As gRPC does: connections of an earlier server that linger are no obstacle.
+        # As in gRPC: lingering connections of an earlier server do not block the port.
         guard.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # It is willing to share only once it has the port: not what another process listens on.
+        # Sharing is allowed only after binding, so that another process's port is refused.
         guard.bind(("", port))
         guard.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         _attach(guard, _SO_ATTACH_FILTER, _DROP)
@@ -142,7 +142,9 @@ def _guard(port: int) -> socket.socket:
 
 
 def _family_of_grpc() -> socket.AddressFamily:
-    """IPv6, by which gRPC answers IPv4 as well, where this machine has it."""
+    """Returns IPv6, if this machine has it, as gRPC uses it for IPv4 connections too; otherwise
+    IPv4.
+    """
     try:
         with socket.socket(socket.AF_INET6) as probe:
             probe.bind(("::1", 0))
@@ -152,10 +154,10 @@ def _family_of_grpc() -> socket.AddressFamily:
 
 
 def _attach(guard: socket.socket, option: int, *instructions: _Instruction) -> None:
-    """Attaches a filter.
+    """Attaches a filter to a socket.
 
     Raises:
-      TrainingError: the system has none of the kind.
+      TrainingError: the system does not support the filter.
     """
     program = b"".join(struct.pack("HBBI", *instruction) for instruction in instructions)
     held = ctypes.create_string_buffer(program, len(program))
@@ -175,22 +177,24 @@ def _attach(guard: socket.socket, option: int, *instructions: _Instruction) -> N
 
 
 def _shut_down(ports: set[int]) -> None:
-    """Ends whatever this process does at some ports."""
+    """Shuts down all sockets of this process on some ports."""
     for _, twin in _tcp_sockets():
-        with suppress(OSError):  # It is not connected any more.
+        with suppress(OSError):  # The connection has ended.
             if twin.getsockname()[1] in ports:
                 twin.shutdown(socket.SHUT_RDWR)
 
 
 def _tcp_sockets() -> Iterator[tuple[int, socket.socket]]:
-    """Yields the inodes of this process's TCP sockets, each with a twin that lives for one step."""
+    """Yields the inode of each TCP socket of this process with a duplicate, which closes at the
+    next step.
+    """
     for descriptor in map(int, os.listdir("/proc/self/fd")):
         try:
             status = os.fstat(descriptor)
             twin = (
                 socket.socket(fileno=os.dup(descriptor)) if stat.S_ISSOCK(status.st_mode) else None
             )
-        except OSError:  # It was closed meanwhile.
+        except OSError:  # The descriptor has been closed meanwhile.
             continue
         if twin is not None:
             with twin:

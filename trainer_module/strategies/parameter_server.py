@@ -1,4 +1,4 @@
-"""ParameterServerStrategy: asynchronous training, in a cluster of servers."""
+"""ParameterServerStrategy: asynchronous training in a cluster of parameter servers and workers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 class ParameterServerStrategy(BaseStrategy):
-    """Workers at their own pace, the variables on parameter servers: asynchronous training."""
+    """Asynchronous training: workers run at their own pace, parameter servers store the
+    variables.
+    """
 
     kind: Literal[Strategy.PARAMETER_SERVER]
     processes: ClassVar[Processes] = Processes.SERVERS
@@ -27,18 +29,19 @@ class ParameterServerStrategy(BaseStrategy):
     has_step_hooks: ClassVar[bool] = False
     repeats_steps: ClassVar[bool] = False
     partitioner: Literal["none", "min_size", "max_size", "fixed_shards"] = "none"
-    """Splits large variables among the parameter servers: into parts of at least `shard_bytes`
-    (`min_size`), of at most `shard_bytes` (`max_size`), or one for each server."""
+    """Whether and how large variables are sharded among the parameter servers: into shards of at
+    least `shard_bytes` (`min_size`), of at most `shard_bytes` (`max_size`), or one per server
+    (`fixed_shards`)."""
     shard_bytes: PositiveInt = 256 * 1024
-    """For `min_size` and `max_size`."""
+    """The smallest or largest size of a shard, for `min_size` and `max_size`."""
 
     def build(self) -> tf.distribute.Strategy:
-        """Returns once every server of TF_CONFIG has answered."""
+        """Returns the strategy once every server of TF_CONFIG has answered."""
         return connect(self)
 
     @staticmethod
     def distribute(strategy: tf.distribute.Strategy, in_step: Read, by_itself: Read) -> Any:
-        """What `fit` has each worker read by itself."""
+        """Returns the dataset creator by which each worker reads its own dataset in `fit`."""
         from trainer_module.strategies.coordinator import DatasetCreator
 
         del strategy, in_step
@@ -46,7 +49,7 @@ class ParameterServerStrategy(BaseStrategy):
 
     @staticmethod
     def iterate(strategy: tf.distribute.Strategy, in_step: Read, by_itself: Read) -> Iterator[Any]:
-        """What each worker reads by itself."""
+        """Returns an iterator over batches that are read by the workers."""
         del in_step
         return iter(
             _coordinator(strategy).create_per_worker_dataset(
@@ -61,26 +64,26 @@ class ParameterServerStrategy(BaseStrategy):
         batches: Iterator[Any],
         count: int,
     ) -> None:
-        """Has whichever worker is free take the steps."""
+        """Schedules the steps on the next free worker."""
         _coordinator(strategy).schedule(steps, (batches, count))
 
     @staticmethod
     def end_epoch(strategy: tf.distribute.Strategy) -> None:
-        """Waits for the workers."""
+        """Waits for all scheduled steps of the workers."""
         _coordinator(strategy).join()
 
     @staticmethod
     def evaluate_with(
         build: Callable[[], tf_keras.Model], read: Callable[[], tf.data.Dataset]
     ) -> CopyOnCoordinator:
-        """Returns a copy in this process, which every example of the split comes to once."""
+        """Returns the callback that evaluates every example once, with a copy of the model."""
         from trainer_module.strategies.coordinator import CopyOnCoordinator
 
         return CopyOnCoordinator(build(), read)
 
     @staticmethod
     def examples_per_worker(workers: int, examples: int) -> list[int | None]:
-        """What each has counted since it was started."""
+        """Returns the example counts of the workers since their start."""
         from trainer_module.strategies.coordinator import read_counts
 
         del examples
@@ -90,7 +93,7 @@ class ParameterServerStrategy(BaseStrategy):
 def _coordinator(
     strategy: tf.distribute.Strategy,
 ) -> tf.distribute.coordinator.ClusterCoordinator:
-    """Returns the one of the strategy, however often it is asked for."""
+    """Returns the strategy's coordinator, which is one object per strategy."""
     import tensorflow as tf
 
     return tf.distribute.coordinator.ClusterCoordinator(strategy)
@@ -102,8 +105,8 @@ def connect(
     """Makes this process the coordinator of a cluster of running servers.
 
     Args:
-      settings: how large variables are split.
-      cluster: addresses by task type; None reads TF_CONFIG.
+      settings: the sharding of large variables.
+      cluster: the addresses by task type; None reads TF_CONFIG.
     """
     import tensorflow as tf
 

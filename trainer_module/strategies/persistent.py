@@ -1,4 +1,4 @@
-"""Standing clusters, for notebooks: connects to what `local_runner.py cluster start` started."""
+"""Persistent clusters for notebooks, which `local_runner.py cluster start` starts."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from trainer_module.strategies.network import LOCALHOST, kept_local
 from trainer_module.tf_config import VARIABLE, TFConfig, read_tf_config, task_name
 
 CLUSTER_VARIABLE = "SCOPELINE_CLUSTER"
-"""The environment variable that names the cluster's file where the code does not."""
+"""The environment variable of the path of the cluster's file, if the code does not give it."""
 DEFAULT_FILE = "output/cluster/cluster.json"
 PROBE_SECONDS = 5.0
-"""TensorFlow would wait for ever at an address that does not answer."""
+"""The timeout for an address that does not answer, at which TensorFlow would wait forever."""
 
 _SERVERS = ("worker", "ps")
 _PROXY_EXCEPTIONS = ("no_grpc_proxy", "no_proxy")
@@ -32,18 +32,18 @@ _CONNECTED: dict[str, tf.distribute.ParameterServerStrategy] = {}
 
 
 def connect(path: str | Path | None = None) -> tf.distribute.ParameterServerStrategy:
-    """Makes this process the coordinator of a standing cluster.
+    """Makes this process the coordinator of a persistent cluster.
 
-    Models are then built and compiled in the strategy's scope. The same strategy is returned when
-    it is asked for again, as a notebook does whose cells run twice.
+    Models are then built and compiled in the strategy's scope. Repeated calls, as from a notebook's
+    cell that runs twice, return the same strategy.
 
     Args:
-      path: the cluster's file; default: what SCOPELINE_CLUSTER names, or else
-          output/cluster/cluster.json.
+      path: the cluster's file; default: the path in SCOPELINE_CLUSTER, or else
+        output/cluster/cluster.json.
 
     Raises:
-      ConfigError: there is no such file, it is no cluster's, a server does not answer, or Keras
-          is not the one that works with parameter servers.
+      ConfigError: the file is missing or invalid, a server does not answer, or Keras is not the
+        version that works with parameter servers.
     """
     _check_keras()
     file = Path(path or os.environ.get(CLUSTER_VARIABLE) or DEFAULT_FILE)
@@ -53,7 +53,7 @@ def connect(path: str | Path | None = None) -> tf.distribute.ParameterServerStra
     if key not in _CONNECTED:
         _prepare_grpc()
         settings = parameter_server.ParameterServerStrategy(kind=Strategy.PARAMETER_SERVER)
-        # Not the chief's address in the file: a run may have that.
+        # The chief's address in the file may be in use by a run.
         with socket.create_server(("", 0)) as probe:
             places = {"chief": [f"{LOCALHOST}:{probe.getsockname()[1]}"], **cluster}
         with kept_local(TFConfig(places, "chief", 0)):
@@ -62,7 +62,7 @@ def connect(path: str | Path | None = None) -> tf.distribute.ParameterServerStra
 
 
 def _check_keras() -> None:
-    """Checks that `tensorflow.keras` is tf_keras, whichever way it is imported."""
+    """Checks that `tensorflow.keras` is tf_keras, however it is imported."""
     imported = importlib.import_module("tensorflow.keras")
     if imported.Model is tf_keras.Model and tf.keras.Model is tf_keras.Model:
         return
@@ -77,7 +77,7 @@ def _check_keras() -> None:
 def _read(file: Path) -> dict[str, list[str]]:
     """Returns the addresses of a cluster's workers and parameter servers."""
     try:
-        # The file is what TF_CONFIG would hold, and more.
+        # The file contains the keys of TF_CONFIG, and more.
         config = read_tf_config({VARIABLE: file.read_text()})
     except FileNotFoundError:
         raise ConfigError(
@@ -123,9 +123,9 @@ def _answers(address: str) -> bool:
 
 
 def _prepare_grpc() -> None:
-    # Else the coordinator would wait for ever for a worker that was lost.
+    # Without it the coordinator waits forever for a lost worker.
     os.environ.setdefault("GRPC_FAIL_FAST", "use_caller")
-    # Else gRPC would ask a proxy for the way to this machine.
+    # Without it gRPC connects to this machine through a proxy.
     own, general = _PROXY_EXCEPTIONS
     direct = os.environ.get(own) or os.environ.get(general)
     os.environ[own] = f"{direct},{LOCALHOST}" if direct else LOCALHOST

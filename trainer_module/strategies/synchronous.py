@@ -15,36 +15,36 @@ if TYPE_CHECKING:
 
 
 class DefaultStrategy(BaseStrategy):
-    """TensorFlow's own: one replica, on the GPU where there is one."""
+    """TensorFlow's default strategy: one replica, on the GPU if there is one."""
 
     kind: Literal[Strategy.DEFAULT]
 
     def build(self) -> tf.distribute.Strategy:
-        """Returns the strategy that holds where no other does."""
+        """Returns TensorFlow's default strategy."""
         import tensorflow as tf
 
         return tf.distribute.get_strategy()
 
 
 class OneDeviceStrategy(BaseStrategy):
-    """One replica on a device that you name."""
+    """A single replica on a device that you name."""
 
     kind: Literal[Strategy.ONE_DEVICE]
     device: Device | None = None
-    """Such as `gpu:1`; default: the first GPU, or the CPU."""
+    """The device, such as `gpu:1`; default: the first GPU, or the CPU."""
 
     def check(self) -> None:
-        """Checks that the device is there."""
+        """Checks that the device exists."""
         from trainer_module.strategies.devices import check_devices
 
         check_devices([self.device] if self.device else [])
 
     def is_on_cpu(self) -> bool:
-        """By the device's name, where it has one."""
+        """Returns whether the named device, or by default this machine's, is a CPU."""
         return self.device.startswith("cpu:") if self.device else super().is_on_cpu()
 
     def build(self) -> tf.distribute.Strategy:
-        """On the device, of which TensorFlow makes a logical one if it is a CPU."""
+        """Returns the strategy of the device; logical CPUs are created as needed."""
         import tensorflow as tf
 
         from trainer_module.strategies.devices import open_devices
@@ -53,7 +53,9 @@ class OneDeviceStrategy(BaseStrategy):
 
 
 class Communication(StrEnum):
-    """What workers exchange their gradients by; `auto` leaves it to TensorFlow."""
+    """The implementation of the gradient exchange between workers; `auto` lets TensorFlow
+    choose.
+    """
 
     AUTO = "auto"
     RING = "ring"
@@ -61,18 +63,18 @@ class Communication(StrEnum):
 
 
 class MultiWorkerMirroredStrategy(BaseStrategy):
-    """Replicas in several processes, usually on several machines, in step with each other."""
+    """Synchronous replicas in several processes, usually on several machines."""
 
     kind: Literal[Strategy.MULTI_WORKER_MIRRORED]
     processes: ClassVar[Processes] = Processes.IN_STEP
     communication: Communication = Communication.AUTO
     bytes_per_pack: int = Field(default=0, ge=0)
-    """Gradients are sent in packs of so many bytes; 0 leaves it to TensorFlow."""
+    """The size of the packs in which gradients are sent; 0 lets TensorFlow choose."""
     timeout: PositiveFloat | None = None
-    """Seconds until an exchange that a worker does not join fails; default: never."""
+    """The timeout in seconds of an exchange that a worker does not join; default: none."""
 
     def check(self) -> None:
-        """Checks that this worker can exchange gradients as it is asked to."""
+        """Checks that this worker supports the configured communication."""
         if self.communication is Communication.NCCL and self.is_on_cpu():
             raise ConfigError(
                 "train.strategy.communication: nccl needs a GPU on every worker, but here is none; "
@@ -80,7 +82,7 @@ class MultiWorkerMirroredStrategy(BaseStrategy):
             )
 
     def build(self) -> tf.distribute.Strategy:
-        """Returns once every worker of TF_CONFIG has answered."""
+        """Returns the strategy once every worker of TF_CONFIG has answered."""
         import tensorflow as tf
 
         self.check()
@@ -94,7 +96,7 @@ class MultiWorkerMirroredStrategy(BaseStrategy):
 
 
 class Reduction(StrEnum):
-    """How mirrored replicas add up their gradients."""
+    """The implementation of the sum of gradients over mirrored replicas."""
 
     NCCL = "nccl"
     HIERARCHICAL_COPY = "hierarchical_copy"
@@ -102,34 +104,35 @@ class Reduction(StrEnum):
 
 
 class _ReplicatedStrategy(BaseStrategy):
-    """A replica on each of some devices."""
+    """A strategy with one replica on each of several devices."""
 
     devices: list[Device] = []
 
     def check(self) -> None:
-        """Checks that the devices are there."""
+        """Checks that the devices exist."""
         from trainer_module.strategies.devices import check_devices
 
         check_devices(self.devices)
 
     def is_on_cpu(self) -> bool:
-        """By the devices' names, where they have some: the slowest counts."""
+        """Returns whether one of the named devices, or by default this machine's, is a CPU."""
         named = [name.startswith("cpu:") for name in self.devices]
         return any(named) if named else super().is_on_cpu()
 
 
 class MirroredStrategy(_ReplicatedStrategy):
-    """A replica on each device of this machine, in step with each other."""
+    """Synchronous replicas, one on each device of this machine."""
 
     kind: Literal[Strategy.MIRRORED]
     devices: list[Device] = []
-    """Such as `[gpu:0, gpu:1]`, or `[cpu:0, cpu:1]` for replicas that share the CPU; default: all
-    GPUs, or the CPU."""
+    """The devices, such as `[gpu:0, gpu:1]`, or `[cpu:0, cpu:1]` for replicas that share the CPU;
+    default: all GPUs, or the CPU."""
     reduction: Reduction | None = None
-    """Default: nccl on GPUs, reduction_to_one otherwise."""
+    """The implementation of the sum of gradients; default: nccl on GPUs, reduction_to_one
+    otherwise."""
 
     def check(self) -> None:
-        """Checks that the devices are there, and can do the reduction."""
+        """Checks that the devices exist and support the reduction."""
         super().check()
         if self.reduction is Reduction.NCCL and self.is_on_cpu():
             raise ConfigError(
@@ -139,7 +142,7 @@ class MirroredStrategy(_ReplicatedStrategy):
             )
 
     def build(self) -> tf.distribute.Strategy:
-        """Returns the variables are on every device."""
+        """Returns the strategy, which mirrors the variables on every device."""
         import tensorflow as tf
 
         from trainer_module.strategies.devices import open_devices
@@ -156,15 +159,15 @@ class MirroredStrategy(_ReplicatedStrategy):
 
 
 class CentralStorageStrategy(_ReplicatedStrategy):
-    """A replica on each device, the variables in one place: on the CPU, or on the only GPU."""
+    """A replica on each device, with the variables in one place: on the CPU, or on the only GPU."""
 
     kind: Literal[Strategy.CENTRAL_STORAGE]
     scales_losses: ClassVar[bool] = False
     devices: list[Device] = []
-    """As for `mirrored`."""
+    """The devices, as for `mirrored`."""
 
     def build(self) -> tf.distribute.Strategy:
-        """Returns the variables are on one device."""
+        """Returns the strategy, which stores the variables on one device."""
         import tensorflow as tf
 
         from trainer_module.strategies.devices import open_devices

@@ -1,4 +1,4 @@
-"""TPUStrategy: finds the TPU, says what to do where there is none, and places work by hand."""
+"""TPUStrategy: finds and initialises a TPU, and places operations on single cores."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAME_VARIABLE = "TPU_NAME"
 LOCAL = "local"
 """The name of a TPU that is part of this machine."""
 PROBE_SECONDS = 5.0
-"""TensorFlow would wait for ever at an address that does not answer."""
+"""The timeout for an address that does not answer, at which TensorFlow would wait forever."""
 
 _HELP = (
     "set train.strategy to {kind: tpu, name: ...} with the name of a running Cloud TPU, "
@@ -36,37 +36,37 @@ class TPUStrategy(BaseStrategy):
     tensorflow_names: ClassVar[tuple[str, ...]] = ("TPUStrategy", "TPUStrategyV2")
     repeats_steps: ClassVar[bool] = False
     name: str = ""
-    """The TPU's name, `local` for one in this machine, or `grpc://host:port`; default: what
-    TPU_NAME says."""
+    """The TPU's name, `local` for one in this machine, or `grpc://host:port`; default: the value of
+    TPU_NAME."""
     zone: str | None = None
-    """Its Google Cloud zone, where the machine's own does not say."""
+    """The TPU's Google Cloud zone, if it differs from the machine's."""
     project: str | None = None
-    """Its Google Cloud project, where the machine's own does not say."""
+    """The TPU's Google Cloud project, if it differs from the machine's."""
 
     def check(self) -> None:
-        """Checks what can be seen of the TPU without connecting to it."""
+        """Checks the TPU's name and address without connecting to the TPU."""
         check_tpu(self)
 
     def is_on_cpu(self) -> bool:
-        """Never."""
+        """Returns False, as replicas are on the TPU."""
         return False
 
     def build(self) -> tf.distribute.Strategy:
-        """Connects to the TPU, which clears its memory."""
+        """Connects to the TPU, which clears its memory, and returns the strategy."""
         return connect(self)
 
 
 def has_tpu(environ: Mapping[str, str] = os.environ) -> bool:
-    """Returns whether the environment or the machine shows a TPU; TensorFlow is not asked."""
+    """Returns whether TPU_NAME or a device file indicates a TPU, without importing TensorFlow."""
     return bool(environ.get(NAME_VARIABLE)) or _has_device("accel[0-9]*")
 
 
 def check_tpu(settings: TPUStrategy) -> None:
-    """Checks what can be seen of a TPU without connecting to it.
+    """Checks the name and the address of a TPU without connecting to the TPU.
 
     Raises:
-      ConfigError: if none is named and the machine has none, the one that is named is this
-          machine's, which has none, or its address does not answer.
+      ConfigError: if no TPU is named and the machine has none, the name is `local` and the machine
+        has none, or the address does not answer.
     """
     name = settings.name or os.environ.get(NAME_VARIABLE, "")
     if not name and not has_tpu():
@@ -74,7 +74,7 @@ def check_tpu(settings: TPUStrategy) -> None:
             f"strategy tpu: no TPU is named and this machine has none; {_HELP}, or choose another "
             "strategy."
         )
-    # Newer TPUs are virtual functions, as other hardware is too.
+    # Newer TPUs appear as vfio devices, as other hardware does too.
     if name == LOCAL and not (_has_device("accel[0-9]*") or _has_device("vfio/[0-9]*")):
         raise ConfigError(
             f"strategy tpu: the TPU is {LOCAL!r}, but this machine has none; {_HELP}, or choose "
@@ -85,7 +85,7 @@ def check_tpu(settings: TPUStrategy) -> None:
 
 
 def connect(settings: TPUStrategy) -> tf.distribute.TPUStrategy:
-    """Connects to the TPU, initialises it (which clears its memory) and builds the strategy.
+    """Connects to the TPU, initialises it (which clears its memory) and returns the strategy.
 
     Raises:
       ConfigError: if it cannot be found, reached or initialised.
@@ -111,14 +111,14 @@ def connect(settings: TPUStrategy) -> tf.distribute.TPUStrategy:
 
 @contextlib.contextmanager
 def on_device(index: int = 0, kind: str = "TPU") -> Iterator[None]:
-    """Places the operations of a `with` block on one core, for work outside a strategy.
+    """Places the operations of a `with` block on one core, for code outside of a strategy.
 
     Args:
-      index: of the logical device.
+      index: the index of the logical device.
       kind: TPU, GPU or CPU.
 
     Raises:
-      ConfigError: if there is no such device; a TPU has some once `connect` has returned.
+      ConfigError: if there is no such device; TPU devices exist once `connect` has returned.
     """
     import tensorflow as tf
 

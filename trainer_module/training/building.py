@@ -257,7 +257,7 @@ def check_output(output: Any, problem: Problem, kind: str, has_own_loss: bool) -
     right = _show(tf.TensorShape([None, width]))
     raise TrainingError(
         f"model {kind!r}: it gives {found}, but task: {problem.target.kind} needs {right}: "
-        f"{problem.target.gives}; end it with problem.make_output_layer()."
+        f"{problem.target.output_description}; end it with problem.make_output_layer()."
     )
 
 

@@ -11,7 +11,14 @@ from typing import Any, TypeAlias
 
 import tf_keras
 
-from trainer_module.data.dealing import ENOUGH, Parts, deal, first_examples, hold_out, make_fold
+from trainer_module.data.dealing import (
+    ENOUGH,
+    Parts,
+    divide_records,
+    first_examples,
+    hold_out,
+    make_fold,
+)
 from trainer_module.data.loading import TrainingData
 from trainer_module.families.supervised.losses import make_loss
 from trainer_module.settings.train import choose_stopping, is_chosen
@@ -112,7 +119,7 @@ def cross_validate(count: int, train: Train, inputs: TrainingInputs) -> dict[str
             return dict(trained.measured)
         return measure(trained.model, part)
 
-    folds = deal(data.train, count, f"evaluate.folds: {count} folds")
+    folds = divide_records(data.train, count, f"evaluate.folds: {count} folds")
     measured = []
     for fold in range(count):
         measured.append(train_fold(fold, folds))

@@ -15,7 +15,7 @@ import tensorflow as tf
 import tf_keras
 from tensorboard.plugins.hparams import api as hparams
 
-from trainer_module.data.dealing import deal, make_fold
+from trainer_module.data.dealing import divide_records, make_fold
 from trainer_module.data.loading import Known, TrainingData
 from trainer_module.errors import TrainingError
 from trainer_module.runtime import Runtime
@@ -135,7 +135,7 @@ class TrialRunner:
         data = replace(data, problem=replace(data.problem, measures=measures))
         if self._has_own_split:
             return data
-        parts = deal(data.train, PARTS, f"tune: {PARTS} parts to measure on")
+        parts = divide_records(data.train, PARTS, f"tune: {PARTS} parts to measure on")
         train, held_out = make_fold(data.train, data.evaluation, parts, part)
         return replace(data, train=train, evaluation=held_out)
 

@@ -217,7 +217,7 @@ def _check_labels(
     is_number = pa.types.is_floating(labels.type) or pa.types.is_integer(labels.type)
     usable = np.zeros(len(labels), bool)
     if is_number or task.label_kind.is_classification:
-        usable = task.takes(labels.to_numpy(zero_copy_only=False))
+        usable = task.valid_labels(labels.to_numpy(zero_copy_only=False))
     if not usable.all():
         place = int(np.argmin(usable))
         raise unusable_label(settings, first.below(row_of[place], shown(labels[place].as_py())))
@@ -242,7 +242,7 @@ def unusable_label(
 ) -> DataError:
     """Returns the error for a label that the task cannot use."""
     task = settings.label_task
-    other = f", or choose task: {task.otherwise}" if task.otherwise else ""
+    other = f", or choose task: {task.alternatives}" if task.alternatives else ""
     return DataError(
         f"Label {settings.label!r} is {cell.value!r} in {cell}, but task:"
         f" {task.kind} needs {task.needs} in every row. {way_out}{other}."

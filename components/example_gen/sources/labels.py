@@ -27,7 +27,7 @@ from components.example_gen.sources.base import Batch, Files, Source, Survey
 from components.example_gen.sources.parquet_source import REQUEST_ID
 from components.example_gen.sources.surveys import ColumnKinds
 from trainer_module.errors import DataError
-from trainer_module.features.number_format import SPACES, Writing, is_placeholder
+from trainer_module.features.number_format import SPACES, NumberFormat, is_placeholder
 
 _JOINED_ROWS = 65_536
 """That are joined together: each join looks at all labels."""
@@ -289,7 +289,7 @@ class WrittenLabelSource(RowsSource):
         for batch in self._rows.read(files, as_text):
             yield self._with_numbers(batch, writing)
 
-    def _with_numbers(self, batch: Batch, writing: Writing) -> Batch:
+    def _with_numbers(self, batch: Batch, writing: NumberFormat) -> Batch:
         name = self._settings.label
         column = batch.rows.column(name)
         if pa.types.is_null(column.type) or label_lengths(column).max(initial=0) > 1:

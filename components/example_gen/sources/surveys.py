@@ -18,7 +18,7 @@ from components.example_gen.files import exists, open_file
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.sources.base import Survey
 from trainer_module.errors import DataError, enumerate_names
-from trainer_module.features.number_format import SPACES, Writing, find_writing
+from trainer_module.features.number_format import SPACES, NumberFormat, find_number_format
 
 _KINDS = {
     schema_pb2.INT: ColumnKind.INT,
@@ -67,7 +67,7 @@ def _read(path: str) -> schema_pb2.Schema:
 class ColumnKinds(dict[str, ColumnKind]):
     """The kinds of columns by name, and how a label is written that is a number in text."""
 
-    label_writing: Writing | None = None
+    label_writing: NumberFormat | None = None
     are_labelled: bool = False
     """Whether a row of the data has a label, where none needs one."""
 
@@ -78,14 +78,14 @@ class ColumnKinds(dict[str, ColumnKind]):
         return copied
 
 
-def find_label_writing(column: SeenColumn, settings: ExampleGenSettings) -> Writing | None:
+def find_label_writing(column: SeenColumn, settings: ExampleGenSettings) -> NumberFormat | None:
     """Returns how a label is written that is to be a number and is text; None where it is none.
 
     Times are none, as nothing says in which unit they are to be predicted.
     """
     if settings.task.is_classification or column.kind is not ColumnKind.BYTES:
         return None
-    writing = find_writing(sorted(word for word in column.words if word.strip(SPACES)))
+    writing = find_number_format(sorted(word for word in column.words if word.strip(SPACES)))
     return None if writing is None or writing.style == "clock" else writing
 
 

@@ -29,7 +29,7 @@ from trainer_module.settings.model import (
     ZOO,
     ModelSpec,
     too_small_for,
-    undemanding_models,
+    unrestricted_models,
 )
 from trainer_module.settings.tasks import BaseTask
 from trainer_module.settings.tune import AnyTune
@@ -65,7 +65,7 @@ def model_has_the_feature_it_needs(
         return
     if not any(feature.type == needs for feature in features.values()):
         article = "an" if needs[0] in "aeiou" else "a"
-        others = enumerate_names(undemanding_models(), "and")
+        others = enumerate_names(unrestricted_models(), "and")
         yield Issue(
             "model.kind", f"found {kind!r}, but no feature is {article} {needs}; {others} need none"
         )

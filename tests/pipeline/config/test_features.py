@@ -47,8 +47,8 @@ def test_a_cross_names_the_columns_that_it_is_of() -> None:
     assert {"fare", "company"} < set(config.named_columns.values())
     assert "pair" not in config.named_columns.values()
     settings = config.trainer_settings
-    assert settings.is_asked_for("company"), "the cross needs it"
-    assert not load(company={"type": "ignore"}).trainer_settings.is_asked_for("company")
+    assert settings.is_requested("company"), "the cross needs it"
+    assert not load(company={"type": "ignore"}).trainer_settings.is_requested("company")
 
 
 def test_a_date_needs_the_column_of_its_reference() -> None:

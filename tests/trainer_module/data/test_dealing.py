@@ -11,10 +11,10 @@ import tensorflow as tf
 from trainer_data import Transformed, read_record, run_transform, write_examples
 from trainings import run_fn
 
-from trainer_module.data.dealing import deal_out, spare_rare
+from trainer_module.data.dealing import divide_examples, exempt_rare_classes
 from trainer_module.data.examples import Content, Reader
 from trainer_module.data.loading import load_data
-from trainer_module.features.base import ASIDE, TIME
+from trainer_module.features.base import SPLIT_KEYS, TIME
 from trainer_module.features.raw_columns import NO_FINGERPRINT, dense_keys, fingerprints
 from trainer_module.problem import Problem
 from trainer_module.runtime import Runtime
@@ -33,7 +33,7 @@ def content_of(**parts: np.ndarray) -> Content:
 def test_groups_are_dealt_whole_and_evenly() -> None:
     groups = np.repeat(np.random.default_rng(1).permutation(PATIENTS), VISITS)
     classes = (groups % 3 == 0).astype(np.int64)
-    parts = deal_out(content_of(groups=groups, classes=classes), 10, seed=1)
+    parts = divide_examples(content_of(groups=groups, classes=classes), 10, seed=1)
     for group in range(PATIENTS):
         assert len(set(parts.part_of[groups == group])) == 1
     for part in range(10):
@@ -46,7 +46,7 @@ def test_groups_are_dealt_whole_and_evenly() -> None:
 @pytest.mark.parametrize("times", [np.arange(100), np.repeat([3, 1, 4, 2], 25)])
 def test_what_is_held_out_is_later_than_all_that_is_learnt(times: np.ndarray) -> None:
     times = np.random.default_rng(2).permutation(times)
-    parts = deal_out(content_of(times=times), 4, seed=1)
+    parts = divide_examples(content_of(times=times), 4, seed=1)
     assert parts.held_out(0).sum() == 25
     for part in range(3):
         held_out, learnt = times[parts.held_out(part)], times[parts.learnt(part)]
@@ -59,7 +59,7 @@ def test_examples_of_a_class_that_one_part_has_alone_are_learnt_from() -> None:
     classes = np.array([0, 1] * 20 + [2, 2, 3])
     groups = np.array([*range(40), 40, 40, 41])
     content = content_of(classes=classes, groups=groups)
-    parts = spare_rare(deal_out(content, 4, seed=1), content)
+    parts = exempt_rare_classes(divide_examples(content, 4, seed=1), content)
     for part in range(4):
         assert set(classes[parts.held_out(part)]) == {0, 1}
         assert set(classes[parts.learnt(part)]) == {0, 1, 2, 3}
@@ -127,7 +127,7 @@ def test_rows_of_a_patient_stay_on_one_side_of_every_division(tmp_path: Path) ->
     )
     data = run_transform(tmp_path / "data", rows, rows[:50], settings)
     fn_args = data.fn_args(tmp_path)
-    assert len(set(ASIDE) & set(data.tft_output.transformed_feature_spec())) == 1
+    assert len(set(SPLIT_KEYS) & set(data.tft_output.transformed_feature_spec())) == 1
 
     loaded = load_data(fn_args, data.tft_output, settings, tf.distribute.get_strategy(), 1)
     assert [feature.name for feature in loaded.problem.features] == ["x0", "x1", "x2", "x3"]

@@ -16,7 +16,7 @@ import tf_keras
 from tfx.components.trainer.fn_args_utils import FnArgs
 from trainer_data import Transformed, read_record
 
-from trainer_module.data.dealing import deal, make_fold
+from trainer_module.data.dealing import divide_records, make_fold
 from trainer_module.data.examples import Content, Reader
 from trainer_module.data.input_pipeline import Split
 from trainer_module.errors import TrainingError
@@ -47,7 +47,7 @@ def fares(split: Split) -> list[float]:
 def test_every_example_is_held_out_once(trips: Transformed, max_bytes: int | None) -> None:
     train, evaluation = (open_split(trips, name, max_bytes) for name in ("train", "eval"))
     everything = fares(replace(train, shuffle_seed=None))
-    fold_of = deal(train, FOLDS, "evaluate.folds: 2 folds")
+    fold_of = divide_records(train, FOLDS, "evaluate.folds: 2 folds")
     folds = [make_fold(train, evaluation, fold_of, fold) for fold in range(FOLDS)]
     held_out = [fares(held) for _, held in folds]
     assert [len(fold) for fold in held_out] == [225, 224], "one row has no label"
@@ -66,14 +66,14 @@ def test_more_folds_than_examples(trips: Transformed) -> None:
     train = open_split(trips, "train", None)
     few = replace(train, content=Content(np.array([True, False])))
     with pytest.raises(TrainingError, match=r"evaluate\.folds: 2 folds need .* train split has 1"):
-        deal(few, FOLDS, "evaluate.folds: 2 folds")
+        divide_records(few, FOLDS, "evaluate.folds: 2 folds")
 
 
 @pytest.mark.parametrize("max_bytes", [None, 0])
 def test_each_fold_has_its_part_of_every_class(trips: Transformed, max_bytes: int | None) -> None:
     train = open_split(trips, "train", max_bytes)
     labels = open_split(trips, "train", None).content.tensors[train.reader.problem.label]
-    dealt = deal(train, 40, "test").part_of[train.content.usable]
+    dealt = divide_records(train, 40, "test").part_of[train.content.usable]
     for counts in (np.bincount(dealt[labels.numpy().ravel() == label]) for label in (0, 1)):
         assert len(counts) == 40
         assert max(counts) - min(counts) <= 1

@@ -1,4 +1,4 @@
-"""What a variant says of itself, in its `variant.json`: read without TensorFlow."""
+"""The manifest of a variant, `variant.json`, read without TensorFlow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, Literal
 from trainer_module.errors import DamagedFileError
 
 VARIANT_FILE = "variant.json"
-"""In the folder of a variant, beside the file that the runtime reads."""
+"""The name of the manifest in the folder of a variant."""
 
 _REMEDY = "push the version again."
 
@@ -23,61 +23,61 @@ Format = Literal["litert", "onnx"]
 
 @dataclass(frozen=True)
 class VariantTensor:
-    """An input or an output."""
+    """An input or an output of a variant."""
 
     name: str
-    """The transformed feature, or what the model itself calls the output."""
+    """The name of the transformed feature, or of the model's output."""
     tensor: str
-    """What the file calls it."""
+    """The name of the tensor in the file."""
     dtype: str
     shape: tuple[int | None, ...]
-    """With None for the batch."""
+    """The shape, with None for the batch."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A model in the form of another runtime: transformed features in, numbers out."""
+    """A model converted for another runtime: from transformed features to numbers."""
 
     name: str
-    """As in the config's `optimize.variants`."""
+    """The name in the config's `optimize.variants`."""
     format: Format
     precision: str
-    """Such as float, float16 or int8."""
+    """The data type, such as float, float16 or int8."""
     file: str
-    """What the runtime reads, beside the manifest."""
+    """The name of the file that the runtime loads, beside the manifest."""
     sha256: str
     bytes: int
     gzipped_bytes: int
     inputs: tuple[VariantTensor, ...]
     outputs: tuple[VariantTensor, ...]
     task: str
-    """Its kind, as in the config."""
+    """The kind of the task, as in the config."""
     classes: tuple[str, ...]
-    """Their names by index; none of a number."""
+    """The names of the classes by index; empty for a number."""
     bounds: tuple[float, float] | None
-    """What `predictions` never leave where they are probabilities: logarithms are taken of them,
-    and low precisions round to 0 and 1."""
+    """The bounds of `predictions` that are probabilities: metrics take their logarithms, and low
+    precision rounds to 0 and 1."""
     runtime: str
-    """The package that runs it."""
+    """The package that runs the variant."""
     runtime_version: str
-    """The one that it was checked by."""
+    """The version of the runtime with which the variant was checked."""
     how_to_load: str
-    """A line of Python."""
+    """A line of Python that loads the variant."""
     beside: Mapping[str, str] = field(default_factory=dict)
-    """The sha256 of further files that it needs, by name."""
+    """The sha256 of further files that the variant needs, by name."""
     provider: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """ONNX Runtime's settings by provider, where it is to run on others than the CPU."""
+    """The options of ONNX Runtime's providers other than the CPU, by provider."""
     trtexec: str = ""
-    """The command that builds an engine of TensorRT, where the variant is meant for it."""
+    """The command that builds a TensorRT engine, if the variant is for TensorRT."""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """On the eval split, by name."""
+    """The metrics on the eval split by name."""
     measured: Mapping[str, Any] = field(default_factory=dict)
-    """Figures of a process that has only its runtime, and by how much outputs differ."""
+    """The latencies, the memory, and the largest differences from the model's outputs."""
     notes: tuple[str, ...] = ()
-    """What is to be known, such as what its metrics are of."""
+    """Notes for users, such as the data that the metrics are measured on."""
 
     def to_json(self) -> str:
-        """What `read_variant` reads."""
+        """Returns the manifest as JSON, which `read_variant` reads."""
         return json.dumps(asdict(self), indent=2)
 
 
@@ -88,7 +88,7 @@ def hash_file(path: Path) -> str:
 
 
 def describe_file(path: Path) -> dict[str, Any]:
-    """Returns the fields of a manifest that a file alone tells."""
+    """Returns the fields of a manifest that follow from a file."""
     content = path.read_bytes()
     return {
         "file": path.name,
@@ -99,17 +99,17 @@ def describe_file(path: Path) -> dict[str, Any]:
 
 
 def write_variant(variant: Variant, folder: Path) -> None:
-    """Writes the manifest, in the place of an earlier one, by a rename at the end."""
+    """Writes the manifest atomically, replacing an earlier one."""
     scratch = folder / f".{VARIANT_FILE}.tmp"
     scratch.write_text(variant.to_json())
     os.replace(scratch, folder / VARIANT_FILE)
 
 
 def read_variant(folder: Path) -> Variant:
-    """Returns the manifest of a folder, once its file is what the manifest says.
+    """Returns the manifest of a folder, after verifying the hashes of its files.
 
     Raises:
-      DamagedFileError: one of them is not there, or damaged.
+      DamagedFileError: the manifest or a file is missing or damaged.
     """
     path = folder / VARIANT_FILE
     try:

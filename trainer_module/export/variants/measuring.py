@@ -1,7 +1,8 @@
-"""How quick a variant is, in a process that has only its runtime: `python -m` this.
+"""Measures the latency and memory of a variant in a process with only its runtime: `python -m`
+this.
 
 It prints a line of JSON: milliseconds at the median and the 99th percentile for batches of 1 and
-32, rows per second of the latter, and the most memory that the process took.
+32, rows per second of the latter, and the peak memory of the process.
 """
 
 from __future__ import annotations
@@ -23,14 +24,15 @@ from trainer_module.export.variants.running import Arrays, open_variant
 
 BATCHES = (1, 32)
 CALLS, SECONDS = 2000, 2.0
-"""Of a batch there are so many calls, unless they take longer."""
+"""The limits of the measurement of a batch size: the most calls, and the longest time in seconds.
+"""
 FEWEST = 20
-"""Calls, however long they take."""
+"""The fewest calls, however long they take."""
 WARM_UP = 5
 
 
 def time_calls(predict: Callable[[Arrays], object], features: Arrays) -> dict[str, float]:
-    """Figures of one size of batch, with a name each that ends in the number of rows."""
+    """Returns the latencies of one batch size, by names that end in the number of rows."""
     rows = len(next(iter(features.values())))
     for _ in range(WARM_UP):
         predict(features)
@@ -51,11 +53,11 @@ def time_calls(predict: Callable[[Arrays], object], features: Arrays) -> dict[st
 def measure(
     predict: Callable[[Arrays], object], features: Mapping[str, np.ndarray]
 ) -> dict[str, Any]:
-    """Figures of a model in this process.
+    """Returns the latencies and the peak memory of a model in this process.
 
     Args:
-      predict: asks it.
-      features: some rows; they are repeated where a batch has more.
+      predict: calls the model.
+      features: some rows; they are repeated if a batch has more.
     """
     figures: dict[str, Any] = {}
     for batch in BATCHES:
@@ -66,7 +68,9 @@ def measure(
 
 
 def _peak_memory() -> int:
-    """Of this process alone: `getrusage` counts that of the process which has started it, too."""
+    """Returns the peak memory of this process alone; `getrusage` includes the parent's before
+    exec.
+    """
     status = Path("/proc/self/status").read_text()
     (kilobytes,) = (line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:"))
     return 1024 * int(kilobytes)
@@ -79,17 +83,17 @@ def measure_in_process(
     providers: tuple[str, ...] = (),
     timeout: float = 600,
 ) -> dict[str, Any]:
-    """Figures of a variant in a new process.
+    """Returns the latencies and the peak memory of a variant, measured in a new process.
 
     Args:
-      folder: of the variant.
-      sample: an `.npz` with transformed features, as `save_sample` writes it.
+      folder: the folder of the variant.
+      sample: an `.npz` with transformed features, written by `save_sample`.
       threads: as in `open_variant`.
       providers: as in `open_variant`.
-      timeout: seconds that the process may take.
+      timeout: the timeout of the process in seconds.
 
     Raises:
-      DataError: the variant cannot be loaded or asked, or takes too long.
+      DataError: the variant cannot be loaded or run, or the timeout is exceeded.
     """
     command = [sys.executable, "-P", "-m", __name__, str(folder), str(sample)]
     command += ["--threads", str(threads), *(f"--provider={name}" for name in providers)]
@@ -112,14 +116,14 @@ def save_sample(features: Mapping[str, np.ndarray], path: Path) -> None:
 
 
 def load_sample(path: Path) -> Arrays:
-    """What `save_sample` has written."""
+    """Returns the transformed features that `save_sample` has written."""
     with np.load(path, allow_pickle=False) as stored:
         names = json.loads(str(stored["arr_0"]))
         return {name: stored[f"arr_{i}"] for i, name in enumerate(names, 1)}
 
 
 def main() -> int:
-    """Measures a variant; the exit status is 2 where it cannot be used, which is then said."""
+    """Measures a variant; returns 2 and prints the error if the variant cannot be used."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="of the variant")
     parser.add_argument("sample", type=Path, help="transformed features, an .npz")

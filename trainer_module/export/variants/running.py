@@ -1,4 +1,4 @@
-"""A variant that answers, by its runtime alone: neither TensorFlow nor any code of a model."""
+"""Runs a variant with its runtime alone, without TensorFlow and the code of the model."""
 
 from __future__ import annotations
 
@@ -14,32 +14,34 @@ import numpy as np
 from trainer_module.errors import DataError, shorten
 from trainer_module.export.variants.manifest import Format, Variant, VariantTensor, read_variant
 
-ANSWERED = ("value", "scores", "embedding")
-"""Of what a variant computes, what clients read as it is."""
+SERVED_OUTPUTS = ("value", "scores", "embedding")
+"""The outputs of a variant that clients receive unchanged."""
 
 Arrays = dict[str, np.ndarray]
 
 
 class Session(Protocol):
-    """A file, loaded by its runtime; may be asked by several threads at once."""
+    """A file that its runtime has loaded; thread-safe."""
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
-        """Outputs by the names of the file's tensors, for inputs by those, [batch, ...] each."""
+        """Returns outputs by the names of the file's tensors, for inputs by theirs, [batch, ...]
+        each.
+        """
 
 
 MOST_SIZES = 8
-"""Sizes of a batch that an interpreter each is kept for."""
+"""The most batch sizes whose interpreters are kept."""
 
 
 class LiteRTSession:
-    """Interpreters, which one thread at a time asks: one for each size of a batch.
+    """A LiteRT session with an interpreter for each batch size, run by one thread at a time.
 
-    One whose tensors are resized gives NaN now and then: XNNPACK, which computes beneath, goes on
-    with buffers of the size before.
+    An interpreter whose tensors are resized sometimes returns NaN: XNNPACK, its backend, continues
+    to use the buffers of the previous size.
     """
 
     def __init__(self, path: Path, threads: int) -> None:
-        """Loads the file."""
+        """Loads the file into a first interpreter."""
         from ai_edge_litert.interpreter import Interpreter
 
         self._interpreter = Interpreter
@@ -53,7 +55,7 @@ class LiteRTSession:
         return interpreter.get_signature_runner()
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Outputs by the names of the signature."""
+        """Returns outputs by the names of the signature."""
         (rows, *_) = (len(values) for values in inputs.values())
         with self._lock:
             if rows not in self._runners:
@@ -68,37 +70,39 @@ class LiteRTSession:
 CPU = "CPUExecutionProvider"
 TENSORRT = "TensorrtExecutionProvider"
 CACHE_PATH = "trt_engine_cache_path"
-"""The setting of TensorRT's provider where engines are kept, and calibration tables looked for."""
+"""The option of TensorRT's provider for the folder of engines and calibration tables."""
 
 
 class OnnxSession:
-    """A session of ONNX Runtime, which any number of threads may ask."""
+    """A session of ONNX Runtime, which is thread-safe."""
 
     def __init__(self, path: Path, variant: Variant, threads: int, providers: list[Any]) -> None:
-        """Loads the file; raises RuntimeError where a provider does not start."""
+        """Loads the file; raises RuntimeError if a provider does not start."""
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
-        # Threads that wait for work turn in circles else, on cores that others could have.
+        # By default idle threads spin, and occupy cores that others could use.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        options.log_severity_level = 3  # Of warnings there are many that nobody can mend.
+        options.log_severity_level = 3  # Errors only: its many warnings need no action.
         self._session = onnxruntime.InferenceSession(str(path), options, providers)
         self._names = [output.tensor for output in variant.outputs]
-        # ONNX Runtime goes on without a provider that does not start, on the CPU.
+        # ONNX Runtime silently replaces a provider that does not start with the CPU.
         names = {one if isinstance(one, str) else one[0] for one in providers}
         if missing := sorted(names - {*self._session.get_providers()}):
             raise RuntimeError(f"provider {missing[0]} does not start here")
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Outputs by their names."""
+        """Returns outputs by the names of the file's tensors."""
         return dict(zip(self._names, self._session.run(self._names, inputs), strict=True))
 
 
 def _load_litert(
     path: Path, variant: Variant, threads: int, providers: tuple[str, ...]
 ) -> LiteRTSession:
-    """Loads a file; ValueError if it is no model, or this release knows its operations not."""
+    """Loads a file; raises ValueError if it is no model, or has operations unknown to this
+    release.
+    """
     del variant, providers
     return LiteRTSession(path, threads)
 
@@ -106,11 +110,11 @@ def _load_litert(
 def _load_onnx(
     path: Path, variant: Variant, threads: int, providers: tuple[str, ...]
 ) -> OnnxSession:
-    """Loads a file.
+    """Loads a file into a session of ONNX Runtime.
 
     Raises:
-      RuntimeError: the file is no model, or has operations that this release does not know.
-      ValueError: a provider is not there.
+      RuntimeError: the file is no model, or has operations that are unknown to this release.
+      ValueError: a provider is not available.
     """
     import onnxruntime
 
@@ -132,31 +136,33 @@ RUNTIMES: Mapping[Format, tuple[Callable[..., Session], str]] = {
     "litert": (_load_litert, "ai-edge-litert"),
     "onnx": (_load_onnx, "onnxruntime"),
 }
-"""By format, what loads a file, and the package that it needs, which is imported then."""
+"""The loading function of each format, and the package that it imports."""
 
 
 @dataclass(frozen=True)
 class RunnableVariant:
-    """A variant that is loaded; may be asked by several threads at once."""
+    """A variant that is loaded; thread-safe."""
 
     variant: Variant
     session: Session
 
     def predict(self, features: Mapping[str, np.ndarray]) -> Arrays:
-        """What the signatures `eval` and `serving_raw` give as numbers, [batch, ...] each.
+        """Returns the numeric outputs of the signatures `eval` and `serving_raw`, [batch, ...]
+        each.
 
         Args:
-          features: transformed, by name, [batch, ...] each; others than the variant's are left out.
+          features: transformed features by name, [batch, ...] each; those that the variant does not
+            take are ignored.
 
         Raises:
-          DataError: one is missing, or not of the shape or the kind of numbers that it has to be.
+          DataError: a feature is missing, or has the wrong shape or kind of numbers.
         """
         inputs = {tensor.tensor: _fitting(tensor, features) for tensor in self.variant.inputs}
         rows = {len(values) for values in inputs.values()}
         if len(rows) > 1:
             told = {tensor.name: len(inputs[tensor.tensor]) for tensor in self.variant.inputs}
             raise DataError(f"features have different numbers of rows: {told}.")
-        if rows == {0}:  # Which no runtime is asked for: outputs of a row tell dtypes and shapes.
+        if rows == {0}:  # Runtimes reject empty batches: one row gives the dtypes and shapes.
             some = {name: np.zeros((1, *v.shape[1:]), v.dtype) for name, v in inputs.items()}
             return {name: values[:0] for name, values in self._run(some).items()}
         return self._run(inputs)
@@ -169,11 +175,11 @@ class RunnableVariant:
         return outputs
 
     def answer(self, outputs: Mapping[str, np.ndarray]) -> Arrays:
-        """What the signature `serving_raw` gives, from what `predict` does.
+        """Returns the outputs of the signature `serving_raw`, from those of `predict`.
 
-        `class` [batch] and `classes` [batch, n], as bytes, where the task has classes.
+        `class` [batch] and `classes` [batch, n], as bytes, if the task has classes.
         """
-        served = {name: outputs[name] for name in ANSWERED if name in outputs}
+        served = {name: outputs[name] for name in SERVED_OUTPUTS if name in outputs}
         if "value" in served and "quantiles" in outputs:
             served["quantiles"] = outputs["quantiles"]
         if "scores" in served and self.variant.classes:
@@ -187,12 +193,13 @@ class RunnableVariant:
 def open_variant(
     folder: Path, threads: int = 1, providers: tuple[str, ...] = ()
 ) -> RunnableVariant:
-    """Loads a variant.
+    """Loads a variant and returns it.
 
     Args:
-      folder: with its manifest and its file.
-      threads: that compute one answer. One is quickest for small networks.
-      providers: of ONNX Runtime, the first that can do an operation does it; the CPU without any.
+      folder: the folder with its manifest and its file.
+      threads: the threads that compute one prediction. One is fastest for small networks.
+      providers: ONNX Runtime's providers; the first one that supports an operation runs it, by
+        default the CPU.
 
     Raises:
       DataError: it is damaged, or its runtime is not installed.
@@ -215,7 +222,7 @@ def open_variant(
 
 
 def _fitting(tensor: VariantTensor, features: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Returns a feature as the variant takes it."""
+    """Returns a feature in the shape and dtype that the variant takes."""
     if tensor.name not in features:
         raise DataError(
             f"feature {tensor.name!r} is missing; there are {', '.join(sorted(features))}."

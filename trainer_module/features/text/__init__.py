@@ -1,1 +1,1 @@
-"""Text: normalised, taken apart, and counted in TensorFlow's own operations."""
+"""Text features: normalisation, tokenization and counting, in TensorFlow's own operations."""

@@ -1,4 +1,4 @@
-"""Vocabularies of word pieces: learnt from how often words occur, or of a model that is there."""
+"""Vocabularies of word pieces: learnt from the counts of words, or read from a published model."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from trainer_module.features.vocabulary_orders import Counts, most_frequent
 from trainer_module.published import local_folder
 
 INSIDE = "##"
-"""Begins a piece that does not begin a word."""
+"""The prefix of a piece that does not begin a word."""
 
 RAREST = 2
-"""A pair that occurs less often is no piece: it would teach nothing."""
+"""The smallest count of a pair that becomes a piece, as a rarer one could not be learnt."""
 
 Pair = tuple[str, str]
 
 
 def learn_pieces(counts: Mapping[str, int], size: int) -> list[str]:
-    """At most `size` pieces: characters, the most frequent ones first, and what they make up.
+    """Returns at most `size` pieces: the most frequent characters, and the pieces that they form.
 
     Args:
-      counts: of each word.
-      size: of the vocabulary.
+      counts: the number of occurrences of each word.
+      size: the size of the vocabulary.
     """
     characters: Counter[str] = Counter()
     for word in sorted(counts):
         for piece in _characters(word):
             characters[piece] += counts[word]
-    # Of thousands of them, as Chinese has, the rare ones leave room for other pieces.
+    # Scripts with thousands of characters, such as Chinese, lose rare ones to other pieces.
     known = [piece for piece, _ in characters.most_common(size // 2)]
     pieces = dict.fromkeys(known)
     words = [(_characters(word), counts[word]) for word in sorted(counts)]
@@ -48,7 +48,7 @@ def learn_pieces(counts: Mapping[str, int], size: int) -> list[str]:
 
 
 class _Pairs:
-    """The pairs of neighbours in all words, with how often each occurs."""
+    """The pairs of neighbouring pieces in all words, with their counts."""
 
     def __init__(self, words: list[tuple[list[str], int]]) -> None:
         self._words = words
@@ -62,16 +62,18 @@ class _Pairs:
         heapq.heapify(self._queue)
 
     def most_frequent(self) -> Pair | None:
-        """Of equals the first in the alphabet; None if all that is left is rare."""
+        """Returns the most frequent pair, ties in alphabetical order; None if all remaining pairs
+        are rare.
+        """
         while self._queue:
             count, pair = heapq.heappop(self._queue)
-            # What has changed since it was put there is there a second time.
+            # A pair whose count has changed is in the queue again with its new count.
             if -count == self._counts[pair] >= RAREST:
                 return pair
         return None
 
     def join(self, pair: Pair) -> None:
-        """Makes one piece of a pair wherever it stands."""
+        """Merges a pair into one piece wherever it occurs."""
         changes: Counter[Pair] = Counter()
         for place in self._places.pop(pair):
             parts, count = self._words[place]
@@ -109,31 +111,32 @@ def _join(parts: list[str], pair: Pair) -> list[str]:
 
 PADDING, UNKNOWN, FIRST, LAST, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 SPECIAL = (PADDING, UNKNOWN, FIRST, LAST, MASK)
-"""The pieces that stand for no text, as BERT calls and orders them."""
+"""The special pieces, with BERT's names and in its order."""
 
 LONGEST_WORD = 100
-"""Characters; a longer word is unknown."""
+"""The longest word in characters; longer words are unknown."""
 
 WORDS_PER_PIECE = 4
-"""So many words, the most frequent ones, tell what the pieces are; learning takes the longer the
-more there are."""
+"""The number of the most frequent words, per piece, that pieces are learnt from.
+
+More words make learning slower."""
 
 VOCABULARY, TOKENIZER = "vocab.txt", "tokenizer_config.json"
-"""Files of Hugging Face's; the second one need not be there."""
+"""Files of Hugging Face's models; the second one is optional."""
 
 
 @dataclass(frozen=True)
 class LearntPieces:
-    """The pieces that words are best made of."""
+    """A vocabulary of pieces that is learnt from the words of the train split."""
 
     size: int
-    """At most this many pieces, the special ones included."""
+    """The most pieces, including the special ones."""
     columns: str = ""
-    """Their names, for messages."""
+    """The names of the columns, for messages."""
 
     def __call__(self, counts: Counts) -> list[bytes]:
-        """Returns the pieces by index, the special ones first; DataError if there is nothing to
-        learn.
+        """Returns the pieces by index, the special ones first; raises DataError without any
+        word.
         """
         if not counts:
             raise DataError(
@@ -149,26 +152,26 @@ class LearntPieces:
 
 @dataclass(frozen=True)
 class GivenPieces:
-    """Pieces that somebody else has learnt, in their order."""
+    """A published vocabulary of pieces, in its order."""
 
     pieces: tuple[str, ...]
     lower: bool
-    """Whether they are of text in lower case, without accents."""
+    """Whether the pieces are for text in lower case, without accents."""
 
     def __call__(self, counts: Counts) -> list[bytes]:
-        """Returns the same, whatever occurs."""
+        """Returns the pieces, whatever the counts."""
         del counts
         return [piece.encode() for piece in self.pieces]
 
 
 def read_pieces(folder: str | Path) -> GivenPieces:
-    """Reads vocab.txt, and tokenizer_config.json if it is there, as Hugging Face keeps them.
+    """Reads vocab.txt, and tokenizer_config.json if it exists, in Hugging Face's format.
 
     Args:
       folder: its path, or the name of a model that was fetched from the hub.
 
     Raises:
-      DataError: they are missing or broken, or ask for what is not done here.
+      DataError: they are missing or broken, or need unsupported options.
     """
     folder = Path(local_folder(str(folder)))
     path = folder / VOCABULARY
@@ -199,7 +202,7 @@ def _read_lower(path: Path) -> bool:
 
 
 def read_text(path: Path) -> str:
-    """Returns the text of a file; DataError if there is none."""
+    """Returns the text of a file; raises DataError if it is missing or not UTF-8."""
     if not path.is_file():
         raise DataError(f"{path.parent}: {path.name} is missing.")
     try:
@@ -209,7 +212,7 @@ def read_text(path: Path) -> str:
 
 
 def read_object(path: Path) -> Mapping[str, Any]:
-    """Returns a JSON object; DataError if the file holds none."""
+    """Returns the JSON object in a file; raises DataError if there is none."""
     try:
         read = json.loads(read_text(path))
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Text: its tokens in a row, or the n-grams of them with their TF-IDF."""
+"""The feature type of text: a sequence of tokens, or a bag of n-grams with their TF-IDF."""
 
 from __future__ import annotations
 
@@ -16,39 +16,41 @@ if TYPE_CHECKING:
     from trainer_module.features.transformed import TransformedFeature
 
 FEWEST_PIECES = 3
-"""Those around a text, and one of it."""
+"""The fewest pieces of a text: the first, the last and one of the text."""
 FEWEST_IN_VOCABULARY = 7
-"""Besides those that stand for no text, one that begins a word and one within."""
+"""The smallest vocabulary: the special pieces, a piece that begins a word and one inside a word."""
 MOST_INDICES = 2**24 - 1
-"""A term of a bag is a pair with its weight: float32 tells so many whole numbers apart."""
+"""The largest index of a term, as float32 represents whole numbers exactly up to it."""
 WIDER = 4
-"""How much longer the vector of a text is than that of a category."""
+"""The factor by which the vector of a text is longer than the vector of a category."""
 
 
 class TextFeature(BaseFeature):
-    """Sentences and more: normalised (NFKC), taken apart into tokens, and looked up."""
+    """Text that is normalised (NFKC), split into tokens, and looked up in a vocabulary."""
 
     type: Literal["text"]
     may_mix: ClassVar[bool] = True
     dtype: ClassVar[str] = "int64"
     tokens: Literal["words", "characters", "wordpiece"] = "words"
-    """What a text is taken apart into; characters for languages without spaces."""
+    """The kind of tokens; `characters` suit languages without spaces."""
     lower: bool | None = None
-    """Whether capital letters count as small ones; default: true, or as the `vocabulary` has it."""
+    """Whether text is converted to lower case; default: true, or as in the `vocabulary`."""
     max_tokens: PositiveInt = 128
-    """Of a longer text the first ones count; by default those of nearly all texts, if the column
-    was found to be text."""
+    """The most tokens per text; longer texts are truncated. If the type was inferred, the length of
+    nearly all texts."""
     encoding: Literal["sequence", "bag"] | None = None
-    """The tokens in their order, or the TF-IDF of the n-grams; default: as the model has it."""
+    """The encoding: the tokens as a `sequence`, or the TF-IDF of the n-grams as a `bag`; default:
+    depends on the model."""
     ngrams: PositiveInt = Field(default=2, le=5)
-    """In a bag: up to so many tokens in a row are a term."""
+    """The longest n-grams of a bag, in tokens."""
     vocabulary_size: PositiveInt = Field(default=20_000, le=MOST_INDICES)
-    """At most so many tokens or terms, those of the most texts, get an index of their own."""
+    """The most tokens or terms in the vocabulary; the ones that occur in the most texts are kept.
+    """
     vocabulary: str | None = None
-    """wordpiece: a folder with a `vocab.txt` instead, a piece in each line, such as Hugging Face's;
-    default: that of the `model.weights`, or learnt from the train split."""
+    """wordpiece: a folder with a `vocab.txt`, a piece per line, such as Hugging Face's; default:
+    the vocabulary of `model.weights`, or one learnt from the train split."""
     hash_buckets: PositiveInt | None = Field(default=None, le=MOST_INDICES)
-    """Hashes them into this many indices instead, without a vocabulary."""
+    """The number of hash buckets of the tokens or terms, in place of a vocabulary."""
 
     @model_validator(mode="after")
     def _agrees(self) -> TextFeature:
@@ -72,35 +74,36 @@ class TextFeature(BaseFeature):
 
     @property
     def is_bag(self) -> bool:
-        """Whether the order of the tokens is given up."""
+        """Whether the encoding is a bag, without the order of the tokens."""
         return self.encoding != "sequence" and self.tokens != "wordpiece"
 
     @property
     def indices_of(self) -> str:
-        """Those of the hash, if there is one."""
+        """A description of the indices: a hash, if there is one."""
         return f"hash of {self.tokens}" if self.hash_buckets else ""
 
     @property
     def reading(self) -> tuple[str, bool, int, int]:
-        """What `transform.find_terms` has to know."""
+        """The arguments of `transform.find_terms`."""
         lower = self.lower is not False
         return self.tokens, lower, self.max_tokens, self.ngrams if self.is_bag else 1
 
     @property
     def terms_in_row(self) -> int:
-        """Different n-grams that a row can have."""
+        """The most different n-grams in a row."""
         return sum(max(self.max_tokens - n, 0) for n in range(self.ngrams))
 
     @classmethod
     def transform(
         cls, columns: Mapping[str, AnyTensor], features: Mapping[str, Any]
     ) -> dict[str, tf.Tensor]:
-        """[batch, max_tokens] int64 each, 0 behind the end; of bags [batch, terms, 2] float32.
+        """Returns the indices, [batch, max_tokens] int64 each, padded with 0; bags [batch, terms,
+        2] float32.
 
-        A term of a bag is its index and its TF-IDF, which is 0 where a row has no more terms.
+        A term of a bag is its index and its TF-IDF; unused terms of a row are 0.
 
         Raises:
-          DataError: a column holds numbers, or the train split no token.
+          DataError: a column holds numbers, or has no token in the train split.
         """
         from trainer_module.features.text.transform import transform_texts
 
@@ -108,7 +111,9 @@ class TextFeature(BaseFeature):
 
     @classmethod
     def matches(cls, dtype: str, shape: tuple[int, ...], indices: int) -> bool:
-        """Indices in a row, or pairs of an index and a weight."""
+        """Returns whether a tensor holds sequences of indices, or pairs of an index and a
+        weight.
+        """
         if dtype == "float32":
             return len(shape) == 2 and shape[1] == 2
         return dtype == cls.dtype and len(shape) == 1 and indices > 0
@@ -117,7 +122,9 @@ class TextFeature(BaseFeature):
     def encode(
         cls, feature: TransformedFeature, values: tf.Tensor, embedding_size: int
     ) -> tf.Tensor:
-        """[batch, size] float32: of the vectors of tokens their mean, of terms the weighted sum."""
+        """Returns the mean of the tokens' vectors, or the weighted sum of the terms': [batch, size]
+        float32.
+        """
         from trainer_module.features.text.layers import WeightedSum, mean_of_tokens, sum_of_terms
 
         size = WIDER * embedding_size

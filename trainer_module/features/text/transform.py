@@ -1,4 +1,4 @@
-"""Texts to indices and weights, in the graph that serves too."""
+"""The transformation of texts to indices and weights, in the graph that also serves."""
 
 from __future__ import annotations
 
@@ -25,42 +25,44 @@ if TYPE_CHECKING:
 
 
 _MARKS = 3
-"""That are put together with one letter: Vietnamese has two, Greek three."""
+"""The most combining marks on one letter: Vietnamese has two, Greek three."""
 _SHIFT = 21
-"""Bits of a code point."""
+"""The number of bits of a code point."""
 _CODE = (1 << _SHIFT) - 1
 _BETWEEN = "\ufdd0"
-"""Stands in no text, by Unicode's own word."""
+"""A separator that no text contains, as Unicode reserves it as a noncharacter."""
 _BEYOND = 0x30000
-"""Where no character is made of others any more."""
+"""The code point from which on no character has a decomposition."""
 _HANGUL = range(0xAC00, 0xD7A4)
-"""Syllables, whose parts Unicode computes."""
+"""The Hangul syllables, whose decomposition Unicode computes."""
 
 
 def normalize(texts: tf.Tensor, lower: bool) -> tf.Tensor:
-    """Text as it is compared: well-formed, in form NFKC, in small letters where asked.
+    """Returns texts as well-formed UTF-8, in form NFKC, and optionally in lower case.
 
-    Marks that stand in another order than Unicode's are left so.
+    Combining marks that are not in Unicode's canonical order stay in their order.
 
     Args:
-      texts: [batch] strings; bytes that are no UTF-8 become U+FFFD.
-      lower: whether capital letters become small.
+      texts: [batch] strings; bytes that are not UTF-8 become U+FFFD.
+      lower: whether to convert to lower case.
     """
     texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
-    # To take a text apart takes a hundred times as long as to look at it.
-    texts = _changed(texts, _any_of(_compatible()[0]), _replace)
-    texts = _changed(texts, _any_of(np.unique(_pairs()[0] & _CODE)), _compose)
+    # Splitting a text takes a hundred times as long as matching a pattern.
+    texts = _change_matching(texts, _character_class(_compatible()[0]), _replace)
+    texts = _change_matching(texts, _character_class(np.unique(_pairs()[0] & _CODE)), _compose)
     return tf.strings.lower(texts, "utf-8") if lower else texts
 
 
-def _changed(texts: tf.Tensor, marks: str, change: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
-    """Returns the texts, those changed that have some of the marks, a class of characters."""
+def _change_matching(
+    texts: tf.Tensor, marks: str, change: Callable[[tf.Tensor], tf.Tensor]
+) -> tf.Tensor:
+    """Returns the texts after changing all texts that contain a character of a class."""
     places = tf.where(~tf.strings.regex_full_match(texts, f"[^{marks}]*"))
     return tf.tensor_scatter_nd_update(texts, places, change(tf.gather_nd(texts, places)))
 
 
-def _any_of(codes: np.ndarray) -> str:
-    """What RE2 has between the brackets of a class of characters; these are sorted."""
+def _character_class(codes: np.ndarray) -> str:
+    """Returns sorted code points as the inside of an RE2 character class."""
     ends = np.flatnonzero(np.diff(codes) > 1)
     runs = zip(codes[[0, *(ends + 1)]], codes[[*ends, -1]], strict=True)
     return "".join(rf"\x{{{first:X}}}-\x{{{last:X}}}" for first, last in runs)
@@ -68,13 +70,15 @@ def _any_of(codes: np.ndarray) -> str:
 
 @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
 def _replace(texts: tf.Tensor) -> tf.Tensor:
-    """Each character that NFKC writes otherwise, written so.
+    """Returns texts in which each character has its NFKC form.
 
-    A function, as its operations are then made once and not in each of the graphs that TensorFlow
+    As a tf.function its operations are created once, and not in each of the graphs that TensorFlow
     Transform traces.
     """
     keys, values = _compatible()
-    apart = tf.strings.regex_replace(texts, f"([{_any_of(keys)}])", rf"{_BETWEEN}\1{_BETWEEN}")
+    apart = tf.strings.regex_replace(
+        texts, f"([{_character_class(keys)}])", rf"{_BETWEEN}\1{_BETWEEN}"
+    )
     pieces = tf.strings.split(apart, _BETWEEN)
     is_one = tf.strings.length(pieces.flat_values, "UTF8_CHAR") == 1
     ones = tf.where(is_one, pieces.flat_values, "")
@@ -84,14 +88,16 @@ def _replace(texts: tf.Tensor) -> tf.Tensor:
 
 @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
 def _compose(texts: tf.Tensor) -> tf.Tensor:
-    """Letters and their marks put together, [batch]; a function, as `_replace` is."""
+    """Returns texts with letters and combining marks composed, [batch]; a tf.function as
+    `_replace`.
+    """
     return tf.while_loop(
-        lambda time, _: time < _MARKS, lambda time, t: (time + 1, _pair_up(t)), (0, texts)
+        lambda time, _: time < _MARKS, lambda time, t: (time + 1, _compose_pairs(t)), (0, texts)
     )[1]
 
 
-def _pair_up(texts: tf.Tensor) -> tf.Tensor:
-    """Puts each two characters together that go together."""
+def _compose_pairs(texts: tf.Tensor) -> tf.Tensor:
+    """Returns texts in which pairs of characters with a composition are composed once."""
     keys, values = _pairs()
     codes, single = _codes(texts), tf.strings.unicode_split(texts, "UTF-8").flat_values
     rows, code = codes.value_rowids(), codes.flat_values
@@ -100,7 +106,7 @@ def _pair_up(texts: tf.Tensor) -> tf.Tensor:
     pair = tf.bitwise.left_shift(before, _SHIFT) + code
     composed = _look_up(keys, values, pair, tf.fill(tf.shape(code), ""))
     is_second = composed != ""
-    # Of three in a row that go together, the first two do.
+    # In a run of three composable characters, the first two are composed.
     is_second &= ~tf.concat([[False], is_second[:-1]], 0)[: tf.size(rows)]
     is_first = tf.concat([is_second[1:], [False]], 0)[: tf.size(rows)]
     merged = tf.where(is_first, tf.roll(composed, -1, 0), tf.where(is_second, "", single))
@@ -112,21 +118,21 @@ def _codes(texts: tf.Tensor) -> tf.RaggedTensor:
 
 
 def _join(like: tf.RaggedTensor, pieces: tf.Tensor) -> tf.Tensor:
-    """Texts of as many pieces as there are values in each row."""
+    """Returns texts that join as many pieces as there are values in each row."""
     return tf.strings.reduce_join(like.with_values(pieces), axis=1)
 
 
 def _look_up(
-    keys: np.ndarray, values: np.ndarray, codes: tf.Tensor, otherwise: tf.Tensor
+    keys: np.ndarray, values: np.ndarray, codes: tf.Tensor, default: tf.Tensor
 ) -> tf.Tensor:
-    """Returns the value of each code, [n], in a sorted table, or what it is otherwise."""
+    """Returns the value of each code, [n], in a sorted table, or its `default`."""
     places = tf.minimum(tf.searchsorted(keys, codes), len(keys) - 1)
-    return tf.where(tf.gather(keys, places) == codes, tf.gather(values, places), otherwise)
+    return tf.where(tf.gather(keys, places) == codes, tf.gather(values, places), default)
 
 
 @functools.cache
 def _compatible() -> tuple[np.ndarray, np.ndarray]:
-    """Characters, sorted, that NFKC writes otherwise, and how."""
+    """Returns the sorted characters that NFKC changes, and their NFKC forms."""
     found = {
         code: unicodedata.normalize("NFKC", character).encode()
         for code, character in _characters()
@@ -137,7 +143,9 @@ def _compatible() -> tuple[np.ndarray, np.ndarray]:
 
 @functools.cache
 def _pairs() -> tuple[np.ndarray, np.ndarray]:
-    """Two characters, as one sorted number, that NFC makes one of, and which."""
+    """Returns the pairs of characters that NFC composes, as sorted numbers, and their
+    compositions.
+    """
     found = {}
     for _, character in _characters():
         parts = unicodedata.normalize("NFD", character)
@@ -149,7 +157,7 @@ def _pairs() -> tuple[np.ndarray, np.ndarray]:
 
 
 def _characters() -> Iterator[tuple[int, str]]:
-    """Those that are made of others."""
+    """Yields the characters that have a decomposition, with their code points."""
     for code in range(0x80, _BEYOND):
         if unicodedata.decomposition(chr(code)) or code in _HANGUL:
             yield code, chr(code)
@@ -157,27 +165,27 @@ def _characters() -> Iterator[tuple[int, str]]:
 
 _APOSTROPHES = "[\u2018\u2019\u02bc]"
 _SIGNS = r"([\p{S}!?])"
-"""What is a word by itself: emoji, currencies, and marks that say how something is meant."""
+"""The characters that are words of their own: emoji, currencies, exclamation and question marks."""
 _BETWEEN_WORDS = r"[^\p{L}\p{M}\p{N}\p{S}!?'_]+"
 _QUOTES = (r"(^|\s)'+", r"'+(\s|$)")
 _BLANKS = r"[\s\p{Z}\p{C}]+"
 
 
 def words(texts: tf.Tensor, length: int) -> tf.RaggedTensor:
-    """Letters and digits in a row, with apostrophes within; [batch, (words)]."""
+    """Returns runs of letters and digits, with inner apostrophes; [batch, (words)]."""
     texts = tf.strings.regex_replace(texts, _APOSTROPHES, "'")
     texts = tf.strings.regex_replace(texts, _BETWEEN_WORDS, " ")
     texts = tf.strings.regex_replace(texts, _SIGNS, r" \1 ")
-    # Twice, as the space that ends one quotation may begin the next.
+    # Both patterns, as the space that ends one quotation may begin the next.
     for quotes in _QUOTES:
         texts = tf.strings.regex_replace(texts, quotes, " ")
     return tf.strings.split(texts)[:, :length]
 
 
 def characters(texts: tf.Tensor, length: int) -> tf.RaggedTensor:
-    """Each character, blanks as one space; [batch, (characters)]."""
+    """Returns each character, with white space as one space; [batch, (characters)]."""
     texts = tf.strings.strip(tf.strings.regex_replace(texts, _BLANKS, " "))
-    # Cut before it is taken apart, as a text may be much longer than what counts of it.
+    # Truncated before splitting, as a text may be much longer than its used part.
     return tf.strings.unicode_split(tf.strings.substr(texts, 0, length, "UTF8_CHAR"), "UTF-8")
 
 
@@ -185,26 +193,27 @@ TOKENIZERS: dict[str, Callable[[tf.Tensor, int], tf.RaggedTensor]] = {
     "words": words,
     "characters": characters,
 }
-"""By the name in `tokens`: from normalised texts, [batch], and how many tokens of each count, to
-[batch, (tokens)]."""
+"""The tokenizers by the name in `tokens`.
+
+They take normalised texts, [batch], and the most tokens of each, and return [batch, (tokens)]."""
 SEPARATORS = {"words": " ", "characters": ""}
-"""What stands between the tokens of an n-gram."""
+"""The separators of the tokens of an n-gram."""
 
 
 TEXTS = "\x1f"
-"""Counted with the terms, once for each text that has some; no token holds it."""
+"""An entry that is counted once per nonempty text beside the terms; no token contains it."""
 
 
 def transform_texts(
     columns: Mapping[str, AnyTensor], features: Mapping[str, TextFeature]
 ) -> dict[str, tf.Tensor]:
-    """All columns of text, with one look at the train split for all vocabularies."""
+    """Transforms all columns of text, with one analysis of the train split for all vocabularies."""
     texts = {name: _read(name, column) for name, column in columns.items()}
     of_pieces = {n: text for n, text in texts.items() if features[n].tokens == "wordpiece"}
     terms = {n: find_terms(texts[n], *features[n].reading) for n in texts if n not in of_pieces}
     outputs: dict[str, tf.Tensor] = {}
     if of_pieces:
-        # The one way to take text apart that needs tensorflow-text.
+        # Only this tokenizer needs tensorflow-text.
         from trainer_module.features.text.wordpiece import cut_texts
 
         outputs |= cut_texts(of_pieces, features)
@@ -237,7 +246,9 @@ def transform_texts(
 
 @dataclass(frozen=True)
 class TermOrder:
-    """The terms of the most texts first, after padding; of a hash none."""
+    """The order of a vocabulary of terms: padding, then the terms of the most texts; empty for a
+    hash.
+    """
 
     column: str
     size: int
@@ -245,11 +256,11 @@ class TermOrder:
 
     @classmethod
     def of(cls, column: str, feature: TextFeature) -> TermOrder:
-        """As the settings of a column ask for it."""
+        """Returns the order for the settings of a column."""
         return cls(column, feature.vocabulary_size, feature.hash_buckets)
 
     def __call__(self, counts: Counts) -> list[bytes]:
-        """Returns the vocabulary by index; DataError if there is nothing to learn from."""
+        """Returns the vocabulary by index; raises DataError without any token."""
         texts = TEXTS.encode()
         if texts not in dict(counts):
             raise DataError(
@@ -265,15 +276,16 @@ class TermOrder:
 
 @dataclass(frozen=True)
 class Rarities:
-    """The logarithm of how many texts there are for one that has the term; of padding 0.
+    """The inverse document frequency of the terms; 0 for padding.
 
-    As if one more text had every term, and 1 more: scikit-learn's `TfidfVectorizer` has it so.
+    It is smoothed as in scikit-learn's `TfidfVectorizer`: as if one more text had every term, plus
+    1.
     """
 
     order: TermOrder
 
     def __call__(self, counts: Counts) -> list[float]:
-        """By index, as the order gives them, or those of the hash."""
+        """Returns the values by index, in the order of the vocabulary or of the hash buckets."""
         found = dict(counts)
         terms = self.order(counts)[1:]
         if self.order.hash_buckets:
@@ -283,7 +295,7 @@ class Rarities:
 
 
 def _read(name: str, column: AnyTensor) -> tf.Tensor:
-    """[batch] string, empty where missing."""
+    """Returns a column of text, [batch] string, empty where missing."""
     if column.dtype != tf.string:
         raise DataError(
             f"column {name!r} holds numbers, and cannot be text; use type: numeric or categorical."
@@ -295,16 +307,16 @@ def _read(name: str, column: AnyTensor) -> tf.Tensor:
 def find_terms(
     texts: tf.Tensor, tokens: str, lower: bool, length: int, ngrams: int
 ) -> tf.RaggedTensor:
-    """[batch, (tokens)], and n-grams of them.
+    """Returns the tokens, or the n-grams of tokens, [batch, (terms)].
 
-    A function, as `normalization._replace` is; so are those below.
+    It and the functions below are tf.functions for the reason of `_replace`.
 
     Args:
       texts: [batch].
-      tokens: the name of what they are taken apart into.
-      lower: whether capital letters count as small ones.
-      length: of more tokens the first ones count.
-      ngrams: so many tokens in a row are a term, at most.
+      tokens: the name of the tokenizer.
+      lower: whether to convert to lower case.
+      length: the most tokens; longer texts are truncated.
+      ngrams: the longest n-grams, in tokens.
     """
     found = TOKENIZERS[tokens](normalize(texts, lower), length)
     if ngrams == 1:
@@ -313,7 +325,7 @@ def find_terms(
 
 
 def _hashed(terms: tf.RaggedTensor, feature: TextFeature) -> tf.RaggedTensor:
-    """Where they are hashed, the terms as the digits of their indices, from 1 on."""
+    """Returns the terms, or if they are hashed, the decimal digits of their indices, from 1 on."""
     if not feature.hash_buckets:
         return terms
     indices = tf.strings.to_hash_bucket_fast(terms.flat_values, feature.hash_buckets) + 1
@@ -321,15 +333,13 @@ def _hashed(terms: tf.RaggedTensor, feature: TextFeature) -> tf.RaggedTensor:
 
 
 def _padded(terms: tf.RaggedTensor, feature: TextFeature) -> tf.Tensor:
-    """[batch, max_tokens] string."""
+    """Returns the tokens padded to [batch, max_tokens] string."""
     return terms.to_tensor(PADDING, shape=[None, feature.max_tokens])
 
 
 @tf.function(autograph=False)
 def _once_in_each_text(terms: tf.RaggedTensor) -> tf.Tensor:
-    """Returns the different terms of each row, all in a row, and `TEXTS` once for each that has
-    some.
-    """
+    """Returns the distinct terms of each row, concatenated, and `TEXTS` once per nonempty row."""
     rows = terms.value_rowids()
     named = tf.strings.join([tf.strings.as_string(rows), terms.flat_values], TEXTS)
     different, places = tf.unique(named)
@@ -340,12 +350,12 @@ def _once_in_each_text(terms: tf.RaggedTensor) -> tf.Tensor:
 
 @tf.function(autograph=False)
 def _weigh(indices: tf.RaggedTensor, rarity: tf.Tensor, width: int) -> tf.Tensor:
-    """[batch, width, 2]: of each term the index and the TF-IDF; the squares of a row add up to 1.
+    """Returns the index and the TF-IDF of each term, [batch, width, 2], with rows of L2 norm 1.
 
     Args:
-      indices: [batch, (terms)], 0 for a term that has none.
-      rarity: by index.
-      width: different terms of a row, at most.
+      indices: [batch, (terms)], 0 for a term without an index.
+      rarity: the inverse document frequency by index.
+      width: the most distinct terms of a row.
     """
     count = indices.nrows()
     known = tf.where(indices.flat_values > 0)[:, 0]

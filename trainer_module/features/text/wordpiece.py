@@ -1,10 +1,10 @@
-"""Text as BERT reads it: words, cut into pieces of a vocabulary (WordPiece).
+"""BERT's tokenization of text: words, cut into pieces of a vocabulary (WordPiece).
 
 The words are those of BERT's own code (https://github.com/google-research/bert, tokenization.py):
-clean text, without accents and in lower case if it is asked for, with a space around each mark of
-punctuation and each Chinese character. What cuts them is an operation of tensorflow-text, which
-TensorFlow Serving has too; `tensorflow_text.BertTokenizer` finds other words: it puts a space where
-a control character is, and counts a long word's bytes.
+clean text, optionally without accents and in lower case, with a space around each punctuation mark
+and each Chinese character. An operation of tensorflow-text, which TensorFlow Serving has too, cuts
+them into pieces; `tensorflow_text.BertTokenizer` finds other words: it replaces control characters
+with spaces, and limits a long word by its bytes.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
     from trainer_module.features.text.text import TextFeature
 
 SPACES = r"[\t\n\r\p{Z}]"
-UNSEEN = r"[\p{Cc}\p{Cf}\p{Co}\x{FFFD}]"
-"""Control characters, formatting, private ones, and what stands for bytes that are no UTF-8."""
+INVISIBLE = r"[\p{Cc}\p{Cf}\p{Co}\x{FFFD}]"
+"""Control, format and private-use characters, and the replacement of bytes that are not UTF-8."""
 ACCENTS = r"\p{Mn}"
 CHINESE = (
     r"\x{4E00}-\x{9FFF}\x{3400}-\x{4DBF}\x{20000}-\x{2A6DF}\x{2A700}-\x{2B73F}\x{2B740}-\x{2B81F}"
     r"\x{2B820}-\x{2CEAF}\x{F900}-\x{FAFF}\x{2F800}-\x{2FA1F}"
 )
 ALONE = rf"([\p{{P}}$+<=>^`|~{CHINESE}])"
-"""A character that is a word of its own."""
+"""A pattern of a character that is a word of its own."""
 
 BYTES_OF_CHARACTER = 4
-"""At most, in UTF-8."""
+"""The most bytes of a character in UTF-8."""
 
 
 def cut_texts(
@@ -52,15 +52,15 @@ def cut_texts(
 ) -> dict[str, tf.Tensor]:
     """Returns the indices of the pieces, [batch, max_tokens] int64 each; 0 is padding.
 
-    All columns have one vocabulary, as what they hold may be one to the same layers of a model;
-    it bears the name of the first.
+    All columns share one vocabulary, as a model's layers may be shared too; it has the name of the
+    first column.
 
     Args:
       texts: [batch] string by name, raw; empty where missing.
       features: their settings, by the same names.
 
     Raises:
-      DataError: a vocabulary cannot be read, or columns name several.
+      DataError: a vocabulary cannot be read, or the columns name several.
     """
     given = _given({name: features[name] for name in texts})
     usual = given.lower if given else True
@@ -86,7 +86,7 @@ def cut_texts(
 
 
 def _given(features: Mapping[str, TextFeature]) -> GivenPieces | None:
-    """Returns the vocabulary that is there already, if there is one."""
+    """Returns the published vocabulary of the columns; None if there is none."""
     folders = {feature.vocabulary: name for name, feature in features.items()}
     if len(folders) > 1:
         name, other = list(folders.values())[:2]
@@ -99,10 +99,10 @@ def _given(features: Mapping[str, TextFeature]) -> GivenPieces | None:
 
 
 def split_words(texts: tf.Tensor, lower: bool) -> tf.RaggedTensor:
-    """Returns the words of each text, [batch, (words)] string, none of which is empty."""
+    """Returns the words of each text, [batch, (words)] string, without empty ones."""
     texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
     texts = tf.strings.regex_replace(texts, SPACES, " ")
-    texts = tf.strings.regex_replace(texts, UNSEEN, "")
+    texts = tf.strings.regex_replace(texts, INVISIBLE, "")
     if lower:
         texts = tf.strings.regex_replace(tf_text.normalize_utf8(texts, "NFD"), ACCENTS, "")
         # A sigma that ends a word has a small letter of its own, which BERT does not use.
@@ -112,20 +112,19 @@ def split_words(texts: tf.Tensor, lower: bool) -> tf.RaggedTensor:
 
 
 def cut(words: tf.RaggedTensor, file: tf.Tensor, max_tokens: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the indices of the pieces of words, with those of the first and the last token around
-    them.
+    """Returns the indices of the pieces of words, with the first and the last token around them.
 
     Args:
       words: [batch, (words)] string.
       file: the path of a vocabulary, a piece in each line.
-      max_tokens: the length of what is returned.
+      max_tokens: the length of the result.
 
     Returns:
       [batch, max_tokens] int64, and the number of pieces in the vocabulary.
     """
     table = _read_table(file)
     length = max(max_tokens - 2, 0)
-    words = words[:, :length]  # Each has a piece at least.
+    words = words[:, :length]  # Each word has at least one piece.
     is_long = tf.strings.length(words.flat_values, "UTF8_CHAR") > LONGEST_WORD
     words = words.with_flat_values(tf.where(is_long, UNKNOWN, words.flat_values))
     cutter = tf_text.WordpieceTokenizer(table, max_bytes_per_word=BYTES_OF_CHARACTER * LONGEST_WORD)
@@ -138,9 +137,9 @@ def cut(words: tf.RaggedTensor, file: tf.Tensor, max_tokens: int) -> tuple[tf.Te
 
 
 def _read_table(file: tf.Tensor) -> tf.lookup.StaticHashTable:
-    """Returns the index of each piece."""
+    """Returns a lookup table from pieces to their indices."""
     index = tf.lookup.TextFileIndex
-    # A path that is known already is that of the graph which serves: it is read once, not by call.
+    # With a constant path, in the serving graph, the table is read once, not in every call.
     with tf.init_scope() if tf.inside_function() and hasattr(file, "numpy") else nullcontext():
         initializer = tf.lookup.TextFileInitializer(
             file, tf.string, index.WHOLE_LINE, tf.int64, index.LINE_NUMBER

@@ -20,7 +20,7 @@ from trainer_module.families.supervised.models.bert_files import (
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings
-from trainer_module.settings.model import POOLER, SIZES, undemanding_models
+from trainer_module.settings.model import POOLER, SIZES, unrestricted_models
 
 
 def build_model(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
@@ -35,7 +35,7 @@ def build_model(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
         found = ", ".join(f"{f.name} ({f.kind})" for f in problem.features)
         raise TrainingError(
             f"model 'bert' needs a text feature, but the data has {found or 'no feature'}; give a "
-            f"column {{type: text}}, or use {enumerate_names(undemanding_models(), 'or')}."
+            f"column {{type: text}}, or use {enumerate_names(unrestricted_models(), 'or')}."
         )
     files = read_files(settings.weights) if settings.weights else None
     shape = _shape(texts, settings, files)

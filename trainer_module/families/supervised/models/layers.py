@@ -12,7 +12,7 @@ from trainer_module.features import feature_class
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings
-from trainer_module.settings.model import undemanding_models
+from trainer_module.settings.model import unrestricted_models
 
 KerasTensors = Mapping[str, tf.Tensor]
 
@@ -59,7 +59,7 @@ def images_of(problem: Problem, kind: str) -> tuple[TransformedFeature, ...]:
         raise TrainingError(
             f"model {kind!r} needs an image feature, but the data has {found or 'no feature'}; "
             "give a column {type: image, height: ..., width: ...}, or use "
-            f"{enumerate_names(undemanding_models(), 'or')}."
+            f"{enumerate_names(unrestricted_models(), 'or')}."
         )
     return images
 

@@ -20,7 +20,7 @@ from trainer_module.features.text.text import WIDER
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings
-from trainer_module.settings.model import undemanding_models
+from trainer_module.settings.model import unrestricted_models
 
 
 def build_bag(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
@@ -32,7 +32,7 @@ def build_bag(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
     if not problem.of_kind("text"):
         raise TrainingError(
             "model 'bag' needs text, but no column is or was found to be; give one {type: text}, "
-            f"or use {enumerate_names(undemanding_models(), 'or')}."
+            f"or use {enumerate_names(unrestricted_models(), 'or')}."
         )
     inputs = problem.make_inputs()
     bags = [feature for feature in problem.features if feature.is_bag]

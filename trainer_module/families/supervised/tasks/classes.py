@@ -104,7 +104,7 @@ class ManyClassTask(ClassTask):
             raise TrainingError(f"task: {self.kind} needs 2 classes or more, but {found}.")
 
     @property
-    def gives(self) -> str:
+    def output_description(self) -> str:
         """Probabilities."""
         return "the probability of each class"
 
@@ -212,7 +212,7 @@ class BinaryTask(ClassTask):
         return (json.dumps(classes),)
 
     @property
-    def gives(self) -> str:
+    def output_description(self) -> str:
         """A probability."""
         return "the probability of the second class"
 
@@ -289,10 +289,10 @@ class MulticlassTask(ManyClassTask):
         """One of ImageNet's, if those are the classes."""
         return f"the name of a class in {class_index()}" if self.classes else ""
 
-    def takes(self, labels: np.ndarray) -> np.ndarray:
+    def valid_labels(self, labels: np.ndarray) -> np.ndarray:
         """ImageNet's, if those are the classes and their names have been fetched."""
         if not self.classes or not class_index().exists():
-            return super().takes(labels)
+            return super().valid_labels(labels)
         texts = [v.decode(errors="replace") if isinstance(v, bytes) else str(v) for v in labels]
         return np.isin(texts, imagenet_classes())
 
@@ -364,7 +364,7 @@ class OrdinalTask(ManyClassTask):
         list[str | int], BeforeValidator(_check_classes), AfterValidator(_check_order)
     ] = Field(min_length=3)
     """The classes from the lowest to the highest, such as `[low, mid, high]`."""
-    otherwise: ClassVar[str] = "multiclass"
+    alternatives: ClassVar[str] = "multiclass"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -376,7 +376,7 @@ class OrdinalTask(ManyClassTask):
         """One of the order."""
         return f"one of {', '.join(self.names)} (task.order)"
 
-    def takes(self, labels: np.ndarray) -> np.ndarray:
+    def valid_labels(self, labels: np.ndarray) -> np.ndarray:
         """Those of the order."""
         values, places = np.unique(labels, return_inverse=True)
         texts = [v.decode(errors="replace") if isinstance(v, bytes) else as_text(v) for v in values]

@@ -48,14 +48,14 @@ class NumberTask(BaseTask):
 
     label_kind: ClassVar[Task] = Task.REGRESSION
     shown_metrics: ClassVar[tuple[str, ...]] = ("rmse", "mae")
-    otherwise: ClassVar[str] = "binary or multiclass"
+    alternatives: ClassVar[str] = "binary or multiclass"
 
     @property
     def needs(self) -> str:
         """Also of a label without text."""
         return "a finite number"
 
-    def takes(self, labels: np.ndarray) -> np.ndarray:
+    def valid_labels(self, labels: np.ndarray) -> np.ndarray:
         """Finite ones."""
         return np.isfinite(labels)
 
@@ -168,7 +168,7 @@ class RegressionTask(NumberTask):
         return (self.kind, *(f"quantile {level:g}" for level in self.quantiles))
 
     @property
-    def gives(self) -> str:
+    def output_description(self) -> str:
         """A number, and the quantiles if there are any."""
         levels = "".join(f", the quantile {level:g}" for level in self.quantiles)
         return f"the number{levels}"
@@ -241,7 +241,7 @@ class CountTask(NumberTask):
     """How often something happens: the expected number, which is never negative."""
 
     kind: Literal["count"]
-    otherwise: ClassVar[str] = "regression"
+    alternatives: ClassVar[str] = "regression"
     needs_activation: ClassVar[bool] = True
 
     @property
@@ -254,9 +254,9 @@ class CountTask(NumberTask):
         """What can be counted."""
         return "a whole number that is not negative"
 
-    def takes(self, labels: np.ndarray) -> np.ndarray:
+    def valid_labels(self, labels: np.ndarray) -> np.ndarray:
         """Whole ones from 0 on."""
-        return super().takes(labels) & (labels >= 0) & (labels == np.floor(labels))
+        return super().valid_labels(labels) & (labels >= 0) & (labels == np.floor(labels))
 
     def metrics(self) -> Mapping[str, Metric]:
         """Returns the deviance of a Poisson distribution, and errors."""
@@ -268,7 +268,7 @@ class CountTask(NumberTask):
         return ("poisson_deviance", "mae")
 
     @property
-    def gives(self) -> str:
+    def output_description(self) -> str:
         """A number above 0."""
         return "the expected count, which is never negative"
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from trainer_module.features.number_format import Writing, find_writing
-from trainer_module.features.raw_columns import written_numbers
+from trainer_module.features.number_format import NumberFormat, find_number_format
+from trainer_module.features.raw_columns import parse_numbers
 
 NAN = math.nan
 POINT, COMMA = "point", "comma"
@@ -43,10 +43,10 @@ POINT, COMMA = "point", "comma"
 def test_numbers_are_found_and_read(
     values: list[str], style: str, unit: str, expected: list[float]
 ) -> None:
-    writing = find_writing(values)
-    assert writing is not None
-    assert (writing.style, writing.unit) == (style, unit)
-    read = written_numbers(tf.constant([values]), writing)
+    number_format = find_number_format(values)
+    assert number_format is not None
+    assert (number_format.style, number_format.unit) == (style, unit)
+    read = parse_numbers(tf.constant([values]), number_format)
     assert read.dtype == tf.float32
     np.testing.assert_allclose(read.numpy()[0], expected, rtol=1e-6)
 
@@ -76,22 +76,26 @@ def test_numbers_are_found_and_read(
     ],
 )
 def test_what_leaves_a_doubt_is_no_number(values: list[str]) -> None:
-    assert find_writing(values) is None
+    assert find_number_format(values) is None
 
 
 def test_what_is_not_written_so_is_missing() -> None:
     texts = tf.constant(["", "soon", "$", "€5", "1,23", "1;2", '"', "$5 kg", "$1e99", "9" * 40])
-    np.testing.assert_array_equal(written_numbers(texts, Writing("point", "$")), [NAN] * 10)
+    np.testing.assert_array_equal(parse_numbers(texts, NumberFormat("point", "$")), [NAN] * 10)
     times = tf.constant(["", "7", "12:60", "1:00;"])
-    np.testing.assert_array_equal(written_numbers(times, Writing("clock")), [NAN] * 4)
+    np.testing.assert_array_equal(parse_numbers(times, NumberFormat("clock")), [NAN] * 4)
 
 
 def test_a_few_odd_values_do_no_harm() -> None:
-    assert find_writing([*(f"${i}.50" for i in range(20)), "call us"]) == Writing("point", "$")
+    assert find_number_format([*(f"${i}.50" for i in range(20)), "call us"]) == NumberFormat(
+        "point", "$"
+    )
 
 
-WRITINGS = [Writing("point"), Writing("comma"), Writing("clock")] + [
-    Writing(style, unit) for style in (POINT, COMMA) for unit in ("$", "€", "kg", "mi.", "%", "zł")
+NUMBER_FORMATS = [NumberFormat("point"), NumberFormat("comma"), NumberFormat("clock")] + [
+    NumberFormat(style, unit)
+    for style in (POINT, COMMA)
+    for unit in ("$", "€", "kg", "mi.", "%", "zł")
 ]
 _PIECES = [
     *"0123456789",
@@ -119,20 +123,22 @@ _PIECES += [
 def test_python_reads_and_writes_numbers_as_the_graph_does() -> None:
     random = np.random.default_rng(5)
     texts = ["".join(random.choice(_PIECES, random.integers(1, 7))) for _ in range(4000)]
-    for writing in WRITINGS:
-        beside = [f"{writing.unit} {text}" for text in texts[:1000]]
+    for number_format in NUMBER_FORMATS:
+        beside = [f"{number_format.unit} {text}" for text in texts[:1000]]
         numbers = [-0.5, 0, 8500, 1e-60, 1e22, 1 / 3, -1234.0625, 2**53, 3e38, 9999.99]
-        written = [writing.write(float(number)) for number in numbers]
+        written = [number_format.write(float(number)) for number in numbers]
         values = [*texts, *beside, *written]
-        here = np.array([writing.read(text) for text in values], np.float32)
-        np.testing.assert_array_equal(written_numbers(tf.constant(values), writing), here)
-        assert np.isfinite(here[: len(texts)]).sum() > (0 if writing.style == "clock" else 50)
-        readable = [number for number in numbers if writing.style != "clock" or 0 <= number < 9999]
-        found = np.array([writing.read(writing.write(float(n))) for n in readable])
+        here = np.array([number_format.read(text) for text in values], np.float32)
+        np.testing.assert_array_equal(parse_numbers(tf.constant(values), number_format), here)
+        assert np.isfinite(here[: len(texts)]).sum() > (0 if number_format.style == "clock" else 50)
+        readable = [
+            number for number in numbers if number_format.style != "clock" or 0 <= number < 9999
+        ]
+        found = np.array([number_format.read(number_format.write(float(n))) for n in readable])
         np.testing.assert_allclose(found, readable, rtol=1e-6, atol=1e-9)
 
 
 def test_a_text_of_many_spaces_takes_no_longer_than_others() -> None:
     # With backtracking this would take hours.
-    assert math.isnan(Writing(POINT, "$").read("(" + " " * 100_000 + "x"))
-    assert Writing(POINT, "$").read("(" + " " * 100_000 + "7)") == -7
+    assert math.isnan(NumberFormat(POINT, "$").read("(" + " " * 100_000 + "x"))
+    assert NumberFormat(POINT, "$").read("(" + " " * 100_000 + "7)") == -7
