@@ -1,4 +1,4 @@
-"""`run_fn` of control: a policy learns by acting, or from logged transitions, and is exported."""
+"""The `run_fn` of control: trains a policy by acting or from logged transitions, and exports it."""
 
 from __future__ import annotations
 
@@ -48,23 +48,23 @@ from trainer_module.training.checkpoint import CHECKPOINTS_FOLDER
 from trainer_module.training.plan import open_strategy
 
 _RANDOM = "random"
-"""The policy of nobody."""
+"""The name of the uniformly random policy."""
 COLLECTED_FILE = "transitions.parquet"
-"""In the model run: the episodes that were collected."""
+"""The file with the collected episodes in the model run."""
 _OF_A_TRANSITION = 32
-"""Bytes of a transition besides its observations: action, reward, ends and priority."""
+"""The bytes of a transition besides its observations: action, reward, ends and priority."""
 
 
 def run_fn(fn_args: Any) -> None:
-    """Trains a policy, and exports the best one.
+    """Trains a policy and exports the best epoch.
 
     Args:
       fn_args: TFX's FnArgs, or an object with the same attributes. Its `custom_config` holds the
-          settings and where the data is; its attribute `runtime` is a `Runtime`.
+        settings and the source of the data; its attribute `runtime` is a `Runtime`.
 
     Raises:
-      ConfigError: the strategy is not one by which a policy learns.
-      DataError: logged transitions cannot be used.
+      ConfigError: the strategy is not available for control tasks.
+      DataError: the logged transitions cannot be used.
       TrainingError: the environment fails, or the loss is not a number.
     """
     settings, runtime = read_run(fn_args)
@@ -132,7 +132,7 @@ def _open_data(
     width: int,
     actions: int,
 ) -> tuple[Environments | None, Replay]:
-    """Environments to act in and an empty replay, or none and one that is full."""
+    """Returns environments and an empty replay buffer for acting, or None and a filled buffer."""
     task, source = task_of(settings), read_data_source(fn_args.custom_config)
     alpha = task.replay.alpha if settings.model.prioritised else None
     told: dict[str, Any] = {
@@ -164,7 +164,7 @@ def _open_data(
 
 
 def _check_room(transitions: int, width: int) -> None:
-    """Raises TrainingError where memory has no room for a replay that is full."""
+    """Raises TrainingError if a full replay buffer does not fit into the free memory."""
     needed, free = transitions * (2 * 4 * width + _OF_A_TRANSITION), free_memory()
     if needed > free:
         raise TrainingError(
@@ -194,12 +194,13 @@ def _collect(
 
 
 def export(network: tf_keras.Model, task: ControlTask, directory: str) -> None:
-    """Exports a policy: from observations to the values of the actions, and the best of these.
+    """Exports a policy: from observations to the values of the actions and the best action.
 
     Args:
-      network: gives the values, [batch, actions], for observations, [batch, width].
-      task: that it is of.
-      directory: of the SavedModel.
+      network: the network from observations, [batch, width], to values of the actions, [batch,
+        actions].
+      task: the task of the policy.
+      directory: the folder of the SavedModel.
     """
     width = network.input_shape[-1]
     module = tf.Module()
@@ -223,7 +224,7 @@ def _describe(
     replicas: int,
     seconds: float,
 ) -> dict[str, Any]:
-    """Returns the record of a training, as that of the supervised ones."""
+    """Returns the record of a training, with the keys of supervised records."""
     progress, best = training.progress, training.best
     steps = learner.steps
     done = max(1, steps - training.resumed_at)
