@@ -106,7 +106,7 @@ def layers_of(model: tf_keras.Model) -> Iterator[tf_keras.layers.Layer]:
 
 
 def made_up_names(model: tf_keras.Model) -> set[str]:
-    """Returns the names that Keras generated for a model's unnamed layers, without their numbers."""
+    """Returns the names that Keras generated for unnamed layers, without their numbers."""
     names = set()
     for layer in layers_of(model):
         name = _split(layer.name)[0]
@@ -167,7 +167,7 @@ AxisKind = Literal["plain", "vocabulary", "classes", "columns", "unsure"]
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis of a weight."""
+    """An axis of a weight."""
 
     kind: AxisKind = "plain"
     """The kind of thing that an index along the axis stands for.
@@ -348,7 +348,7 @@ _Text = Annotated[str, PlainValidator(str)]
 
 @dataclass(frozen=True)
 class Feature:
-    """One input of the model."""
+    """An input of the model."""
 
     name: str
     kind: str

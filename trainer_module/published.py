@@ -100,7 +100,7 @@ PUBLISHED: dict[str, tuple[PublishedFile, PublishedFile]] = {
         ("8768d4c2e7dee89b9d02b2d03d65d862", "d3e8ec802a04aa4fc771ee12a9a9b836"),
     ),
 }
-"""For each kind of model, the file with the ImageNet classifier head, and the file without it."""
+"""The files of each kind of model, with and without the ImageNet classifier head."""
 
 
 CLASS_INDEX = PublishedFile(
