@@ -1,4 +1,4 @@
-"""Restores and evaluates a checkpoint in one process, under whatever strategy it was trained."""
+"""Restores and evaluates a checkpoint in one process, independent of the training's strategy."""
 
 from __future__ import annotations
 

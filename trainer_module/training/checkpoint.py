@@ -192,8 +192,7 @@ def find_latest(directory: str) -> str:
 
 
 def name_kept(directory: str, settings: CheckpointSettings, best_epoch: int) -> int:
-    """Deletes all checkpoints of a finished training but those to keep, and gives these their final
-    names.
+    """Deletes the checkpoints of a finished training that are not kept, and renames the others.
 
     Args:
       directory: the folder of the training's checkpoints.

@@ -28,7 +28,7 @@ from trainer_module.compat.keras import (
 from trainer_module.errors import TrainingError, enumerate_names
 from trainer_module.settings.optimize import BlockStructure, PruneSettings
 
-if TYPE_CHECKING:  # Its import takes seconds, which trainings that do not prune do without.
+if TYPE_CHECKING:  # Trainings without pruning skip the import, which takes seconds.
     import tensorflow_model_optimization as tfmot
 
 LONGEST_PAUSE = 100

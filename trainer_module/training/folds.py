@@ -118,14 +118,14 @@ def cross_validate(count: int, train: Train, inputs: TrainingInputs) -> dict[str
     measured = []
     for fold in range(count):
         measured.append(train_fold(fold, folds))
-        gc.collect()  # Keras's models refer to themselves.
+        gc.collect()  # Keras's models are in reference cycles.
     return _summarize(measured)
 
 
 def measure(model: tf_keras.Model, data: TrainingData) -> dict[str, float]:
     """Returns the metrics of a trained model on the evaluation examples."""
     strategy = model.distribute_strategy
-    if model.optimizer is None:  # It was trained as a part of another one, or in no steps.
+    if model.optimizer is None:  # The model was trained as a part of another, or is a forest.
         with strategy.scope():
             metrics = data.problem.make_metrics()
             model.compile(loss=make_loss(data.problem, None), metrics=metrics)

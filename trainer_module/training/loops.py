@@ -195,7 +195,7 @@ class CustomLoop(StepLoop):
         with self._strategy.scope():
             self._loss = tf_keras.metrics.Mean("loss")
         if plan.steps_per_execution > 1 and self._hooks.repeats_steps:
-            use_several_steps(model)  # To evaluate.
+            use_several_steps(model)  # For evaluation.
 
     def read(self, step: int) -> Iterator[Any]:
         """Returns the batches of the train split from a step on, counted over all epochs."""
@@ -240,7 +240,7 @@ class CustomLoop(StepLoop):
     def evaluate(self, callbacks: tf_keras.callbacks.CallbackList) -> dict[str, float]:
         """Returns the metrics of the model on the evaluation examples, with the prefix `val_`."""
         if not self._hooks.has_step_hooks:
-            return {}  # A callback does it.
+            return {}  # A callback evaluates.
         found = self._model.evaluate(
             self._data.evaluation.distribute(self._strategy),
             steps=self._data.evaluation.steps,

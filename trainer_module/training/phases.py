@@ -219,7 +219,7 @@ def with_features(
     # Traces by the type of the batches; otherwise splits of other sizes would trace again.
     traced = step.get_concrete_function(batches.element_spec)
     parts = list(_computed(batches, traced, strategy))
-    with tf.device("CPU:0"):  # As the batches are made: all would fill a GPU.
+    with tf.device("CPU:0"):  # On the CPU, as all features would fill a GPU.
         tensors = {name: tf.concat([part[name] for part in parts], 0) for name in parts[0]}
     # The last step is padded after all examples.
     tensors = {name: values[: split.examples] for name, values in tensors.items()}

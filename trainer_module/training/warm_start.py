@@ -171,7 +171,7 @@ def _changes(new: Description, old: Description, taken: _Taken) -> Iterator[str]
         if feature.name not in was:
             yield f"column `{feature.name}` is new, starts fresh"
         elif feature.name in taken.vocabularies:
-            # This includes texts whose length has changed: their words keep their vectors.
+            # The case includes texts whose length has changed: their words keep their vectors.
             yield from _value_changes(feature, was[feature.name])
         elif (feature.kind, feature.shape) != (was[feature.name].kind, was[feature.name].shape):
             yield f"column `{feature.name}` is of another type or shape, starts fresh"

@@ -114,7 +114,7 @@ class TrialRunner:
         finally:
             # Resets layer names, so that the next trial's layers have the names of a new process.
             tf_keras.backend.clear_session()
-            gc.collect()  # Keras's models refer to themselves.
+            gc.collect()  # Keras's models are in reference cycles.
         _write_hparams(folder, values, self._objective.name, result.value)
         return result
 

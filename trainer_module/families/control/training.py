@@ -366,7 +366,7 @@ class Training:
         }
         weights = {str(place): one for place, one in enumerate(self.best.weights)}
         arrays = {"learner": self._learner.get_state(), "best": weights}
-        if environments is None:  # Logged transitions are read again; how wrong they were is not.
+        if environments is None:  # Logged transitions are read again; their priorities are not.
             arrays["replay"] = self._replay.get_priorities()
         else:
             arrays["replay"] = self._replay.get_state()

@@ -165,7 +165,7 @@ def _of_pictures(config: Any) -> Iterator[tuple[str, str]]:
         return
     try:
         sizes = layer_sizes(config.model)
-    except DataError:  # Which is said of the model.
+    except DataError:  # The check of the model reports the error.
         return
     height, width = feature.size
     try:

@@ -27,7 +27,7 @@ PNG_TEXT = "png_base64"
 """The output of a request: a PNG in base64 (RFC 4648), as JSON and CSV do not have bytes."""
 PICTURES, PNG = "pictures", "png"
 _MOST_NUMBERS = 1 << 25
-"""The values in all pictures of a request with a count (128 MiB), which limits a client's `n`."""
+"""The largest number of values in the pictures of a request (128 MiB), which limits `n`."""
 FROM_NOISE, DESCRIBE = "from_noise", "describe"
 """The names of the signatures besides the serving signatures."""
 
@@ -49,7 +49,7 @@ class Sampler(tf.Module):
           classes: the classes that can be requested, by their index; empty without classes.
         """
         super().__init__()
-        self.kept = network.variables  # Keras's layers are not saved with them.
+        self.kept = network.variables  # tf.Module does not track variables of Keras layers.
         self.noise, self.classes, self.label = noise, classes, label
         self._shape = network.output_shape[1:]
         self.most = max(1, _MOST_NUMBERS // math.prod(self._shape))

@@ -200,7 +200,7 @@ class MembersMean(tf_keras.layers.Layer):
 
     @property
     def tells(self) -> bool:
-        """Whether the layer passes the spread, as the loss suits independent members."""
+        """Whether the layer computes the spread, which is only useful with some losses."""
         return self._config["scale"] is not None
 
     def take_distance(self) -> tf.Tensor | None:
@@ -213,7 +213,7 @@ class MembersMean(tf_keras.layers.Layer):
         self._told.distance = None
         return distance
 
-    # AutoGraph, which nothing here needs, warns of each `match`.
+    # AutoGraph is not needed, and would warn of each `match`.
     @tf.autograph.experimental.do_not_convert
     def _distance(self, logits: tf.Tensor, mean: tf.Tensor) -> tf.Tensor:
         """Returns by how much the mean of the members' losses exceeds the loss of their mean,
@@ -263,6 +263,6 @@ class MembersLoss(WrappedLoss):
 
 
 def with_members(loss: Any, model: tf_keras.Model) -> Any:
-    """Returns the loss to compile a model with; that of each member if there are members."""
+    """Returns the loss to compile a model with, which includes the spread of its members."""
     layers = [part for part in model.submodules if isinstance(part, MembersMean) and part.tells]
     return MembersLoss(loss, layers) if layers else loss

@@ -103,7 +103,7 @@ def load_weights(network: tf_keras.Model, kind: str, path: str) -> None:
     else:
         try:
             with open_weights(path) as file:
-                is_numbered = "layers" in file  # As Keras writes them since 2.13.
+                is_numbered = "layers" in file  # Keras's layout since 2.13.
                 stored = _by_position(network, file) if is_numbered else _by_name(layers, file)
                 stored = _renamed(layers, stored)
                 _assign(layers, stored, kind, path)

@@ -170,7 +170,7 @@ class RegressionTask(NumberTask):
 
     @property
     def gives(self) -> str:
-        """A description of the output for messages: a number, and the quantiles if there are any."""
+        """A description of the output for messages: a number and any quantiles."""
         levels = "".join(f", the quantile {level:g}" for level in self.quantiles)
         return f"the number{levels}"
 
@@ -192,7 +192,7 @@ class RegressionTask(NumberTask):
         )
 
     def make_loss(self, problem: LabelStatistics) -> tf_keras.losses.Loss:
-        """Returns the mean squared error, with the pinball loss of the quantiles if there are any."""
+        """Returns the mean squared error, with the pinball loss of any quantiles."""
         import tf_keras
 
         return self.whole_loss(tf_keras.losses.MeanSquaredError(), problem, degree=2)
@@ -229,7 +229,7 @@ class RegressionTask(NumberTask):
         return {"predictions": output[:, :1], "quantiles": output[:, 1:]}
 
     def served(self, output: tf.Tensor, problem: LabelStatistics) -> dict[str, tf.Tensor]:
-        """Returns `value` [batch], and the ascending `quantiles` [batch, levels] if there are any."""
+        """Returns `value` [batch], and any ascending `quantiles` [batch, levels]."""
         if not self.quantiles:
             return super().served(output, problem)
         return {"value": output[:, 0], "quantiles": output[:, 1:]}
