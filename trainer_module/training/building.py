@@ -12,7 +12,7 @@ import tf_keras
 from trainer_module.compat.keras import layer_of
 from trainer_module.errors import TrainingError
 from trainer_module.families.supervised.losses import MixedLoss, make_loss, of_larger_share
-from trainer_module.families.supervised.models.members import with_members
+from trainer_module.families.supervised.models.members import wrap_ensemble_loss
 from trainer_module.problem import Problem
 from trainer_module.settings import TrainerSettings
 from trainer_module.settings.model import load_builder
@@ -180,7 +180,7 @@ def make_training_loss(
 ) -> tf_keras.losses.Loss:
     """Returns the loss of all members of an ensemble, with support for mixed labels under mixup."""
     loss = make_loss(problem, settings.train.loss)
-    return with_members(MixedLoss(loss) if _mixes(settings) else loss, model)
+    return wrap_ensemble_loss(MixedLoss(loss) if _mixes(settings) else loss, model)
 
 
 def make_training_metrics(

@@ -262,7 +262,7 @@ class MembersLoss(WrappedLoss):
         return tf.add_n([losses, *(distance for distance in told if distance is not None)])
 
 
-def with_members(loss: Any, model: tf_keras.Model) -> Any:
+def wrap_ensemble_loss(loss: Any, model: tf_keras.Model) -> Any:
     """Returns the loss to compile a model with, which includes the spread of its members."""
     layers = [part for part in model.submodules if isinstance(part, MembersMean) and part.tells]
     return MembersLoss(loss, layers) if layers else loss
