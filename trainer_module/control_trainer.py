@@ -34,7 +34,7 @@ from trainer_module.families.control.measuring import (
 )
 from trainer_module.families.control.replay import Replay
 from trainer_module.families.control.task import ControlTask
-from trainer_module.families.control.training import Backup, RoundPlan, Training
+from trainer_module.families.control.training import CheckpointLocation, RoundPlan, Training
 from trainer_module.families.control.transitions import (
     collect,
     read_transitions,
@@ -92,7 +92,7 @@ def run_fn(fn_args: Any) -> None:
         conservative=0.0 if environments is not None else task.conservative,
     )
     plan = RoundPlan.of(settings, task, environments is not None, strategy.num_replicas_in_sync)
-    backup = Backup(
+    backup = CheckpointLocation(
         runtime.backup_directory or os.path.join(fn_args.model_run_dir, CHECKPOINTS_FOLDER),
         runtime.backup_steps or settings.train.backup_steps,
         runtime.writes_backup,

@@ -34,12 +34,12 @@ from trainer_module.families.control.task import ControlTask
 from trainer_module.runtime import report_progress
 from trainer_module.settings import EarlyStoppingSettings, TrainerSettings
 
-BACKUP_FILE = "control.npz"
+CHECKPOINT_FILE = "control.npz"
 """The name of the file in the checkpoint folder."""
 _NOTES = "notes"
 
 
-def save_backup(
+def save_checkpoint(
     directory: str, notes: Mapping[str, Any], arrays: Mapping[str, Mapping[str, np.ndarray]]
 ) -> None:
     """Replaces the checkpoint of a training; a process killed meanwhile leaves the previous
@@ -54,7 +54,7 @@ def save_backup(
         f"{part}/{name}": one for part, of in arrays.items() for name, one in of.items()
     }
     tf.io.gfile.makedirs(directory)
-    path = os.path.join(directory, BACKUP_FILE)
+    path = os.path.join(directory, CHECKPOINT_FILE)
     with tf.io.gfile.GFile(f"{path}.new", "wb") as file:
         # Writes directly to the file, without a second copy of the replay buffer in memory.
         np.savez(_OnlyWritten(file), **{_NOTES: np.array(json.dumps(notes)), **named})
@@ -78,13 +78,15 @@ class _OnlyWritten(io.RawIOBase):
         raise io.UnsupportedOperation
 
 
-def load_backup(directory: str) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]] | None:
+def load_checkpoint(
+    directory: str,
+) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]] | None:
     """Returns the notes and arrays of a folder's checkpoint, or None if there is no checkpoint.
 
     Raises:
       TrainingError: the checkpoint cannot be read.
     """
-    path = os.path.join(directory, BACKUP_FILE)
+    path = os.path.join(directory, CHECKPOINT_FILE)
     if not tf.io.gfile.exists(path):
         return None
     arrays: dict[str, dict[str, np.ndarray]] = {}
@@ -207,7 +209,7 @@ class Training:
         replay: Replay,
         environments: Environments | None,
         plan: RoundPlan,
-        backup: Backup,
+        backup: CheckpointLocation,
         solved_at: float | None = None,
     ) -> None:
         """Stores the parts of the training, and restores the checkpoint if there is one.
@@ -370,10 +372,10 @@ class Training:
             arrays["replay"] = self._replay.get_priorities()
         else:
             arrays["replay"] = self._replay.get_state()
-        save_backup(self._backup.directory, notes, arrays)
+        save_checkpoint(self._backup.directory, notes, arrays)
 
     def _restore(self) -> None:
-        found = load_backup(self._backup.directory)
+        found = load_checkpoint(self._backup.directory)
         if found is None:
             return
         notes, arrays = found
@@ -402,7 +404,7 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Backup:
+class CheckpointLocation:
     """The location and interval of a training's checkpoints."""
 
     directory: str
