@@ -110,14 +110,14 @@ def run_fn(fn_args: Any) -> None:
     )
     writer = tf.summary.create_file_writer(os.path.join(fn_args.model_run_dir, "train"))
 
-    def saw(epoch: int, metrics: Mapping[str, float]) -> None:
+    def on_epoch(epoch: int, metrics: Mapping[str, float]) -> None:
         with writer.as_default():
             for name, value in metrics.items():
                 tf.summary.scalar(f"epoch_{name}", value, epoch - 1)
         writer.flush()
 
     started = time.monotonic()
-    training.run(saw)
+    training.run(on_epoch)
     seconds = time.monotonic() - started
     export(learner.exported(training.best.weights), task, fn_args.serving_model_dir)
     replicas = strategy.num_replicas_in_sync

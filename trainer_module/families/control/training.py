@@ -238,11 +238,11 @@ class Training:
         """Notes for the summary of the run."""
         self._restore()
 
-    def run(self, saw: Callable[[int, Mapping[str, float]], None]) -> None:
+    def run(self, on_epoch: Callable[[int, Mapping[str, float]], None]) -> None:
         """Trains the policy to the end.
 
         Args:
-          saw: a callback for each epoch, counted from 1, and its metrics.
+          on_epoch: a callback for each epoch, counted from 1, and its metrics.
 
         Raises:
           TrainingError: the environment fails, or the loss is not a number.
@@ -256,7 +256,7 @@ class Training:
                 if every and self._learner.steps - self._saved_at >= every:
                     self._save()
             self._end_epoch()
-            saw(progress.epoch, {name: of[-1] for name, of in progress.history.items()})
+            on_epoch(progress.epoch, {name: of[-1] for name, of in progress.history.items()})
             self._save()
 
     @property
