@@ -299,14 +299,14 @@ def undemanding_models() -> list[str]:
     return [name for name, spec in ZOO.items() if not spec.needs and not spec.refuses]
 
 
-def is_grown(kind: str) -> bool:
+def is_forest(kind: str) -> bool:
     """Returns whether a model is not trained in steps of an optimizer, over a network's weights."""
     return kind in ZOO and not ZOO[kind].builder
 
 
 def trainer_of(kind: str) -> str:
     """Returns the module whose `run_fn` and `train` train a kind of model."""
-    return TREES_TRAINER if is_grown(kind) else TRAINER
+    return TREES_TRAINER if is_forest(kind) else TRAINER
 
 
 def load_trainer(kind: str) -> ModuleType:
@@ -320,7 +320,7 @@ def load_builder(kind: str) -> Callable[..., Any]:
     Raises:
       TrainingError: if `kind` is neither, or the module or function cannot be found.
     """
-    if is_grown(kind):
+    if is_forest(kind):
         raise TrainingError(f"model {kind!r} has no builder: {TREES_TRAINER}.run_fn grows it.")
     path = ZOO[kind].builder if kind in ZOO else kind
     if "." not in path:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainer_module.settings.model import AUTO, ZOO, is_grown
+from trainer_module.settings.model import AUTO, ZOO, is_forest
 from trainer_module.settings.train import READ_WITHOUT_STEPS, READERS
 from trainer_module.settings.tune import Range
 
@@ -63,14 +63,14 @@ def reads(kind: str, path: str) -> bool:
     """Returns whether a kind of model, or its training, reads a key of `model` or `train`."""
     section, key = path.split(".")[:2]
     if section == "train":
-        return not is_grown(kind) or key in READ_WITHOUT_STEPS
+        return not is_forest(kind) or key in READ_WITHOUT_STEPS
     if key == "kind" or kind == AUTO:
         return True
     if key == "options":
         return kind not in ZOO
     if any(key in spec.reads for spec in ZOO.values()):
         return kind in ZOO and key in ZOO[kind].reads
-    return not is_grown(kind)
+    return not is_forest(kind)
 
 
 def _optimizer_reads(optimizer: str | None, path: str) -> bool:
