@@ -19,7 +19,7 @@ _PART = 20
 _PARTS = 4
 
 
-def agree(strategy: tf.distribute.Strategy, value: int) -> bool:
+def all_workers_equal(strategy: tf.distribute.Strategy, value: int) -> bool:
     """Returns whether all workers in step have the same value; returns once all of them have asked.
 
     All of them get the same answer.

@@ -19,7 +19,7 @@ import tf_keras
 from trainer_module.compat.keras import StepCallback, begin_fit_at, forget_start
 from trainer_module.scratch import ScratchFolder
 from trainer_module.settings import CheckpointSettings
-from trainer_module.strategies.coordinator import agree
+from trainer_module.strategies.coordinator import all_workers_equal
 
 logger = logging.getLogger(__name__)
 
@@ -412,14 +412,14 @@ class CheckpointCallback(StepCallback):
     def _find(self) -> str | None:
         """Returns the latest checkpoint that fits this training, or None to begin anew."""
         latest = tf.train.latest_checkpoint(self._directory)
-        if not agree(self._strategy, _number(latest)):
+        if not all_workers_equal(self._strategy, _number(latest)):
             logger.warning("The workers have not got the same backup: training begins anew.")
             return None
         if latest is None:
             return None
         notes = read_notes(latest)
         if not self._fits(latest, notes):
-            agree(self._strategy, 0)  # Waits until no worker reads the files any more.
+            all_workers_equal(self._strategy, 0)  # Waits until no worker reads the files any more.
             if self._writes:
                 clear(self._directory)
             return None
@@ -493,7 +493,9 @@ class CheckpointCallback(StepCallback):
         """Restores the best epoch at the end of training."""
         forget_start(self.model)
         if self._best.epoch and (self.model.stop_training or not self.is_followed):
-            agree(self._strategy, self._best.epoch)  # Waits until the checkpoint is written.
+            all_workers_equal(
+                self._strategy, self._best.epoch
+            )  # Waits until the checkpoint is written.
             number = self._best.epoch * self._steps
             path = self._checkpoints.path(number)
             self._checkpoints.restore(path)

@@ -31,7 +31,7 @@ from trainer_module.machine import free_memory
 from trainer_module.settings import TrainerSettings
 from trainer_module.settings.model import TransferSettings
 from trainer_module.strategies import hooks_of
-from trainer_module.strategies.coordinator import agree
+from trainer_module.strategies.coordinator import all_workers_equal
 from trainer_module.training.building import make_network
 from trainer_module.training.checkpoint import Position
 from trainer_module.training.plan import Trained, TrainingInputs, TrainingPlan
@@ -169,7 +169,7 @@ def _why_not(
     needed = sum(split.examples for split in splits) * _bytes_per_example(pooled)
     fits = needed <= room
     if workers > 1:
-        fits = agree(strategy, fits) and fits
+        fits = all_workers_equal(strategy, fits) and fits
     return "" if fits else f"they take {_shown(needed)}, and there is room for {_shown(room)}"
 
 
