@@ -538,8 +538,8 @@ def read_base_model(path: str) -> BaseModel:
         values = read_values(path)
     except READING_ERRORS as error:
         raise TrainingError(
-            f"warm start: the model at {path} cannot be read: {told(error)}; put it back, or set "
-            "schedule.warm_start: false to train from scratch."
+            f"warm start: the model at {path} cannot be read: {error_line(error)}; put it back, or "
+            "set schedule.warm_start: false to train from scratch."
         ) from error
     described = description.weights if description else {}
     return BaseModel(
@@ -550,7 +550,7 @@ def read_base_model(path: str) -> BaseModel:
     )
 
 
-def told(error: Exception) -> str:
+def error_line(error: Exception) -> str:
     """Returns the message of an error in one line, without its full stop."""
     message = error.message if isinstance(error, tf.errors.OpError) else str(error)
     return " ".join(message.split()).rstrip(".")

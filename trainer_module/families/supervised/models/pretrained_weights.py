@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from trainer_module.base_model import READING_ERRORS, Weight, plain_name, told
+from trainer_module.base_model import READING_ERRORS, Weight, error_line, plain_name
 from trainer_module.compat.keras import read_values
 from trainer_module.errors import TrainingError
 from trainer_module.families.supervised.models.weight_formats import (
@@ -41,7 +41,7 @@ def open_weights(path: str) -> Iterator[h5py.Group]:
             opened = h5py.File(content, "r")
         except OSError as error:
             raise TrainingError(
-                f"model.weights: {path} is damaged, {_told(error)}; fetch it once more."
+                f"model.weights: {path} is damaged, {_hdf5_reason(error)}; fetch it once more."
             ) from error
         with opened:
             yield opened
@@ -71,10 +71,10 @@ def _unpacked(file: Path, path: str) -> Iterator[Any]:
         yield io.BytesIO(archive.read(WEIGHTS_IN_KERAS))
 
 
-def _told(error: Exception) -> str:
+def _hdf5_reason(error: Exception) -> str:
     """Returns the reason in an HDF5 error, without the failed operation."""
-    told = str(error)
-    return told[told.find("(") + 1 : -1] if told.endswith(")") and "(" in told else told
+    text = str(error)
+    return text[text.find("(") + 1 : -1] if text.endswith(")") and "(" in text else text
 
 
 Stored = Mapping[str, Sequence[Any]]
@@ -109,7 +109,7 @@ def load_weights(network: tf_keras.Model, kind: str, path: str) -> None:
                 _assign(layers, stored, kind, path)
         except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
             raise TrainingError(
-                f"model.weights: {path} is damaged, {told(error)}; fetch it once more."
+                f"model.weights: {path} is damaged, {error_line(error)}; fetch it once more."
             ) from error
     _finish_scaling(network)
 
@@ -143,7 +143,7 @@ def _of_exported(layers: Mapping[str, list[Weight]], path: str) -> Stored:
         values = read_values(path)
     except READING_ERRORS as error:
         raise TrainingError(
-            f"model.weights: the model at {path} cannot be read: {told(error)}."
+            f"model.weights: the model at {path} cannot be read: {error_line(error)}."
         ) from error
     plain = {_plain_path(name): value for name, value in values.items()}
     names = {layer: [_plain_path(w.name) for w in weights] for layer, weights in layers.items()}
