@@ -163,7 +163,7 @@ def train(inputs: GenerationInputs) -> TrainedNetworks:
     settings, strategy, deal = inputs.settings, inputs.strategy, inputs.deal
     plan = plan_training(settings, deal)
     checkpoint = open_checkpoint(inputs, plan)
-    plan = plan.going_on_from(checkpoint.start, inputs.runtime.continued_epochs)
+    plan = plan.resumed_at(checkpoint.start, inputs.runtime.continued_epochs)
     with strategy.scope():
         rate = build_schedule(settings.train, plan.steps)
         model = Adversaries(generation_task(settings), inputs.shape, rate)

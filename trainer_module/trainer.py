@@ -83,7 +83,7 @@ def train(inputs: TrainingInputs, plan: TrainingPlan) -> Trained:
     settings, strategy, data = inputs.settings, inputs.strategy, evaluated_in_part(inputs)
     checkpoint = open_checkpoint(inputs, plan)
     resumed_at = checkpoint.start  # The epoch and step that an interrupted training had reached.
-    plan = plan.going_on_from(resumed_at, inputs.runtime.continued_epochs)
+    plan = plan.resumed_at(resumed_at, inputs.runtime.continued_epochs)
     with strategy.scope():
         model = make_network(data.problem, settings)
         notes = _begin_with_base_model(model, inputs)

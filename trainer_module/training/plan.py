@@ -167,7 +167,7 @@ class TrainingPlan:
         last = min(self.epochs, max(epochs, self.whole_from + 1))
         return replace(self, last_epoch=last, chooses=False, notes=(*self.notes, note))
 
-    def going_on_from(self, start: Position, continued_epochs: int) -> TrainingPlan:
+    def resumed_at(self, start: Position, continued_epochs: int) -> TrainingPlan:
         """Returns the plan, without further epochs if a callback has already ended the training.
 
         Args:
