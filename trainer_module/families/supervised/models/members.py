@@ -173,7 +173,7 @@ class MembersMean(tf_keras.layers.Layer):
             "units": units, "task": str(task), "scale": scale, "shift": list(shift)
         }  # fmt: skip
         # Each replica of this machine calls the model and its loss in a thread of its own.
-        self._told = threading.local()
+        self._latest = threading.local()
 
     def build(self, input_shape: tf.TensorShape) -> None:
         """Creates the weights of each member."""
@@ -194,28 +194,28 @@ class MembersMean(tf_keras.layers.Layer):
         """Returns the mean of the members' logits."""
         logits = tf.cast(tf.einsum("bkd,kdu->bku", inputs, self.kernel) + self.bias, tf.float32)
         mean = tf.reduce_mean(logits, 1)
-        learns = training and self.tells
-        self._told.distance = self._distance(logits, mean) if learns else None
+        learns = training and self.computes_spread
+        self._latest.spread = self._spread(logits, mean) if learns else None
         return mean
 
     @property
-    def tells(self) -> bool:
+    def computes_spread(self) -> bool:
         """Whether the layer computes the spread, which is only useful with some losses."""
         return self._config["scale"] is not None
 
-    def take_distance(self) -> tf.Tensor | None:
+    def take_spread(self) -> tf.Tensor | None:
         """Returns the members' spread in the latest call and clears it, [batch]; None outside of
         training.
 
         The spread is cleared, as a tensor of one graph cannot be used in another graph.
         """
-        distance = getattr(self._told, "distance", None)
-        self._told.distance = None
-        return distance
+        spread = getattr(self._latest, "spread", None)
+        self._latest.spread = None
+        return spread
 
     # AutoGraph is not needed, and would warn of each `match`.
     @tf.autograph.experimental.do_not_convert
-    def _distance(self, logits: tf.Tensor, mean: tf.Tensor) -> tf.Tensor:
+    def _spread(self, logits: tf.Tensor, mean: tf.Tensor) -> tf.Tensor:
         """Returns by how much the mean of the members' losses exceeds the loss of their mean,
         [batch].
         """
@@ -258,11 +258,13 @@ class MembersLoss(WrappedLoss):
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
         """Returns the losses with the spread, [batch]."""
         losses = self.wrapped(y_true, y_pred)
-        told = [layer.take_distance() for layer in self._layers]
-        return tf.add_n([losses, *(distance for distance in told if distance is not None)])
+        spreads = [layer.take_spread() for layer in self._layers]
+        return tf.add_n([losses, *(spread for spread in spreads if spread is not None)])
 
 
 def wrap_ensemble_loss(loss: Any, model: tf_keras.Model) -> Any:
     """Returns the loss to compile a model with, which includes the spread of its members."""
-    layers = [part for part in model.submodules if isinstance(part, MembersMean) and part.tells]
+    layers = [
+        part for part in model.submodules if isinstance(part, MembersMean) and part.computes_spread
+    ]
     return MembersLoss(loss, layers) if layers else loss
