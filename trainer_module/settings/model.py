@@ -158,7 +158,7 @@ class ModelSpec:
     """Likewise, of the section `train`."""
     features: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Likewise, of each feature, by its type."""
-    tuned: Mapping[str, Any] = field(default_factory=dict)
+    fine_tuning_defaults: Mapping[str, Any] = field(default_factory=dict)
     """Likewise, of the section `train` where `model.weights` were trained before."""
 
 
@@ -189,7 +189,7 @@ ZOO: dict[str, ModelSpec] = {
             "steps": 2000,
             "early_stopping": {"patience": 6},
         },
-        tuned={
+        fine_tuning_defaults={
             "optimizer": {
                 "kind": "adamw",
                 "weight_decay": 0.01,
