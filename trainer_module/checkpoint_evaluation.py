@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainer_module.errors import TrainingError
-from trainer_module.runtime import Runtime, StrategyChoice
+from trainer_module.runtime import StrategyChoice, WorkerContext
 from trainer_module.settings import DefaultStrategy, Strategy
 from trainer_module.training.building import build_model
 from trainer_module.training.checkpoint import read_checkpoint, read_notes, without_optimizer
@@ -39,7 +39,7 @@ def evaluate_checkpoint(fn_args: Any, path: str) -> CheckpointEvaluation:
       TrainingError: the checkpoint does not fit the model.
     """
     default = StrategyChoice(strategy=DefaultStrategy(kind=Strategy.DEFAULT))
-    inputs = open_inputs(fn_args, runtime=Runtime(choice=default))
+    inputs = open_inputs(fn_args, runtime=WorkerContext(choice=default))
     settings, data = inputs.settings, inputs.data
     model = build_model(data.problem, settings, inputs.strategy, data.train.steps)
     try:

@@ -42,7 +42,7 @@ from trainer_module.families.control.transitions import (
 )
 from trainer_module.machine import free_memory
 from trainer_module.record import figures_of
-from trainer_module.runtime import Runtime, read_run, write_record
+from trainer_module.runtime import WorkerContext, read_run, write_record
 from trainer_module.settings import TrainerSettings
 from trainer_module.training.checkpoint import CHECKPOINTS_FOLDER
 from trainer_module.training.plan import open_strategy
@@ -60,7 +60,7 @@ def run_fn(fn_args: Any) -> None:
 
     Args:
       fn_args: TFX's FnArgs, or an object with the same attributes. Its `custom_config` holds the
-        settings and the source of the data; its attribute `runtime` is a `Runtime`.
+        settings and the source of the data; its attribute `runtime` is a `WorkerContext`.
 
     Raises:
       ConfigError: the strategy is not available for control tasks.
@@ -216,7 +216,7 @@ def export(network: tf_keras.Model, task: ControlTask, directory: str) -> None:
 
 def _describe(
     settings: TrainerSettings,
-    runtime: Runtime,
+    runtime: WorkerContext,
     training: Training,
     plan: RoundPlan,
     learner: Learner,

@@ -93,7 +93,7 @@ def run_fn(fn_args: Any) -> None:
 
     Args:
       fn_args: TFX's FnArgs, or an object with the same attributes, whose `train_files` are those of
-        ExampleGen; its attribute `runtime` is a `Runtime`.
+        ExampleGen; its attribute `runtime` is a `WorkerContext`.
 
     Raises:
       DataError: the pictures, or their classes, cannot be used.

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from trainer_module.data.input_pipeline import describe_imbalance
 from trainer_module.errors import counted
-from trainer_module.runtime import RECORD_FILE, Runtime, write_record
+from trainer_module.runtime import RECORD_FILE, WorkerContext, write_record
 from trainer_module.settings import AUTO, TrainerSettings
 from trainer_module.settings.train import choose_batch_size, choose_stopping
 from trainer_module.training.folds import FOLDS_FOLDER, Train, cross_validate
@@ -22,7 +22,7 @@ UNEVEN = 2
 
 
 def describe(
-    settings: TrainerSettings, runtime: Runtime, trained: Trained, seconds: float
+    settings: TrainerSettings, runtime: WorkerContext, trained: Trained, seconds: float
 ) -> dict[str, Any]:
     """Returns the record of a training as JSON: `history` has a value per epoch for each metric.
 
@@ -65,7 +65,7 @@ def describe(
 
 def figures_of(
     settings: TrainerSettings,
-    runtime: Runtime,
+    runtime: WorkerContext,
     seconds: float,
     step_seconds: float,
     examples_per_step: int,
@@ -152,7 +152,7 @@ def add_restarts(model_run_dir: str, restarts: Sequence[str]) -> None:
 
 def _notes_on_steps(
     settings: TrainerSettings,
-    runtime: Runtime,
+    runtime: WorkerContext,
     trained: Trained,
     plan: TrainingPlan,
     per_worker: Sequence[int | None],

@@ -118,7 +118,7 @@ class StrategyChoice(Settings):
     """The reason for the choice; empty if the config names the strategy."""
 
 
-class Runtime(Settings):
+class WorkerContext(Settings):
     """The runtime of one training process, which `run_fn` reads from `fn_args.runtime`."""
 
     choice: StrategyChoice | None = None
@@ -146,8 +146,8 @@ class Runtime(Settings):
 
 
 def read_run(
-    fn_args: Any, settings: TrainerSettings | None = None, runtime: Runtime | None = None
-) -> tuple[TrainerSettings, Runtime]:
+    fn_args: Any, settings: TrainerSettings | None = None, runtime: WorkerContext | None = None
+) -> tuple[TrainerSettings, WorkerContext]:
     """Reads the settings and the runtime from the arguments of a `run_fn`.
 
     Args:
@@ -159,7 +159,7 @@ def read_run(
       The settings, with the strategy to use, and the runtime.
     """
     settings = settings or TrainerSettings.from_custom_config(fn_args.custom_config)
-    runtime = runtime or getattr(fn_args, "runtime", None) or Runtime()
+    runtime = runtime or getattr(fn_args, "runtime", None) or WorkerContext()
     if runtime.choice is not None:
         settings = settings.with_strategy(runtime.choice.strategy)
     return settings, runtime

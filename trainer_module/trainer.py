@@ -51,7 +51,7 @@ def run_fn(fn_args: Any) -> None:
 
     Args:
       fn_args: TFX's FnArgs, or an object with the same attributes. Its `custom_config` holds the
-        settings; its attribute `runtime` is a `Runtime`.
+        settings; its attribute `runtime` is a `WorkerContext`.
 
     Raises:
       TrainingError: the model, the strategy or the data cannot be used, the model cannot be

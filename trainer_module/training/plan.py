@@ -13,7 +13,7 @@ import tf_keras
 
 from trainer_module.data.input_pipeline import Split, steps_per_execution
 from trainer_module.data.loading import Known, TrainingData, load_data
-from trainer_module.runtime import Runtime, read_run, report_ready
+from trainer_module.runtime import WorkerContext, read_run, report_ready
 from trainer_module.settings import TrainerSettings
 from trainer_module.settings.train import choose_epochs
 from trainer_module.strategies import build_strategy
@@ -27,7 +27,7 @@ class RunInputs:
 
     settings: TrainerSettings
     """The settings, with the strategy to use."""
-    runtime: Runtime
+    runtime: WorkerContext
     """The runtime of this process."""
     strategy: tf.distribute.Strategy
     model_run_dir: str
@@ -75,7 +75,7 @@ class TrainingInputs(RunInputs):
 def open_inputs(
     fn_args: Any,
     settings: TrainerSettings | None = None,
-    runtime: Runtime | None = None,
+    runtime: WorkerContext | None = None,
     known: Known | None = None,
 ) -> TrainingInputs:
     """Reads the settings, builds the strategy and loads the data, in this order.

@@ -18,7 +18,7 @@ from tensorboard.plugins.hparams import api as hparams
 from trainer_module.data.dealing import deal, make_fold
 from trainer_module.data.loading import Known, TrainingData
 from trainer_module.errors import TrainingError
-from trainer_module.runtime import Runtime
+from trainer_module.runtime import WorkerContext
 from trainer_module.settings import TrainerSettings
 from trainer_module.settings.model import is_forest, load_trainer
 from trainer_module.settings.train import is_chosen
@@ -68,7 +68,7 @@ class TrialRunner:
     """Trains candidates one after another in this process, and reads the examples only once."""
 
     def __init__(
-        self, fn_args: Any, runtime: Runtime, objective: Objective, has_own_split: bool
+        self, fn_args: Any, runtime: WorkerContext, objective: Objective, has_own_split: bool
     ) -> None:
         """Stores the arguments without reading anything.
 

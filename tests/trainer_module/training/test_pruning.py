@@ -18,7 +18,7 @@ from trainings import begin, open_training, train_whole
 
 from trainer_module.errors import TrainingError
 from trainer_module.problem import Problem
-from trainer_module.runtime import Runtime
+from trainer_module.runtime import WorkerContext
 from trainer_module.settings import Loop, ModelSettings
 from trainer_module.settings.optimize import PruneSettings
 from trainer_module.trainer import run_fn
@@ -36,7 +36,7 @@ from trainer_module.training.plan import Trained, TrainingInputs
 def prepare(data: Transformed, directory: Path, prune: Any, **train: Any) -> TrainingInputs:
     """What a training is given; `directory` keeps the backup."""
     fn_args = data.fn_args(directory / "run", train=train, optimize={"prune": prune})
-    runtime = Runtime(backup_directory=str(directory / "backup"), backup_steps=4)
+    runtime = WorkerContext(backup_directory=str(directory / "backup"), backup_steps=4)
     return open_training(fn_args, runtime)
 
 
