@@ -251,7 +251,7 @@ def _learner(
         num_candidate_attributes_ratio=CANDIDATES,
         l2_regularization=L2,
         early_stopping="LOSS_INCREASE" if stops else "NONE",
-        # At another ratio, YDF would hold out examples of its own.
+        # With a ratio of 0, YDF would not use the given held-out examples either.
         **({} if stops else {"validation_ratio": 0.0}),
         early_stopping_num_trees_look_ahead=patience,
         random_seed=settings.train.seed + member,
