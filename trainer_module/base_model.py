@@ -158,7 +158,7 @@ def _letters(layer: tf_keras.layers.Layer) -> str:
     return type(layer).__name__.lower().replace("_", "")
 
 
-OF_PLACES = ("bert_positions", "bert_types")
+POSITIONAL_LAYERS = ("bert_positions", "bert_types")
 """The built-in models' embeddings of positions and types, whose rows do not depend on a vocabulary.
 """
 
@@ -251,7 +251,7 @@ def _mark_embeddings(model: tf_keras.Model, problem: Problem, axes: Axes) -> Non
     for layer in layers_of(model):
         if not isinstance(layer, tf_keras.layers.Embedding) or not layer.weights:
             continue
-        if layer.name in OF_PLACES:
+        if layer.name in POSITIONAL_LAYERS:
             continue
         name = plain_name(layer.weights[0])
         if name in axes:

@@ -148,7 +148,7 @@ def test_a_picture_follows_from_its_seed_and_number_alone(trained: Path) -> None
 def test_samples_are_written(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sampler, "_ASKED_AT_ONCE", 2)
+    monkeypatch.setattr(sampler, "_REQUESTED_AT_ONCE", 2)
     said = write_samples(trained / "model", SampleRequest(5, 1, "a"), tmp_path)
     assert said == "5 pictures of seed 1, and grid.png"
     names = [f"{number:04d}.png" for number in range(5)]
