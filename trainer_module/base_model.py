@@ -284,7 +284,7 @@ def _mark_columns(model: tf_keras.Model, axes: Axes, places: Mapping[str, tuple[
             layer = layer.layers[0]
         if tensor is None or tensor.shape.rank != 2:
             continue
-        parts = tuple(_apart(_joined(tensor), places))
+        parts = tuple(_split_by_place(_joined(tensor), places))
         for weight, place in _column_axes(layer).items():
             variable = getattr(layer, weight)
             # On parameter servers the weight may lie in shards, which carry its name.
@@ -316,7 +316,7 @@ def _joined(tensor: Any) -> Iterator[tuple[str, int]]:
         yield layer.name, tensor.shape[1:].num_elements() or 0
 
 
-def _apart(
+def _split_by_place(
     parts: Iterable[tuple[str, int]], places: Mapping[str, tuple[str, ...]]
 ) -> Iterator[tuple[str, int]]:
     """Yields the parts, with a feature that has named numbers split into a part for each number."""
