@@ -284,7 +284,7 @@ def _mark_columns(model: tf_keras.Model, axes: Axes, places: Mapping[str, tuple[
             layer = layer.layers[0]
         if tensor is None or tensor.shape.rank != 2:
             continue
-        parts = tuple(_split_by_place(_joined(tensor), places))
+        parts = tuple(_split_by_place(_concatenated_parts(tensor), places))
         for weight, place in _column_axes(layer).items():
             variable = getattr(layer, weight)
             # On parameter servers the weight may lie in shards, which carry its name.
@@ -302,16 +302,16 @@ def _column_axes(layer: tf_keras.layers.Layer) -> dict[str, int]:
     return getattr(layer, "column_axes", {})
 
 
-def _joined(tensor: Any) -> Iterator[tuple[str, int]]:
+def _concatenated_parts(tensor: Any) -> Iterator[tuple[str, int]]:
     """Yields the names and widths of the parts that a tensor concatenates; 0 if unknown."""
     layer, inputs = tensor.node.layer, tensor.node.keras_inputs
     if isinstance(layer, tf_keras.layers.Concatenate) and tensor.shape.rank == 2:
         for before in inputs:
-            yield from _joined(before)
+            yield from _concatenated_parts(before)
     elif isinstance(layer, tf_keras.layers.Flatten | tf_keras.layers.Dropout):
-        yield from _joined(inputs[0])
+        yield from _concatenated_parts(inputs[0])
     elif times := getattr(layer, "outputs_per_input", 0):
-        yield from ((name, width * times) for name, width in _joined(inputs[0]))
+        yield from ((name, width * times) for name, width in _concatenated_parts(inputs[0]))
     else:
         yield layer.name, tensor.shape[1:].num_elements() or 0
 
