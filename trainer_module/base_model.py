@@ -206,7 +206,7 @@ def _mark_outputs(model: tf_keras.Model, problem: Problem, axes: Axes, is_graph:
     width = problem.output_units
     layers = [layer for layer in layers_of(model) if layer.name == "output"]
     if is_graph:
-        layers = [layer for tensor in model.outputs for layer in _ending_in(tensor)]
+        layers = [layer for tensor in model.outputs for layer in _layers_behind(tensor)]
     known = {plain_name(variable) for layer in layers for variable in layer.weights}
     for weight in weights_of(model):
         if weight.shape and weight.shape[-1] == width:
@@ -216,19 +216,19 @@ def _mark_outputs(model: tf_keras.Model, problem: Problem, axes: Axes, is_graph:
                 axes[weight.name][-1] = Axis("unsure")
 
 
-def _ending_in(tensor: Any) -> Iterator[tf_keras.layers.Layer]:
+def _layers_behind(tensor: Any) -> Iterator[tf_keras.layers.Layer]:
     """Yields the layers with weights whose units correspond one by one to the units of a tensor."""
     layer = tensor.node.layer
     if _is_graph(layer):
         for within in layer.outputs:
-            yield from _ending_in(within)
+            yield from _layers_behind(within)
         return
     if layer.weights:
         yield layer
         return
     for before in tensor.node.keras_inputs:
         if before.shape.rank and tensor.shape.rank and before.shape[-1] == tensor.shape[-1]:
-            yield from _ending_in(before)
+            yield from _layers_behind(before)
 
 
 def _is_graph(layer: tf_keras.layers.Layer) -> bool:
