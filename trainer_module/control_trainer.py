@@ -51,7 +51,7 @@ _RANDOM = "random"
 """The name of the uniformly random policy."""
 COLLECTED_FILE = "transitions.parquet"
 """The file with the collected episodes in the model run."""
-_OF_A_TRANSITION = 32
+_BYTES_PER_TRANSITION = 32
 """The bytes of a transition besides its observations: action, reward, ends and priority."""
 
 
@@ -165,7 +165,7 @@ def _open_data(
 
 def _check_room(transitions: int, width: int) -> None:
     """Raises TrainingError if a full replay buffer does not fit into the free memory."""
-    needed, free = transitions * (2 * 4 * width + _OF_A_TRANSITION), free_memory()
+    needed, free = transitions * (2 * 4 * width + _BYTES_PER_TRANSITION), free_memory()
     if needed > free:
         raise TrainingError(
             f"a replay of {transitions:,} transitions whose observations have {width:,} numbers"
