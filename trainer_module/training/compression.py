@@ -55,7 +55,7 @@ FEW = 1000
 Pruning them saves nothing and harms the first and the last layer most.
 """
 
-HARDLY_A_PART = 0.01
+SMALL_SHARE = 0.01
 """The share of all prunable weights that counts as a small part."""
 
 MOST_NAMED = 5
@@ -282,7 +282,7 @@ def find_weights(
             found.setdefault(id(variable), PrunableWeight(name, variable))
     able = [weight for weight in found.values() if weight.variable.trainable]
     total = sum(weight.size for weight in able)
-    least = min(FEW, HARDLY_A_PART * total)
+    least = min(FEW, SMALL_SHARE * total)
     small = [weight for weight in able if weight.size < least]
     return [weight for weight in able if weight.size >= least], small
 
