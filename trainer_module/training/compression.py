@@ -46,7 +46,7 @@ OWN_METHOD = "get_prunable_weights"
 PARTS = (tf_keras.layers.MultiHeadAttention, tf_keras.layers.RNN)
 """Layers whose weights belong to their sublayers."""
 
-BEYOND_TFMOT: Mapping[type, Sequence[str]] = {tf_keras.layers.EinsumDense: ["kernel"]}
+ADDITIONAL_KERNELS: Mapping[type, Sequence[str]] = {tf_keras.layers.EinsumDense: ["kernel"]}
 """Layers that TFMOT supports only as parts of other layers."""
 
 FEW = 1000
@@ -269,7 +269,7 @@ def find_weights(
     """
     from trainer_module.compat import model_optimization
 
-    kernels = {**model_optimization.kernels_by_layer(), **BEYOND_TFMOT}
+    kernels = {**model_optimization.kernels_by_layer(), **ADDITIONAL_KERNELS}
     layers = layers_within(model)
     wrappers = [layer for layer in layers if model_optimization.is_wrapper(layer)]
     weights = {id(wrapper): model_optimization.wrapped_weights(wrapper) for wrapper in wrappers}
