@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # Trainings without pruning skip the import, which takes seco
 
 MOST_STEPS_BETWEEN_UPDATES = 100
 """The largest number of steps between two updates of the masks, as in TFMOT; sorting takes time."""
-FEWEST_LOOKS = 20
+LEAST_UPDATES = 20
 """The smallest number of updates of the masks in a short training."""
 
 MATRIX = 2
@@ -243,7 +243,7 @@ def plan_steps(prune: PruneSettings, steps: int) -> PruningSteps:
     begin = min(_in_steps(prune.begin, steps), steps - 1)
     end = min(_in_steps(prune.end, steps), steps)
     last = steps if prune.is_constant else max(begin + 1, end)
-    every = max(1, min(MOST_STEPS_BETWEEN_UPDATES, (last - begin) // FEWEST_LOOKS))
+    every = max(1, min(MOST_STEPS_BETWEEN_UPDATES, (last - begin) // LEAST_UPDATES))
     if prune.is_constant:
         return PruningSteps(begin, begin or every, every)
     return PruningSteps(last - every * ((last - begin) // every), last, every)
