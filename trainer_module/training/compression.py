@@ -150,7 +150,7 @@ def plan_pruning(model: tf_keras.Model, prune: PruneSettings, steps: int) -> Pru
     able = [weight for weight in found if _fits(weight, prune)]
     whole = [weight.name for weight in found if weight not in able]
     if not able:
-        raise TrainingError(_why_none(prune, whole))
+        raise TrainingError(_no_weights_message(prune, whole))
     block = prune.structure.block if isinstance(prune.structure, BlockStructure) else (1, 1)
     notes = [f"optimize.prune: {_sentence(prune, whole)}"] if whole else []
     notes += [*_describe_small(small), *_describe_late(prune, steps)]
@@ -180,7 +180,7 @@ def _fits(weight: PrunableWeight, prune: PruneSettings) -> bool:
     return not prune.is_2by4 or shape.rank in RANKS_OF_2BY4
 
 
-def _why_none(prune: PruneSettings, whole: Sequence[str]) -> str:
+def _no_weights_message(prune: PruneSettings, whole: Sequence[str]) -> str:
     if not whole:
         return (
             "optimize.prune: the model has no weights that can be pruned, such as a dense layer's; "
