@@ -86,7 +86,7 @@ def phases_of(
     network.trainable = False
     pooled = pooled_of(model, inputs.data.problem.of_kind("image"))
     splits = (inputs.data.train, inputs.data.evaluation)
-    reason = _why_not(settings, inputs.strategy, splits, pooled)
+    reason = _reason_against_keeping(settings, inputs.strategy, splits, pooled)
     part = model if reason else head_of(model)
     # A separate model, whose optimizer is not exported.
     trained = tf_keras.Model(part.input, part.output)
@@ -146,7 +146,7 @@ def _notes_on_weights(inputs: TrainingInputs, begun: str) -> list[str]:
     return [f"transfer: {begun}; give model.weights"] if is_told else []
 
 
-def _why_not(
+def _reason_against_keeping(
     settings: TrainerSettings,
     strategy: tf.distribute.Strategy,
     splits: tuple[Split, ...],
