@@ -213,7 +213,7 @@ def with_features(
     def read(context: tf.distribute.InputContext) -> tf.data.Dataset:
         del context
         with tf.device("CPU:0"):
-            return _in_order(split, local).prefetch(tf.data.AUTOTUNE)
+            return _replica_batches(split, local).prefetch(tf.data.AUTOTUNE)
 
     batches = strategy.distribute_datasets_from_function(read)
     # Traces by the type of the batches; otherwise splits of other sizes would trace again.
@@ -236,7 +236,7 @@ def _computed(batches: Any, step: Step, strategy: tf.distribute.Strategy) -> Ite
                 yield {name: tf.identity(part) for name, part in zip(found, parts, strict=True)}
 
 
-def _in_order(split: Split, replicas: int) -> tf.data.Dataset:
+def _replica_batches(split: Split, replicas: int) -> tf.data.Dataset:
     """Returns all usable examples with labels in batches, one for each replica and step."""
     steps = math.ceil(split.examples / (FEATURES_BATCH * replicas))
     size = math.ceil(split.examples / (steps * replicas))
