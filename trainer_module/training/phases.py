@@ -218,7 +218,7 @@ def with_features(
     batches = strategy.distribute_datasets_from_function(read)
     # Traces by the type of the batches; otherwise splits of other sizes would trace again.
     traced = step.get_concrete_function(batches.element_spec)
-    parts = list(_computed(batches, traced, strategy))
+    parts = list(_compute_features(batches, traced, strategy))
     with tf.device("CPU:0"):  # On the CPU, as all features would fill a GPU.
         tensors = {name: tf.concat([part[name] for part in parts], 0) for name in parts[0]}
     # The last step is padded after all examples.
@@ -227,7 +227,9 @@ def with_features(
     return replace(split, content=replace(split.content, tensors=tensors))
 
 
-def _computed(batches: Any, step: Step, strategy: tf.distribute.Strategy) -> Iterator[Tensors]:
+def _compute_features(
+    batches: Any, step: Step, strategy: tf.distribute.Strategy
+) -> Iterator[Tensors]:
     """Yields the examples of each replica's batch with features, in the order of the examples."""
     for batch in batches:
         found = {k: strategy.experimental_local_results(v) for k, v in step(batch).items()}
