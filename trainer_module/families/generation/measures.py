@@ -19,7 +19,7 @@ COVERED = 0.2
 """The fraction of a mode's real share that its generated share needs for the mode to be covered."""
 NEAR = 0.5
 """The fraction of the usual distance of new pictures below which a generated picture is a copy."""
-_HARDLY_ANY = 0.01
+_NEAREST_SHARE = 0.01
 _ALIKE = 1e-4
 """The distance below which two pictures are equal up to rounding."""
 
@@ -120,7 +120,7 @@ def are_copies(
     distances = nearest(np.concatenate([held_out, generated]), trained)
     new = distances[: len(held_out)]
     new = new[new > _ALIKE]
-    usual = np.quantile(new, _HARDLY_ANY) if new.size else 0.0
+    usual = np.quantile(new, _NEAREST_SHARE) if new.size else 0.0
     found: np.ndarray = distances[len(held_out) :] < max(NEAR * usual, _ALIKE)
     return found
 
