@@ -113,12 +113,12 @@ class GenerationFamily(Family):
 
     def problems(self, config: Any) -> Iterator[tuple[str, str]]:
         """Yields contradictions in the model, the training and the pictures."""
-        yield from _of_model(config)
+        yield from _model_problems(config)
         yield from _of_train(config.train)
         yield from _of_pictures(config)
 
 
-def _of_model(config: Any) -> Iterator[tuple[str, str]]:
+def _model_problems(config: Any) -> Iterator[tuple[str, str]]:
     kind, given = config.model.kind, config.model.model_fields_set
     if kind not in KINDS:
         found = f"found {kind!r}" if "kind" in given else "it is missing"
