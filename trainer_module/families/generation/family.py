@@ -114,7 +114,7 @@ class GenerationFamily(Family):
     def problems(self, config: Any) -> Iterator[tuple[str, str]]:
         """Yields contradictions in the model, the training and the pictures."""
         yield from _model_problems(config)
-        yield from _of_train(config.train)
+        yield from _train_problems(config.train)
         yield from _of_pictures(config)
 
 
@@ -132,7 +132,7 @@ def _model_problems(config: Any) -> Iterator[tuple[str, str]]:
         yield f"model.options.{KINDS[kind]}", str(error)
 
 
-def _of_train(train: Any) -> Iterator[tuple[str, str]]:
+def _train_problems(train: Any) -> Iterator[tuple[str, str]]:
     if "loop" in train.model_fields_set and train.loop != "custom":
         yield (
             "train.loop",
