@@ -115,7 +115,7 @@ class GenerationFamily(Family):
         """Yields contradictions in the model, the training and the pictures."""
         yield from _model_problems(config)
         yield from _train_problems(config.train)
-        yield from _of_pictures(config)
+        yield from _picture_problems(config)
 
 
 def _model_problems(config: Any) -> Iterator[tuple[str, str]]:
@@ -148,7 +148,7 @@ def _train_problems(train: Any) -> Iterator[tuple[str, str]]:
         )
 
 
-def _of_pictures(config: Any) -> Iterator[tuple[str, str]]:
+def _picture_problems(config: Any) -> Iterator[tuple[str, str]]:
     pictures = config.columns_of(ImageFeature)
     for name in config.features.keys() - {*pictures}:
         yield f"features.{name}", "a task generation learns from pictures alone; leave it out"
