@@ -48,7 +48,7 @@ class ControlFamily(Family):
         if config.model.kind not in LEARNERS:
             yield "model.kind", f"found {config.model.kind!r}; a task control learns by dqn"
             return
-        yield from _of_the_model(config)
+        yield from _model_problems(config)
         yield from _of_the_training(config)
         found = list(_of_the_data(config))
         yield from found
@@ -56,7 +56,7 @@ class ControlFamily(Family):
             yield from _of_the_environment(config)
 
 
-def _of_the_model(config: Any) -> Iterator[Problem]:
+def _model_problems(config: Any) -> Iterator[Problem]:
     if config.model.dueling and not config.trainer_settings.model.hidden_units:
         yield (
             "model.hidden_units",
