@@ -49,7 +49,7 @@ class ControlFamily(Family):
             yield "model.kind", f"found {config.model.kind!r}; a task control learns by dqn"
             return
         yield from _model_problems(config)
-        yield from _of_the_training(config)
+        yield from _training_problems(config)
         found = list(_of_the_data(config))
         yield from found
         if not found:
@@ -65,7 +65,7 @@ def _model_problems(config: Any) -> Iterator[Problem]:
         )
 
 
-def _of_the_training(config: Any) -> Iterator[Problem]:
+def _training_problems(config: Any) -> Iterator[Problem]:
     train = config.train
     if train.strategy.kind not in STRATEGIES:
         able = enumerate_names([str(kind) for kind in STRATEGIES], "or")
