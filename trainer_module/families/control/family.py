@@ -50,7 +50,7 @@ class ControlFamily(Family):
             return
         yield from _model_problems(config)
         yield from _training_problems(config)
-        found = list(_of_the_data(config))
+        found = list(_data_problems(config))
         yield from found
         if not found:
             yield from _of_the_environment(config)
@@ -89,7 +89,7 @@ def _training_problems(config: Any) -> Iterator[Problem]:
             yield f"train.{key}", f"found {found}; a task control takes a number"
 
 
-def _of_the_data(config: Any) -> Iterator[Problem]:
+def _data_problems(config: Any) -> Iterator[Problem]:
     data, task = config.data, config.target
     if data.format not in ("environment", "parquet"):
         yield (
