@@ -53,7 +53,7 @@ class ControlFamily(Family):
         found = list(_data_problems(config))
         yield from found
         if not found:
-            yield from _of_the_environment(config)
+            yield from _environment_problems(config)
 
 
 def _model_problems(config: Any) -> Iterator[Problem]:
@@ -117,7 +117,7 @@ def _environment_of(config: Any) -> tuple[str, str]:
     return "task.environment", config.target.environment or ""
 
 
-def _of_the_environment(config: Any) -> Iterator[Problem]:
+def _environment_problems(config: Any) -> Iterator[Problem]:
     """Yields problems of a registered environment, and of other paths; user code is not run."""
     task, (key, path) = config.target, _environment_of(config)
     if path.startswith(PREFIX):
