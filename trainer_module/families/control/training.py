@@ -301,7 +301,7 @@ class Training:
         progress.losses = []
         for name, found in metrics.items():
             progress.history.setdefault(name, []).append(found)
-        progress.stopped = self._is_patient_no_more()
+        progress.stopped = self._stops_early()
         detail = f"return {value:.1f}, best {self.best.value:.1f}, loss {metrics['loss']:.4g}"
         report_progress(progress.epoch, self._plan.epochs, "epoch", detail)
 
@@ -323,7 +323,7 @@ class Training:
         seeds = [episode_seed(seed, SeedsOf.CHOICE, number) for number in numbers]
         return play(self._learner.act, self._environment, seeds).returns
 
-    def _is_patient_no_more(self) -> bool:
+    def _stops_early(self) -> bool:
         """Returns whether early stopping ends the training after this epoch."""
         match self._settings.train.early_stopping:
             case None | False:
