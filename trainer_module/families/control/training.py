@@ -57,11 +57,11 @@ def save_checkpoint(
     path = os.path.join(directory, CHECKPOINT_FILE)
     with tf.io.gfile.GFile(f"{path}.new", "wb") as file:
         # Writes directly to the file, without a second copy of the replay buffer in memory.
-        np.savez(_OnlyWritten(file), **{_NOTES: np.array(json.dumps(notes)), **named})
+        np.savez(_SequentialFile(file), **{_NOTES: np.array(json.dumps(notes)), **named})
     tf.io.gfile.rename(f"{path}.new", path, overwrite=True)
 
 
-class _OnlyWritten(io.RawIOBase):
+class _SequentialFile(io.RawIOBase):
     """A sequential file without seeking, as TensorFlow's remote files cannot seek while writing."""
 
     def __init__(self, file: tf.io.gfile.GFile) -> None:
