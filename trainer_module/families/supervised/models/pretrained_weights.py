@@ -99,7 +99,7 @@ def load_weights(network: tf_keras.Model, kind: str, path: str) -> None:
     """
     layers = _layers(network)
     if tf.io.gfile.isdir(path):
-        _assign(layers, _of_exported(layers, path), kind, path)
+        _assign(layers, _exported_weights(layers, path), kind, path)
     else:
         try:
             with open_weights(path) as file:
@@ -132,7 +132,7 @@ def _plain(layer: str) -> str:
     return re.sub(r"^normalization_\d+$", "normalization", layer)
 
 
-def _of_exported(layers: Mapping[str, list[Weight]], path: str) -> Stored:
+def _exported_weights(layers: Mapping[str, list[Weight]], path: str) -> Stored:
     """Returns the weights of a model that Scopeline exported, matched by their names."""
     if not tf.io.gfile.exists(os.path.join(path, "saved_model.pb")):
         raise TrainingError(
