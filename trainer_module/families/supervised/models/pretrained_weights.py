@@ -104,7 +104,9 @@ def load_weights(network: tf_keras.Model, kind: str, path: str) -> None:
         try:
             with open_weights(path) as file:
                 is_numbered = "layers" in file  # Keras's layout since 2.13.
-                stored = _by_position(network, file) if is_numbered else _by_name(layers, file)
+                stored = (
+                    _by_position(network, file) if is_numbered else _weights_by_name(layers, file)
+                )
                 stored = _renamed(layers, stored)
                 _assign(layers, stored, kind, path)
         except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
@@ -155,7 +157,7 @@ def _plain_path(weight: str) -> str:
     return f"{_plain(layer)}{slash}{name}"
 
 
-def _by_name(layers: Mapping[str, list[Weight]], file: h5py.Group) -> Stored:
+def _weights_by_name(layers: Mapping[str, list[Weight]], file: h5py.Group) -> Stored:
     """Returns the weights in Keras's older layout by layer name, also of a nested network."""
     root = file.get("model_weights", file)
     found: dict[str, list[Any]] = {}
