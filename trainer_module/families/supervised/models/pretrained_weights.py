@@ -105,7 +105,9 @@ def load_weights(network: tf_keras.Model, kind: str, path: str) -> None:
             with open_weights(path) as file:
                 is_numbered = "layers" in file  # Keras's layout since 2.13.
                 stored = (
-                    _by_position(network, file) if is_numbered else _weights_by_name(layers, file)
+                    _weights_by_position(network, file)
+                    if is_numbered
+                    else _weights_by_name(layers, file)
                 )
                 stored = _renamed(layers, stored)
                 _assign(layers, stored, kind, path)
@@ -180,7 +182,7 @@ def _names(group: h5py.Group, key: str) -> Iterator[str]:
             yield name.decode() if isinstance(name, bytes) else str(name)
 
 
-def _by_position(network: tf_keras.Model, file: h5py.Group) -> Stored:
+def _weights_by_position(network: tf_keras.Model, file: h5py.Group) -> Stored:
     """Returns the weights in Keras's newer layout, in which `conv2d_3` is the fourth layer of its
     kind.
     """
