@@ -86,7 +86,7 @@ def train(inputs: TrainingInputs, plan: TrainingPlan) -> Trained:
     plan = plan.resumed_at(resumed_at, inputs.runtime.continued_epochs)
     with strategy.scope():
         model = make_network(data.problem, settings)
-        notes = _begin_with_base_model(model, inputs)
+        notes = _load_base_model(model, inputs)
         phases, told = phases_of(model, inputs, plan)
     # Under parameter servers the coordinator evaluates and exports a copy; otherwise it is None.
     coordinator_copy = hooks_of(strategy).evaluate_with(
@@ -127,7 +127,7 @@ def train(inputs: TrainingInputs, plan: TrainingPlan) -> Trained:
     )
 
 
-def _begin_with_base_model(model: tf_keras.Model, inputs: TrainingInputs) -> list[str]:
+def _load_base_model(model: tf_keras.Model, inputs: TrainingInputs) -> list[str]:
     """Copies the weights of the base model, if there is one, and returns notes on the copied
     weights.
     """
