@@ -288,13 +288,13 @@ class Adversaries(tf_keras.Model):
         split = {name: tf.split(values, parts) for name, values in batch.items()}
         *earlier, last = [{n: values[part] for n, values in split.items()} for part in range(parts)]
         for part in earlier:
-            fake = self.generator(_asked(part), training=True)
+            fake = self.generator(_generator_inputs(part), training=True)
             with tf.GradientTape() as tape:
                 judged = self._loss_of_judge(part, fake, self._judge(fake, part), examples)
             self._apply(self.discriminator_optimizer, self.discriminator, tape, judged)
         # Both networks learn from the same pictures and logits.
         with tf.GradientTape() as of_generator, tf.GradientTape() as of_discriminator:
-            fake = self.generator(_asked(last), training=True)
+            fake = self.generator(_generator_inputs(last), training=True)
             said = self._judge(fake, last)
             loss = tf.reduce_sum(generator_loss(self.task, said)) / examples
             judged = self._loss_of_judge(last, fake, said, examples)
@@ -362,5 +362,5 @@ class Adversaries(tf_keras.Model):
             copy.assign(original)
 
 
-def _asked(part: Batch) -> Batch:
+def _generator_inputs(part: Batch) -> Batch:
     return {name: values for name, values in part.items() if name in ("noise", "label")}
