@@ -231,7 +231,7 @@ def write_samples(folder: Path, request: SampleRequest, output: Path) -> str:
     shown: list[tf.Tensor] = []
     for start in range(0, request.count, _ASKED_AT_ONCE):
         numbers = range(start, min(request.count, start + _ASKED_AT_ONCE))
-        found = _ask(model, request.seed, numbers, label, names)
+        found = _request_pngs(model, request.seed, numbers, label, names)
         for number, png in zip(numbers, found, strict=True):
             (output / f"{number:04d}.png").write_bytes(png)
             if number < _MOST_SHOWN:
@@ -241,7 +241,9 @@ def write_samples(folder: Path, request: SampleRequest, output: Path) -> str:
     return f"{counted(request.count, 'picture')} of seed {request.seed}, and {GRID_FILE}{which}"
 
 
-def _ask(model: Any, seed: int, numbers: range, label: str, names: Sequence[str]) -> list[bytes]:
+def _request_pngs(
+    model: Any, seed: int, numbers: range, label: str, names: Sequence[str]
+) -> list[bytes]:
     """Returns the PNG files of some pictures of a seed, with the given classes in turn."""
     whole = {SEED: [seed] * len(numbers), NUMBER: [*numbers]}
     rows = {name: tf.constant(values, tf.int64) for name, values in whole.items()}
