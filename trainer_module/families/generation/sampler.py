@@ -173,7 +173,7 @@ def _base64(png: tf.Tensor) -> tf.Tensor:
 
 
 GRID_FILE = "grid.png"
-_ASKED_AT_ONCE = 256
+_REQUESTED_AT_ONCE = 256
 """The number of pictures in a request to the model."""
 _MOST_SHOWN = 1024
 """The largest number of pictures in the grid."""
@@ -229,8 +229,8 @@ def write_samples(folder: Path, request: SampleRequest, output: Path) -> str:
         raise DataError(f"--class {request.label}: the model has no such class; {known}.")
     names = [request.label] if request.label else classes
     shown: list[tf.Tensor] = []
-    for start in range(0, request.count, _ASKED_AT_ONCE):
-        numbers = range(start, min(request.count, start + _ASKED_AT_ONCE))
+    for start in range(0, request.count, _REQUESTED_AT_ONCE):
+        numbers = range(start, min(request.count, start + _REQUESTED_AT_ONCE))
         found = _request_pngs(model, request.seed, numbers, label, names)
         for number, png in zip(numbers, found, strict=True):
             (output / f"{number:04d}.png").write_bytes(png)
