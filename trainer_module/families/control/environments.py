@@ -126,7 +126,7 @@ class Environment:
                 self._made.close()
 
     @property
-    def _here(self) -> str:
+    def _location(self) -> str:
         place = f"at step {len(self.taken)} of the episode with seed {self.seed}"
         return f"the environment {self.name!r} {place}"
 
