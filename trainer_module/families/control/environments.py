@@ -349,7 +349,7 @@ class Environments:
         expected = np.array(state["observations"], np.float32)
         lost = []
         for place, (one, episode) in enumerate(zip(self._all, state["episodes"], strict=True)):
-            found = _act_out(one, episode["seed"], episode["actions"])
+            found = _replay_episode(one, episode["seed"], episode["actions"])
             if found is None or not np.array_equal(found, expected[place]):
                 lost.append(place)
                 found, self._returns[place] = self._begin(one), 0.0
@@ -357,7 +357,7 @@ class Environments:
         return lost
 
 
-def _act_out(one: Environment, seed: int, actions: Sequence[int]) -> np.ndarray | None:
+def _replay_episode(one: Environment, seed: int, actions: Sequence[int]) -> np.ndarray | None:
     """Repeats the actions of an episode and returns its observation; None if it ends or fails
     before.
     """
