@@ -78,7 +78,7 @@ class NumberAndPinballLoss(tf_keras.losses.Loss):
         return {**super().get_config(), **own}
 
 
-class _OfTheNumber:
+class _NumberMetric:
     """A metric of the number, which ignores the quantiles."""
 
     def update_state(
@@ -89,12 +89,12 @@ class _OfTheNumber:
 
 
 @tf_keras.saving.register_keras_serializable("scopeline")
-class NumberMeanAbsoluteError(_OfTheNumber, tf_keras.metrics.MeanAbsoluteError):
+class NumberMeanAbsoluteError(_NumberMetric, tf_keras.metrics.MeanAbsoluteError):
     """The mean absolute error of the number."""
 
 
 @tf_keras.saving.register_keras_serializable("scopeline")
-class NumberRootMeanSquaredError(_OfTheNumber, tf_keras.metrics.RootMeanSquaredError):
+class NumberRootMeanSquaredError(_NumberMetric, tf_keras.metrics.RootMeanSquaredError):
     """The root of the number's mean squared error."""
 
 
