@@ -121,7 +121,7 @@ def _plan(weight: Weight, new: Description, base: BaseModel, old: Description) -
     ]
 
 
-_OTHERS = {
+_MISFIT_REASONS = {
     "unsure": "may stand for values or classes, which have changed",
     "classes": "has other classes to tell apart",
     "vocabulary": "has no value in common with the old one",
@@ -142,7 +142,7 @@ def _pair(
         of_size = (
             "has other inputs" if size == old_size else f"has another shape ({old_size} -> {size})"
         )
-        raise _MisfitError(_OTHERS.get(axis.kind, of_size))
+        raise _MisfitError(_MISFIT_REASONS.get(axis.kind, of_size))
     return [index for index, _ in kept], [place for _, place in kept]
 
 
