@@ -36,7 +36,7 @@ class _MisfitError(Exception):
 
 
 @dataclass
-class _Taken:
+class _Copied:
     """Counts of the copied weights."""
 
     is_whole: bool
@@ -74,7 +74,7 @@ def warm_start(
         ]
     new = describe_model(model, problem, tft_output, kind="")
     shared = shared_names(model)
-    taken = _Taken(is_whole=not shared)
+    taken = _Copied(is_whole=not shared)
     misfits = [f"several weights are called {name}: they start fresh" for name in shared]
     for layer, weights in _by_layer(weights_of(model)).items():
         taken.total += sum(math.prod(weight.shape) for weight in weights)
@@ -155,7 +155,7 @@ def _copy(weight: Weight, old: np.ndarray, pairs: Sequence[Pair]) -> int:
     return taken.size
 
 
-def _headline(base: BaseModel, old: Description, taken: _Taken) -> str:
+def _headline(base: BaseModel, old: Description, taken: _Copied) -> str:
     if not taken.numbers:
         return f"nothing of {base.path}, a model of kind {old.model}, fits: all weights start fresh"
     if taken.is_whole and taken.numbers == taken.total:
@@ -164,7 +164,7 @@ def _headline(base: BaseModel, old: Description, taken: _Taken) -> str:
     return f"from {base.path}, {percent}% of the weights"
 
 
-def _changes(new: Description, old: Description, taken: _Taken) -> Iterator[str]:
+def _changes(new: Description, old: Description, taken: _Copied) -> Iterator[str]:
     yield from _class_changes(new, old)
     was = {feature.name: feature for feature in old.features}
     for feature in new.features:
