@@ -11,7 +11,7 @@ import tf_keras
 
 from trainer_module.compat.keras import layer_of
 from trainer_module.errors import TrainingError
-from trainer_module.families.supervised.losses import MixedLoss, make_loss, of_larger_share
+from trainer_module.families.supervised.losses import MixedLoss, by_larger_share, make_loss
 from trainer_module.families.supervised.models.members import wrap_ensemble_loss
 from trainer_module.problem import Problem
 from trainer_module.settings import TrainerSettings
@@ -188,7 +188,7 @@ def make_training_metrics(
 ) -> list[tf_keras.metrics.Metric]:
     """Returns the metrics of each epoch; call it in the scope of the strategy."""
     metrics = problem.make_metrics()
-    return [of_larger_share(metric) for metric in metrics] if _mixes(settings) else metrics
+    return [by_larger_share(metric) for metric in metrics] if _mixes(settings) else metrics
 
 
 def create_variables(model: tf_keras.Model, output: Any) -> None:

@@ -218,7 +218,7 @@ class MixedLoss(WrappedLoss):
         return share * self.wrapped(first, y_pred) + (1 - share) * self.wrapped(second, y_pred)
 
 
-def of_larger_share(metric: tf_keras.metrics.Metric) -> tf_keras.metrics.Metric:
+def by_larger_share(metric: tf_keras.metrics.Metric) -> tf_keras.metrics.Metric:
     """Returns the metric with mixed labels replaced by the label of the larger share."""
 
     def larger(y_true: tf.Tensor, y_pred: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
