@@ -191,7 +191,7 @@ def find_latest(directory: str) -> str:
     return os.path.basename(tf.train.latest_checkpoint(directory) or "")
 
 
-def name_kept(directory: str, settings: CheckpointSettings, best_epoch: int) -> int:
+def finish_checkpoints(directory: str, settings: CheckpointSettings, best_epoch: int) -> int:
     """Deletes the checkpoints of a finished training that are not kept, and renames the others.
 
     Args:
