@@ -28,7 +28,7 @@ from trainer_module.training.checkpoint import (
     clear,
     find_latest,
     finish_checkpoints,
-    name_as_in_training,
+    reopen_checkpoints,
 )
 from trainer_module.training.folds import FOLDS_FOLDER
 
@@ -129,7 +129,7 @@ def begin_with_kept(backup: str, model_run_uri: str, key: str, epochs: int) -> i
                 copy = posixpath.join(backup, name)
                 fileio.copy(posixpath.join(longest, name), copy, overwrite=True)
         # The state file comes last: without it there is no backup yet.
-        name_as_in_training(backup, find_latest(longest))
+        reopen_checkpoints(backup, find_latest(longest))
     return done[longest]
 
 

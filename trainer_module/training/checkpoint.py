@@ -217,7 +217,7 @@ def finish_checkpoints(directory: str, settings: CheckpointSettings, best_epoch:
     return kept[-1]
 
 
-def name_as_in_training(directory: str, latest: str) -> None:
+def reopen_checkpoints(directory: str, latest: str) -> None:
     """Renames kept checkpoints to the names by which a training finds them.
 
     Args:
