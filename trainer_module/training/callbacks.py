@@ -225,7 +225,7 @@ def make_callbacks(
         StopOnNaN(plan.steps, losses, monitor, hooks_of(inputs.strategy).has_step_hooks),
         Progress(f"{inputs.prefix}{EPOCH}"),
         open_board(inputs),
-        BestEpoch(monitor, plan.whole_from, plan.chooses),
+        BestEpoch(monitor, plan.pruned_from, plan.chooses),
     ]
     if plan.chooses and (stopping := choose_stopping(settings.train, plan.steps)):
         callbacks.append(
@@ -234,7 +234,7 @@ def make_callbacks(
                 min_delta=stopping.min_delta,
                 patience=stopping.patience,
                 mode="min",
-                start_from_epoch=max(patient_from, plan.whole_from),
+                start_from_epoch=max(patient_from, plan.pruned_from),
             )
         )
     callbacks += [*make_own_callbacks(settings), *inputs.watchers]

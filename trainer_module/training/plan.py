@@ -121,7 +121,7 @@ class TrainingPlan:
     examples_per_step: int
     """The examples in a step of all replicas."""
     steps_per_execution: int = 1
-    whole_from: int = 0
+    pruned_from: int = 0
     """The first epoch, counted from 0, at whose end the final sparsity of pruning is reached."""
     chooses: bool = True
     """Whether the evaluation examples decide which epoch is kept; otherwise the last epoch is kept.
@@ -164,7 +164,7 @@ class TrainingPlan:
             f"epoch {epochs} was the best for {held_out:,} examples of the train split that were "
             f"held out; then all {examples:,} were learnt from as long"
         )
-        last = min(self.epochs, max(epochs, self.whole_from + 1))
+        last = min(self.epochs, max(epochs, self.pruned_from + 1))
         return replace(self, last_epoch=last, chooses=False, notes=(*self.notes, note))
 
     def resumed_at(self, start: Position, continued_epochs: int) -> TrainingPlan:

@@ -303,7 +303,7 @@ def test_training_that_is_ended_before_its_sparsity_has_its_last_epoch(
     job = train_whole(inputs, [StopAtOnce()])
     assert job.best_epoch == 1
     assert job.measured["loss"] == job.history["val_loss"][0]
-    assert job.plan.whole_from > 1, "no epoch could be the best"
+    assert job.plan.pruned_from > 1, "no epoch could be the best"
 
 
 def test_early_stopping_waits_for_the_sparsity(trips: Transformed, tmp_path: Path) -> None:
