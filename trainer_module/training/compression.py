@@ -75,7 +75,7 @@ class PruningSteps:
     every: int
     """The steps between two updates; `end` is one of the updates."""
 
-    def first_whole_epoch(self, steps_per_epoch: int) -> int:
+    def first_pruned_epoch(self, steps_per_epoch: int) -> int:
         """Returns the first epoch, counted from 0, at whose end the final sparsity is reached."""
         return (self.end - 1) // steps_per_epoch
 

@@ -191,7 +191,7 @@ def _steps_at_a_time(settings: TrainerSettings, steps: int) -> int:
 def _whole_from(settings: TrainerSettings, epochs: int, steps: int) -> int:
     if settings.optimize.prune is None:
         return 0
-    return plan_steps(settings.optimize.prune, epochs * steps).first_whole_epoch(steps)
+    return plan_steps(settings.optimize.prune, epochs * steps).first_pruned_epoch(steps)
 
 
 @dataclass(frozen=True)

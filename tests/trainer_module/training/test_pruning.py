@@ -311,7 +311,7 @@ def test_early_stopping_waits_for_the_sparsity(trips: Transformed, tmp_path: Pat
     worse = {"schedule": "steps", "values": [0.01, 3.0], "boundaries": [2]}
     options = {"learning_rate": worse, "early_stopping": {"patience": 1}, "epochs": 8}
     job = train_whole(prepare(trips, tmp_path, {"sparsity": 0.75, "end": 0.7}, **options))
-    first = job.pruning.steps.first_whole_epoch(job.train.steps)
+    first = job.pruning.steps.first_pruned_epoch(job.train.steps)
     assert first == 5
     assert len(job.history["loss"]) > first
     assert job.best_epoch > first
