@@ -117,10 +117,10 @@ def train(inputs: TrainingInputs, plan: TrainingPlan) -> Trained:
             try_export(exported, inputs.tft_output, data.problem, settings)
         # The checkpoint callback restores the best epoch only at the end of the last phase.
         part = replace(plan, last_epoch=min(phase.ends, plan.last_epoch))
-        checkpoint.is_followed = part.last_epoch < plan.last_epoch
+        checkpoint.has_next_phase = part.last_epoch < plan.last_epoch
         taken = phase.take(data) if start.epoch < part.last_epoch else data
         LOOPS[settings.train.loop](phase.model, taken, part, start, callbacks)
-        if phase.model.stop_training or not checkpoint.is_followed:
+        if phase.model.stop_training or not checkpoint.has_next_phase:
             break
     return _result_of(
         inputs, plan, resumed_at, model, coordinator_copy, callbacks, checkpoint, [*told, *notes]

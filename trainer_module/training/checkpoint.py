@@ -378,7 +378,7 @@ class CheckpointCallback(StepCallback):
         """A value per epoch for each metric, from the first epoch on."""
         self.metrics: Callable[[], list[tf_keras.metrics.Metric]] = lambda: self.model.metrics
         """A function that returns the metrics of the current epoch."""
-        self.is_followed = False
+        self.has_next_phase = False
         """Whether another training phase resumes from the final state of this training."""
         self._latest = self._find()
         self._saved_at = self.start.epoch * self._steps + self.start.step
@@ -492,7 +492,7 @@ class CheckpointCallback(StepCallback):
     def on_train_end(self, logs: Logs = None) -> None:
         """Restores the best epoch at the end of training."""
         forget_start(self.model)
-        if self._best.epoch and (self.model.stop_training or not self.is_followed):
+        if self._best.epoch and (self.model.stop_training or not self.has_next_phase):
             all_workers_equal(
                 self._strategy, self._best.epoch
             )  # Waits until the checkpoint is written.
