@@ -45,10 +45,10 @@ def build_network(
         of_advantages = tf_keras.layers.Dense(units, "relu")(hidden)
     value = tf_keras.layers.Dense(1)(of_value)
     advantages = tf_keras.layers.Dense(actions)(of_advantages)
-    return tf_keras.Model(observation, add_up(value, advantages), name="dqn")
+    return tf_keras.Model(observation, combine_dueling(value, advantages), name="dqn")
 
 
-def add_up(value: tf.Tensor, advantages: tf.Tensor) -> tf.Tensor:
+def combine_dueling(value: tf.Tensor, advantages: tf.Tensor) -> tf.Tensor:
     """Returns Q(s, a) = V(s) + A(s, a) - mean over a' of A(s, a'), [batch, actions]."""
     return value + advantages - tf.reduce_mean(advantages, axis=1, keepdims=True)
 
