@@ -217,7 +217,7 @@ def _describe_small(small: Sequence[PrunableWeight]) -> list[str]:
     names = [f"{weight.name} ({weight.size:,})" for weight in small]
     return [
         f"optimize.prune: {_stay_whole(names)}: kernels of fewer than {FEW:,} numbers and of less "
-        f"than {HARDLY_A_PART:.0%} of the network are not pruned"
+        f"than {SMALL_SHARE:.0%} of the network are not pruned"
     ]
 
 

@@ -136,12 +136,12 @@ class Environment:
         except Exception as error:  # User code may raise any exception.
             lines = str(error).strip().splitlines() or ["without a word"]
             raise TrainingError(
-                f"{self._here} failed with {type(error).__name__}: {lines[0].rstrip('.')}."
+                f"{self._location} failed with {type(error).__name__}: {lines[0].rstrip('.')}."
             ) from error
         if not isinstance(found, tuple) or len(found) != values:
             given = f"{len(found)} values" if isinstance(found, tuple) else type(found).__name__
             raise TrainingError(
-                f"{self._here}: {name} gave {given}; right are {values}, as gymnasium.Env says."
+                f"{self._location}: {name} gave {given}; right are {values}, as gymnasium.Env says."
             )
         return found
 
@@ -151,7 +151,7 @@ class Environment:
         except (TypeError, ValueError):
             found = math.nan
         if not abs(found) <= _LARGEST:
-            raise TrainingError(f"{self._here} gave the reward {reward}; right is a number.")
+            raise TrainingError(f"{self._location} gave the reward {reward}; right is a number.")
         return found
 
     def _checked(self, observation: Any) -> np.ndarray:
@@ -159,16 +159,18 @@ class Environment:
             found = np.asarray(observation, np.float32)
         except (TypeError, ValueError):
             raise TrainingError(
-                f"{self._here} gave {type(observation).__name__} as an observation; right are"
+                f"{self._location} gave {type(observation).__name__} as an observation; right are"
                 f" {self.width} numbers."
             ) from None
         if found.shape != (self.width,):
             raise TrainingError(
-                f"{self._here} gave an observation of shape {found.shape}; its observation space"
+                f"{self._location} gave an observation of shape {found.shape}; its observation space"
                 f" says ({self.width},)."
             )
         if not np.isfinite(found).all():
-            raise TrainingError(f"{self._here} gave the observation {found.tolist()}, with NaN.")
+            raise TrainingError(
+                f"{self._location} gave the observation {found.tolist()}, with NaN."
+            )
         return found
 
 
