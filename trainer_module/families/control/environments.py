@@ -164,8 +164,8 @@ class Environment:
             ) from None
         if found.shape != (self.width,):
             raise TrainingError(
-                f"{self._location} gave an observation of shape {found.shape}; its observation space"
-                f" says ({self.width},)."
+                f"{self._location} gave an observation of shape {found.shape}; its observation"
+                f" space says ({self.width},)."
             )
         if not np.isfinite(found).all():
             raise TrainingError(
