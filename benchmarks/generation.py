@@ -34,7 +34,7 @@ from trainer_module.families.generation.model import Adversaries
 from trainer_module.families.generation.pictures import generation_task
 from trainer_module.families.measured import Estimate
 from trainer_module.generation_trainer import GenerationInputs, open_inputs, run_fn, train
-from trainer_module.runtime import Runtime
+from trainer_module.runtime import WorkerContext
 from trainer_module.settings import TrainerSettings
 
 CONFIG = Path(__file__).parents[1] / "configs/digits_gan.yaml"
@@ -81,7 +81,7 @@ def arguments(settings: TrainerSettings, files: dict[str, list[str]], folder: Pa
         eval_files=files["eval"],
         serving_model_dir=str(folder / "model"),
         model_run_dir=str(folder / "run"),
-        runtime=Runtime(),
+        runtime=WorkerContext(),
     )
 
 

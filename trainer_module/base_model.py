@@ -23,39 +23,45 @@ from trainer_module.problem import Problem
 from trainer_module.settings.tasks import as_task
 
 _TAIL = re.compile(r"(/part_\d+)?(:\d+)?$")
-"""What TensorFlow adds to a variable's name: the part that a parameter server holds, the output."""
+"""The parts of a variable's name that TensorFlow adds: the shard on a parameter server, and the
+output.
+"""
 
 _NUMBERED = re.compile(r"(.+?)(?:_(\d+))?")
-"""A name that Keras made up, with the number that keeps it apart from others in the process."""
+"""A name that Keras generated, with the number that makes it unique within the process."""
 
 
 @dataclass
 class Weight:
-    """One weight of a model, of which several servers may hold a part of the rows each."""
+    """A weight of a model; on parameter servers, several variables may each hold a shard of its
+    rows.
+    """
 
     name: str
-    """As in a checkpoint, `dense_1/kernel`."""
+    """The name in a checkpoint, such as `dense_1/kernel`."""
     variables: list[Any] = field(default_factory=list)
-    """In the order of their rows."""
+    """The variables that hold the shards, in the order of their rows."""
 
     @property
     def is_learnt(self) -> bool:
-        """Whether training changes it; constants, and counters of random numbers, stay as built."""
+        """Whether training changes the weight; constants and the state of random generators stay as
+        built.
+        """
         return self.variables[0].trainable or self.name.rpartition("/")[2].startswith("moving_")
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of all parts together."""
+        """The shape of the whole weight, with the rows of all shards."""
         first = tuple(self.variables[0].shape)
         return (sum(part.shape[0] for part in self.variables), *first[1:]) if first else ()
 
     def read(self) -> np.ndarray:
-        """Returns the value that it has now."""
+        """Returns the current value of the weight."""
         parts = [tf.identity(part).numpy() for part in self.variables]
         return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
     def assign(self, value: np.ndarray) -> None:
-        """Gives it a value; call it in the scope of the strategy."""
+        """Assigns a value to the weight; call the method in the scope of the strategy."""
         if len(self.variables) == 1:
             self.variables[0].assign(value)
             return
@@ -66,42 +72,46 @@ class Weight:
 
 
 def plain_name(variable: Any) -> str:
-    """Returns a variable's name as checkpoints have it."""
+    """Returns the name under which checkpoints store a variable."""
     return _TAIL.sub("", variable.name)
 
 
 def weights_of(model: tf_keras.Model) -> list[Weight]:
-    """Returns the weights of a built model; those that share their name cannot be told apart:
-    left out.
+    """Returns the weights of a built model, without weights that share their name with another
+    weight.
     """
     found: dict[str, Weight] = {}
     starts: Counter[str] = Counter()
     for variable in model.weights:
         name = plain_name(variable)
-        # The parts of a weight are numbered; only the first, or the only one, begins a weight.
+        # The shards of a weight are numbered; a weight begins at its first shard or its only
+        # variable.
         starts[name] += not re.search(r"/part_[1-9]\d*(:\d+)?$", variable.name)
         found.setdefault(name, Weight(name)).variables.append(variable)
     return [weight for name, weight in found.items() if starts[name] == 1]
 
 
 def shared_names(model: tf_keras.Model) -> list[str]:
-    """Returns the names that `weights_of` leaves out, of weights that are learnt."""
+    """Returns the names of trainable weights that `weights_of` leaves out because they are not
+    unique.
+    """
     told_apart = {weight.name for weight in weights_of(model)}
     return sorted({plain_name(variable) for variable in model.trainable_weights} - told_apart)
 
 
 def layers_of(model: tf_keras.Model) -> Iterator[tf_keras.layers.Layer]:
-    """Yields the model itself and all its layers, those within others too."""
+    """Yields the model itself and all its layers, including nested layers."""
     yield model
     yield from (part for part in model.submodules if isinstance(part, tf_keras.layers.Layer))
 
 
 def made_up_names(model: tf_keras.Model) -> set[str]:
-    """What Keras calls the layers of a model to which nobody gave a name, without their number."""
+    """Returns the names that Keras generated for unnamed layers, without their numbers."""
     names = set()
     for layer in layers_of(model):
         name = _split(layer.name)[0]
-        # An operation called outside of a layer becomes one, tf.math.reduce_sum_3.
+        # An operation that is called outside of a layer becomes a layer, such as
+        # tf.math.reduce_sum_3.
         is_operation = name.startswith("tf.")
         if is_operation or name.replace("_", "") in (kind := _letters(layer), f"private{kind}"):
             names.add(name)
@@ -109,17 +119,18 @@ def made_up_names(model: tf_keras.Model) -> set[str]:
 
 
 def stable_names(names: Iterable[str], made_up: Iterable[str]) -> dict[str, str]:
-    """Names whose numbers count from 0 in order, `dense#0` and `dense#1` for dense_7 and dense_8.
+    """Returns names whose numbers count from 0 in order: `dense#0` and `dense#1` for dense_7 and
+    dense_8.
 
-    Keras numbers the layers of a process, so the same model has other numbers if it is not the
-    first one to be built. Names that someone has given stay as they are.
+    Keras numbers the layers of a process, so a model gets other numbers when it is not the first
+    model of the process. Names that a user has given stay unchanged.
 
     Args:
-      names: of weights or layers, with `/` between a layer and what is within it.
-      made_up: the names without their numbers that Keras has given.
+      names: the names of weights or layers, with `/` between a layer and its parts.
+      made_up: the names that Keras generated, without their numbers.
 
     Returns:
-      The stable name of each.
+      The stable name of each given name.
     """
     made_up = set(made_up)
     paths = {name: name.split("/") for name in names}
@@ -147,26 +158,30 @@ def _letters(layer: tf_keras.layers.Layer) -> str:
     return type(layer).__name__.lower().replace("_", "")
 
 
-OF_PLACES = ("bert_positions", "bert_types")
-"""Layers of the zoo whose rows are of places in a text: they mean the same in every vocabulary."""
+POSITIONAL_LAYERS = ("bert_positions", "bert_types")
+"""The built-in models' embeddings of positions and types, whose rows do not depend on a vocabulary.
+"""
 
 AxisKind = Literal["plain", "vocabulary", "classes", "columns", "unsure"]
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis of a weight."""
+    """An axis of a weight."""
 
     kind: AxisKind = "plain"
-    """What an index along it stands for.
+    """The kind of thing that an index along the axis stands for.
 
     plain: a unit of the layer. vocabulary: a value of a categorical feature. classes: an output of
-    the task. columns: an input of the layer. unsure: perhaps a value or a class, of whatever.
+    the task. columns: an input of the layer. unsure: perhaps a value of an unknown feature, or a
+    class.
     """
     feature: str = ""
-    """vocabulary: its name."""
+    """The name of the categorical feature, for the kind `vocabulary`."""
     parts: tuple[tuple[str, int], ...] = ()
-    """columns: the features and layers that it joins, in order, each with its width."""
+    """The features and layers that the input joins, in order, each with its width, for the kind
+    `columns`.
+    """
 
 
 Axes = dict[str, list[Axis]]
@@ -175,8 +190,8 @@ Axes = dict[str, list[Axis]]
 def find_axes(model: tf_keras.Model, problem: Problem) -> Axes:
     """Returns the axes of each weight of a built model, by the weight's name.
 
-    A functional model is followed from its inputs to its outputs. Of any other, and of what a layer
-    does within itself, only names tell: those that the zoo gives.
+    The function follows the graph of a functional model from its inputs to its outputs. For other
+    models, and inside layers, it relies on the names that the built-in models give their layers.
     """
     axes = {weight.name: [Axis()] * len(weight.shape) for weight in weights_of(model)}
     is_graph = bool(getattr(model, "outputs", None))
@@ -191,7 +206,7 @@ def _mark_outputs(model: tf_keras.Model, problem: Problem, axes: Axes, is_graph:
     width = problem.output_units
     layers = [layer for layer in layers_of(model) if layer.name == "output"]
     if is_graph:
-        layers = [layer for tensor in model.outputs for layer in _ending_in(tensor)]
+        layers = [layer for tensor in model.outputs for layer in _layers_behind(tensor)]
     known = {plain_name(variable) for layer in layers for variable in layer.weights}
     for weight in weights_of(model):
         if weight.shape and weight.shape[-1] == width:
@@ -201,31 +216,29 @@ def _mark_outputs(model: tf_keras.Model, problem: Problem, axes: Axes, is_graph:
                 axes[weight.name][-1] = Axis("unsure")
 
 
-def _ending_in(tensor: Any) -> Iterator[tf_keras.layers.Layer]:
-    """Yields the layers with weights whose output comes to this one, unit by unit."""
+def _layers_behind(tensor: Any) -> Iterator[tf_keras.layers.Layer]:
+    """Yields the layers with weights whose units correspond one by one to the units of a tensor."""
     layer = tensor.node.layer
     if _is_graph(layer):
         for within in layer.outputs:
-            yield from _ending_in(within)
+            yield from _layers_behind(within)
         return
     if layer.weights:
         yield layer
         return
     for before in tensor.node.keras_inputs:
         if before.shape.rank and tensor.shape.rank and before.shape[-1] == tensor.shape[-1]:
-            yield from _ending_in(before)
+            yield from _layers_behind(before)
 
 
 def _is_graph(layer: tf_keras.layers.Layer) -> bool:
-    """Returns whether a layer is a functional model; a sequential one is taken for its first
-    layer.
-    """
+    """Returns whether a layer is a functional model; a Sequential one counts as its first layer."""
     is_sequential = isinstance(layer, tf_keras.Sequential)
     return isinstance(layer, tf_keras.Model) and bool(layer.inputs) and not is_sequential
 
 
 def _graph_layers(model: tf_keras.Model) -> Iterator[tf_keras.layers.Layer]:
-    """Yields the layers of a functional model, and of those that are layers of it."""
+    """Yields the layers of a functional model and of the functional models nested in it."""
     for layer in model.layers:
         yield layer
         if _is_graph(layer):
@@ -238,7 +251,7 @@ def _mark_embeddings(model: tf_keras.Model, problem: Problem, axes: Axes) -> Non
     for layer in layers_of(model):
         if not isinstance(layer, tf_keras.layers.Embedding) or not layer.weights:
             continue
-        if layer.name in OF_PLACES:
+        if layer.name in POSITIONAL_LAYERS:
             continue
         name = plain_name(layer.weights[0])
         if name in axes:
@@ -247,14 +260,14 @@ def _mark_embeddings(model: tf_keras.Model, problem: Problem, axes: Axes) -> Non
 
 
 def _embedded(layer: tf_keras.layers.Layer, features: set[str]) -> str | None:
-    """Returns the feature whose indices go into a layer as they are."""
+    """Returns the feature whose indices are the input of an embedding, or None."""
     tensor = _single_input(layer)
     while tensor is not None:
         before = tensor.node.layer
         if before.name in features:
             return before.name
         if isinstance(before, tf_keras.layers.Concatenate):
-            # What is joined has one vocabulary, that of the first.
+            # Joined features share one vocabulary, which is that of the first feature.
             tensor = before.inbound_nodes[0].keras_inputs[0]
             continue
         keeps = isinstance(before, tf_keras.layers.Flatten | tf_keras.layers.Reshape)
@@ -271,40 +284,42 @@ def _mark_columns(model: tf_keras.Model, axes: Axes, places: Mapping[str, tuple[
             layer = layer.layers[0]
         if tensor is None or tensor.shape.rank != 2:
             continue
-        parts = tuple(_apart(_joined(tensor), places))
+        parts = tuple(_split_by_place(_concatenated_parts(tensor), places))
         for weight, place in _column_axes(layer).items():
             variable = getattr(layer, weight)
-            # On parameter servers it may lie in shards, which bear its name.
+            # On parameter servers the weight may lie in shards, which carry its name.
             name = plain_name(getattr(variable, "variables", [variable])[0])
             if name in axes and all(width for _, width in parts):
                 axes[name][place] = Axis("columns", parts=parts)
 
 
 def _column_axes(layer: tf_keras.layers.Layer) -> dict[str, int]:
-    """Of a layer's weights, by name, the axis that counts its inputs."""
+    """Returns the axis that counts the layer's inputs for each of its weights, by the weight's
+    attribute.
+    """
     if isinstance(layer, tf_keras.layers.Dense):
         return {"kernel": 0}
     return getattr(layer, "column_axes", {})
 
 
-def _joined(tensor: Any) -> Iterator[tuple[str, int]]:
-    """What a tensor is made of, side by side: names and widths; 0 for a width that is not known."""
+def _concatenated_parts(tensor: Any) -> Iterator[tuple[str, int]]:
+    """Yields the names and widths of the parts that a tensor concatenates; 0 if unknown."""
     layer, inputs = tensor.node.layer, tensor.node.keras_inputs
     if isinstance(layer, tf_keras.layers.Concatenate) and tensor.shape.rank == 2:
         for before in inputs:
-            yield from _joined(before)
+            yield from _concatenated_parts(before)
     elif isinstance(layer, tf_keras.layers.Flatten | tf_keras.layers.Dropout):
-        yield from _joined(inputs[0])
+        yield from _concatenated_parts(inputs[0])
     elif times := getattr(layer, "outputs_per_input", 0):
-        yield from ((name, width * times) for name, width in _joined(inputs[0]))
+        yield from ((name, width * times) for name, width in _concatenated_parts(inputs[0]))
     else:
         yield layer.name, tensor.shape[1:].num_elements() or 0
 
 
-def _apart(
+def _split_by_place(
     parts: Iterable[tuple[str, int]], places: Mapping[str, tuple[str, ...]]
 ) -> Iterator[tuple[str, int]]:
-    """Yields the same with the numbers of a feature one by one, where they have names."""
+    """Yields the parts, with a feature that has named numbers split into a part for each number."""
     for name, width in parts:
         labels = places.get(name, ())
         if labels and width % len(labels) == 0:
@@ -314,40 +329,43 @@ def _apart(
 
 
 def _single_input(layer: tf_keras.layers.Layer) -> Any | None:
-    """Returns the one tensor that a layer is called with; None if there are several, or none is
-    known.
-    """
+    """Returns the only tensor that a layer is called with, or None if there is not exactly one."""
     calls = [node.keras_inputs for node in layer.inbound_nodes if node.keras_inputs]
     return calls[0][0] if len(calls) == 1 and len(calls[0]) == 1 else None
 
 
 DESCRIPTION_FILE = os.path.join("assets.extra", "scopeline.json")
-"""In a SavedModel: serving looks for nothing but warm-up requests there, and copies keep it."""
+"""The path of the description within a SavedModel.
+
+Serving reads only warm-up requests in `assets.extra`, and copies of the model keep the folder.
+"""
 
 
 _Text = Annotated[str, PlainValidator(str)]
-"""Bytes that are no UTF-8 are single surrogates in it, by Python's `surrogateescape`."""
+"""A text in which bytes that are not UTF-8 become single surrogates (Python's `surrogateescape`).
+"""
 
 
 @dataclass(frozen=True)
 class Feature:
-    """One input of the model."""
+    """An input of the model."""
 
     name: str
     kind: str
     shape: tuple[int, ...]
     indices: int = 0
-    """categorical: how many, out-of-vocabulary buckets included."""
+    """The number of indices of a categorical feature, including out-of-vocabulary buckets."""
     vocabulary: tuple[_Text, ...] | None = None
-    """categorical: the value of each index before the buckets; None if they are not known."""
+    """The value of each index of a categorical feature before the buckets; None if unknown."""
     indices_of: str = ""
-    """categorical: what indices count where their number alone tells, such as the buckets of a
-    hash; empty for a vocabulary."""
+    """The source of a categorical feature's indices if it has no vocabulary, such as a hash; else
+    empty.
+    """
 
 
 @dataclass(frozen=True)
 class DescribedWeight:
-    """A weight under the name that it has in every training, and what its axes stand for."""
+    """A weight with a name that is stable across trainings, and the meaning of its axes."""
 
     name: str
     axes: tuple[Axis, ...]
@@ -355,21 +373,22 @@ class DescribedWeight:
 
 @dataclass(frozen=True)
 class Description:
-    """A model's inputs, outputs and weights."""
+    """The inputs, outputs and weights of a model."""
 
     model: str
-    """Its kind, as in the config."""
+    """The kind of the model, as in the config."""
     task: str
-    """Its name, as in the config."""
+    """The name of the task, as in the config."""
     classes: tuple[_Text, ...]
     outputs: tuple[_Text, ...]
-    """What each unit of the last layer stands for, as the task has it."""
+    """The meaning of each unit of the last layer, as defined by the task."""
     features: tuple[Feature, ...]
     weights: dict[str, DescribedWeight]
-    """By their names in the model's checkpoint."""
+    """The described weights, by their names in the model's checkpoint."""
 
     def keys(self, axis: Axis, size: int) -> list[Hashable] | None:
-        """What each index along an axis stands for; None if that is not known.
+        """Returns a key for each index along an axis, or None if the meaning of the indices is
+        unknown.
 
         Indices with equal keys mean the same in two models.
         """
@@ -379,12 +398,12 @@ class Description:
             case "classes":
                 keys = list(self.outputs)
             case "columns":
-                # What is joined twice is told apart by which time it is.
+                # An occurrence number distinguishes parts that are joined twice.
                 times = [axis.parts[:i].count(part) for i, part in enumerate(axis.parts)]
                 parts = zip(axis.parts, times, strict=True)
                 keys = [(*part, time, i) for part, time in parts for i in range(part[1])]
             case "unsure":
-                # The same, as long as nothing has changed that it could stand for.
+                # The keys stay equal as long as the classes and all vocabularies stay equal.
                 told = hash((self.classes, tuple(f.vocabulary for f in self.features)))
                 keys = [(told, size, i) for i in range(size)]
             case _:
@@ -392,7 +411,7 @@ class Description:
         return keys if keys is not None and len(keys) == size else None
 
     def feature(self, name: str) -> Feature | None:
-        """Returns the feature of a name, if there is one."""
+        """Returns the feature with a name, or None."""
         return self._by_name.get(name)
 
     @cached_property
@@ -408,19 +427,19 @@ class Description:
         if feature.vocabulary is None:
             return None
         buckets = feature.indices - len(feature.vocabulary)
-        # Which values share a bucket depends on how many buckets there are.
+        # The values that share a bucket depend on the number of buckets.
         return [*feature.vocabulary, *((buckets, i) for i in range(buckets))]
 
 
 def describe_model(
     model: tf_keras.Model, problem: Problem, tft_output: tft.TFTransformOutput, kind: str
 ) -> Description:
-    """Describes a built model.
+    """Returns the description of a built model.
 
     Args:
-      model: whose weights exist.
-      problem: that it was built for.
-      tft_output: for the vocabularies.
+      model: a built model.
+      problem: the problem that the model was built for.
+      tft_output: the source of the vocabularies.
       kind: the kind of the model, as in the config.
     """
     axes = find_axes(model, problem)
@@ -455,7 +474,7 @@ def describe_model(
 
 
 def write_description(description: Description, directory: str) -> None:
-    """Writes it into the folder of an exported model."""
+    """Writes a description into the folder of an exported model."""
     path = os.path.join(directory, DESCRIPTION_FILE)
     tf.io.gfile.makedirs(os.path.dirname(path))
     with tf.io.gfile.GFile(path, "w") as file:
@@ -463,10 +482,10 @@ def write_description(description: Description, directory: str) -> None:
 
 
 def read_description(directory: str) -> Description | None:
-    """What `write_description` wrote; None if there is nothing.
+    """Returns the description that `write_description` wrote, or None if there is no file.
 
     Raises:
-      ValueError: it is no such description.
+      ValueError: the file does not hold a description of a model.
     """
     path = os.path.join(directory, DESCRIPTION_FILE)
     if not tf.io.gfile.exists(path):
@@ -475,7 +494,7 @@ def read_description(directory: str) -> Description | None:
         text = file.read()
     try:
         found = json.loads(text)
-        # Models that do not say are of tasks without options.
+        # Descriptions without outputs come from versions whose tasks had no options.
         found.setdefault("outputs", as_task(found["task"]).outputs(tuple(found["classes"])))
         return TypeAdapter(Description).validate_python(found)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -484,7 +503,7 @@ def read_description(directory: str) -> Description | None:
 
 
 def _vocabulary(tft_output: tft.TFTransformOutput, name: str) -> tuple[str, ...] | None:
-    """Under the feature's name, where Scopeline's preprocessing keeps it."""
+    """Returns the vocabulary that the preprocessing stores under a feature's name, or None."""
     if tft_output.vocabulary_file_by_name(name) is None:
         return None
     values = tft_output.vocabulary_by_name(name)
@@ -492,24 +511,24 @@ def _vocabulary(tft_output: tft.TFTransformOutput, name: str) -> tuple[str, ...]
 
 
 READING_ERRORS = (tf.errors.OpError, ValueError, KeyError)
-"""What reading a model that is missing or damaged raises."""
+"""The errors that reading a missing or damaged model raises."""
 
 
 @dataclass(frozen=True)
 class BaseModel:
-    """The model that training goes on from."""
+    """The model whose weights training starts from."""
 
     path: str
     description: Description | None
-    """What it says of itself; None if it is someone else's."""
+    """The description in the model's folder; None if another program exported the model."""
     values: dict[str, np.ndarray]
-    """Its weights by their stable names, as far as it says what they stand for."""
+    """The values of the described weights, by their stable names."""
     axes: dict[str, tuple[Axis, ...]]
-    """The same of their axes."""
+    """The axes of the described weights, by their stable names."""
 
 
 def read_base_model(path: str) -> BaseModel:
-    """Reads a SavedModel's checkpoint, whatever the strategy that it was trained under.
+    """Reads the checkpoint of a SavedModel, independent of the strategy that trained the model.
 
     Raises:
       TrainingError: the model, or a part of it, cannot be read.
@@ -519,8 +538,8 @@ def read_base_model(path: str) -> BaseModel:
         values = read_values(path)
     except READING_ERRORS as error:
         raise TrainingError(
-            f"warm start: the model at {path} cannot be read: {told(error)}; put it back, or set "
-            "schedule.warm_start: false to train from scratch."
+            f"warm start: the model at {path} cannot be read: {error_line(error)}; put it back, or "
+            "set schedule.warm_start: false to train from scratch."
         ) from error
     described = description.weights if description else {}
     return BaseModel(
@@ -531,7 +550,7 @@ def read_base_model(path: str) -> BaseModel:
     )
 
 
-def told(error: Exception) -> str:
-    """What an error says, in one line without its full stop."""
+def error_line(error: Exception) -> str:
+    """Returns the message of an error in one line, without its full stop."""
     message = error.message if isinstance(error, tf.errors.OpError) else str(error)
     return " ".join(message.split()).rstrip(".")

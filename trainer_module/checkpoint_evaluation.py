@@ -1,4 +1,4 @@
-"""A checkpoint restored and evaluated, in one process, whatever strategy it was trained under."""
+"""Restores and evaluates a checkpoint in one process, independent of the training's strategy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainer_module.errors import TrainingError
-from trainer_module.runtime import Runtime, StrategyChoice
+from trainer_module.runtime import StrategyChoice, WorkerContext
 from trainer_module.settings import DefaultStrategy, Strategy
 from trainer_module.training.building import build_model
 from trainer_module.training.checkpoint import read_checkpoint, read_notes, without_optimizer
@@ -18,31 +18,32 @@ from trainer_module.training.plan import open_inputs
 
 @dataclass(frozen=True)
 class CheckpointEvaluation:
-    """What a checkpoint comes to on the eval split."""
+    """The result of evaluating a checkpoint on the eval split."""
 
     epoch: int
-    """Epochs that had ended when it was saved."""
+    """The number of epochs that had ended when the checkpoint was saved."""
     examples: int
     metrics: Mapping[str, float]
-    """The loss and the metrics that training shows, by name."""
+    """The loss and the metrics of the training, by name."""
 
 
 def evaluate_checkpoint(fn_args: Any, path: str) -> CheckpointEvaluation:
-    """Builds the model of a training anew, restores its weights and evaluates it.
+    """Rebuilds the model of a training, restores the weights of a checkpoint and evaluates the
+    model.
 
     Args:
-      fn_args: as `run_fn` takes them; nothing is written.
-      path: of the checkpoint, without the ending of a file.
+      fn_args: the arguments of `run_fn`; nothing is written.
+      path: the path of the checkpoint, without the ending of a file.
 
     Raises:
-      TrainingError: the model is not the one that was saved.
+      TrainingError: the checkpoint does not fit the model.
     """
     default = StrategyChoice(strategy=DefaultStrategy(kind=Strategy.DEFAULT))
-    inputs = open_inputs(fn_args, runtime=Runtime(choice=default))
+    inputs = open_inputs(fn_args, runtime=WorkerContext(choice=default))
     settings, data = inputs.settings, inputs.data
     model = build_model(data.problem, settings, inputs.strategy, data.train.steps)
     try:
-        with without_optimizer(model):  # It depends on the phase, or may be left out.
+        with without_optimizer(model):  # A checkpoint of weights alone has no optimizer.
             status = read_checkpoint(path, model)
             status.assert_existing_objects_matched()
             status.expect_partial()

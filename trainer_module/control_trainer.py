@@ -1,4 +1,4 @@
-"""`run_fn` of control: a policy learns by acting, or from logged transitions, and is exported."""
+"""The `run_fn` of control: trains a policy by acting or from logged transitions, and exports it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from trainer_module.families.control.measuring import (
 )
 from trainer_module.families.control.replay import Replay
 from trainer_module.families.control.task import ControlTask
-from trainer_module.families.control.training import Backup, RoundPlan, Training
+from trainer_module.families.control.training import CheckpointLocation, RoundPlan, Training
 from trainer_module.families.control.transitions import (
     collect,
     read_transitions,
@@ -42,29 +42,29 @@ from trainer_module.families.control.transitions import (
 )
 from trainer_module.machine import free_memory
 from trainer_module.record import figures_of
-from trainer_module.runtime import Runtime, read_run, write_record
+from trainer_module.runtime import WorkerContext, read_run, write_record
 from trainer_module.settings import TrainerSettings
 from trainer_module.training.checkpoint import CHECKPOINTS_FOLDER
 from trainer_module.training.plan import open_strategy
 
 _RANDOM = "random"
-"""The policy of nobody."""
+"""The name of the uniformly random policy."""
 COLLECTED_FILE = "transitions.parquet"
-"""In the model run: the episodes that were collected."""
-_OF_A_TRANSITION = 32
-"""Bytes of a transition besides its observations: action, reward, ends and priority."""
+"""The file with the collected episodes in the model run."""
+_BYTES_PER_TRANSITION = 32
+"""The bytes of a transition besides its observations: action, reward, ends and priority."""
 
 
 def run_fn(fn_args: Any) -> None:
-    """Trains a policy, and exports the best one.
+    """Trains a policy and exports the best epoch.
 
     Args:
       fn_args: TFX's FnArgs, or an object with the same attributes. Its `custom_config` holds the
-          settings and where the data is; its attribute `runtime` is a `Runtime`.
+        settings and the source of the data; its attribute `runtime` is a `WorkerContext`.
 
     Raises:
-      ConfigError: the strategy is not one by which a policy learns.
-      DataError: logged transitions cannot be used.
+      ConfigError: the strategy is not available for control tasks.
+      DataError: the logged transitions cannot be used.
       TrainingError: the environment fails, or the loss is not a number.
     """
     settings, runtime = read_run(fn_args)
@@ -92,7 +92,7 @@ def run_fn(fn_args: Any) -> None:
         conservative=0.0 if environments is not None else task.conservative,
     )
     plan = RoundPlan.of(settings, task, environments is not None, strategy.num_replicas_in_sync)
-    backup = Backup(
+    backup = CheckpointLocation(
         runtime.backup_directory or os.path.join(fn_args.model_run_dir, CHECKPOINTS_FOLDER),
         runtime.backup_steps or settings.train.backup_steps,
         runtime.writes_backup,
@@ -110,14 +110,14 @@ def run_fn(fn_args: Any) -> None:
     )
     writer = tf.summary.create_file_writer(os.path.join(fn_args.model_run_dir, "train"))
 
-    def saw(epoch: int, metrics: Mapping[str, float]) -> None:
+    def on_epoch(epoch: int, metrics: Mapping[str, float]) -> None:
         with writer.as_default():
             for name, value in metrics.items():
                 tf.summary.scalar(f"epoch_{name}", value, epoch - 1)
         writer.flush()
 
     started = time.monotonic()
-    training.run(saw)
+    training.run(on_epoch)
     seconds = time.monotonic() - started
     export(learner.exported(training.best.weights), task, fn_args.serving_model_dir)
     replicas = strategy.num_replicas_in_sync
@@ -132,7 +132,7 @@ def _open_data(
     width: int,
     actions: int,
 ) -> tuple[Environments | None, Replay]:
-    """Environments to act in and an empty replay, or none and one that is full."""
+    """Returns environments and an empty replay buffer for acting, or None and a filled buffer."""
     task, source = task_of(settings), read_data_source(fn_args.custom_config)
     alpha = task.replay.alpha if settings.model.prioritised else None
     told: dict[str, Any] = {
@@ -164,8 +164,8 @@ def _open_data(
 
 
 def _check_room(transitions: int, width: int) -> None:
-    """Raises TrainingError where memory has no room for a replay that is full."""
-    needed, free = transitions * (2 * 4 * width + _OF_A_TRANSITION), free_memory()
+    """Raises TrainingError if a full replay buffer does not fit into the free memory."""
+    needed, free = transitions * (2 * 4 * width + _BYTES_PER_TRANSITION), free_memory()
     if needed > free:
         raise TrainingError(
             f"a replay of {transitions:,} transitions whose observations have {width:,} numbers"
@@ -194,12 +194,13 @@ def _collect(
 
 
 def export(network: tf_keras.Model, task: ControlTask, directory: str) -> None:
-    """Exports a policy: from observations to the values of the actions, and the best of these.
+    """Exports a policy: from observations to the values of the actions and the best action.
 
     Args:
-      network: gives the values, [batch, actions], for observations, [batch, width].
-      task: that it is of.
-      directory: of the SavedModel.
+      network: the network from observations, [batch, width], to values of the actions, [batch,
+        actions].
+      task: the task of the policy.
+      directory: the folder of the SavedModel.
     """
     width = network.input_shape[-1]
     module = tf.Module()
@@ -215,7 +216,7 @@ def export(network: tf_keras.Model, task: ControlTask, directory: str) -> None:
 
 def _describe(
     settings: TrainerSettings,
-    runtime: Runtime,
+    runtime: WorkerContext,
     training: Training,
     plan: RoundPlan,
     learner: Learner,
@@ -223,7 +224,7 @@ def _describe(
     replicas: int,
     seconds: float,
 ) -> dict[str, Any]:
-    """Returns the record of a training, as that of the supervised ones."""
+    """Returns the record of a training, with the keys of supervised records."""
     progress, best = training.progress, training.best
     steps = learner.steps
     done = max(1, steps - training.resumed_at)

@@ -1,4 +1,4 @@
-"""`run_fn` of the family `generation`: two networks learn, and the generator is exported."""
+"""The `run_fn` of the family `generation`: trains two networks and exports the generator."""
 
 from __future__ import annotations
 
@@ -57,18 +57,20 @@ from trainer_module.training.plan import RunInputs, TrainingPlan, open_strategy
 
 LOSSES = tuple(f"{name}_loss" for name in NETWORKS)
 SAMPLES_FOLDER = "samples"
-"""In the run of a model: a grid of pictures of the same noise for each epoch."""
+"""The folder in the model run with a grid of pictures per epoch, drawn from constant noise."""
 BOARD_FOLDER = "generated"
-"""Likewise, the same grids for TensorBoard, which follows one growing file of a folder alone."""
+"""The folder in the model run with the grids for TensorBoard, which reads one growing file per
+folder.
+"""
 _SHOWN = 64
-"""Pictures of a grid."""
+"""The number of pictures in a grid."""
 
 Logs = dict[str, Any] | None
 
 
 @dataclass(frozen=True)
 class GenerationInputs(RunInputs):
-    """What a training is given."""
+    """The inputs of a training: the run's inputs, the pictures and the shape of the networks."""
 
     deal: Deal
     shape: NetworkShape
@@ -76,12 +78,12 @@ class GenerationInputs(RunInputs):
 
 @dataclass(frozen=True)
 class TrainedNetworks:
-    """What came of a training."""
+    """The result of a training."""
 
     model: Adversaries
     plan: TrainingPlan
     start: Position
-    """Where this process began, or went on."""
+    """The position at which this process began or resumed."""
     history: Mapping[str, Sequence[float]]
     epoch_seconds: Sequence[float]
 
@@ -91,13 +93,13 @@ def run_fn(fn_args: Any) -> None:
 
     Args:
       fn_args: TFX's FnArgs, or an object with the same attributes, whose `train_files` are those of
-          ExampleGen; `runtime` says what else this process has to know.
+        ExampleGen; its attribute `runtime` is a `WorkerContext`.
 
     Raises:
       DataError: the pictures, or their classes, cannot be used.
       TrainingError: the strategy cannot be used, or training diverges.
     """
-    inputs = open_inputs(fn_args)  # The settings, then the strategy, then the pictures.
+    inputs = open_inputs(fn_args)  # Opens the settings, then the strategy, then the pictures.
     started = time.monotonic()
     trained = train(inputs)
     seconds = time.monotonic() - started
@@ -106,7 +108,7 @@ def run_fn(fn_args: Any) -> None:
 
 
 def open_inputs(fn_args: Any) -> GenerationInputs:
-    """Returns the settings, then the strategy, then the pictures.
+    """Opens the settings, then the strategy, then the pictures.
 
     Raises:
       DataError: the pictures, or their classes, cannot be used.
@@ -153,7 +155,7 @@ def _check_classes(labels: np.ndarray, classes: Sequence[str], label: str) -> No
 
 
 def train(inputs: GenerationInputs) -> TrainedNetworks:
-    """Trains both networks under a strategy, or goes on where that was interrupted.
+    """Trains both networks under a strategy, or resumes an interrupted training.
 
     Raises:
       TrainingError: a loss is not a number.
@@ -161,7 +163,7 @@ def train(inputs: GenerationInputs) -> TrainedNetworks:
     settings, strategy, deal = inputs.settings, inputs.strategy, inputs.deal
     plan = plan_training(settings, deal)
     checkpoint = open_checkpoint(inputs, plan)
-    plan = plan.going_on_from(checkpoint.start, inputs.runtime.continued_epochs)
+    plan = plan.resumed_at(checkpoint.start, inputs.runtime.continued_epochs)
     with strategy.scope():
         rate = build_schedule(settings.train, plan.steps)
         model = Adversaries(generation_task(settings), inputs.shape, rate)
@@ -179,8 +181,8 @@ def train(inputs: GenerationInputs) -> TrainedNetworks:
 
 
 def plan_training(settings: TrainerSettings, deal: Deal) -> TrainingPlan:
-    """Returns the epochs and steps; the last epoch is kept, as no loss tells which one is the
-    best.
+    """Returns the plan of epochs and steps, which keeps the last epoch: no loss identifies the best
+    epoch.
     """
     epochs = choose_epochs(settings.train, deal.steps)
     at_once = settings.train.steps_per_execution or steps_per_execution(epochs * deal.steps)
@@ -188,7 +190,7 @@ def plan_training(settings: TrainerSettings, deal: Deal) -> TrainingPlan:
 
 
 class AdversarialLoop(StepLoop):
-    """The steps of both networks."""
+    """The training loop that steps both networks."""
 
     losses = (len(LOSSES),)
 
@@ -199,14 +201,14 @@ class AdversarialLoop(StepLoop):
         plan: TrainingPlan,
         deal: Deal,
     ) -> None:
-        """Prepares the loop; nothing is computed yet."""
+        """Prepares the loop without computing anything."""
         super().__init__(model, strategy, plan)
         self._adversaries, self._deal = model, deal
         with strategy.scope():
             self._means = [tf_keras.metrics.Mean(name) for name in LOSSES]
 
     def read(self, step: int) -> Iterator[Any]:
-        """Returns the batches of training from a step on, counted over all epochs."""
+        """Returns the training batches from a step on, counted over all epochs."""
 
         def read(context: tf.distribute.InputContext) -> tf.data.Dataset:
             return self._deal.batches(context, step)
@@ -214,14 +216,14 @@ class AdversarialLoop(StepLoop):
         return self._hooks.iterate(self._strategy, read, read)
 
     def step(self, batch: Batch) -> tf.Tensor:
-        """One step of both networks, as each replica runs it."""
+        """Runs one step of both networks on a replica, and returns their losses."""
         losses = self._adversaries.learn(batch, self._deal.examples)
         for place, mean in enumerate(self._means):
             mean.update_state(losses[place] * self._deal.replicas)
         return losses
 
     def end_step(self, losses: tf.Tensor) -> None:
-        """Moves the average on."""
+        """Updates the moving average of the generator's weights."""
         self._adversaries.end_step(self._strategy)
 
     def metrics(self) -> list[tf_keras.metrics.Metric]:
@@ -234,7 +236,7 @@ class AdversarialLoop(StepLoop):
 
 
 class Grids(tf_keras.callbacks.Callback):
-    """Draws pictures of the same noise at the end of each epoch, for TensorBoard and as a file."""
+    """Draws pictures from constant noise after each epoch, for TensorBoard and as a file."""
 
     def __init__(self, inputs: GenerationInputs) -> None:
         super().__init__()
@@ -247,7 +249,7 @@ class Grids(tf_keras.callbacks.Callback):
             self._given["label"] = tf.range(_SHOWN) % shape.classes
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Draws."""
+        """Draws and writes the grid of an epoch."""
         self.model.settle()
         grid = make_grid((self.model.average(self._given, training=False) + 1.0) / 2.0)
         whole = tf.cast(tf.round(grid * 255.0), tf.uint8)
@@ -261,12 +263,12 @@ class Grids(tf_keras.callbacks.Callback):
 
 
 def export_sampler(inputs: GenerationInputs, model: Adversaries, directory: str) -> None:
-    """Exports the average of the generator.
+    """Exports the average of the generator's weights as a SavedModel.
 
     Args:
-      inputs: of the training.
-      model: that is trained, and settled.
-      directory: of the SavedModel.
+      inputs: the inputs of the training.
+      model: the trained networks, after `settle`.
+      directory: the folder of the SavedModel.
     """
     settings, shape = inputs.settings, inputs.shape
     network = build_generator(shape)
@@ -287,9 +289,9 @@ def describe(inputs: GenerationInputs, trained: TrainedNetworks, seconds: float)
     """Returns the record of a training as JSON, with the keys of other networks' records.
 
     Args:
-      inputs: of the training.
-      trained: what came of it.
-      seconds: that the loop took, since the last interruption.
+      inputs: the inputs of the training.
+      trained: the result of the training.
+      seconds: the duration of the loop since the last interruption.
     """
     deal, plan = inputs.deal, trained.plan
     epochs = len(trained.history[LOSSES[0]])

@@ -1,7 +1,8 @@
-"""Weights that others have published, by their names: which files those are, and where they lie.
+"""The names and files of published weights: Keras's ImageNet networks and the BERTs of Hugging
+Face.
 
-Keras publishes networks trained on ImageNet, Hugging Face's hub BERTs. A name stands for files in
-the cache of the library that fetches them, Keras's or the hub's; nothing here reaches a network.
+A name stands for files in the cache of the library that downloads them (Keras or huggingface_hub).
+This module does not use the network.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ IMAGENET = "imagenet"
 """The name of the weights that Keras publishes for each of its networks."""
 
 HUB_SCHEME = "hf://"
-"""Begins the name of a model on the hub that has an owner: hf://dmis-lab/biobert-v1.1."""
+"""The prefix that marks a hub model with an owner: hf://dmis-lab/biobert-v1.1."""
 
 HUB_PACKAGE = "huggingface_hub"
 
@@ -36,14 +37,14 @@ class PublishedFile:
     """A file that Keras publishes."""
 
     name: str
-    """In Keras's cache, too."""
+    """The name of the file, also in Keras's cache."""
     folder: str
-    """Its address without its name."""
+    """The address of the file without its name."""
     md5: str
 
     @property
     def address(self) -> str:
-        """Where it is fetched from."""
+        """The address that Keras downloads the file from."""
         return self.folder + self.name
 
 
@@ -99,7 +100,7 @@ PUBLISHED: dict[str, tuple[PublishedFile, PublishedFile]] = {
         ("8768d4c2e7dee89b9d02b2d03d65d862", "d3e8ec802a04aa4fc771ee12a9a9b836"),
     ),
 }
-"""By the kind of a model, its file with the top that tells ImageNet's classes, and that without."""
+"""The files of each kind of model, with and without the ImageNet classifier head."""
 
 
 CLASS_INDEX = PublishedFile(
@@ -107,21 +108,21 @@ CLASS_INDEX = PublishedFile(
     f"{_STORAGE}download.tensorflow.org/data/",
     "c2c37ea517e94d9795004a39431a14cb",
 )
-"""The names of ImageNet's classes."""
+"""The file with the names of the ImageNet classes."""
 IMAGENET_CLASSES = 1000
 
 
 def keras_cache() -> Path:
-    """Returns the folder in which Keras keeps the files that it fetches."""
+    """Returns the folder in which Keras stores downloaded weights."""
     home = os.environ.get("KERAS_HOME") or os.path.join(os.path.expanduser("~"), ".keras")
     return Path(home) / "models"
 
 
 def hub_name(weights: str) -> str | None:
-    """Returns the name of a model on the hub; None of what is a path, or ImageNet's.
+    """Returns the name of a hub model, or None if the weights are a path or ImageNet's.
 
     Args:
-      weights: as the config has them.
+      weights: the value of `model.weights` in the config.
     """
     if weights.startswith(HUB_SCHEME):
         name = weights.removeprefix(HUB_SCHEME)
@@ -131,19 +132,21 @@ def hub_name(weights: str) -> str | None:
 
 
 def is_named(kind: str, weights: str | None) -> bool:
-    """Returns whether `model.weights` is a name, and no path."""
+    """Returns whether `model.weights` is the name of published weights instead of a path."""
     if kind in PUBLISHED:
         return weights == IMAGENET
     return kind == "bert" and weights is not None and hub_name(weights) is not None
 
 
 def has_hub_client() -> bool:
-    """Returns whether the package is installed that knows the hub and its cache."""
+    """Returns whether the package huggingface_hub is installed."""
     return find_spec(HUB_PACKAGE) is not None
 
 
 def hub_folder(name: str) -> Path | None:
-    """Returns the folder of a model in the hub's cache; None where nothing of it is there."""
+    """Returns the folder of a model in the hub's cache, or None if the cache does not contain the
+    model.
+    """
     if not has_hub_client():
         return None
     from huggingface_hub import try_to_load_from_cache
@@ -153,19 +156,19 @@ def hub_folder(name: str) -> Path | None:
 
 
 def local_folder(weights: str) -> str:
-    """Returns the folder on this machine that a name of the hub stands for; a path as it is."""
+    """Returns the cached folder of a hub model; other weights are returned unchanged."""
     name = hub_name(weights)
     found = hub_folder(name) if name else None
     return str(found) if found else weights
 
 
 def local_weights(kind: str, weights: str, with_top: bool = False) -> str:
-    """Returns the file or folder that `model.weights` stands for; it may have to be fetched yet.
+    """Returns the file or folder that `model.weights` stands for, which may not be downloaded yet.
 
     Args:
-      kind: of the model.
-      weights: as the config has them.
-      with_top: whether a network is to tell ImageNet's classes.
+      kind: the kind of the model.
+      weights: the value of `model.weights` in the config.
+      with_top: whether the network includes the ImageNet classifier head.
     """
     if kind in PUBLISHED:
         named = weights == IMAGENET
@@ -174,24 +177,24 @@ def local_weights(kind: str, weights: str, with_top: bool = False) -> str:
 
 
 def imagenet_file(kind: str, with_top: bool) -> PublishedFile:
-    """Returns the file that Keras publishes of a network."""
+    """Returns the file with a network's ImageNet weights, with or without the classifier head."""
     whole, base = PUBLISHED[kind]
     return whole if with_top else base
 
 
 def class_index() -> Path:
-    """Returns the file with the names of ImageNet's classes; it may have to be fetched yet."""
+    """Returns the path of the file with ImageNet's class names, which may not exist yet."""
     return keras_cache() / CLASS_INDEX.name
 
 
 def imagenet_classes() -> tuple[str, ...]:
-    """Returns the names of ImageNet's classes by index, such as `tabby`.
+    """Returns the names of the ImageNet classes by index, such as `tabby`.
 
-    Of two classes of one name, as `crane`, a bird and a machine, each has its number in WordNet
-    behind it: `crane_n02012849`.
+    Where two classes share a name, such as `crane` (a bird and a machine), the WordNet number is
+    appended: `crane_n02012849`.
 
     Raises:
-      DataError: the file is not there, or damaged.
+      DataError: the file is missing or damaged.
     """
     path = class_index()
     try:
@@ -209,13 +212,13 @@ def imagenet_classes() -> tuple[str, ...]:
 
 
 def wrong_hashes(folder: Path) -> Iterator[tuple[Path, str, str]]:
-    """Yields the files of a model in the hub's cache whose content is not what their names say.
+    """Yields the files of a model in the hub's cache whose content differs from their hash.
 
-    The cache keeps a file under its hash and links to it: SHA-256 of large files, and Git's SHA-1
-    of others. A copy without links says no hash.
+    The cache names a file by its hash and links to it: SHA-256 for large files, and Git's SHA-1 for
+    others. Copies without links have no hash and are not checked.
 
     Yields:
-      The file, its hash and the one that it ought to have.
+      The file, its actual hash and its expected hash.
     """
     for path in sorted(folder.iterdir()):
         blob = path.resolve()

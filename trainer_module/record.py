@@ -1,4 +1,4 @@
-"""The record of a training: what `summary.json` tells of it."""
+"""The record of a training, which becomes a part of `summary.json`."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ import tensorflow as tf
 
 from trainer_module.data.input_pipeline import describe_imbalance
 from trainer_module.errors import counted
-from trainer_module.runtime import RECORD_FILE, Runtime, write_record
+from trainer_module.runtime import RECORD_FILE, WorkerContext, write_record
 from trainer_module.settings import AUTO, TrainerSettings
 from trainer_module.settings.train import choose_batch_size, choose_stopping
 from trainer_module.training.folds import FOLDS_FOLDER, Train, cross_validate
 from trainer_module.training.plan import Trained, TrainingInputs, TrainingPlan
 
 UNEVEN = 2
-"""Workers at their own pace are worth a note if one took so many times what another did."""
+"""The ratio of the examples of two asynchronous workers above which the record has a note."""
 
 
 def describe(
-    settings: TrainerSettings, runtime: Runtime, trained: Trained, seconds: float
+    settings: TrainerSettings, runtime: WorkerContext, trained: Trained, seconds: float
 ) -> dict[str, Any]:
-    """Returns the record as JSON: `history` has a value per epoch for each metric.
+    """Returns the record of a training as JSON: `history` has a value per epoch for each metric.
 
     Args:
-      settings: with the strategy that was used.
-      runtime: of this process.
-      trained: what came of the training.
-      seconds: that the loop took, since the last interruption.
+      settings: the settings, with the strategy that was used.
+      runtime: the runtime of this process.
+      trained: the result of the training.
+      seconds: the duration of the loop since the last interruption.
     """
     history, train = trained.history, trained.train
     epochs = len(history["loss"])
@@ -65,23 +65,23 @@ def describe(
 
 def figures_of(
     settings: TrainerSettings,
-    runtime: Runtime,
+    runtime: WorkerContext,
     seconds: float,
     step_seconds: float,
     examples_per_step: int,
     notes: Sequence[str] = (),
     **others: Any,
 ) -> dict[str, Any]:
-    """Returns the record of a training of any family, as JSON.
+    """Returns the record of a training of any family as JSON.
 
     Args:
-      settings: of the training.
-      runtime: of this process.
-      seconds: that the training took, since the last interruption.
-      step_seconds: of a step.
-      examples_per_step: that a step learns from.
-      notes: what the one who reads the summary should know.
-      others: figures by name; they go before those that follow from the settings.
+      settings: the settings of the training.
+      runtime: the runtime of this process.
+      seconds: the duration of the training since the last interruption.
+      step_seconds: the duration of a step.
+      examples_per_step: the number of examples in a step.
+      notes: notes for the reader of the summary.
+      others: further figures by name, which override the figures from the settings.
     """
     auto = f"strategy auto: {settings.train.strategy.kind}, as {runtime.reason}"
     return {
@@ -100,13 +100,13 @@ def figures_of(
 
 
 def remember_record(directory: str, record: dict[str, Any], writes: bool) -> dict[str, Any]:
-    """Returns the record of the run that did the last of the steps, for one that is killed after
-    them.
+    """Returns the record of the run that did the last step, even if this run was restarted after
+    it.
 
     Args:
-      directory: lives as long as the backup.
-      record: of this run; all its steps may have been done before it.
-      writes: whether this process does.
+      directory: the folder of the record; it exists as long as the checkpoints.
+      record: the record of this run, which may have done no steps itself.
+      writes: whether this process writes the record.
     """
     path = os.path.join(directory, RECORD_FILE)
     if record["resumed_at_step"] == record["steps"] and tf.io.gfile.exists(path):
@@ -122,12 +122,13 @@ def remember_record(directory: str, record: dict[str, Any], writes: bool) -> dic
 def with_cross_validation(
     record: dict[str, Any], train: Train, inputs: TrainingInputs
 ) -> dict[str, Any]:
-    """Returns the record of a training, with what cross-validation comes to, if it is asked for.
+    """Returns the record of a training, with the cross-validation results if `evaluate.folds` is
+    set.
 
     Args:
-      record: of the training.
-      train: trains a model of a fold as the model itself was trained.
-      inputs: of the training.
+      record: the record of the training.
+      train: the function that trained the model; it trains the model of each fold.
+      inputs: the inputs of the training.
 
     Raises:
       TrainingError: there are fewer examples than folds, or training diverges.
@@ -141,7 +142,7 @@ def with_cross_validation(
 
 
 def add_restarts(model_run_dir: str, restarts: Sequence[str]) -> None:
-    """Puts all restarts into the record, if there is one: also those the chief did not notice."""
+    """Adds all restarts to an existing record, including restarts that the chief did not notice."""
     path = os.path.join(model_run_dir, RECORD_FILE)
     if restarts and tf.io.gfile.exists(path):
         with tf.io.gfile.GFile(path) as file:
@@ -151,12 +152,12 @@ def add_restarts(model_run_dir: str, restarts: Sequence[str]) -> None:
 
 def _notes_on_steps(
     settings: TrainerSettings,
-    runtime: Runtime,
+    runtime: WorkerContext,
     trained: Trained,
     plan: TrainingPlan,
     per_worker: Sequence[int | None],
 ) -> Iterator[str]:
-    """On how long a network trained, and which examples its steps took."""
+    """Yields notes on the length of a training and on the examples in its steps."""
     train = trained.train
     if trained.start.epoch >= runtime.continued_epochs > 0:
         yield (
@@ -200,7 +201,7 @@ def _notes_on_steps(
 
 
 def _length(settings: TrainerSettings, trained: Trained, plan: TrainingPlan) -> str:
-    """What `epochs: auto` came to, and why."""
+    """Returns a note on the number of epochs that `epochs: auto` resulted in, and the reason."""
     train, epochs = trained.train, len(trained.history["loss"])
     chosen = (
         f"epochs: auto trains up to {counted(plan.epochs, 'epoch')} of "

@@ -1,6 +1,6 @@
-"""What a process that trains is told besides the settings, and the record that it writes.
+"""The runtime of a training process: its inputs besides the settings, its logs and its record.
 
-Neither is a part of TFX's cache key.
+TFX's cache key includes none of them.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ from trainer_module.tf_config import TFConfig
 
 
 def choose_strategy(train: TrainSettings, tf_config: TFConfig | None) -> StrategyChoice:
-    """Returns the configured strategy; for `auto` the one that suits the cluster and the machine.
+    """Returns the configured strategy; for `auto`, the strategy that fits the cluster and the
+    machine.
 
-    The first that holds: TF_CONFIG describes a cluster; `train.cluster` asks for several workers;
-    there is a TPU; there are several GPUs; there is one.
+    The first condition that holds decides: TF_CONFIG describes a cluster; `train.cluster` has
+    several workers; there is a TPU; there are several GPUs; there is one GPU.
 
     Args:
-      train: the settings.
+      train: the settings of the training.
       tf_config: the cluster that TF_CONFIG describes, if any.
     """
     if train.strategy.kind is not Strategy.AUTO:
@@ -75,7 +76,7 @@ def _choice(strategy: BaseStrategy, reason: str) -> StrategyChoice:
 
 PROGRESS_LOGGER = "scopeline.progress"
 EPOCH = "epoch"
-"""The unit that a training reports its progress in; the last word of it, where there are others."""
+"""The unit of a training's progress, preceded by a prefix where there are several trainings."""
 
 
 def report_progress(done: int, total: int, unit: str, detail: str = "") -> None:
@@ -85,86 +86,91 @@ def report_progress(done: int, total: int, unit: str, detail: str = "") -> None:
 
 
 def report_ready() -> None:
-    """Logs that the strategy is built: every process of a cluster has answered."""
+    """Logs that the strategy is built, so every process of a cluster has connected."""
     logging.getLogger(PROGRESS_LOGGER).info("the strategy is built", extra={"ready": True})
 
 
 def report_notice(text: str) -> None:
-    """Logs what whoever watches should read at once, however far the work has come."""
+    """Logs a notice that the user should read at once, independent of the progress."""
     logging.getLogger(PROGRESS_LOGGER).warning(text, extra={"notice": True})
 
 
 def report_search(done: int, total: int | None, detail: str) -> None:
-    """Logs how many trials of a search have ended, of so many if their number ends it."""
+    """Logs how many trials of a search have ended, and their total if the search has a fixed
+    number.
+    """
     extra = {"done": done, "total": total, "unit": "trial", "detail": detail}
     of = "" if total is None else f" of {total}"
     logging.getLogger(PROGRESS_LOGGER).info("%d%s trials", done, of, extra=extra)
 
 
 def report_trial(trial: dict[str, Any]) -> None:
-    """Logs a trial that has ended, as plain values: number, state, values, value, cause."""
+    """Logs a trial that has ended as plain values: number, state, values, value, cause."""
     text = f"trial {trial['number']} {trial['state']}: {trial['value']} with {trial['values']}"
     logging.getLogger(PROGRESS_LOGGER).info("%s", text, extra={"trial": trial})
 
 
 class StrategyChoice(Settings):
-    """A strategy that is not `auto`, and why it was picked."""
+    """A strategy other than `auto`, with the reason for its choice."""
 
     strategy: StrategySettings
     reason: str = ""
-    """Empty where the config named it."""
+    """The reason for the choice; empty if the config names the strategy."""
 
 
-class Runtime(Settings):
-    """Where and how one process trains; `run_fn` finds it as `fn_args.runtime`."""
+class WorkerContext(Settings):
+    """The runtime of one training process, which `run_fn` reads from `fn_args.runtime`."""
 
     choice: StrategyChoice | None = None
-    """The strategy; None where `train.strategy` says it."""
+    """The strategy to use; None for `train.strategy`."""
     backup_directory: str | None = None
-    """Where training goes on from if it was interrupted; None: in the folder of the model run."""
+    """The folder of the checkpoints to resume from; None for a folder in the model run."""
     writes_backup: bool = True
-    """Whether this process does; False if another one does so for it, in the same folder."""
+    """Whether this process writes checkpoints; False if another process writes them to the same
+    folder.
+    """
     backup_steps: PositiveInt | None = None
-    """Steps between backups; None is one at the end of each epoch."""
+    """The steps between checkpoints; None for a checkpoint at the end of each epoch."""
     continued_epochs: NonNegativeInt = 0
-    """Those of an earlier training in the backup's folder, which this one goes on from."""
+    """The epochs of an earlier training in the folder of checkpoints that this training continues.
+    """
     restarts: tuple[str, ...] = ()
-    """A sentence for each time that training had to be started again."""
+    """A sentence for each restart of the training."""
     workers: PositiveInt = 1
-    """Processes that compute gradients."""
+    """The number of processes that compute gradients."""
 
     @property
     def reason(self) -> str:
-        """Why the strategy was picked; empty where the config named it."""
+        """The reason for the choice of the strategy; empty if the config names the strategy."""
         return self.choice.reason if self.choice else ""
 
 
 def read_run(
-    fn_args: Any, settings: TrainerSettings | None = None, runtime: Runtime | None = None
-) -> tuple[TrainerSettings, Runtime]:
-    """What a `run_fn` is told.
+    fn_args: Any, settings: TrainerSettings | None = None, runtime: WorkerContext | None = None
+) -> tuple[TrainerSettings, WorkerContext]:
+    """Reads the settings and the runtime from the arguments of a `run_fn`.
 
     Args:
       fn_args: TFX's FnArgs, or an object with the same attributes.
-      settings: None for those in its `custom_config`.
-      runtime: None for its `runtime`, where it has one.
+      settings: the settings; None to read them from `custom_config`.
+      runtime: the runtime; None to read it from `fn_args.runtime`, if there is one.
 
     Returns:
-      The settings, with the strategy that is used, and what this process is told besides.
+      The settings, with the strategy to use, and the runtime.
     """
     settings = settings or TrainerSettings.from_custom_config(fn_args.custom_config)
-    runtime = runtime or getattr(fn_args, "runtime", None) or Runtime()
+    runtime = runtime or getattr(fn_args, "runtime", None) or WorkerContext()
     if runtime.choice is not None:
         settings = settings.with_strategy(runtime.choice.strategy)
     return settings, runtime
 
 
 RECORD_FILE = "training.json"
-"""In the model run."""
+"""The name of the record in the folder of the model run."""
 
 
 def write_record(model_run_dir: str, record: Mapping[str, Any]) -> None:
-    """Writes the record into the folder of a model run, which exists."""
+    """Writes the record into the existing folder of a model run."""
     import tensorflow as tf
 
     with tf.io.gfile.GFile(os.path.join(model_run_dir, RECORD_FILE), "w") as file:

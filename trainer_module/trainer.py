@@ -1,4 +1,6 @@
-"""`run_fn`, what TFX Trainer runs: the data in, a trained network exported, a record of how."""
+"""The `run_fn` that TFX Trainer calls for networks: trains and exports a model, and writes a
+record.
+"""
 
 from __future__ import annotations
 
@@ -45,20 +47,20 @@ __all__ = ["build_model", "load_data", "open_strategy", "run_fn", "train"]
 
 
 def run_fn(fn_args: Any) -> None:
-    """Trains under the configured strategy and exports the best epoch.
+    """Trains a network under the configured strategy and exports the best epoch.
 
     Args:
       fn_args: TFX's FnArgs, or an object with the same attributes. Its `custom_config` holds the
-          settings; its attribute `runtime`, a `Runtime`, says what else this process has to know.
+        settings; its attribute `runtime` is a `WorkerContext`.
 
     Raises:
-      TrainingError: if the model, the strategy or the data cannot be used, the model could not be
-          exported, or training diverges.
+      TrainingError: the model, the strategy or the data cannot be used, the model cannot be
+        exported, or training diverges.
     """
-    inputs = open_inputs(fn_args)  # The settings, then the strategy, then the data.
+    inputs = open_inputs(fn_args)  # Opens the settings, then the strategy, then the data.
     train_network: Train = functools.partial(train_for_the_best_length, train)
     if inputs.settings.model.has_published_head:
-        train_network = take_as_published  # There is nothing to train.
+        train_network = take_as_published  # A published classifier needs no training.
     started = time.monotonic()
     trained = train_network(replace(inputs, tries_export=True))
     seconds = time.monotonic() - started
@@ -69,22 +71,22 @@ def run_fn(fn_args: Any) -> None:
 
 
 def train(inputs: TrainingInputs, plan: TrainingPlan) -> Trained:
-    """Trains a network under a strategy, or goes on where an earlier training was interrupted.
+    """Trains a network under a strategy, or resumes an interrupted training.
 
     Args:
       inputs: the settings, the strategy and the data.
       plan: the epochs and steps.
 
     Raises:
-      TrainingError: the model cannot be built, the base model not be read, or training diverges.
+      TrainingError: the model cannot be built, the base model cannot be read, or training diverges.
     """
     settings, strategy, data = inputs.settings, inputs.strategy, evaluated_in_part(inputs)
     checkpoint = open_checkpoint(inputs, plan)
     resumed_at = checkpoint.start  # The epoch and step that an interrupted training had reached.
-    plan = plan.going_on_from(resumed_at, inputs.runtime.continued_epochs)
+    plan = plan.resumed_at(resumed_at, inputs.runtime.continued_epochs)
     with strategy.scope():
         model = make_network(data.problem, settings)
-        notes = _begin_with_base_model(model, inputs)
+        notes = _load_base_model(model, inputs)
         phases, told = phases_of(model, inputs, plan)
     # Under parameter servers the coordinator evaluates and exports a copy; otherwise it is None.
     coordinator_copy = hooks_of(strategy).evaluate_with(
@@ -98,7 +100,7 @@ def train(inputs: TrainingInputs, plan: TrainingPlan) -> Trained:
         with strategy.scope():
             phase.enter()
             output = check_model(phase.model, data.problem, settings)
-            if phase.model.optimizer is None:  # A builder of the user's may have compiled it.
+            if phase.model.optimizer is None:  # A user's builder may have compiled it.
                 phase.model.compile(
                     optimizer=make_optimizer(
                         phase.model, phase.settings, plan.steps, plan.examples_per_step
@@ -109,27 +111,29 @@ def train(inputs: TrainingInputs, plan: TrainingPlan) -> Trained:
                 )
             create_variables(phase.model, output)
         start = checkpoint.restore(model, **phase.beside)
-        # A model of the user's that cannot be exported fails before its first step.
+        # A user's model that cannot be exported fails before its first step.
         if inputs.tries_export and settings.model.is_custom and not plan.steps_until(start):
             exported = coordinator_copy.copy if coordinator_copy else model
             try_export(exported, inputs.tft_output, data.problem, settings)
-        # Only at the end of the last phase the checkpoint's callback restores the best epoch.
+        # The checkpoint callback restores the best epoch only at the end of the last phase.
         part = replace(plan, last_epoch=min(phase.ends, plan.last_epoch))
-        checkpoint.is_followed = part.last_epoch < plan.last_epoch
+        checkpoint.has_next_phase = part.last_epoch < plan.last_epoch
         taken = phase.take(data) if start.epoch < part.last_epoch else data
         LOOPS[settings.train.loop](phase.model, taken, part, start, callbacks)
-        if phase.model.stop_training or not checkpoint.is_followed:
+        if phase.model.stop_training or not checkpoint.has_next_phase:
             break
     return _result_of(
         inputs, plan, resumed_at, model, coordinator_copy, callbacks, checkpoint, [*told, *notes]
     )
 
 
-def _begin_with_base_model(model: tf_keras.Model, inputs: TrainingInputs) -> list[str]:
-    """Gives the model the weights of another one, if there is one; what was taken, for people."""
+def _load_base_model(model: tf_keras.Model, inputs: TrainingInputs) -> list[str]:
+    """Copies the weights of the base model, if there is one, and returns notes on the copied
+    weights.
+    """
     if not inputs.base_model:
         return []
-    # A model that is a class of the user's has no weights before it is called.
+    # A user's subclassed model has no weights before its first call.
     check_model(model, inputs.data.problem, inputs.settings)
     return warm_start(model, inputs.data.problem, inputs.tft_output, inputs.base_model)
 
@@ -144,7 +148,7 @@ def _result_of(
     checkpoint: CheckpointCallback,
     notes: Sequence[str],
 ) -> Trained:
-    """What a training has come to, by its callbacks; takes the masks out of the optimizer."""
+    """Returns the result of a training; removes the pruning masks from the optimizer."""
     history = checkpoint.history
     best = next(c.epoch for c in callbacks if isinstance(c, BestEpoch))
     # A callback may end training before any epoch could be the best.
@@ -154,7 +158,7 @@ def _result_of(
         strip_pruning(model)
     if inputs.settings.optimize.quantize:
         notes = [*notes, *describe_quantized(model)]
-    # Metrics of a part are not those that all of it comes to.
+    # Metrics on a part of the eval split differ from metrics on the whole split.
     measured = (
         {}
         if inputs.settings.train.validation_steps

@@ -1,4 +1,4 @@
-"""`run_fn` of trees, which are grown instead of trained in steps of an optimizer.
+"""The `run_fn` of trees, which are grown instead of trained in steps of an optimizer.
 
 An epoch is one more tree for each output.
 """
@@ -29,22 +29,28 @@ from trainer_module.settings import TrainerSettings
 from trainer_module.training.plan import Trained, TrainingInputs, open_inputs
 
 PARTS, MEMBERS = 10, 5
-"""Each member of a forest is stopped by another tenth of the train split, in an order of time by
-the latest one; there are so many at most, as each takes its time, in training and in service."""
+"""The number of parts that the train split is cut into, and the largest number of forests.
+
+Each forest uses another tenth of the train split for early stopping; in an order of time, the
+latest tenth. More forests take longer in training and serving.
+"""
 
 ENOUGH = 20_000
-"""Examples of which one tenth tells when to stop. Of fewer the forest is the mean of more members:
-it is better than any of them, most of all for a small table."""
+"""The number of examples from which one tenth is enough for early stopping.
+
+With fewer examples the model is the mean of several forests, which is more accurate than a single
+forest, most of all for small tables.
+"""
 
 SHOWN = 5
-"""Columns whose importance is worth a line of the summary."""
+"""The number of columns whose importance the summary lists."""
 
 
 def run_fn(fn_args: Any) -> None:
     """Grows a forest and exports it.
 
     Args:
-      fn_args: as of `trainer_module.trainer.run_fn`.
+      fn_args: the arguments of `trainer_module.trainer.run_fn`.
 
     Raises:
       TrainingError: the data cannot be used, or does not fit into memory.
@@ -60,7 +66,7 @@ def run_fn(fn_args: Any) -> None:
 
 
 def train(inputs: TrainingInputs) -> Trained:
-    """Grows trees.
+    """Grows the trees of a model.
 
     Args:
       inputs: the settings, a strategy of one device, and the data.
@@ -89,7 +95,7 @@ def train(inputs: TrainingInputs) -> Trained:
         model = build_model(problem, grown.forest)
     return Trained(
         model=model,
-        # All of it comes up in each step.
+        # Each step uses the whole train split.
         train=replace(split, batch_size=split.examples, rounds=1),
         evaluation=inputs.data.evaluation,
         history=grown.history,
@@ -113,7 +119,7 @@ def _examples(problem: Problem, split: Split, tensors: Tensors) -> TreeExamples:
 
 
 def _deal(split: Split, settings: TrainerSettings) -> tuple[Parts, int]:
-    """Which member each example is held out from, and how many members to grow."""
+    """Returns the held-out part of each example, and the number of forests to grow."""
     content = split.content
     count, units = content.examples, count_units(content)
     if settings.train.early_stopping in (None, False) or count < PARTS or units == 1:
@@ -125,7 +131,7 @@ def _deal(split: Split, settings: TrainerSettings) -> tuple[Parts, int]:
 
 
 def _write_curves(history: Mapping[str, Sequence[float]], log_directory: str) -> None:
-    """Where Keras's callback would: by tree instead of epoch."""
+    """Writes TensorBoard curves to the files of Keras's callback, with a step per tree."""
     for folder, name in (("train", "loss"), ("validation", "val_loss")):
         writer = tf.summary.create_file_writer(os.path.join(log_directory, folder))
         with writer.as_default():
@@ -134,7 +140,7 @@ def _write_curves(history: Mapping[str, Sequence[float]], log_directory: str) ->
 
 
 def _notes(grown: Grown, members: int, most: int) -> list[str]:
-    """Returns how long it grew, and what it looks at."""
+    """Returns notes on the number of trees and on the most important columns."""
     ranked = list(grown.importances.items())[:SHOWN]
     shown = ", ".join(f"{name} {share:.0%}" for name, share in ranked)
     looks = f"most important: {shown}" if shown else "no column tells anything of the label"

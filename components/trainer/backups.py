@@ -27,8 +27,8 @@ from trainer_module.training.checkpoint import (
     STATE_FILE,
     clear,
     find_latest,
-    name_as_in_training,
-    name_kept,
+    finish_checkpoints,
+    reopen_checkpoints,
 )
 from trainer_module.training.folds import FOLDS_FOLDER
 
@@ -129,7 +129,7 @@ def begin_with_kept(backup: str, model_run_uri: str, key: str, epochs: int) -> i
                 copy = posixpath.join(backup, name)
                 fileio.copy(posixpath.join(longest, name), copy, overwrite=True)
         # The state file comes last: without it there is no backup yet.
-        name_as_in_training(backup, find_latest(longest))
+        reopen_checkpoints(backup, find_latest(longest))
     return done[longest]
 
 
@@ -155,7 +155,7 @@ def keep_backup(backup: str, model_run_uri: str, key: str, settings: CheckpointS
     # Executions count from 1 again in a new store: one of this number may have left some.
     remove_backup(kept)
     fileio.rename(backup, kept)
-    epochs = name_kept(kept, settings, record["best_epoch"])
+    epochs = finish_checkpoints(kept, settings, record["best_epoch"])
     if not settings.weights_only:
         # Half of the file, where this is killed, would break every later training.
         part = posixpath.join(kept, f"{_KEPT_FILE}.new")

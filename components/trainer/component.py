@@ -54,7 +54,7 @@ from components.trainer.options import TrainerOptions
 from components.trainer.workers import Training, make_workers, restart_policy
 from trainer_module.errors import ConfigError, TrainingError
 from trainer_module.record import add_restarts
-from trainer_module.runtime import Runtime, choose_strategy, report_notice
+from trainer_module.runtime import WorkerContext, choose_strategy, report_notice
 from trainer_module.scratch import ScratchFolder
 from trainer_module.settings import AUTO, TrainerSettings
 from trainer_module.settings.model import trainer_of
@@ -169,7 +169,7 @@ def _train(
     settings = TrainerSettings.from_custom_config(fn_args.custom_config)
     tf_config = read_tf_config(os.environ)
     choice = options.choice or choose_strategy(settings.train, tf_config)
-    runtime = Runtime(
+    runtime = WorkerContext(
         choice=choice,
         backup_directory=backup,
         backup_steps=options.backup_steps,

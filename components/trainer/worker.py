@@ -16,7 +16,7 @@ from components.processes.ports import is_free
 from components.processes.server import serve
 from components.processes.worker import Channel
 from trainer_module.errors import ConfigError
-from trainer_module.runtime import PROGRESS_LOGGER, Runtime
+from trainer_module.runtime import PROGRESS_LOGGER, WorkerContext
 from trainer_module.settings import TrainerSettings
 from trainer_module.strategies.network import keep_port_local
 from trainer_module.tf_config import VARIABLE, TFConfig, read_tf_config
@@ -63,7 +63,7 @@ def _prepare(payload: dict[str, Any]) -> Any:
         check_own_address(address)
     if config := read_tf_config(os.environ):
         await_names(config)
-    runtime = Runtime.model_validate({**payload["runtime"], "restarts": payload["restarts"]})
+    runtime = WorkerContext.model_validate({**payload["runtime"], "restarts": payload["restarts"]})
     arguments = _make_arguments(payload["arguments"], runtime)
     if _is_own(payload["arguments"]):
         # It may build its strategy by TensorFlow alone.
@@ -71,14 +71,14 @@ def _prepare(payload: dict[str, Any]) -> Any:
     return arguments
 
 
-def _make_arguments(plain: dict[str, Any], runtime: Runtime) -> Any:
+def _make_arguments(plain: dict[str, Any], runtime: WorkerContext) -> Any:
     """What `run_fn` takes: ours needs no more than plain values, and so no TFX."""
     if _is_own(plain):
         return _own_arguments(runtime, plain)
     return SimpleNamespace(**plain, runtime=runtime)
 
 
-def _own_arguments(runtime: Runtime, plain: dict[str, Any]) -> Any:
+def _own_arguments(runtime: WorkerContext, plain: dict[str, Any]) -> Any:
     """TFX's FnArgs for a `run_fn` of the user's, with a `runtime` besides.
 
     Args:

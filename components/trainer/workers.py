@@ -10,7 +10,7 @@ from typing import Any
 from components.processes.launcher import Place, WorkerSpec
 from components.processes.supervisor import Policy
 from trainer_module.errors import ConfigError
-from trainer_module.runtime import Runtime
+from trainer_module.runtime import WorkerContext
 from trainer_module.settings import TrainerSettings
 from trainer_module.strategies import processes_of
 from trainer_module.strategies.base import Processes
@@ -29,7 +29,7 @@ class Training:
     arguments: Mapping[str, Any]
     """The plain values of TFX's FnArgs."""
     settings: TrainerSettings
-    runtime: Runtime
+    runtime: WorkerContext
     scratch: str
     """A folder for what processes other than the chief export, which nobody reads."""
 
@@ -73,7 +73,7 @@ def restart_policy(strategy: str) -> Policy:
 def _trainer(
     training: Training,
     place: Place,
-    runtime: Runtime,
+    runtime: WorkerContext,
     tf_config: TFConfig | None = None,
     **arguments: str,
 ) -> WorkerSpec:

@@ -38,7 +38,7 @@ from components.trainer.backups import backup_directory
 from components.trainer.best_values import find_earlier, read_best, write_best
 from components.trainer.options import TrainerOptions
 from components.tuner.records import TrialRecord, read_leaderboard, summarize, write_leaderboard
-from trainer_module.runtime import Runtime, choose_strategy, report_notice
+from trainer_module.runtime import WorkerContext, choose_strategy, report_notice
 from trainer_module.scratch import lasting_folder
 from trainer_module.settings.tune import HOW_LONG, TUNE_KEY
 from trainer_module.tf_config import read_tf_config
@@ -88,7 +88,7 @@ def _search(folder: str, plan: SearchPlan, fn_args: FnArgs) -> list[TrialRecord]
 
     options = TrainerOptions.from_environment()
     choice = options.choice or choose_strategy(plan.untuned.train, read_tf_config(os.environ))
-    runtime = Runtime(choice=choice, backup_steps=options.backup_steps)
+    runtime = WorkerContext(choice=choice, backup_steps=options.backup_steps)
     job = SearchJob(
         plan=plan,
         folder=folder,

@@ -16,7 +16,7 @@ from components.processes.failures import Failure, describe
 from components.processes.worker import Channel
 from components.tuner.records import Final, is_hopeless
 from components.tuner.study import Proposal, Study
-from trainer_module.runtime import PROGRESS_LOGGER, Runtime
+from trainer_module.runtime import PROGRESS_LOGGER, WorkerContext
 from trainer_module.tuning.plan import SearchPlan
 from trainer_module.tuning.trial import BACKUP_FOLDER, TrialRunner
 
@@ -38,7 +38,7 @@ def main(payload: dict[str, Any], channel: Channel) -> None:
     plan = SearchPlan.model_validate(payload["plan"])
     runner = TrialRunner(
         SimpleNamespace(**payload["arguments"]),
-        Runtime.model_validate(payload["runtime"]),
+        WorkerContext.model_validate(payload["runtime"]),
         plan.objective,
         payload["has_own_split"],
     )

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from trainer_module.strategies.coordinator import agree
+from trainer_module.strategies.coordinator import all_workers_equal
 
 
 def main(file: Path, values: list[int]) -> None:
     """Asks for one value after the other, as the other workers do."""
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
-    file.write_text(json.dumps([agree(strategy, value) for value in values]))
+    file.write_text(json.dumps([all_workers_equal(strategy, value) for value in values]))
 
 
 if __name__ == "__main__":

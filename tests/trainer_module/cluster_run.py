@@ -14,7 +14,7 @@ from components.processes.local.fork_server import current_server, serving
 from components.processes.local.launcher import LocalLauncher
 from components.processes.supervisor import ClusterJob, Supervisor
 from components.trainer.workers import Training, make_workers, restart_policy
-from trainer_module.runtime import Runtime
+from trainer_module.runtime import WorkerContext
 from trainer_module.settings import Strategy, TrainerSettings
 from trainer_module.trainer import run_fn
 
@@ -27,7 +27,7 @@ def main(file: Path) -> None:
         f"{run_fn.__module__}.{run_fn.__name__}",
         order["arguments"],
         settings,
-        Runtime(backup_directory=order["backup"]),
+        WorkerContext(backup_directory=order["backup"]),
         order["scratch"],
     )
     strategy = Strategy(settings.train.strategy.kind)

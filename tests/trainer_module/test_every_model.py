@@ -28,7 +28,7 @@ from trainer_module.data.loading import TrainingData, measure_quartiles
 from trainer_module.export.saving import describe_features, export_model
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
-from trainer_module.runtime import Runtime
+from trainer_module.runtime import WorkerContext
 from trainer_module.settings import ModelSettings, TrainerSettings
 from trainer_module.settings.model import NETWORKS as PRETRAINED
 from trainer_module.settings.model import ZOO, load_builder
@@ -178,7 +178,7 @@ def prepare(case: Case, directory: Path, strategy: str, loop: str) -> TrainingIn
     data = TrainingData(problem, train, Split(reader, content, ROWS, replicas))
     built = open_strategy(settings)
     assert built.num_replicas_in_sync == replicas
-    return TrainingInputs(settings, Runtime(), built, str(directory), None, data)
+    return TrainingInputs(settings, WorkerContext(), built, str(directory), None, data)
 
 
 def check_rows_are_alone(case: Case, model: Any, tolerance: float) -> None:

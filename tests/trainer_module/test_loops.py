@@ -15,7 +15,7 @@ from trainings import begin, open_training, train_whole
 from trainer_module.checkpoint_evaluation import evaluate_checkpoint
 from trainer_module.errors import TrainingError
 from trainer_module.problem import Problem
-from trainer_module.runtime import Runtime
+from trainer_module.runtime import WorkerContext
 from trainer_module.settings import Loop, ModelSettings
 from trainer_module.trainer import run_fn
 from trainer_module.training.checkpoint import (
@@ -30,11 +30,13 @@ TWO_REPLICAS = ("mirrored", "central_storage")
 
 
 def prepare(
-    data: Transformed, directory: Path, runtime: Runtime | None = None, **train: Any
+    data: Transformed, directory: Path, runtime: WorkerContext | None = None, **train: Any
 ) -> TrainingInputs:
     """What a training is given, with the seed set; `directory` keeps the backup."""
     fn_args = data.fn_args(directory / "run", train=train)
-    return open_training(fn_args, runtime or Runtime(backup_directory=str(directory / "backup")))
+    return open_training(
+        fn_args, runtime or WorkerContext(backup_directory=str(directory / "backup"))
+    )
 
 
 def train(data: Transformed, directory: Path, loop: Loop = Loop.FIT, **settings: Any) -> dict:
@@ -192,7 +194,7 @@ def test_an_interrupted_training_goes_on_as_if_nothing_had_happened(
     resumes_at: Position,
 ) -> None:
     options = {"strategy": strategy, "batch_size": 16 if strategy in TWO_REPLICAS else 32}
-    runtime = Runtime(backup_directory=str(tmp_path / "backup"), backup_steps=backup_steps)
+    runtime = WorkerContext(backup_directory=str(tmp_path / "backup"), backup_steps=backup_steps)
     options["loop"] = loop
     inputs = prepare(trips, tmp_path, runtime, **options)
     assert inputs.data.train.steps == 15
@@ -227,7 +229,7 @@ def test_early_stopping_and_the_best_epoch_are_remembered(
     evaluation = trained.evaluation.batches(tf.distribute.InputContext())
     found = trained.model.evaluate(evaluation, verbose=0, return_dict=True)
     assert found["loss"] == pytest.approx(min(whole["val_loss"]), rel=1e-5)
-    kept = Runtime(backup_directory=str(tmp_path / "backup"), continued_epochs=5)
+    kept = WorkerContext(backup_directory=str(tmp_path / "backup"), continued_epochs=5)
     with pytest.raises(KeyboardInterrupt):  # Unless it was an earlier run that had ended.
         train_whole(prepare(trips, tmp_path, kept, **options), [Interrupt(5 * 13 + 1, 13)])
 
@@ -319,7 +321,7 @@ def test_training_on_fewer_replicas_begins_anew(
     trips: Transformed, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An epoch has more steps then; in the first one, a checkpoint's number does not show that."""
-    runtime = Runtime(backup_directory=str(tmp_path / "backup"), backup_steps=4)
+    runtime = WorkerContext(backup_directory=str(tmp_path / "backup"), backup_steps=4)
     inputs = prepare(trips, tmp_path, runtime, strategy="mirrored")
     with pytest.raises(KeyboardInterrupt):
         train_whole(inputs, [Interrupt(5, inputs.data.train.steps)])

@@ -20,7 +20,7 @@ from trainer_module.families.supervised.tasks.numbers import RegressionTask
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings, Task, TrainerSettings
-from trainer_module.settings.model import NETWORKS, ZOO, is_grown, load_builder
+from trainer_module.settings.model import NETWORKS, ZOO, is_forest, load_builder
 from trainer_module.settings.tasks import BaseTask, as_task
 from trainer_module.strategies import build_strategy
 from trainer_module.training.building import build_model
@@ -32,7 +32,7 @@ MIXED = (
     TransformedFeature("story", "text", (6,), vocabulary_size=9),
 )
 DEFAULT = tf.distribute.get_strategy()
-SMALL = [kind for kind in ZOO if not is_grown(kind) and kind not in NETWORKS]
+SMALL = [kind for kind in ZOO if not is_forest(kind) and kind not in NETWORKS]
 """Models that take pictures of any size, if any."""
 
 

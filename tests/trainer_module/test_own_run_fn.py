@@ -15,7 +15,7 @@ from trainer_data import Transformed, to_example
 from components.trainer.component import _ARGUMENTS
 from components.trainer.worker import _make_arguments
 from trainer_module.export.saving import EVAL_LABEL_SIGNATURE, EVAL_SIGNATURE
-from trainer_module.runtime import Runtime, StrategyChoice
+from trainer_module.runtime import StrategyChoice, WorkerContext
 from trainer_module.strategies.synchronous import DefaultStrategy
 
 PAGE = Path(__file__).parents[2] / "docs" / "your-code.md"
@@ -26,7 +26,7 @@ def fn_args_of(data: Transformed, directory: Path, **sections: Any) -> FnArgs:
     sent = data.fn_args(directory, train={"run_fn": "my_training.run_fn"}, **sections)
     choice = StrategyChoice(strategy=DefaultStrategy(kind="default"))
     plain = {name: getattr(sent, name) for name in _ARGUMENTS}
-    return _make_arguments(plain, Runtime(choice=choice))
+    return _make_arguments(plain, WorkerContext(choice=choice))
 
 
 def test_it_gets_what_tfx_gives(trips: Transformed, tmp_path: Path) -> None:

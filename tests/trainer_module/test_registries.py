@@ -32,7 +32,7 @@ from trainer_module.features.base import BaseFeature
 from trainer_module.features.raw_columns import AnyTensor, dense_strings
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
-from trainer_module.runtime import Runtime, choose_strategy
+from trainer_module.runtime import WorkerContext, choose_strategy
 from trainer_module.settings import ModelSettings, TrainerSettings, TrainSettings
 from trainer_module.settings.model import LEARNERS, ZOO, ModelSpec
 from trainer_module.strategies import STRATEGIES, build_strategy
@@ -191,7 +191,7 @@ def test_a_strategy_is_checked_built_and_trained_under(trips: Transformed, tmp_p
 
 @pytest.mark.usefixtures("served", "placed")
 def test_the_processes_of_a_strategy_follow(trips: Transformed, tmp_path: Path) -> None:
-    training = Training("my.run_fn", {}, trips.settings, Runtime(), str(tmp_path))
+    training = Training("my.run_fn", {}, trips.settings, WorkerContext(), str(tmp_path))
     assert [spec.place.name for spec in make_workers(training, "placed", None)] == ["the trainer"]
     names = [spec.place.name for spec in make_workers(training, "served", None)]
     assert names == ["the chief", "worker 0", "worker 1", "parameter server 0"]

@@ -16,7 +16,7 @@ import tf_keras
 from pydantic import ValidationError
 
 from trainer_module.errors import TrainingError
-from trainer_module.runtime import Runtime
+from trainer_module.runtime import WorkerContext
 from trainer_module.settings import Task, TrainerSettings, TrainSettings
 from trainer_module.training.callbacks import EpochTimes, describe_epoch, make_callbacks
 from trainer_module.training.checkpoint import CheckpointCallback
@@ -93,7 +93,7 @@ def fit(
     model.compile(tf_keras.optimizers.SGD(rate), "mse")
     strategy = tf.distribute.get_strategy()
     given = TrainerSettings(label="y", task=Task.BINARY, train=settings)
-    inputs: Any = TrainingInputs(given, Runtime(), strategy, str(directory), None, None)
+    inputs: Any = TrainingInputs(given, WorkerContext(), strategy, str(directory), None, None)
     plan = TrainingPlan(epochs, epochs, steps=4, examples_per_step=1)
     checkpoint = CheckpointCallback(strategy, inputs.backup_directory, 4)
     data = data or (np.ones((4, 1), np.float32), np.ones((4, 1), np.float32))

@@ -27,7 +27,7 @@ from trainer_module.base_model import (
     Description,
     Feature,
 )
-from trainer_module.training.warm_start import _changes, _Taken
+from trainer_module.training.warm_start import _changes, _Copied
 
 
 @pytest.fixture(scope="module")
@@ -193,8 +193,8 @@ def test_a_text_of_more_words_keeps_those_that_it_knows() -> None:
         text = Feature("review", "text", (length,), len(words) + 1, words)
         return Description("text_cnn", "binary", ("no", "yes"), ("yes",), (text,), {})
 
-    taken = _Taken(is_whole=True, vocabularies={"review"})
+    taken = _Copied(is_whole=True, vocabularies={"review"})
     (note,) = _changes(describe(9, "good", "film", "new"), describe(8, "good", "film"), taken)
     assert note == "embedding of `review`: 2 of 3 values kept, a new one starts fresh"
-    (note,) = _changes(describe(9, "good"), describe(8, "good"), _Taken(is_whole=True))
+    (note,) = _changes(describe(9, "good"), describe(8, "good"), _Copied(is_whole=True))
     assert note == "column `review` is of another type or shape, starts fresh"

@@ -8,16 +8,18 @@ from typing import Any
 
 import tf_keras
 
-from trainer_module.runtime import Runtime
+from trainer_module.runtime import WorkerContext
 from trainer_module.settings import Loop, TrainerSettings
 from trainer_module.settings.model import load_trainer
 from trainer_module.trainer import train
 from trainer_module.training.plan import Trained, TrainingInputs, TrainingPlan, open_inputs
 
 
-def open_training(fn_args: Any, runtime: Runtime | None = None, **changes: Any) -> TrainingInputs:
+def open_training(
+    fn_args: Any, runtime: WorkerContext | None = None, **changes: Any
+) -> TrainingInputs:
     """What a training is given; the examples that are looked at decide on its length."""
-    return replace(open_inputs(fn_args, runtime=runtime or Runtime()), **changes)
+    return replace(open_inputs(fn_args, runtime=runtime or WorkerContext()), **changes)
 
 
 def train_whole(

@@ -22,7 +22,7 @@ from trainer_module.settings import TrainerSettings
 from trainer_module.settings.model import ZOO
 from trainer_module.settings.train import choose_batch_size, choose_rounds
 from trainer_module.strategies.base import Processes
-from trainer_module.strategies.coordinator import agree
+from trainer_module.strategies.coordinator import all_workers_equal
 
 MOST = 65_536
 """The most examples from which quartiles are computed."""
@@ -131,7 +131,7 @@ def load_data(
         found = [read("train", fn_args.train_files), reading.result()]
     if in_step > 1:
         for _, content in found:
-            if not agree(strategy, content.tensors is not None):
+            if not all_workers_equal(strategy, content.tensors is not None):
                 content.tensors = None  # They do not fit into the memory of every worker.
     (reader, content), held_out = found
     batch_size = choose_batch_size(settings.train, content.examples, replicas)

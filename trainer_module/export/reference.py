@@ -17,7 +17,7 @@ from trainer_module.errors import TrainingError, shorten
 from trainer_module.export.saving import apply_with_outputs, served
 from trainer_module.problem import Problem
 from trainer_module.settings import TrainerSettings
-from trainer_module.settings.model import is_grown, load_builder
+from trainer_module.settings.model import is_forest, load_builder
 
 _LAYERS = (
     "trainer_module.features.text.layers",
@@ -72,10 +72,10 @@ class KerasReference:
 
 
 def _load(folder: str, kind: str) -> tf_keras.Model:
-    for module in (*_LAYERS, *((_TREES,) if is_grown(kind) else ())):
+    for module in (*_LAYERS, *((_TREES,) if is_forest(kind) else ())):
         importlib.import_module(module)
     try:
-        if not is_grown(kind):
+        if not is_forest(kind):
             load_builder(kind)
         return tf_keras.models.load_model(folder, compile=False)
     except Exception as error:  # Layers of the user's own raise what they like.

@@ -1,4 +1,4 @@
-"""What a family's `measure` gives: the values of metrics, and how far chance moves them."""
+"""The result of a family's `measure`: the values of metrics and their uncertainty."""
 
 from __future__ import annotations
 
@@ -13,22 +13,24 @@ from trainer_module.errors import TrainingError
 
 @dataclass(frozen=True)
 class Estimate:
-    """A metric's value, and the values that it takes where the same was drawn again by chance.
+    """A metric's value with its bootstrap resamples.
 
-    Two models that are measured with the same seed resample alike (the same episodes, the same
-    images), so draw `i` of one is compared with draw `i` of the other: what moves both drops out.
-    Efron and Tibshirani, An Introduction to the Bootstrap, 1993, has the percentile interval.
+    Two models that are measured with the same seed use the same resamples (the same episodes or
+    images), so draw `i` of one model is compared with draw `i` of the other, which cancels their
+    common variation. The percentile interval is from Efron and Tibshirani, An Introduction to the
+    Bootstrap, 1993.
 
     Raises:
-      TrainingError: the resamples are no list of numbers, or there are none.
+      TrainingError: the resamples are not a list of numbers, or there are none.
     """
 
     value: float
     resamples: np.ndarray
-    """[draws] float64. A family centres them on the value where resampling shifts the metric."""
+    """The values of the resamples, [draws] float64; centred on the value if resampling is biased.
+    """
 
     def __post_init__(self) -> None:
-        """Takes any sequence of numbers."""
+        """Converts the resamples from any sequence of numbers."""
         try:
             found = np.asarray(self.resamples, np.float64)
         except (TypeError, ValueError) as error:
@@ -41,16 +43,14 @@ class Estimate:
         object.__setattr__(self, "resamples", found)
 
     def interval(self, confidence: float) -> tuple[float, float]:
-        """Returns the lower and the upper end between which the metric lies with this
-        confidence.
-        """
+        """Returns the lower and the upper end of the metric's confidence interval."""
         return _percentiles(self.resamples, confidence)
 
     def difference(self, other: Estimate, confidence: float) -> tuple[float, float]:
-        """Returns the interval of this metric less the other's, paired draw by draw.
+        """Returns the interval of the difference to another metric, paired draw by draw.
 
         Raises:
-          ValueError: the two have another number of draws.
+          ValueError: the metrics have different numbers of draws.
         """
         if self.resamples.shape != other.resamples.shape:
             raise ValueError(
@@ -61,16 +61,16 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Measured:
-    """All that a family found in a model."""
+    """The complete result of measuring a model."""
 
     metrics: Mapping[str, float | Estimate]
-    """By name; those of `LearningTask.metrics`."""
+    """The values by name, for the metrics of `LearningTask.metrics`."""
     notes: tuple[str, ...] = ()
-    """Sentences that the summary of the run shows."""
+    """Sentences for the summary of the run."""
     failures: tuple[str, ...] = ()
-    """Sentences, each of which keeps the model from being blessed, whatever the metrics say."""
+    """Sentences, each of which prevents the model from being blessed, regardless of its metrics."""
     details: Mapping[str, Any] = field(default_factory=dict)
-    """JSON values that are kept with the evaluation, such as the worst episodes."""
+    """JSON values that are stored with the evaluation, such as the worst episodes."""
 
 
 def _percentiles(values: np.ndarray, confidence: float) -> tuple[float, float]:

@@ -87,7 +87,7 @@ def complete(
     kind = kind_for(feature_types, valued) if model.kind == AUTO else model.kind
     model = model.model_copy(update={"kind": kind})
     spec = ZOO.get(kind) or LEARNERS.get(kind, ModelSpec(kind))
-    usual = (spec.tuned if model.weights else None) or spec.train
+    usual = (spec.fine_tuning_defaults if model.weights else None) or spec.train
     other = _explicit_keys(train, usual)
     defaults = {
         key: value for key, value in usual.items() if DEFAULTS_DEPEND_ON.get(key) not in other

@@ -164,7 +164,7 @@ class ModelSpec:
     """The model's defaults of keys in the section `train`."""
     features: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """The model's defaults of the keys of features, by feature type."""
-    tuned: Mapping[str, Any] = field(default_factory=dict)
+    fine_tuning_defaults: Mapping[str, Any] = field(default_factory=dict)
     """The model's defaults of keys in the section `train` where it fine-tunes `model.weights`."""
 
 
@@ -195,7 +195,7 @@ ZOO: dict[str, ModelSpec] = {
             "steps": 2000,
             "early_stopping": {"patience": 6},
         },
-        tuned={
+        fine_tuning_defaults={
             "optimizer": {
                 "kind": "adamw",
                 "weight_decay": 0.01,
@@ -305,7 +305,7 @@ def unrestricted_models() -> list[str]:
     return [name for name, spec in ZOO.items() if not spec.needs and not spec.refuses]
 
 
-def is_grown(kind: str) -> bool:
+def is_forest(kind: str) -> bool:
     """Returns whether a model is grown, such as trees, rather than trained in steps of an
     optimizer.
     """
@@ -314,7 +314,7 @@ def is_grown(kind: str) -> bool:
 
 def trainer_of(kind: str) -> str:
     """Returns the module whose `run_fn` and `train` train a kind of model."""
-    return TREES_TRAINER if is_grown(kind) else TRAINER
+    return TREES_TRAINER if is_forest(kind) else TRAINER
 
 
 def load_trainer(kind: str) -> ModuleType:
@@ -328,7 +328,7 @@ def load_builder(kind: str) -> Callable[..., Any]:
     Raises:
       TrainingError: if `kind` is neither, or the module or function cannot be found.
     """
-    if is_grown(kind):
+    if is_forest(kind):
         raise TrainingError(f"model {kind!r} has no builder: {TREES_TRAINER}.run_fn grows it.")
     path = ZOO[kind].builder if kind in ZOO else kind
     if "." not in path:

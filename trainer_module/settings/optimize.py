@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field, PositiveInt, model_validator
 
 from trainer_module.sections import Settings
-from trainer_module.settings.model import NETWORKS, is_grown
+from trainer_module.settings.model import NETWORKS, is_forest
 
 EXTRA = "scopeline[optimize]"
 """The extra of the package that this section needs."""
@@ -127,7 +127,7 @@ class WhileTraining(Settings):
 
     def suits(self, kind: str) -> bool:
         """Returns whether a kind of model supports these settings."""
-        if self.changes_training and is_grown(kind):
+        if self.changes_training and is_forest(kind):
             return False
         return self.quantize is None or kind not in NOT_QUANTISED
 

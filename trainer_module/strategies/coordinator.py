@@ -20,7 +20,7 @@ _PART = 20
 _PARTS = 4
 
 
-def agree(strategy: tf.distribute.Strategy, value: int) -> bool:
+def all_workers_equal(strategy: tf.distribute.Strategy, value: int) -> bool:
     """Returns whether all synchronous workers pass the same value; blocks until all have called it.
 
     All workers get the same result.

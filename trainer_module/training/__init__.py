@@ -1,1 +1,1 @@
-"""How a network is trained: what runs its steps, what happens around them, and what is kept."""
+"""The training of networks: loops, callbacks, checkpoints, optimizers and compression."""

@@ -1,4 +1,4 @@
-"""The model, and what it is compiled with, in the scope of the strategy."""
+"""Builds and compiles the model in the scope of the strategy."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import tf_keras
 
 from trainer_module.compat.keras import layer_of
 from trainer_module.errors import TrainingError
-from trainer_module.families.supervised.losses import MixedLoss, make_loss, of_larger_share
-from trainer_module.families.supervised.models.members import with_members
+from trainer_module.families.supervised.losses import MixedLoss, by_larger_share, make_loss
+from trainer_module.families.supervised.models.members import wrap_ensemble_loss
 from trainer_module.problem import Problem
 from trainer_module.settings import TrainerSettings
 from trainer_module.settings.model import load_builder
@@ -27,16 +27,16 @@ def build_model(
     strategy: tf.distribute.Strategy,
     steps_per_epoch: int,
 ) -> tf_keras.Model:
-    """Returns the model, compiled unless its builder did so.
+    """Returns the model, compiled unless its builder compiled it.
 
     Args:
-      problem: what is to be learnt.
-      settings: of the model and its training.
-      strategy: in whose scope it is built.
-      steps_per_epoch: for the learning rate and the optimizer.
+      problem: the features and the label.
+      settings: the settings of the model and its training.
+      strategy: the strategy in whose scope the model is built.
+      steps_per_epoch: the steps of an epoch, for the learning rate and the optimizer.
 
     Raises:
-      TrainingError: as `make_network` and `check_model` do.
+      TrainingError: as `make_network` and `check_model` raise.
     """
     with strategy.scope():
         model = make_network(problem, settings)
@@ -52,15 +52,15 @@ def build_model(
 
 
 def make_network(problem: Problem, settings: TrainerSettings) -> tf_keras.Model:
-    """Returns the model, as its builder returns it; call it in the scope of the strategy.
+    """Returns the model of a builder; call the function in the scope of the strategy.
 
     Args:
-      problem: what is to be learnt.
-      settings: of the model.
+      problem: the features and the label.
+      settings: the settings of the model.
 
     Raises:
-      TrainingError: if there is no such builder, or it does not return a tf_keras model whose
-          variables belong to the strategy, or it cannot be trained for 8 bits.
+      TrainingError: the builder does not exist, or does not return a tf_keras model whose variables
+        belong to the strategy, or the model cannot be quantised.
     """
     kind = settings.model.kind
     model = load_builder(kind)(problem, settings.model)
@@ -80,11 +80,11 @@ def make_network(problem: Problem, settings: TrainerSettings) -> tf_keras.Model:
 def regularize(model: tf_keras.Model, l2: float) -> None:
     """Adds `l2` times the sum of the squares of each kernel to a model's losses.
 
-    As `kernel_regularizer=tf_keras.regularizers.L2(l2)` of all layers would, which has to be said
-    before a layer is built. Kernels that are frozen do not count.
+    The effect is that of `kernel_regularizer=tf_keras.regularizers.L2(l2)` in all layers, which has
+    to be set before a layer is built. Frozen kernels do not count.
 
     Args:
-      model: built, of which each layer's losses are those of models that share the layer as well.
+      model: a built model; models that share a layer share its losses as well.
       l2: the factor.
     """
     regularizer = tf_keras.regularizers.L2(l2)
@@ -97,8 +97,9 @@ def regularize(model: tf_keras.Model, l2: float) -> None:
 
 
 def _single_layers(model: tf_keras.Model) -> Iterator[tf_keras.layers.Layer]:
-    """Yields the layers of a model; of a model within it its layers, which may be trained
-    without it.
+    """Yields the layers of a model, with nested models replaced by their layers.
+
+    A nested model may be trained without the outer model.
     """
     for layer in model.layers:
         if isinstance(layer, tf_keras.Model):
@@ -108,29 +109,29 @@ def _single_layers(model: tf_keras.Model) -> Iterator[tf_keras.layers.Layer]:
 
 
 def _is_kernel(weight: tf.Variable) -> bool:
-    """Returns whether Keras would apply a `kernel_regularizer` to it, or one of the same kind."""
+    """Returns whether Keras would apply a `kernel_regularizer`, or a variant of it, to a weight."""
     return bool(weight.name.rpartition("/")[2].partition(":")[0].endswith("kernel"))
 
 
 def _penalty(
     layer: tf_keras.layers.Layer, kernel: tf.Variable, regularizer: tf_keras.regularizers.L2
 ) -> tf.Tensor | None:
-    """What a kernel adds to the loss; None where it is frozen."""
+    """Returns the penalty of a kernel, or None if the kernel is frozen."""
     is_learnt = any(weight is kernel for weight in layer.trainable_weights)
     return regularizer(tf.convert_to_tensor(kernel)) if is_learnt else None
 
 
 def check_model(model: tf_keras.Model, problem: Problem, settings: TrainerSettings) -> Any:
-    """Returns the model's symbolic output, where the settings can be trained with it.
+    """Returns the model's symbolic output, after checking that the settings can train the model.
 
     Args:
-      model: of `make_network`; a builder of the user's may have compiled it.
-      problem: what is to be learnt.
-      settings: of the training.
+      model: the model of `make_network`; a user's builder may have compiled it.
+      problem: the features and the label.
+      settings: the settings of the training.
 
     Raises:
-      TrainingError: the output is not what the task needs, or what compiled the model knows
-          nothing of what the settings ask for.
+      TrainingError: the output does not fit the task, or the model is compiled without support for
+        mixup or pruning, which the settings ask for.
     """
     train, kind = settings.train, settings.model.kind
     output = model.output if model.inputs else model(problem.make_inputs())
@@ -159,10 +160,10 @@ def make_optimizer(
     """Returns the optimizer that a model is compiled with; call it in the scope of the strategy.
 
     Args:
-      model: whose weights it may prune.
-      settings: of the training.
-      steps_per_epoch: for the learning rate, and what the optimizer does once an epoch.
-      examples_per_step: of all replicas, for the learning rate.
+      model: the model whose weights the optimizer may prune.
+      settings: the settings of the training.
+      steps_per_epoch: the steps of an epoch, for the learning rate and updates once per epoch.
+      examples_per_step: the examples in a step of all replicas, for the learning rate.
 
     Raises:
       TrainingError: the model cannot be pruned.
@@ -177,9 +178,9 @@ def make_optimizer(
 def make_training_loss(
     model: tf_keras.Model, problem: Problem, settings: TrainerSettings
 ) -> tf_keras.losses.Loss:
-    """Returns the loss that a model is compiled with: of all its members, and of mixed labels."""
+    """Returns the loss of all members of an ensemble, with support for mixed labels under mixup."""
     loss = make_loss(problem, settings.train.loss)
-    return with_members(MixedLoss(loss) if _mixes(settings) else loss, model)
+    return wrap_ensemble_loss(MixedLoss(loss) if _mixes(settings) else loss, model)
 
 
 def make_training_metrics(
@@ -187,14 +188,14 @@ def make_training_metrics(
 ) -> list[tf_keras.metrics.Metric]:
     """Returns the metrics of each epoch; call it in the scope of the strategy."""
     metrics = problem.make_metrics()
-    return [of_larger_share(metric) for metric in metrics] if _mixes(settings) else metrics
+    return [by_larger_share(metric) for metric in metrics] if _mixes(settings) else metrics
 
 
 def create_variables(model: tf_keras.Model, output: Any) -> None:
-    """The optimizer's and the metrics', before the first step, by what the model has given.
+    """Creates the variables of the optimizer and the metrics before the first step.
 
-    So they can be restored and copied; and TensorFlow traces a step that creates variables twice.
-    Call it in the scope of the strategy.
+    Created variables can be restored and copied, and TensorFlow traces a step twice if the step
+    creates variables. Call the function in the scope of the strategy.
     """
     like_one = tf.nest.map_structure(
         lambda part: tf.zeros([1, *part.shape[1:]], part.dtype), output
@@ -203,7 +204,7 @@ def create_variables(model: tf_keras.Model, output: Any) -> None:
         model.compiled_loss.build(like_one)
     if not model.compiled_metrics.built:
         model.compiled_metrics.build(like_one, tf.zeros([1, 1]))
-    if hasattr(model.optimizer, "build"):  # Keras's older ones, which a builder may use, have none.
+    if hasattr(model.optimizer, "build"):  # Keras's legacy optimizers have no `build`.
         model.optimizer.build(model.trainable_variables)
 
 
@@ -233,17 +234,17 @@ def _check_scope(model: tf_keras.Model, kind: str, strategy: tf.distribute.Strat
 
 
 def check_output(output: Any, problem: Problem, kind: str, has_own_loss: bool) -> None:
-    """Compares what a model of the user's gives with what the loss and the signatures read.
+    """Compares the output of a user's model with the shape that the loss and the signatures expect.
 
     Args:
-      output: of the model as its builder returned it.
-      problem: what is to be learnt.
+      output: the output of the model as its builder returned it.
+      problem: the features and the label.
       kind: the import path of the builder.
-      has_own_loss: whether the loss is the user's too, which may want logits.
+      has_own_loss: whether the user also supplies the loss, which may take logits.
 
     Raises:
-      TrainingError: its shape is another one, or its last layer gives any number where the task
-          needs, say, probabilities.
+      TrainingError: the shape does not fit the task, or the last layer is linear although the task
+        needs an activation, such as probabilities.
     """
     width = problem.target.output_width(problem.classes)
     if not hasattr(output, "shape"):
@@ -262,9 +263,7 @@ def check_output(output: Any, problem: Problem, kind: str, has_own_loss: bool) -
 
 
 def _fits(shape: tf.TensorShape, width: int) -> bool:
-    """Returns whether a shape is [batch, width]; a single number may come without an axis of
-    its own.
-    """
+    """Returns whether a shape is [batch, width], or [batch] for a width of 1."""
     if width == 1 and shape.rank == 1:
         return True
     return bool(shape.is_compatible_with([None, width]))

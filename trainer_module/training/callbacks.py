@@ -1,4 +1,4 @@
-"""What happens around the epochs: TensorBoard, progress, the best weights, and when to stop."""
+"""The callbacks of a training: TensorBoard, progress, the best weights and early stopping."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ logger = logging.getLogger(__name__)
 LearningRateSchedule = tf_keras.optimizers.schedules.LearningRateSchedule
 
 LEARNING_RATE = "learning_rate"
-"""Its name in the logs of an epoch."""
+"""The name of the learning rate in the logs of an epoch."""
 
 Logs = dict[str, Any] | None
 
 
 class LearningRate(tf_keras.callbacks.Callback):
-    """Puts the learning rate of the epoch's last step into the logs, as `learning_rate`."""
+    """Adds the learning rate of the epoch's last step to the logs, as `learning_rate`."""
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Must come before the callbacks that write the logs."""
+        """Adds the learning rate; the callback must precede the callbacks that write the logs."""
         rate, iterations = learning_rate_of(self.model)
         if isinstance(rate, LearningRateSchedule):
             rate = rate(iterations - 1)
@@ -45,16 +45,16 @@ class LearningRate(tf_keras.callbacks.Callback):
 
 
 class StopOnNaN(StepCallback):
-    """Raises TrainingError when a loss is not a finite number, and says at which step.
+    """Raises TrainingError with the step when a loss is not a finite number.
 
-    A step's loss is looked at when the next one is done: to wait for it would stop a GPU's queue;
-    or before a checkpoint is saved, from which training would go on with what is lost.
+    The callback reads a step's loss after the next step: waiting for the result would stall a GPU's
+    queue.
     """
 
     def __init__(
         self, steps_per_epoch: int, losses: Sequence[str], monitor: str, is_synchronous: bool
     ) -> None:
-        # The steps of parameter servers have no order to tell of.
+        # The asynchronous steps of parameter servers have no order that could be reported.
         super().__init__(hears_steps=is_synchronous, takes_tensors=is_synchronous)
         self._steps = steps_per_epoch
         self._losses, self._monitor = losses, monitor
@@ -71,21 +71,21 @@ class StopOnNaN(StepCallback):
         """Takes nothing back."""
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        """Counts steps from the beginning of training."""
+        """Stores the epoch, so that steps count from the beginning of training."""
         self._epoch = epoch
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
-        """The first step of an execution."""
+        """Stores the number of the first step of an execution."""
         self._next = self._epoch * self._steps + batch + 1
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """The last step of an execution, and the mean loss of the epoch up to it."""
+        """Stores the last step of an execution and the mean loss of the epoch up to it."""
         self._look()
         losses = {name: (logs or {}).get(name, 0.0) for name in self._losses}
         self._waiting = (self._next, self._epoch * self._steps + batch + 1, losses)
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Looks at the last step, and at the losses of the whole epoch."""
+        """Checks the loss of the last step and the losses of the whole epoch."""
         self._look()
         for name in (*self._losses, self._monitor):
             self._check(name, float((logs or {}).get(name, 0.0)), f"in epoch {epoch + 1}")
@@ -107,67 +107,67 @@ class StopOnNaN(StepCallback):
 
 
 class EarlyStopping(tf_keras.callbacks.EarlyStopping):
-    """Keras's, with a memory that survives an interruption."""
+    """Keras's early stopping with a state that survives an interruption."""
 
     def get_state(self) -> dict[str, Any]:
-        """Returns how long it has waited, and for what to be surpassed."""
+        """Returns the epochs without improvement and the best value."""
         return {"wait": self.wait, "best": float(self.best)}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Takes back what it knew."""
+        """Restores the epochs without improvement and the best value."""
         self.wait, self.best = state["wait"], state["best"]
 
 
 class Progress(tf_keras.callbacks.Callback):
-    """Reports each epoch to whoever listens."""
+    """Reports each epoch through the progress logger."""
 
     def __init__(self, unit: str = EPOCH) -> None:
         super().__init__()
         self._unit = unit
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Logs the losses and metrics, and the learning rate that the epoch ended with."""
+        """Logs the losses, the metrics and the last learning rate of an epoch."""
         detail = describe_epoch(logs or {})
         report_progress(epoch + 1, self.params["epochs"], self._unit, detail)
         logger.info("epoch %d: %s", epoch + 1, detail)
 
 
 def describe_epoch(logs: Mapping[str, Any]) -> str:
-    """Returns the logs of an epoch in a line: what is held out beside what is learnt from.
+    """Returns the logs of an epoch in a line, with held-out values beside the training's values.
 
     Args:
-      logs: values by name; those of what is held out begin with `val_`.
+      logs: the values by name; names of held-out values begin with `val_`.
 
     Returns:
-      Such as `loss 0.5, val_loss 0.6, accuracy 0.8, val_accuracy 0.7, learning_rate 0.001`.
+      A text such as `loss 0.5, val_loss 0.6, accuracy 0.8, val_accuracy 0.7, learning_rate 0.001`.
     """
     measured = [name for name in logs if name != LEARNING_RATE]
     learnt = [name for name in measured if not name.startswith("val_")]
     pairs = [each for name in learnt for each in (name, f"val_{name}")]
-    # Under parameter servers, some metrics are of what is held out alone.
+    # Under parameter servers, some metrics exist only for the held-out examples.
     ordered = dict.fromkeys([*pairs, *measured, LEARNING_RATE])
     return ", ".join(f"{name} {logs[name]:.4g}" for name in ordered if name in logs)
 
 
 class EpochTimes(tf_keras.callbacks.Callback):
-    """Seconds that the steps of each epoch took, without its evaluation and backup."""
+    """Measures the duration of the steps of each epoch, without evaluation and checkpoints."""
 
     def __init__(self) -> None:
         super().__init__()
         self.seconds: list[float] = []
-        """Of the epochs since the last interruption."""
+        """The seconds of each epoch since the last interruption."""
         self._begun: float | None = None
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        """Where the steps begin."""
+        """Starts the clock at the first step of an epoch."""
         self._begun = time.monotonic()
 
     def on_test_begin(self, logs: Logs = None) -> None:
-        """Where evaluation follows them."""
+        """Stops the clock when evaluation follows the steps."""
         self._end_steps()
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Where nothing did; must come before callbacks that take their time."""
+        """Stops the clock if there was no evaluation; must precede slow callbacks."""
         self._end_steps()
 
     def _end_steps(self) -> None:
@@ -177,11 +177,11 @@ class EpochTimes(tf_keras.callbacks.Callback):
 
 
 def open_checkpoint(inputs: RunInputs, plan: TrainingPlan) -> CheckpointCallback:
-    """Returns the callback that saves a training, with where that begins or goes on.
+    """Returns the checkpoint callback, which holds the position where training begins or resumes.
 
     Args:
-      inputs: of the training, all of whose workers do this together.
-      plan: its epochs and steps.
+      inputs: the inputs of the training; all workers call the function together.
+      plan: the epochs and steps.
     """
     return CheckpointCallback(
         inputs.strategy,
@@ -194,7 +194,7 @@ def open_checkpoint(inputs: RunInputs, plan: TrainingPlan) -> CheckpointCallback
 
 
 def open_board(inputs: RunInputs) -> TensorBoard:
-    """Returns the callback that writes for TensorBoard what `train.tensorboard` asks for."""
+    """Returns the TensorBoard callback that `train.tensorboard` configures."""
     board = inputs.settings.train.tensorboard
     return TensorBoard(
         inputs.model_run_dir,
@@ -212,27 +212,28 @@ def make_callbacks(
     patient_from: int = 0,
     losses: Sequence[str] = ("loss",),
 ) -> list[tf_keras.callbacks.Callback]:
-    """Returns the callbacks of a training, in working order; the last one is the checkpoint's.
+    """Returns the callbacks of a training in the order of calls; the checkpoint callback is the
+    last.
 
     Args:
-      inputs: of the training.
-      plan: its epochs and steps.
-      checkpoint: saves what the others know.
-      evaluator: what evaluates each epoch, where Keras does not.
-      patient_from: the epoch, counted from 0, from which on early stopping looks.
-      losses: what is learnt by, as the logs of a step have it.
+      inputs: the inputs of the training.
+      plan: the epochs and steps.
+      checkpoint: the callback that saves the state of the others.
+      evaluator: the callback that evaluates each epoch where Keras does not.
+      patient_from: the first epoch, counted from 0, that early stopping considers.
+      losses: the names of the training's losses in the logs of a step.
     """
     tf.io.gfile.makedirs(inputs.model_run_dir)
     settings, monitor = inputs.settings, inputs.settings.target.monitor
     callbacks = [
         EpochTimes(),
-        # Before all that reads what it finds.
+        # The evaluator precedes all callbacks that read its metrics.
         *([evaluator] if evaluator else []),
         LearningRate(),
         StopOnNaN(plan.steps, losses, monitor, hooks_of(inputs.strategy).has_step_hooks),
         Progress(f"{inputs.prefix}{EPOCH}"),
         open_board(inputs),
-        BestEpoch(monitor, plan.whole_from, plan.chooses),
+        BestEpoch(monitor, plan.pruned_from, plan.chooses),
     ]
     if plan.chooses and (stopping := choose_stopping(settings.train, plan.steps)):
         callbacks.append(
@@ -241,7 +242,7 @@ def make_callbacks(
                 min_delta=stopping.min_delta,
                 patience=stopping.patience,
                 mode="min",
-                start_from_epoch=max(patient_from, plan.whole_from),
+                start_from_epoch=max(patient_from, plan.pruned_from),
             )
         )
     callbacks += [*make_own_callbacks(settings), *inputs.watchers]
@@ -250,13 +251,13 @@ def make_callbacks(
 
 
 def make_own_callbacks(settings: TrainerSettings) -> list[tf_keras.callbacks.Callback]:
-    """New callbacks, in the order of `train.callbacks`.
+    """Returns new instances of the callbacks in `train.callbacks`, in their order.
 
     Args:
-      settings: what a class or function of the user's is called with, unless it needs nothing.
+      settings: the argument of the user's class or function, if it has a required parameter.
 
     Raises:
-      TrainingError: if a path leads nowhere, or what it gives is no callback of tf_keras.
+      TrainingError: a path cannot be imported, or its result is not a tf_keras callback.
     """
     return [_make(path, settings) for path in settings.train.callbacks]
 

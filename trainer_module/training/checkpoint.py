@@ -1,4 +1,4 @@
-"""The state of training under way, kept for an interruption, and the best weights so far."""
+"""The checkpoints of a training: the state to resume from, and the best weights."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ import tf_keras
 from trainer_module.compat.keras import StepCallback, begin_fit_at, forget_start
 from trainer_module.scratch import ScratchFolder
 from trainer_module.settings import CheckpointSettings
-from trainer_module.strategies.coordinator import agree
+from trainer_module.strategies.coordinator import all_workers_equal
 
 logger = logging.getLogger(__name__)
 
 CHECKPOINTS_FOLDER = "checkpoints"
-"""In the run of a model: the checkpoints that were kept."""
+"""The folder in the model run with the checkpoints that are kept."""
 STATE_FILE = "checkpoint"
-"""In their folder: which is the latest, as `tf.train.latest_checkpoint` reads it."""
+"""The file that names the latest checkpoint, in the format of `tf.train.latest_checkpoint`."""
 CHECKPOINT, WEIGHTS = "ckpt", "weights"
-"""What the names begin with, while training goes on, of whole states and of weights alone."""
+"""The prefixes of the names of whole checkpoints, and of weights alone, during training."""
 NOTES_ENDING = ".json"
-"""Of the file beside a checkpoint that says how far training had come."""
+"""The ending of the JSON file beside a checkpoint with the training's progress."""
 
 _OURS = "trainer_module."
 
@@ -38,13 +38,13 @@ Logs = dict[str, Any] | None
 
 
 def read_notes(path: str) -> dict[str, Any]:
-    """What a checkpoint says of the training that has left it: `epoch`, `step`, `history` and more.
+    """Returns the notes of a checkpoint on its training: `epoch`, `step`, `history` and more.
 
     Args:
-      path: of the checkpoint, without the ending of a file.
+      path: the path of the checkpoint, without the ending of a file.
 
     Returns:
-      Nothing of a checkpoint that no training here has left.
+      The notes; empty for a checkpoint that Scopeline did not write.
     """
     if not tf.io.gfile.exists(notes := f"{path}{NOTES_ENDING}"):
         return {}
@@ -53,27 +53,27 @@ def read_notes(path: str) -> dict[str, Any]:
 
 
 def read_checkpoint(path: str, model: tf_keras.Model, **others: tf_keras.Model) -> Any:
-    """Restores a model from a checkpoint, and the state of its optimizer, if it is compiled.
+    """Restores a model from a checkpoint, with the state of its optimizer if it is compiled.
 
     Args:
-      path: of the checkpoint, without the ending of a file.
-      model: whose weights are restored.
-      others: what is restored besides.
+      path: the path of the checkpoint, without the ending of a file.
+      model: the model whose weights are restored.
+      others: further models to restore, by name.
 
     Returns:
-      TensorFlow's status, of which one can ask whether all was found.
+      TensorFlow's load status, whose methods check whether all values were found.
     """
     return tf.train.Checkpoint(root=model, **others).read(path)
 
 
 @contextmanager
 def without_optimizer(model: tf_keras.Model) -> Iterator[None]:
-    """Takes a model's optimizer away for a while: what is saved and restored is the weights."""
+    """Removes a model's optimizer for the duration of a context, so that only weights are saved."""
     optimizer = model.optimizer
     if optimizer is None:
         yield
         return
-    # Keras goes on saving what an attribute had, unless something else that can be saved is there.
+    # Keras still saves the former value of an attribute unless the new value is trackable.
     model.optimizer = tf.train.Checkpoint()
     try:
         yield
@@ -82,11 +82,11 @@ def without_optimizer(model: tf_keras.Model) -> Iterator[None]:
 
 
 class Checkpoints:
-    """Numbered checkpoints in a folder, which several processes may read, but one writes.
+    """Numbered checkpoints in a folder that several processes may read and one process writes.
 
-    They are as Keras's `save_weights` writes them, with notes in a file beside each, so that its
-    `load_weights` reads them. Saving replicated variables takes all workers, so the others write to
-    a folder of no interest.
+    The files have the format of Keras's `save_weights`, so Keras's `load_weights` reads them; a
+    file with notes lies beside each. All workers have to take part in saving replicated variables,
+    so the other processes write to a scratch folder.
     """
 
     def __init__(
@@ -96,13 +96,13 @@ class Checkpoints:
         model: tf_keras.Model,
         others: Mapping[str, tf_keras.Model],
     ) -> None:
-        """Takes what is saved; nothing is written or read yet.
+        """Stores the objects to save, without writing or reading anything.
 
         Args:
-          directory: of the checkpoints.
+          directory: the folder of the checkpoints.
           writes: whether this process writes there.
-          model: is saved with its optimizer.
-          others: what is saved besides.
+          model: the model, which is saved with its optimizer.
+          others: further models to save, by name.
         """
         self._directory, self._writes = directory, writes
         self._model, self._others = model, others
@@ -110,12 +110,12 @@ class Checkpoints:
         self._scratch = None if writes else ScratchFolder()
 
     def save(self, number: int, notes: Mapping[str, Any], keep: Collection[int] = ()) -> None:
-        """Saves under a number, and deletes all others but those to keep.
+        """Saves a checkpoint under a number, and deletes all others except those to keep.
 
         Args:
-          number: of steps that are done.
-          notes: what is read with the checkpoint.
-          keep: numbers of others.
+          number: the number of steps done.
+          notes: the notes beside the checkpoint.
+          keep: the numbers of other checkpoints to keep.
         """
         path = self._write(self._content, self.path(number), notes)
         if self._writes:
@@ -123,12 +123,12 @@ class Checkpoints:
             self._delete_all_but(CHECKPOINT, {number, *keep})
 
     def save_weights(self, number: int, notes: Mapping[str, Any], keep: Collection[int]) -> None:
-        """Saves the weights alone, if their number is one to keep, and deletes all but those.
+        """Saves the weights alone if `keep` contains their number, and deletes all others.
 
         Args:
-          number: of steps that are done.
-          notes: what is read with the weights.
-          keep: numbers of those to keep.
+          number: the number of steps done.
+          notes: the notes beside the weights.
+          keep: the numbers of the weights to keep.
         """
         if number in keep:
             with without_optimizer(self._model):
@@ -138,7 +138,7 @@ class Checkpoints:
             self._delete_all_but(WEIGHTS, keep)
 
     def _write(self, content: tf.train.Checkpoint, path: str, notes: Mapping[str, Any]) -> str:
-        """Writes the notes first: a checkpoint is there once all of it is."""
+        """Writes a checkpoint after its notes, so that a visible checkpoint is complete."""
         if self._scratch is not None:
             content.write(os.path.join(self._scratch.name, CHECKPOINT))
             return path
@@ -154,16 +154,16 @@ class Checkpoints:
                 tf.io.gfile.remove(path)
 
     def path(self, number: int | str, kind: str = CHECKPOINT) -> str:
-        """What the checkpoint, or the weights, of a number are called."""
+        """Returns the path of the checkpoint, or of the weights, of a number."""
         return os.path.join(self._directory, f"{kind}-{number}")
 
     def restore(self, path: str) -> None:
-        """Restores a checkpoint by its path."""
+        """Restores the checkpoint at a path."""
         read_checkpoint(path, self._model, **self._others).expect_partial()
 
 
 def clear(directory: str) -> None:
-    """Deletes all checkpoints of a folder, and what says which is the latest."""
+    """Deletes all checkpoints of a folder and the file that names the latest checkpoint."""
     state = os.path.join(directory, STATE_FILE)
     if tf.io.gfile.exists(state):
         tf.io.gfile.remove(state)
@@ -173,11 +173,12 @@ def clear(directory: str) -> None:
 
 
 def write_state(directory: str, name: str) -> None:
-    """Has `tf.train.latest_checkpoint` find a checkpoint, also where its folder is moved.
+    """Writes the file from which `tf.train.latest_checkpoint` finds a checkpoint, even in a moved
+    folder.
 
     Args:
-      directory: of the checkpoints.
-      name: of the latest one.
+      directory: the folder of the checkpoints.
+      name: the name of the latest checkpoint.
     """
     path = os.path.join(directory, STATE_FILE)
     with tf.io.gfile.GFile(f"{path}.new", "w") as file:
@@ -190,16 +191,16 @@ def find_latest(directory: str) -> str:
     return os.path.basename(tf.train.latest_checkpoint(directory) or "")
 
 
-def name_kept(directory: str, settings: CheckpointSettings, best_epoch: int) -> int:
-    """Leaves the checkpoints to keep of a training that is done, under the names that they have.
+def finish_checkpoints(directory: str, settings: CheckpointSettings, best_epoch: int) -> int:
+    """Deletes the checkpoints of a finished training that are not kept, and renames the others.
 
     Args:
-      directory: of the training's checkpoints.
-      settings: which are kept, and what they are called.
-      best_epoch: counted from 1.
+      directory: the folder of the training's checkpoints.
+      settings: the epochs to keep, and the pattern of the names.
+      best_epoch: the best epoch, counted from 1.
 
     Returns:
-      The epoch of the latest one.
+      The epoch of the latest checkpoint.
     """
     kind = WEIGHTS if settings.weights_only else CHECKPOINT
     found = kept_by_epoch(directory, f"{kind}-")
@@ -208,7 +209,7 @@ def name_kept(directory: str, settings: CheckpointSettings, best_epoch: int) -> 
         for path in _files(directory, name):
             tf.io.gfile.remove(path)
     new = ""
-    for epoch in kept:  # Names with smaller numbers are free by then.
+    for epoch in kept:  # Smaller numbers are already renamed.
         default = f"{CHECKPOINT}-{found[epoch].rpartition('-')[2]}"
         new = settings.name.format(epoch=epoch) if settings.name else default
         _rename(directory, found[epoch], new)
@@ -216,12 +217,13 @@ def name_kept(directory: str, settings: CheckpointSettings, best_epoch: int) -> 
     return kept[-1]
 
 
-def name_as_in_training(directory: str, latest: str) -> None:
-    """Gives checkpoints that were kept the names by which a training finds them.
+def reopen_checkpoints(directory: str, latest: str) -> None:
+    """Renames kept checkpoints to the names by which a training finds them.
 
     Args:
-      directory: of copies of them; killed before the end, there is no latest one.
-      latest: the name of the latest one.
+      directory: the folder with copies of the checkpoints. If the process is killed, the folder has
+        no latest checkpoint.
+      latest: the name of the latest checkpoint.
     """
     for _, name in sorted(kept_by_epoch(directory).items(), reverse=True):
         notes = read_notes(os.path.join(directory, name))
@@ -232,12 +234,11 @@ def name_as_in_training(directory: str, latest: str) -> None:
 
 
 def kept_by_epoch(directory: str, beginning: str = "") -> dict[int, str]:
-    """Returns the names of the checkpoints in a folder by the epoch, from 1, that they are the end
-    of.
+    """Returns the names of the checkpoints at the end of an epoch, by the epoch, counted from 1.
 
     Args:
-      directory: of the checkpoints.
-      beginning: that a name has.
+      directory: the folder of the checkpoints.
+      beginning: the required prefix of a name.
     """
     found = {}
     for name in _names(directory):
@@ -250,14 +251,14 @@ def kept_by_epoch(directory: str, beginning: str = "") -> dict[int, str]:
 
 
 def _names(directory: str) -> list[str]:
-    """Returns the names of all checkpoints in a folder, sorted."""
+    """Returns the sorted names of all checkpoints in a folder."""
     ending = ".index"
     paths = tf.io.gfile.glob(os.path.join(directory, f"*{ending}"))
     return sorted(os.path.basename(path).removesuffix(ending) for path in paths)
 
 
 def _files(directory: str, name: str) -> list[str]:
-    """Returns the files of the checkpoint of a name."""
+    """Returns the paths of a checkpoint's files."""
     return list(tf.io.gfile.glob(os.path.join(directory, f"{name}.*")))
 
 
@@ -269,43 +270,43 @@ def _rename(directory: str, name: str, new: str) -> None:
 
 
 class Stateful(Protocol):
-    """A callback that has to remember something when training goes on."""
+    """A callback whose state has to be restored when training resumes."""
 
     def get_state(self) -> dict[str, Any]:
-        """What it knows, as JSON."""
+        """Returns the state of the callback as JSON."""
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Takes back what it knew."""
+        """Restores the state of the callback."""
 
 
 @dataclass(frozen=True)
 class Position:
-    """How far training has come."""
+    """A position within a training."""
 
     epoch: int = 0
-    """Epochs that have ended."""
+    """The number of epochs that have ended."""
     step: int = 0
-    """Steps of the epoch under way that are done."""
+    """The number of steps done in the current epoch."""
     ended: bool = False
-    """Whether a callback, as that for early stopping, has ended training there."""
+    """Whether a callback, such as early stopping, has ended training at this position."""
 
 
 BEGINNING = Position()
 
 
 class BestEpoch(tf_keras.callbacks.Callback):
-    """Knows the epoch with the lowest value of what is monitored, whose weights are kept.
+    """Finds the epoch with the lowest monitored value, whose weights are kept.
 
-    `epoch` counts from 1; 0 until an epoch has ended that may be the best.
+    `epoch` counts from 1; it is 0 until the first eligible epoch has ended.
     """
 
     def __init__(self, monitor: str, first: int = 0, chooses: bool = True) -> None:
-        """Takes how the epoch is found.
+        """Stores the rule by which the best epoch is found.
 
         Args:
           monitor: the name of the value in an epoch's logs, such as `val_loss`.
-          first: the first epoch that may be the best, counted from 0.
-          chooses: whether the value decides; otherwise it is the last epoch.
+          first: the first eligible epoch, counted from 0.
+          chooses: whether the value decides; otherwise the last epoch is the best.
         """
         super().__init__()
         self.monitor = monitor
@@ -319,24 +320,24 @@ class BestEpoch(tf_keras.callbacks.Callback):
         return {"epoch": self.epoch, "loss": self.loss}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Takes back what was best before an interruption."""
+        """Restores the best epoch and its loss."""
         self.epoch, self.loss = state["epoch"], state["loss"]
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Compares."""
+        """Compares the epoch with the best epoch."""
         loss = float((logs or {})[self.monitor])
         if not self._chooses or (epoch >= self._first and loss < self.loss):
             self.epoch, self.loss = epoch + 1, loss
 
 
 class CheckpointCallback(StepCallback):
-    """Saves the state of training each epoch, or every so many steps, and goes on from it.
+    """Saves the state of training each epoch or every `every` steps, and resumes from it.
 
-    The checkpoint of the best epoch is kept as well, and training ends with it.
+    The callback also keeps the checkpoint of the best epoch and restores it at the end of training.
 
-    Unlike Keras's BackupAndRestore it takes every strategy, keeps what the callbacks and the
-    metrics know, and, as step `s` has the same examples in every run, goes on in mid-epoch.
-    It has to be the last callback.
+    Unlike Keras's BackupAndRestore, it supports every strategy, saves the state of callbacks and
+    metrics, and resumes in mid-epoch, as step `s` has the same examples in every run. It has to be
+    the last callback.
     """
 
     def __init__(
@@ -349,17 +350,18 @@ class CheckpointCallback(StepCallback):
         *,
         writes: bool = True,
     ) -> None:
-        """Finds where training begins or goes on: `start`, and the `history` until then.
+        """Finds the position where training begins or resumes, `start`, and the `history` until
+        then.
 
         Args:
-          strategy: that the model is trained under; all of its workers do this together.
-          directory: for the checkpoints; those of an interrupted training may be there.
-          steps_per_epoch: of the training.
-          every: steps between backups; None is one at the end of each epoch.
-          kept: the epochs whose checkpoints are kept; None is the best and the last one.
-          writes: whether no other process does so for this one, in the same directory.
+          strategy: the strategy of the training; all workers construct the callback together.
+          directory: the folder of the checkpoints, which may hold those of an interrupted training.
+          steps_per_epoch: the steps of an epoch.
+          every: the steps between checkpoints; None for one at the end of each epoch.
+          kept: the epochs whose checkpoints are kept; None for the best and the last epoch.
+          writes: whether this process writes; False if another process writes to the same folder.
         """
-        # Keras need not wait for a step's results where steps are listened to.
+        # Without step checkpoints, Keras need not wait for the results of each step.
         super().__init__(hears_steps=every is not None, takes_tensors=every is not None)
         self._strategy = strategy
         self._directory = directory
@@ -371,29 +373,33 @@ class CheckpointCallback(StepCallback):
         self._is_under_way = False
         self._epoch = 0
         self.start = BEGINNING
-        """Where training begins or goes on."""
+        """The position where training begins or resumes."""
         self.history: dict[str, list[float]] = {}
         """A value per epoch for each metric, from the first epoch on."""
         self.metrics: Callable[[], list[tf_keras.metrics.Metric]] = lambda: self.model.metrics
-        """The metrics of an epoch under way."""
-        self.is_followed = False
-        """Whether another training goes on from the state that this one will end in."""
+        """A function that returns the metrics of the current epoch."""
+        self.has_next_phase = False
+        """Whether another training phase resumes from the final state of this training."""
         self._latest = self._find()
         self._saved_at = self.start.epoch * self._steps + self.start.step
 
     def watch(self, callbacks: Sequence[tf_keras.callbacks.Callback]) -> None:
-        """Takes the callbacks before this one: a `BestEpoch`; what is `Stateful` is remembered."""
+        """Stores the callbacks before this one: a `BestEpoch`, and the `Stateful` ones, whose state
+        is saved.
+        """
         self._best = next(c for c in callbacks if isinstance(c, BestEpoch))
         self._stateful = _by_name([c for c in callbacks if hasattr(c, "get_state")])
 
     def restore(self, model: tf_keras.Model, **others: tf_keras.Model) -> Position:
-        """Where training goes on; brings the model to it, if it is not there by itself.
+        """Restores the model, if a checkpoint exists, and returns the position where training
+        begins.
 
         Args:
-          model: whose weights are saved, and the state of its optimizer, if it is compiled. After
-              epochs of this process it goes on, with an optimizer that may be a new one.
-          others: what is saved besides, such as a model that has some of the weights, and an
-              optimizer of its own.
+          model: the model that is saved, with the state of its optimizer if it is compiled. After
+            epochs of this process, training continues in the model's current state; its optimizer
+            may be new.
+          others: further models to save, by name, such as a model that shares some of the weights
+            and has its own optimizer.
         """
         self._checkpoints = Checkpoints(self._directory, self._writes, model, others)
         if self._is_under_way:
@@ -404,18 +410,16 @@ class CheckpointCallback(StepCallback):
         return self.start
 
     def _find(self) -> str | None:
-        """Returns the latest checkpoint that this training can go on from; None if it begins
-        anew.
-        """
+        """Returns the latest checkpoint that fits this training, or None to begin anew."""
         latest = tf.train.latest_checkpoint(self._directory)
-        if not agree(self._strategy, _number(latest)):
+        if not all_workers_equal(self._strategy, _number(latest)):
             logger.warning("The workers have not got the same backup: training begins anew.")
             return None
         if latest is None:
             return None
         notes = read_notes(latest)
         if not self._fits(latest, notes):
-            agree(self._strategy, 0)  # When all have come here, nobody reads it any more.
+            all_workers_equal(self._strategy, 0)  # Waits until no worker reads the files any more.
             if self._writes:
                 clear(self._directory)
             return None
@@ -425,12 +429,13 @@ class CheckpointCallback(StepCallback):
         return str(latest)
 
     def _fits(self, latest: str, notes: Mapping[str, Any]) -> bool:
-        """Returns whether the epochs of a checkpoint had as many steps as those of this training.
+        """Returns whether the epochs of a checkpoint have as many steps as the epochs of this
+        training.
 
-        They depend on the number of replicas, which another machine may have more or fewer of.
-        Checkpoints are found by their steps: the best epoch's would not be.
+        The steps depend on the number of replicas, which may differ between machines. The number of
+        steps identifies a checkpoint, so the checkpoint of the best epoch would not be found.
         """
-        # The number alone says nothing in the first epoch.
+        # In the first epoch the checkpoint's number alone does not reveal the steps per epoch.
         steps = notes.get("steps")
         if steps == self._steps and _number(latest) == notes["epoch"] * steps + notes["step"]:
             return True
@@ -445,24 +450,25 @@ class CheckpointCallback(StepCallback):
     def maybe_load_initial_counters_from_ckpt(
         self, steps_per_epoch: int, initial_epoch: int, mode: str
     ) -> tuple[int, int]:
-        """Returns the epoch and step that Keras's `fit` begins with, which asks through
+        """Returns the initial epoch and step of Keras's `fit`, which calls this through
         `begin_fit_at`.
         """
         del steps_per_epoch, initial_epoch, mode
         return self.start.epoch, self.start.step
 
     def on_train_begin(self, logs: Logs = None) -> None:
-        """The callbacks before this one have reset themselves; they get their state back."""
+        """Restores the state of the callbacks before this one, which have just reset themselves."""
         begin_fit_at(self.model, self)
         saved = {
             _shortened(name): state for name, state in self._notes.get("callbacks", {}).items()
         }
-        # Patience may come or go where a training goes on that was done.
+        # A continued training may have early stopping where the earlier one had none, or the
+        # reverse.
         for name in saved.keys() & self._stateful.keys():
             self._stateful[name].set_state(saved[name])
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        """In mid-epoch the metrics go on from the values that they had."""
+        """Restores the values of the metrics when training resumes in mid-epoch."""
         self._epoch, self._is_under_way = epoch, True
         if epoch == self.start.epoch and self.start.step:
             saved = self._notes["metrics"]
@@ -471,29 +477,31 @@ class CheckpointCallback(StepCallback):
                     metric.set_weights([np.array(weight) for weight in saved[metric.name]])
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Saves if so many steps have passed; the end of the epoch saves by itself."""
+        """Saves a checkpoint if `every` steps have passed, except at the end of an epoch."""
         done = self._epoch * self._steps + batch + 1
         if self._every and done - self._saved_at >= self._every and batch + 1 < self._steps:
             metrics = {m.name: [w.tolist() for w in m.get_weights()] for m in self.metrics()}
             self._save(Position(self._epoch, batch + 1), metrics)
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Saves."""
+        """Saves the checkpoint of an epoch."""
         for name, value in (logs or {}).items():
             self.history.setdefault(name, []).append(float(value))
         self._save(Position(epoch + 1, ended=bool(self.model.stop_training)), {})
 
     def on_train_end(self, logs: Logs = None) -> None:
-        """Goes back to the best epoch."""
+        """Restores the best epoch at the end of training."""
         forget_start(self.model)
-        if self._best.epoch and (self.model.stop_training or not self.is_followed):
-            agree(self._strategy, self._best.epoch)  # When all have come here, it is written.
+        if self._best.epoch and (self.model.stop_training or not self.has_next_phase):
+            all_workers_equal(
+                self._strategy, self._best.epoch
+            )  # Waits until the checkpoint is written.
             number = self._best.epoch * self._steps
             path = self._checkpoints.path(number)
             self._checkpoints.restore(path)
             best = self._best
             logger.info("restored epoch %d, %s %g", best.epoch, best.monitor, best.loss)
-            if self._kept.weights_only:  # An earlier run that has kept no weights may have had it.
+            if self._kept.weights_only:  # An earlier run may have saved no weights.
                 self._checkpoints.save_weights(number, read_notes(path), self._numbers_to_keep())
 
     def _save(self, position: Position, metrics: dict[str, Any]) -> None:
@@ -515,15 +523,15 @@ class CheckpointCallback(StepCallback):
         self._checkpoints.save(self._saved_at, self._notes, kept)
 
     def _numbers_to_keep(self) -> set[int]:
-        """Those of the epochs that are kept, as far as training has come."""
+        """Returns the numbers of the checkpoints to keep at the current position."""
         ended = self._notes["epoch"]
-        # Where no epoch may be the best yet, the last one would become the model.
+        # While no epoch is eligible, the last epoch would become the model.
         epochs = self._kept.epochs(ended, self._best.epoch or ended)
         return {epoch * self._steps for epoch in epochs}
 
 
 def _by_name(callbacks: Sequence[Stateful]) -> dict[str, Stateful]:
-    """By class; the second and further ones of a class have a number as well."""
+    """Returns the callbacks by class; further callbacks of a class have a number as well."""
     named: dict[str, Stateful] = {}
     seen: Counter[str] = Counter()
     for callback in callbacks:
@@ -534,7 +542,7 @@ def _by_name(callbacks: Sequence[Stateful]) -> dict[str, Stateful]:
 
 
 def _shortened(name: str) -> str:
-    """Without the module where that is one of ours, which may move from version to version."""
+    """Returns a class name without its module if the module belongs to Scopeline and may move."""
     return name.rpartition(".")[2] if name.startswith(_OURS) else name
 
 

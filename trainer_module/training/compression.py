@@ -1,12 +1,11 @@
-"""Training that makes a network smaller: pruning, and layers that compute as if they had 8 bits.
+"""Training that compresses a network: pruning, and quantisation-aware training for 8 bits.
 
-Both use tensorflow-model-optimization. Its pruning wrappers, `prune_low_magnitude`, would put a
-layer around each layer of a clone of the model. That takes Keras's own layers alone, gives layers
-other names than a warm start, layer-wise rates and fine-tuning go by, needs a callback before each
-step, which several steps in one graph do not have, and masks weights before a step alone, so that
-a backup differs from what is kept. So its schedules and its choice of weights are used, and the
-optimizer applies them. Quantisation-aware training wraps the layers that TFMOT knows in a clone of
-the model; they keep their names.
+Both use tensorflow-model-optimization (TFMOT). Its pruning wrappers, `prune_low_magnitude`, are not
+used: they support only Keras's own layers, rename layers (which warm start, layer-wise rates and
+fine-tuning refer to), need a callback before each step (which several steps in one graph do not
+have), and mask weights before a step only, so that a checkpoint differs from the final model.
+Instead, the optimizer applies TFMOT's schedules and its selection of weights. Quantisation-aware
+training wraps the layers that TFMOT supports in a clone of the model; the layers keep their names.
 """
 
 from __future__ import annotations
@@ -29,95 +28,98 @@ from trainer_module.compat.keras import (
 from trainer_module.errors import TrainingError, enumerate_names
 from trainer_module.settings.optimize import BlockStructure, PruneSettings
 
-if TYPE_CHECKING:  # Its import takes seconds, which trainings that do not prune do without.
+if TYPE_CHECKING:  # Trainings without pruning skip the import, which takes seconds.
     import tensorflow_model_optimization as tfmot
 
-LONGEST_PAUSE = 100
-"""Steps between two looks at which weights are the smallest, as in TFMOT; to sort them takes time.
-"""
-FEWEST_LOOKS = 20
-"""In a training that is short."""
+MOST_STEPS_BETWEEN_UPDATES = 100
+"""The largest number of steps between two updates of the masks, as in TFMOT; sorting takes time."""
+LEAST_UPDATES = 20
+"""The smallest number of updates of the masks in a short training."""
 
 MATRIX = 2
 RANKS_OF_2BY4 = (MATRIX, 4)
-"""Dimensions of the weights that TFMOT knows the pattern for: dense layers, and convolutions."""
+"""The ranks of weights that TFMOT supports 2-by-4 sparsity for: dense layers and convolutions."""
 
 OWN_METHOD = "get_prunable_weights"
-"""What TFMOT asks layers for that are not Keras's: a list of variables, which may be empty."""
+"""TFMOT's method for custom layers, which returns a list of variables to prune, perhaps empty."""
 
 PARTS = (tf_keras.layers.MultiHeadAttention, tf_keras.layers.RNN)
-"""Layers whose weights belong to the layers in them."""
+"""Layers whose weights belong to their sublayers."""
 
-BEYOND_TFMOT: Mapping[type, Sequence[str]] = {tf_keras.layers.EinsumDense: ["kernel"]}
-"""Layers that TFMOT knows as parts of others alone."""
+ADDITIONAL_KERNELS: Mapping[type, Sequence[str]] = {tf_keras.layers.EinsumDense: ["kernel"]}
+"""Layers that TFMOT supports only as parts of other layers."""
 
 FEW = 1000
-"""Fewer numbers than that, if they are hardly a part of the network, stay whole: it misses those of
-its first and last layer most, and they save nothing."""
+"""The size below which kernels that are also a small part of the network are not pruned.
 
-HARDLY_A_PART = 0.01
-"""Of all weights that can be pruned."""
+Pruning them saves nothing and harms the first and the last layer most.
+"""
+
+SMALL_SHARE = 0.01
+"""The share of all prunable weights that counts as a small part."""
 
 MOST_NAMED = 5
-"""Weights that a note names; of more it says how many there are."""
+"""The largest number of weights that a note names; the note counts the others."""
 
 
 @dataclass(frozen=True)
 class PruningSteps:
-    """Numbers of steps that are done when the masks are made anew; none are made at 0.
+    """The numbers of completed steps at which the masks are updated; there is no update at step 0.
 
-    Before the first steps all weights are random, and it means nothing which are the smallest.
+    Before the first steps all weights are random, so their size has no meaning.
     """
 
     begin: int
     end: int
-    """When all of the sparsity is reached."""
+    """The step at which the final sparsity is reached."""
     every: int
-    """Steps from one look to the next; `end` is one of them."""
+    """The steps between two updates; `end` is one of the updates."""
 
-    def first_whole_epoch(self, steps_per_epoch: int) -> int:
-        """Returns the first epoch, counted from 0, at whose end all of the sparsity is reached."""
+    def first_pruned_epoch(self, steps_per_epoch: int) -> int:
+        """Returns the first epoch, counted from 0, at whose end the final sparsity is reached."""
         return (self.end - 1) // steps_per_epoch
 
 
 @dataclass(frozen=True, eq=False)
 class PrunableWeight:
-    """A weight, and where it is."""
+    """A weight with the name of its layer."""
 
     layer: str
-    """Its name, after that of the layer it is a part of: `attention/query`."""
+    """The name of the layer after those of its outer layers: `attention/query`."""
     variable: tf.Variable
 
     @property
     def name(self) -> str:
-        """For people: `dense/kernel`."""
+        """The name of the weight in messages: `dense/kernel`."""
         return f"{self.layer}/{_path(self.variable)[1]}"
 
     @property
     def size(self) -> int:
-        """How many numbers it has."""
+        """The number of values in the weight."""
         return math.prod(self.variable.shape)
 
 
 @dataclass(frozen=True)
 class PruningPlan:
-    """Which weights are pruned, when, and to what."""
+    """The weights to prune, with the schedule and the target sparsity."""
 
     weights: Sequence[PrunableWeight]
     steps: PruningSteps
     schedule: tfmot.sparsity.keras.PruningSchedule
     make_mask: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
-    """From a weight and the steps that are done to 1 where it stays and 0 where it goes."""
+    """A function of a weight and the completed steps that returns 1 for kept values and 0 for
+    others.
+    """
     notes: Sequence[str]
-    """For people."""
+    """Notes for the summary of the run."""
 
     def is_due(self, step: tf.Tensor) -> tf.Tensor:
-        """Returns whether the masks are made anew when so many steps are done."""
+        """Returns whether the masks are updated after a number of completed steps."""
         return self.schedule(step)[0]
 
     @property
     def sparsity(self) -> dict[str, Any]:
-        """The share of the pruned weights that are zero, in 4 digits: `overall`, and by layer."""
+        """The share of zeros in the pruned weights, to 4 digits: `overall`, and by layer."""
         zeros: Counter[str] = Counter()
         sizes: Counter[str] = Counter()
         for weight in self.weights:
@@ -129,15 +131,16 @@ class PruningPlan:
 
 
 def plan_pruning(model: tf_keras.Model, prune: PruneSettings, steps: int) -> PruningPlan:
-    """What is pruned of a model.
+    """Returns the plan for pruning a model.
 
     Args:
-      model: that is built.
-      prune: how much of it, when, and in which structure.
-      steps: of the training, as it is planned.
+      model: a built model.
+      prune: the sparsity, schedule and structure.
+      steps: the planned steps of the training.
 
     Raises:
-      TrainingError: none of its weights can be pruned so, or it is not known of a layer.
+      TrainingError: no weight can be pruned with this structure, or a layer's prunable weights are
+        unknown.
     """
     from trainer_module.compat.model_optimization import mask_maker
 
@@ -147,7 +150,7 @@ def plan_pruning(model: tf_keras.Model, prune: PruneSettings, steps: int) -> Pru
     able = [weight for weight in found if _fits(weight, prune)]
     whole = [weight.name for weight in found if weight not in able]
     if not able:
-        raise TrainingError(_why_none(prune, whole))
+        raise TrainingError(_no_weights_message(prune, whole))
     block = prune.structure.block if isinstance(prune.structure, BlockStructure) else (1, 1)
     notes = [f"optimize.prune: {_sentence(prune, whole)}"] if whole else []
     notes += [*_describe_small(small), *_describe_late(prune, steps)]
@@ -167,17 +170,17 @@ def _schedule(prune: PruneSettings, steps: PruningSteps) -> tfmot.sparsity.keras
 
 
 def _fits(weight: PrunableWeight, prune: PruneSettings) -> bool:
-    """Returns whether TFMOT can give a weight the structure."""
+    """Returns whether TFMOT supports the structure for a weight."""
     shape = weight.variable.shape
     if isinstance(prune.structure, BlockStructure):
         if shape.rank != MATRIX:
             return False
-        # TFMOT loses a dimension in which there is one block alone.
+        # TFMOT drops a dimension that has a single block.
         return all(size > block for size, block in zip(shape, prune.structure.block, strict=True))
     return not prune.is_2by4 or shape.rank in RANKS_OF_2BY4
 
 
-def _why_none(prune: PruneSettings, whole: Sequence[str]) -> str:
+def _no_weights_message(prune: PruneSettings, whole: Sequence[str]) -> str:
     if not whole:
         return (
             "optimize.prune: the model has no weights that can be pruned, such as a dense layer's; "
@@ -198,7 +201,9 @@ def _sentence(prune: PruneSettings, whole: Sequence[str]) -> str:
 
 
 def _stay_whole(names: Sequence[str]) -> str:
-    """`dense/kernel and output/kernel stay whole`; of many the first ones."""
+    """Returns a text such as `dense/kernel and output/kernel stay whole`, with a limited number of
+    names.
+    """
     named, others = names[:MOST_NAMED], len(names) - MOST_NAMED
     if others > 0:
         named = [*named, f"{others} more"]
@@ -206,18 +211,18 @@ def _stay_whole(names: Sequence[str]) -> str:
 
 
 def _describe_small(small: Sequence[PrunableWeight]) -> list[str]:
-    """Says which kernels are too small to be pruned."""
+    """Returns a note on the kernels that are too small to be pruned."""
     if not small:
         return []
     names = [f"{weight.name} ({weight.size:,})" for weight in small]
     return [
         f"optimize.prune: {_stay_whole(names)}: kernels of fewer than {FEW:,} numbers and of less "
-        f"than {HARDLY_A_PART:.0%} of the network are not pruned"
+        f"than {SMALL_SHARE:.0%} of the network are not pruned"
     ]
 
 
 def _describe_late(prune: PruneSettings, steps: int) -> list[str]:
-    """Says that the training has fewer steps than the config takes it to have."""
+    """Returns notes on pruning steps that lie after the last step of the training."""
     keys = ("begin",) if prune.is_constant else ("begin", "end")
     return [
         f"optimize.prune.{key}: found {getattr(prune, key):,.0f} steps, but training takes "
@@ -229,16 +234,16 @@ def _describe_late(prune: PruneSettings, steps: int) -> list[str]:
 
 
 def plan_steps(prune: PruneSettings, steps: int) -> PruningSteps:
-    """When a training prunes.
+    """Returns the steps at which a training updates its masks.
 
     Args:
       prune: the schedule, in shares of the training or in steps.
-      steps: that are planned in all; training may end earlier, but not before `end`.
+      steps: the planned steps; training may end earlier, but not before `end`.
     """
     begin = min(_in_steps(prune.begin, steps), steps - 1)
     end = min(_in_steps(prune.end, steps), steps)
     last = steps if prune.is_constant else max(begin + 1, end)
-    every = max(1, min(LONGEST_PAUSE, (last - begin) // FEWEST_LOOKS))
+    every = max(1, min(MOST_STEPS_BETWEEN_UPDATES, (last - begin) // LEAST_UPDATES))
     if prune.is_constant:
         return PruningSteps(begin, begin or every, every)
     return PruningSteps(last - every * ((last - begin) // every), last, every)
@@ -251,24 +256,24 @@ def _in_steps(amount: float, steps: int) -> int:
 def find_weights(
     model: tf_keras.Model,
 ) -> tuple[list[PrunableWeight], list[PrunableWeight]]:
-    """Returns the kernels of a network's layers, wherever they sit; biases stay whole.
+    """Returns the prunable kernels of all layers of a network, without biases.
 
     Args:
-      model: that is built.
+      model: a built model.
 
     Returns:
-      Those that are pruned, and those that are too small for it.
+      The kernels to prune, and the kernels that are too small.
 
     Raises:
-      TrainingError: for a layer with weights of its own, it is not known which can be pruned.
+      TrainingError: the prunable weights of a custom layer are unknown.
     """
     from trainer_module.compat import model_optimization
 
-    kernels = {**model_optimization.kernels_by_layer(), **BEYOND_TFMOT}
+    kernels = {**model_optimization.kernels_by_layer(), **ADDITIONAL_KERNELS}
     layers = layers_within(model)
     wrappers = [layer for layer in layers if model_optimization.is_wrapper(layer)]
     weights = {id(wrapper): model_optimization.wrapped_weights(wrapper) for wrapper in wrappers}
-    # A layer in a wrapper computes with what the wrapper makes of the weight.
+    # A wrapped layer computes with a transformed weight of its wrapper.
     weights |= {id(wrapper.layer): [] for wrapper in wrappers}
     found: dict[int, PrunableWeight] = {}
     for layer in layers:
@@ -277,13 +282,13 @@ def find_weights(
             found.setdefault(id(variable), PrunableWeight(name, variable))
     able = [weight for weight in found.values() if weight.variable.trainable]
     total = sum(weight.size for weight in able)
-    least = min(FEW, HARDLY_A_PART * total)
+    least = min(FEW, SMALL_SHARE * total)
     small = [weight for weight in able if weight.size < least]
     return [weight for weight in able if weight.size >= least], small
 
 
 def _path(variable: tf.Variable) -> tuple[str, str]:
-    """What a variable's name begins with, and its last part."""
+    """Returns the path of a variable's name before its last part, and the last part."""
     begin, _, last = variable.name.partition(":")[0].rpartition("/")
     return begin, last
 
@@ -291,18 +296,18 @@ def _path(variable: tf.Variable) -> tuple[str, str]:
 def _weights_of(
     layer: tf_keras.layers.Layer, kernels: Mapping[type, Sequence[str]]
 ) -> Iterator[tf.Variable]:
-    """Yields the kernels of a layer, without those of the layers in it."""
+    """Yields the kernels of a layer, without those of its sublayers."""
     if hasattr(layer, OWN_METHOD):
         yield from layer.get_prunable_weights()
         return
     if isinstance(layer, (*PARTS, tf_keras.Model)):
         return
-    # Those of its class, or of the one that it is derived from.
+    # Looks up the layer's class, then its base classes.
     names = next((kernels[base] for base in type(layer).__mro__ if base in kernels), None)
     if names is not None:
         yield from (getattr(layer, name) for name in names)
         return
-    # What is a number, or a vector, such as a bias or a scale, is never pruned.
+    # Scalars and vectors, such as a bias or a scale, are never pruned.
     unknown = [
         variable
         for variable in own_weights(layer)
@@ -318,32 +323,32 @@ def _weights_of(
 
 
 class PruningOptimizer(AfterUpdates):
-    """Multiplies weights by masks after each step; the masks are part of what is backed up."""
+    """An optimizer that multiplies weights by masks after each step; checkpoints have the masks."""
 
     updates_used_for = "optimize.prune"
     _plan: PruningPlan | None = None
     _masks: Sequence[tf.Variable] = ()
 
     def prune(self, plan: PruningPlan) -> None:
-        """Takes what is to be pruned, before it is built."""
+        """Stores the pruning plan; call the method before `build`."""
         self._plan = plan
 
     def build(self, var_list: Sequence[tf.Variable]) -> None:
-        """Makes the masks, of ones."""
+        """Creates the optimizer's variables and the masks, which are ones."""
         super().build(var_list)  # type: ignore[misc]
         if self._plan is None or self._masks:
             return
         self._masks = [_make_mask(weight) for weight in self._plan.weights]
 
     def strip(self) -> None:
-        """Forgets the masks, when training is over: the weights are zero by themselves."""
+        """Removes the masks at the end of training, when the weights themselves are zero."""
         if self._plan is not None:
             self._plan = None
             del self._masks
             self.forget_saved("_masks")
 
     def after_updates(self, distribution: tf.distribute.Strategy, step: tf.Tensor) -> None:
-        """Applies the masks, which are made anew where they are due."""
+        """Updates the masks where an update is due, and applies them."""
         if self._plan is None:
             return
         is_due = self._plan.is_due(step)
@@ -355,7 +360,7 @@ class PruningOptimizer(AfterUpdates):
     def _apply_mask(
         self, weight: tf.Variable, mask: tf.Variable, step: tf.Tensor, is_due: tf.Tensor
     ) -> None:
-        """On one replica; all of them come to the same, as their weights are the same."""
+        """Masks a weight on a replica; all replicas compute the same masks and weights."""
         plan = self._plan
         assert plan is not None  # noqa: S101 - else nobody calls it
         values = tf.convert_to_tensor(weight)
@@ -374,49 +379,48 @@ def _make_mask(weight: PrunableWeight) -> tf.Variable:
 
 
 def pruning_of(model: tf_keras.Model) -> PruningPlan | None:
-    """What training makes zero in a compiled model; None if nothing."""
+    """Returns the pruning plan of a compiled model, or None."""
     optimizer = _inner_optimizer(model)
     return optimizer._plan if isinstance(optimizer, PruningOptimizer) else None
 
 
 def strip_pruning(model: tf_keras.Model) -> None:
-    """Has the optimizer of a model that was pruned forget its masks."""
+    """Removes the pruning masks from a model's optimizer."""
     _inner_optimizer(model).strip()
 
 
 def _inner_optimizer(model: tf_keras.Model) -> tf_keras.optimizers.Optimizer:
-    # Loss scaling wraps the optimizer, and does not hand on what it does not know.
+    # Loss scaling wraps the optimizer without forwarding unknown attributes.
     return getattr(model.optimizer, "inner_optimizer", model.optimizer)
 
 
 def with_pruning(
     optimizer: type[tf_keras.optimizers.Optimizer],
 ) -> type[tf_keras.optimizers.Optimizer]:
-    """Returns the same optimizer with `prune`; it keeps its name, by which Keras knows a saved
-    one.
-    """
+    """Returns a subclass of an optimizer with `prune`, under the name by which Keras loads it."""
     return type(optimizer.__name__, (PruningOptimizer, optimizer), {})
 
 
 BEFORE_NORM = (tf_keras.layers.Conv2D, tf_keras.layers.DepthwiseConv2D, tf_keras.layers.Dense)
-"""Layers that batch normalisation becomes a part of, which TFMOT does not know by itself."""
+"""Layers into which batch normalisation is folded, and which TFMOT does not detect by itself."""
 
 
 def _quantization() -> Any:
-    """TFMOT's quantisation for Keras, whose import takes seconds."""
+    """Returns TFMOT's quantisation module for Keras, whose import takes seconds."""
     import tensorflow_model_optimization as tfmot
 
     return tfmot.quantization.keras
 
 
 def quantize(model: tf_keras.Model) -> tf_keras.Model:
-    """Returns the same model, with the layers that can be trained for 8 bits wrapped; others stay.
+    """Returns a clone of a model in which the layers that support 8-bit training are wrapped.
 
     Args:
-      model: functional or Sequential, built and not compiled. Call it in the scope of the strategy.
+      model: a functional or Sequential model, built and not compiled. Call the function in the
+        scope of the strategy.
 
     Raises:
-      TrainingError: the model is of another kind, or has no such layer with weights.
+      TrainingError: the model is of another kind, or none of its layers with weights is supported.
     """
     if model.optimizer is not None:
         raise TrainingError(
@@ -448,7 +452,7 @@ def quantize(model: tf_keras.Model) -> tf_keras.Model:
 
 
 def describe_quantized(model: tf_keras.Model) -> list[str]:
-    """What people should know of a model that `quantize` gave: which layers stay as they were."""
+    """Returns a note on the layers that `quantize` left in floats, if there are any."""
     left = _kinds(_weighed(model))
     if not left:
         return []
@@ -466,7 +470,7 @@ def _is_folded(layer: tf_keras.layers.Layer) -> bool:
 
 
 def _weighed(model: tf_keras.Model) -> Iterator[tf_keras.layers.Layer]:
-    """Yields the layers that learn, but for those that are wrapped."""
+    """Yields the layers with trainable weights that are not wrapped."""
     wrapper = _quantization().QuantizeWrapper
     for layer in model.layers:
         if layer.trainable_weights and not isinstance(layer, wrapper):
@@ -474,5 +478,5 @@ def _weighed(model: tf_keras.Model) -> Iterator[tf_keras.layers.Layer]:
 
 
 def _kinds(layers: Iterator[tf_keras.layers.Layer]) -> list[str]:
-    """For people: `c_embedding (Embedding)`."""
+    """Returns the names of layers with their classes for messages: `c_embedding (Embedding)`."""
     return [f"{layer.name} ({type(layer).__name__})" for layer in layers]

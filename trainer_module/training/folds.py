@@ -1,4 +1,4 @@
-"""Further trainings on parts of the train split: to choose a length by, and to cross-validate."""
+"""Trainings on parts of the train split: early stopping on a held-out part, cross-validation."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from trainer_module.settings.train import choose_stopping, is_chosen
 from trainer_module.training.plan import Trained, TrainingInputs, TrainingPlan
 
 CHOICE_FOLDER = "choice"
-"""In the folders of a training: that of the one by which its length is chosen."""
+"""The subfolder of the training that chooses the number of epochs."""
 FOLDS_FOLDER = "folds"
-"""In the folders of a training: that which has one for each fold."""
+"""The subfolder with a folder for each fold."""
 
 _NOTHING_HELD_OUT = (
     "early stopping could not choose an epoch, as no examples of the train split can be held out: "
@@ -40,17 +40,17 @@ TrainByPlan: TypeAlias = Callable[[TrainingInputs, TrainingPlan], Trained]
 
 
 def train_for_the_best_length(train: TrainByPlan, inputs: TrainingInputs) -> Trained:
-    """Trains a network; what is chosen, such as the epoch, is chosen by a part of the train split.
+    """Trains a network, with the best epoch chosen on a held-out part of the train split.
 
-    The eval split judges the model, so nothing is chosen by it. A small train split is learnt from
-    whole once it is known for how many epochs.
+    The eval split only evaluates the model. With a small train split, the model is trained again on
+    the whole split once the number of epochs is known.
 
     Args:
-      train: trains by a plan.
-      inputs: of the training.
+      train: the function that trains by a plan.
+      inputs: the inputs of the training.
 
     Raises:
-      TrainingError: if the model cannot be built, or training diverges.
+      TrainingError: the model cannot be built, or training diverges.
     """
     settings, data = inputs.settings, inputs.data
     chosen = is_chosen(settings.train, data.train.steps)
@@ -61,13 +61,14 @@ def train_for_the_best_length(train: TrainByPlan, inputs: TrainingInputs) -> Tra
             plan = replace(plan, notes=(*plan.notes, _NOTHING_HELD_OUT.format(plan.epochs)))
         return train(inputs, plan)
     part = replace(data, train=held_out[0], evaluation=held_out[1])
-    # Callbacks of the user's may choose by what they see, and checkpoints are gone on from.
+    # A user's callbacks may depend on the epochs that they see, and kept checkpoints may be resumed
+    # from, so there is only one training.
     goes_once = settings.train.callbacks or settings.train.checkpoints
     if data.train.examples > ENOUGH or goes_once:
         return train(replace(inputs, data=part), TrainingPlan.of(settings, part))
     first = inputs.within(CHOICE_FOLDER, data=part, prefix=f"{inputs.prefix}first on a part, ")
     epochs = train(first, TrainingPlan.of(settings, part)).best_epoch
-    # The model's layers have the names that a new process would give them.
+    # Resets layer names, so that the second model has the names of a new process.
     tf_keras.backend.clear_session()
     gc.collect()
     tf_keras.utils.set_random_seed(settings.train.global_seed)
@@ -76,10 +77,10 @@ def train_for_the_best_length(train: TrainByPlan, inputs: TrainingInputs) -> Tra
 
 
 def evaluated_in_part(inputs: TrainingInputs) -> TrainingData:
-    """Returns the data of a training, of which each epoch looks at what `train.validation_steps`
-    says.
+    """Returns the data of a training, with the evaluation limited by `train.validation_steps`.
 
-    As many examples as so many global batches have: the same ones on any number of replicas.
+    The evaluation uses as many examples as that number of global batches has. The examples do not
+    depend on the number of replicas.
     """
     data, steps = inputs.data, inputs.settings.train.validation_steps
     if steps is None:
@@ -89,18 +90,19 @@ def evaluated_in_part(inputs: TrainingInputs) -> TrainingData:
 
 
 def cross_validate(count: int, train: Train, inputs: TrainingInputs) -> dict[str, Any]:
-    """Trains a model per fold as the model itself was trained, and measures it on the fold.
+    """Trains a model per fold like the model itself, and evaluates it on the fold.
 
-    Each begins from scratch: a base model may have seen the examples that are held out. Transform's
-    analyzers, and the scale of a regression's label, are those of the whole train split.
+    Each training starts from scratch, as a base model may have seen the held-out examples.
+    Transform's analyzers, and the scale of a regression's label, are those of the whole train
+    split.
 
     Args:
-      count: how many folds there are.
-      train: trains a model.
-      inputs: of the training.
+      count: the number of folds.
+      train: the function that trains a model.
+      inputs: the inputs of the training.
 
     Returns:
-      By metric its value on each fold, their mean and their standard deviation.
+      For each metric its value on each fold, their mean and their standard deviation.
 
     Raises:
       TrainingError: there are fewer examples than folds, or training diverges.
@@ -108,7 +110,7 @@ def cross_validate(count: int, train: Train, inputs: TrainingInputs) -> dict[str
     data = inputs.data
 
     def train_fold(fold: int, folds: Parts) -> dict[str, float]:
-        """What is made for a fold is let go of with the end of the call: it may fill the memory."""
+        """Trains and evaluates one fold in a scope of its own, so that its memory is freed."""
         learnt, held_out = make_fold(data.train, data.evaluation, folds, fold)
         part = replace(data, train=learnt, evaluation=held_out)
         tf_keras.utils.set_random_seed(inputs.settings.train.global_seed)
@@ -123,14 +125,14 @@ def cross_validate(count: int, train: Train, inputs: TrainingInputs) -> dict[str
     measured = []
     for fold in range(count):
         measured.append(train_fold(fold, folds))
-        gc.collect()  # Keras's models refer to themselves.
+        gc.collect()  # Keras's models are in reference cycles.
     return _summarize(measured)
 
 
 def measure(model: tf_keras.Model, data: TrainingData) -> dict[str, float]:
-    """What a trained model comes to on the examples that it is evaluated on, by metric."""
+    """Returns the metrics of a trained model on the evaluation examples."""
     strategy = model.distribute_strategy
-    if model.optimizer is None:  # It was trained as a part of another one, or in no steps.
+    if model.optimizer is None:  # The model was trained as a part of another, or is a forest.
         with strategy.scope():
             metrics = data.problem.make_metrics()
             model.compile(loss=make_loss(data.problem, None), metrics=metrics)
@@ -140,7 +142,7 @@ def measure(model: tf_keras.Model, data: TrainingData) -> dict[str, float]:
 
 
 def _summarize(measured: Sequence[Mapping[str, float]]) -> dict[str, Any]:
-    """By metric its value on each fold, their mean and their standard deviation."""
+    """Returns, for each metric, its value on each fold, their mean and their standard deviation."""
     return {
         name: {
             "values": (values := [metrics[name] for metrics in measured]),

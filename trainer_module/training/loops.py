@@ -1,8 +1,8 @@
-"""Who runs the steps: Keras's `fit`, or a loop written out here. Both train the same model.
+"""The training loops: Keras's `fit`, or a custom loop. Both train the same model.
 
-The loop is that of https://www.tensorflow.org/tutorials/distribute/custom_training, with several
-steps in one graph. What to change for another way of training: `CustomLoop.step`, or
-a `StepLoop` where it is no compiled model that learns.
+The custom loop follows https://www.tensorflow.org/tutorials/distribute/custom_training, with
+several steps in one graph. To train differently, change `CustomLoop.step`, or write a `StepLoop` if
+the model is not compiled.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ def train_by_fit(
     """Trains a compiled model by `fit`, which evaluates it after every epoch.
 
     Args:
-      model: built in the scope of its strategy.
-      data: what is learnt from and looked at.
+      model: a model built in the scope of its strategy.
+      data: the train and evaluation examples.
       plan: the epochs and steps.
-      start: where to begin.
-      callbacks: the last one is the `CheckpointCallback`.
+      start: the position to begin at.
+      callbacks: the callbacks, of which the last is the `CheckpointCallback`.
 
     Raises:
-      InternalError: the steps of an interrupted epoch that are done would be done again.
+      InternalError: `fit` would repeat the completed steps of an interrupted epoch.
     """
     strategy = model.distribute_strategy
     hooks = hooks_of(strategy)
     if start.step:
         require_resumed_fit()
-    # A list of its own, as `fit` would tell them of the epochs up to `last_epoch` alone.
+    # Passes an own CallbackList, as `fit` would report `last_epoch` as the number of epochs.
     told = tf_keras.callbacks.CallbackList(
         list(callbacks),
         add_history=True,
@@ -76,28 +76,30 @@ def train_by_custom_loop(
     start: Position,
     callbacks: Callbacks,
 ) -> None:
-    """Trains a compiled model by the loop below; takes what `train_by_fit` does."""
+    """Trains a compiled model by `CustomLoop`, with the arguments of `train_by_fit`."""
     CustomLoop(model, data, plan).run(start, callbacks)
 
 
 LOOPS = {Loop.FIT: train_by_fit, Loop.CUSTOM: train_by_custom_loop}
-"""By `train.loop` who runs the steps, and leaves the trained model in place."""
+"""The function that trains a model in place, by the value of `train.loop`."""
 
 
 class StepLoop:
-    """The epochs and steps of one training, whatever a step learns; several steps are one graph."""
+    """The epochs and steps of a training, independent of the content of a step; a graph runs
+    several steps.
+    """
 
     losses: ClassVar[tuple[int, ...]] = ()
-    """The shape of what a step gives: one loss, or several."""
+    """The shape of a step's loss: () for a single loss."""
 
     def __init__(
         self, model: tf_keras.Model, strategy: tf.distribute.Strategy, plan: TrainingPlan
     ) -> None:
-        """Prepares the loop; nothing is computed yet.
+        """Prepares the loop without computing anything.
 
         Args:
-          model: what the callbacks see.
-          strategy: that it was built under.
+          model: the model of the callbacks.
+          strategy: the strategy that the model was built under.
           plan: the epochs and steps.
         """
         self._model, self._strategy, self._plan = model, strategy, plan
@@ -105,7 +107,7 @@ class StepLoop:
         self._run_steps = tf.function(self._steps)
 
     def run(self, start: Position, callbacks: Callbacks) -> None:
-        """Runs all epochs that are left; the last one of the callbacks is the checkpoint's."""
+        """Runs the remaining epochs; the last callback is the checkpoint callback."""
         model = self._model
         told = tf_keras.callbacks.CallbackList(
             list(callbacks),
@@ -129,36 +131,36 @@ class StepLoop:
         told.on_train_end()
 
     def read(self, step: int) -> Iterator[Any]:
-        """Returns the batches of training from a step on, counted over all epochs."""
+        """Returns the training batches from a step on, counted over all epochs."""
         raise NotImplementedError
 
     def step(self, batch: Any) -> tf.Tensor:
-        """One step, as each replica runs it: its part of the loss, or of several losses."""
+        """Runs one step on a replica, and returns its part of the loss or of several losses."""
         raise NotImplementedError
 
     def metrics(self) -> list[tf_keras.metrics.Metric]:
-        """What an epoch under way has come to so far."""
+        """Returns the metrics of the current epoch."""
         raise NotImplementedError
 
     def begin_epoch(self) -> None:
-        """Forgets what the last epoch came to."""
+        """Resets the metrics at the beginning of an epoch."""
         for metric in self.metrics():
             metric.reset_state()
 
     def end_step(self, losses: tf.Tensor) -> None:
-        """Does what follows a step, outside of all replicas, with the losses of all of them."""
+        """Runs after a step outside of all replicas, with the summed losses."""
 
     def step_logs(self, losses: tf.Tensor) -> dict[str, tf.Tensor]:
-        """What callbacks see of some steps, by the mean of what each of them gave."""
+        """Returns the logs of some steps for callbacks, from the mean losses."""
         return {"loss": losses}
 
     def evaluate(self, callbacks: tf_keras.callbacks.CallbackList) -> dict[str, float]:
-        """What is measured at the end of an epoch, by name."""
+        """Returns the metrics that are evaluated at the end of an epoch, by name."""
         del callbacks
         return {}
 
     def _steps(self, batches: Iterator[Any], steps: int) -> tf.Tensor:
-        """Several steps in one graph, of which there is one for each number of steps."""
+        """Runs several steps in one graph, which is traced once, and returns their mean loss."""
         total = tf.zeros(self.losses)
         for _ in tf.range(steps):
             per_replica = self._strategy.run(self.step, (next(batches),))
@@ -185,7 +187,7 @@ class CustomLoop(StepLoop):
     """The epochs and steps of a compiled model."""
 
     def __init__(self, model: tf_keras.Model, data: TrainingData, plan: TrainingPlan) -> None:
-        """Prepares the loop; nothing is computed yet."""
+        """Prepares the loop without computing anything."""
         super().__init__(model, model.distribute_strategy, plan)
         self._data = data
         self._replicas = self._strategy.num_replicas_in_sync
@@ -193,7 +195,7 @@ class CustomLoop(StepLoop):
         with self._strategy.scope():
             self._loss = tf_keras.metrics.Mean("loss")
         if plan.steps_per_execution > 1 and self._hooks.repeats_steps:
-            use_several_steps(model)  # To evaluate.
+            use_several_steps(model)  # For evaluation.
 
     def read(self, step: int) -> Iterator[Any]:
         """Returns the batches of the train split from a step on, counted over all epochs."""
@@ -201,15 +203,15 @@ class CustomLoop(StepLoop):
         return self._hooks.iterate(self._strategy, train.reading_from(step), train.read_by_servers)
 
     def step(self, batch: tuple[Any, ...]) -> tf.Tensor:
-        """One optimizer step, as each replica runs it.
+        """Runs one optimizer step on a replica.
 
         Args:
-          batch: the replica's features by name, its labels [batch, 1], and weights [batch] where
-              there are some.
+          batch: the replica's features by name, its labels [batch, 1], and optionally its weights
+            [batch].
 
         Returns:
-          The replica's part of the loss: the parts of all replicas add up to the global batch's
-          mean, so that their gradients do as well.
+          The replica's part of the loss. The parts of all replicas add up to the mean over the
+          global batch, and so do the gradients.
         """
         features, labels, *weights = batch
         with tf.GradientTape() as tape:
@@ -227,18 +229,18 @@ class CustomLoop(StepLoop):
         return loss
 
     def metrics(self) -> list[tf_keras.metrics.Metric]:
-        """Returns the loss, and what the model was compiled with."""
+        """Returns the loss and the metrics that the model is compiled with."""
         return [self._loss, *self._model.compiled_metrics.metrics]
 
     def begin_epoch(self) -> None:
-        """Forgets what the last epoch came to."""
+        """Resets the loss and the metrics at the beginning of an epoch."""
         self._loss.reset_states()
         self._model.compiled_metrics.reset_state()
 
     def evaluate(self, callbacks: tf_keras.callbacks.CallbackList) -> dict[str, float]:
-        """What the model comes to on the eval split, by name."""
+        """Returns the metrics of the model on the evaluation examples, with the prefix `val_`."""
         if not self._hooks.has_step_hooks:
-            return {}  # A callback does it.
+            return {}  # A callback evaluates.
         found = self._model.evaluate(
             self._data.evaluation.distribute(self._strategy),
             steps=self._data.evaluation.steps,
@@ -250,6 +252,6 @@ class CustomLoop(StepLoop):
 
 
 def _per_example_loss(model: tf_keras.Model) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
-    """Returns the loss that a model is compiled with, before it is averaged: [batch] float32."""
+    """Returns the loss that a model is compiled with, before averaging: [batch] float32."""
     loss = tf_keras.losses.get(model.loss)
     return loss.call if isinstance(loss, tf_keras.losses.Loss) else loss

@@ -1,4 +1,4 @@
-"""The optimizer of a training: its class and options, and its learning rate over the epochs."""
+"""The optimizer of a training: its class, its options, and its learning rate schedule."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ _CLASSES = {
 }
 
 WITHOUT_DECAY = [rf"(^|/){name}(:\d+)?$" for name in ("bias", "beta", "gamma")]
-"""What Keras calls the variables that weight decay would only harm."""
+"""Patterns of variable names that weight decay does not apply to."""
 
 BLOCK = re.compile(r"(?:^|/)bert_layer_(\d+)_")
-"""The number of the block that a variable belongs to, as names in the zoo have it."""
+"""A pattern for the number of the Transformer block in a variable's name."""
 BOTTOM = re.compile(r"(?:^|/)bert_(words|positions|types|embeddings)")
-"""Variables below the first block."""
+"""A pattern for the names of variables below the first block."""
 
 OWN_RATE = "train.learning_rate"
-"""The key that names a schedule of the user's."""
+"""The config key that names a user's schedule."""
 
 USUAL_RATE, USUAL_EXAMPLES = 0.004, 256
-"""A rate that Adam learns tables well by, and the examples of a step for which it was measured."""
+"""A learning rate for tables with Adam, and the examples per step that it was measured with."""
 
 
 def build_optimizer(
@@ -59,20 +59,20 @@ def build_optimizer(
     steps_per_epoch: int,
     pruning: PruningPlan | None = None,
 ) -> tf_keras.optimizers.Optimizer:
-    """Returns a new optimizer; call it in the scope of the strategy.
+    """Returns a new optimizer; call the function in the scope of the strategy.
 
     Args:
-      settings: which one.
+      settings: the kind of optimizer, and its options.
       rate: the learning rate, or its schedule.
-      steps_per_epoch: of the training.
-      pruning: the weights that it makes zero, if any.
+      steps_per_epoch: the steps of an epoch.
+      pruning: the plan of the weights to prune, if any.
     """
-    # What is not given is Keras's own choice, of a class that may not know the option.
+    # Options that are left out keep Keras's default; not every class has every option.
     options = settings.model_dump(
         include={"momentum", "nesterov", "weight_decay"}, exclude_defaults=True
     )
     if settings.ema:
-        # Otherwise what is evaluated and backed up would not be the average.
+        # Without overwriting, evaluation and checkpoints would not use the average.
         options |= {
             "use_ema": True,
             "ema_momentum": settings.ema,
@@ -94,26 +94,26 @@ def build_optimizer(
 
 
 class LayerDecay(RatesByVariable):
-    """Makes the rate of an optimizer, and so its weight decay, smaller layer by layer downwards.
+    """Reduces an optimizer's learning rate, and so its weight decay, layer by layer downwards.
 
-    What the lower layers have learnt from other data serves any task; those next to the output have
-    more to learn anew (Howard and Ruder, 2018, arXiv:1801.06146; ELECTRA, arXiv:2003.10555).
+    The lower layers of a pretrained network serve any task; the layers near the output have to
+    change more (Howard and Ruder, 2018, arXiv:1801.06146; ELECTRA, arXiv:2003.10555).
     """
 
     rates_used_for = "train.optimizer.layer_decay"
 
     def decay_by_layer(self, decay: float) -> None:
-        """Multiplies the rate by `decay` for each layer that a variable is away from the top."""
+        """Multiplies the rate by `decay` for each layer between a variable and the top."""
         self._layer_decay, self._top = decay, 0
 
     def build(self, var_list: Sequence[tf.Variable]) -> None:
-        """Counts the layers."""
+        """Counts the layers and creates the optimizer's variables."""
         depths = (depth_of(variable.name) for variable in var_list)
         self._top = 1 + max((depth for depth in depths if depth is not None), default=-1)
         super().build(var_list)  # type: ignore[misc]
 
     def rate_factor(self, variable: tf.Variable) -> float:
-        """Returns what the rate of a variable is multiplied by."""
+        """Returns the factor of a variable's learning rate."""
         depth = depth_of(variable.name)
         return 1.0 if depth is None else float(self._layer_decay ** (self._top - depth))
 
@@ -121,25 +121,25 @@ class LayerDecay(RatesByVariable):
 def with_layer_decay(
     optimizer: type[tf_keras.optimizers.Optimizer],
 ) -> type[tf_keras.optimizers.Optimizer]:
-    """Returns the same optimizer with `decay_by_layer`.
+    """Returns a subclass of an optimizer with `decay_by_layer`.
 
-    It keeps its name: the step that a saved model goes on with is one that Keras knows.
+    The class keeps the optimizer's name, so that Keras can load a saved model.
     """
     return type(optimizer.__name__, (LayerDecay, optimizer), {})
 
 
 def depth_of(name: str) -> int | None:
-    """Returns how many layers are below a variable; None of one above all blocks."""
+    """Returns the number of layers below a variable, or None for a variable above all blocks."""
     if block := BLOCK.search(name):
         return int(block[1]) + 1
     return 0 if BOTTOM.search(name) else None
 
 
 def rate_for(examples: int) -> float:
-    """Returns the rate for steps of so many examples.
+    """Returns the learning rate for a number of examples per step.
 
-    The noise of Adam's steps stays the same where it grows with the root of the batch size
-    (Malladi et al., 2022, arXiv:2205.10287).
+    The noise of Adam's steps stays constant if the rate grows with the square root of the batch
+    size (Malladi et al., 2022, arXiv:2205.10287).
     """
     return USUAL_RATE * math.sqrt(examples / USUAL_EXAMPLES)
 
@@ -150,16 +150,16 @@ def build_schedule(
     replicas: int = 1,
     examples_per_step: int = USUAL_EXAMPLES,
 ) -> float | LearningRateSchedule:
-    """What the optimizer takes as its learning rate: a constant, or a function of the step.
+    """Returns the learning rate of the optimizer: a constant, or a function of the step.
 
     Args:
-      train: the settings.
-      steps_per_epoch: of the training.
-      replicas: the rate is multiplied by them where `train.scale_learning_rate` asks for it.
-      examples_per_step: of all replicas, which a rate of `auto` goes by.
+      train: the settings of the training.
+      steps_per_epoch: the steps of an epoch.
+      replicas: the factor of the rate if `train.scale_learning_rate` is set.
+      examples_per_step: the examples in a step of all replicas, for the rate `auto`.
 
     Raises:
-      TrainingError: what the user's import path leads to gives no rates.
+      TrainingError: the object at the user's import path does not return rates.
     """
     factor = replicas if train.scale_learning_rate else 1
     match train.learning_rate:
@@ -168,7 +168,8 @@ def build_schedule(
                 path, factor, choose_epochs(train, steps_per_epoch), steps_per_epoch
             )
         case StepSchedule() as steps:
-            # The value changes after its boundary, so this is the last step of the epoch before.
+            # The value changes after its boundary, so the boundary is the last step of the previous
+            # epoch.
             boundaries = [epoch * steps_per_epoch - 1 for epoch in steps.boundaries]
             values = [factor * value for value in steps.values]
             return tf_keras.optimizers.schedules.PiecewiseConstantDecay(boundaries, values)
@@ -190,16 +191,16 @@ def build_schedule(
 def _own_schedule(
     path: str, factor: int, epochs: int, steps_per_epoch: int
 ) -> LearningRateSchedule:
-    """What the user's import path leads to, as a function of the step.
+    """Returns the user's schedule as a function of the step.
 
     Args:
-      path: of a function of the epoch, or of a schedule of Keras's.
-      factor: what each rate is multiplied by.
-      epochs: of the training.
-      steps_per_epoch: likewise.
+      path: the import path of a function of the epoch, or of a Keras schedule.
+      factor: the factor of each rate.
+      epochs: the epochs of the training.
+      steps_per_epoch: the steps of an epoch.
 
     Raises:
-      TrainingError: it cannot be called so, or what it gives is no rate.
+      TrainingError: the object cannot be called in this way, or does not return a rate.
     """
     found = load_own(OWN_RATE, path)
     if not isinstance(found, tf_keras.optimizers.schedules.LearningRateSchedule):
@@ -217,7 +218,7 @@ def _own_schedule(
 
 
 def _rate_of_epoch(path: str, function: Callable[[int], Any], epoch: int) -> float:
-    """Returns the rate that a function of the user's gives an epoch, counted from 0."""
+    """Returns the rate of a user's function for an epoch, counted from 0."""
     rate = call_own(OWN_RATE, path, function, epoch)
     try:
         value = float(rate)
@@ -239,64 +240,64 @@ def _named(found: Any) -> str:
 
 @tf_keras.saving.register_keras_serializable("scopeline")
 class RatesByEpoch(LearningRateSchedule):
-    """A constant rate within each epoch; after the last one its rate goes on."""
+    """A constant rate within each epoch; the last epoch's rate continues."""
 
     def __init__(self, rates: Sequence[float], steps_per_epoch: int) -> None:
-        """Takes the rate of each epoch, and the steps that an epoch has."""
+        """Stores the rate of each epoch and the number of steps in an epoch."""
         self._config: dict[str, Any] = {"rates": [*rates], "steps_per_epoch": steps_per_epoch}
 
     def __call__(self, step: tf.Tensor | int) -> tf.Tensor:
-        """Returns the rate of a step: float32 without axes."""
+        """Returns the rate of a step as a float32 scalar."""
         rates = tf.constant(self._config["rates"], tf.float32)
         epoch = tf.cast(step, tf.int64) // self._config["steps_per_epoch"]
         return tf.gather(rates, tf.minimum(epoch, len(self._config["rates"]) - 1))
 
     def get_config(self) -> dict[str, Any]:
-        """What Keras makes it of again."""
+        """Returns the arguments of the constructor."""
         return self._config
 
 
 @tf_keras.saving.register_keras_serializable("scopeline")
 class ScaledSchedule(LearningRateSchedule):
-    """Another schedule's rates, each multiplied by the same factor."""
+    """A schedule whose rates are those of another schedule times a factor."""
 
     def __init__(self, schedule: LearningRateSchedule, factor: float) -> None:
-        """Takes the schedule and the factor."""
+        """Stores the schedule and the factor."""
         self._schedule, self._factor = schedule, factor
 
     def __call__(self, step: tf.Tensor | int) -> tf.Tensor:
-        """Returns the rate of a step."""
+        """Returns the scaled rate of a step."""
         return self._factor * self._schedule(step)
 
     def get_config(self) -> dict[str, Any]:
-        """What Keras makes it of again."""
+        """Returns the serialized schedule and the factor."""
         schedule = tf_keras.optimizers.schedules.serialize(self._schedule)
         return {"schedule": schedule, "factor": self._factor}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> ScaledSchedule:
-        """Makes it again of what `get_config` gave."""
+        """Creates a schedule from the result of `get_config`."""
         return cls(tf_keras.optimizers.schedules.deserialize(config["schedule"]), config["factor"])
 
 
 @tf_keras.saving.register_keras_serializable("scopeline")
 class WarmUpAndDown(LearningRateSchedule):
-    """A straight line from 0 up to a rate, and another one down to 0 at the last step."""
+    """A linear warm-up from 0 to a rate, followed by a linear decay to 0 at the last step."""
 
     def __init__(self, highest: float, warmup_steps: float, steps: int) -> None:
-        """Takes the highest rate, and the steps after which it and the end are reached."""
+        """Stores the highest rate, the steps of the warm-up and all steps."""
         self._config = {"highest": highest, "warmup_steps": warmup_steps, "steps": steps}
 
     def __call__(self, step: tf.Tensor | int) -> tf.Tensor:
         """Returns the rate of a step."""
         step = tf.cast(step, tf.float32)
         up, steps = self._config["warmup_steps"], self._config["steps"]
-        # The first step has a rate as well: its gradient is as good as any.
+        # The first step has a rate above 0, as its gradient is as useful as any other.
         share = tf.minimum((step + 1) / max(up, 1.0), (steps - step) / max(steps - up, 1.0))
         return self._config["highest"] * tf.clip_by_value(share, 0.0, 1.0)
 
     def get_config(self) -> dict[str, float]:
-        """What Keras makes it of again."""
+        """Returns the arguments of the constructor."""
         return self._config
 
 

@@ -1,8 +1,8 @@
-"""The phases of a training: one, or two where a pretrained network is frozen, then unfrozen.
+"""The phases of a training: one, or two for a pretrained network that is first frozen.
 
-As in https://www.tensorflow.org/guide/keras/transfer_learning. Which phase an epoch belongs to
-follows from its number, so that a checkpoint says it by how far it has come. What a frozen network
-makes of each picture is computed once, and kept in place of the pictures.
+The phases follow https://www.tensorflow.org/guide/keras/transfer_learning. The number of an epoch
+determines its phase, so the position in a checkpoint also determines the phase. The features of a
+frozen network are computed once per picture, and replace the pictures in memory.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from trainer_module.machine import free_memory
 from trainer_module.settings import TrainerSettings
 from trainer_module.settings.model import TransferSettings
 from trainer_module.strategies import hooks_of
-from trainer_module.strategies.coordinator import agree
+from trainer_module.strategies.coordinator import all_workers_equal
 from trainer_module.training.building import make_network
 from trainer_module.training.checkpoint import Position
 from trainer_module.training.plan import Trained, TrainingInputs, TrainingPlan
@@ -39,40 +39,42 @@ from trainer_module.training.plan import Trained, TrainingInputs, TrainingPlan
 logger = logging.getLogger(__name__)
 
 FEATURES_BATCH = 32
-"""Pictures per replica at a time: a network's maps of features take far more room than they."""
+"""The pictures per replica and batch; feature maps take far more memory than the pictures."""
 
 
 @dataclass(frozen=True)
 class Phase:
-    """Some epochs of a training, in which one model is trained at one rate."""
+    """Consecutive epochs of a training that train one model at one learning rate."""
 
     model: tf_keras.Model
-    """What is trained."""
+    """The model to train."""
     settings: TrainerSettings
     begins: int
-    """The first epoch, counted from 0."""
+    """The first epoch of the phase, counted from 0."""
     ends: int
-    """The epoch that comes after it."""
+    """The epoch after the last epoch of the phase."""
     beside: Mapping[str, tf_keras.Model] = field(default_factory=dict)
-    """What a checkpoint has besides the model that is exported."""
+    """Further models in a checkpoint besides the exported model, by name."""
     enter: Callable[[], None] = lambda: None
-    """Makes trainable what is trained; call it in the scope, before the model is compiled."""
+    """A function that sets the trainable layers; call it in the scope before compiling the model.
+    """
     take: Callable[[TrainingData], TrainingData] = lambda data: data
-    """Gives what the model takes in place of the data, which may have to be computed."""
+    """A function that replaces the data by the model's inputs, which it may have to compute."""
 
 
 def phases_of(
     model: tf_keras.Model, inputs: TrainingInputs, plan: TrainingPlan
 ) -> tuple[list[Phase], list[str]]:
-    """Returns the phases of a training, and what people should know of them.
+    """Returns the phases of a training, and notes on them for the summary.
 
     Args:
-      model: in the scope of the strategy, which the last phase trains.
-      inputs: of the training.
-      plan: its epochs.
+      model: the exported model, which the last phase trains; call the function in the scope of the
+        strategy.
+      inputs: the inputs of the training.
+      plan: the epochs and steps.
 
     Raises:
-      TrainingError: the network is to be unfrozen after the last epoch.
+      TrainingError: the network would be unfrozen after the last epoch.
     """
     settings = inputs.settings
     if not settings.model.begins_frozen:
@@ -84,9 +86,9 @@ def phases_of(
     network.trainable = False
     pooled = pooled_of(model, inputs.data.problem.of_kind("image"))
     splits = (inputs.data.train, inputs.data.evaluation)
-    reason = _why_not(settings, inputs.strategy, splits, pooled)
+    reason = _reason_against_keeping(settings, inputs.strategy, splits, pooled)
     part = model if reason else head_of(model)
-    # A model of its own, whose optimizer is no part of what is exported.
+    # A separate model, whose optimizer is not exported.
     trained = tf_keras.Model(part.input, part.output)
 
     def keep_features(data: TrainingData) -> TrainingData:
@@ -117,15 +119,15 @@ def phases_of(
 
 
 def phases_left(phases: Sequence[Phase], start: Position) -> list[Phase]:
-    """Those that a training goes through from a position on; the last one at least."""
+    """Returns the phases that remain from a position on; at least the last phase."""
     return [phase for phase in phases if start.epoch < phase.ends or phase is phases[-1]]
 
 
 def frozen_epochs(transfer: TransferSettings, epochs: int) -> int:
-    """Returns how many of the epochs the first phase has: all of them, if no other follows.
+    """Returns the number of epochs in the first phase: all epochs if no phase follows.
 
     Raises:
-      TrainingError: the network is to be unfrozen after the last epoch.
+      TrainingError: the network would be unfrozen after the last epoch.
     """
     if transfer.unfreeze_after is None:
         return epochs
@@ -144,19 +146,19 @@ def _notes_on_weights(inputs: TrainingInputs, begun: str) -> list[str]:
     return [f"transfer: {begun}; give model.weights"] if is_told else []
 
 
-def _why_not(
+def _reason_against_keeping(
     settings: TrainerSettings,
     strategy: tf.distribute.Strategy,
     splits: tuple[Split, ...],
     pooled: tf_keras.Model,
 ) -> str:
-    """Why features have to be computed in each epoch; empty if they need not.
+    """Returns the reason why features are computed in each epoch; empty if they can be kept.
 
     Args:
-      settings: of the training.
-      strategy: that it is under.
-      splits: whose pictures they would be of.
-      pooled: gives them, [batch, n] by name.
+      settings: the settings of the training.
+      strategy: the strategy of the training.
+      splits: the splits with the pictures.
+      pooled: the model that computes the features, [batch, n] by name.
     """
     if settings.train.augment:
         return "train.augment changes the pictures"
@@ -167,12 +169,12 @@ def _why_not(
     needed = sum(split.examples for split in splits) * _bytes_per_example(pooled)
     fits = needed <= room
     if workers > 1:
-        fits = agree(strategy, fits) and fits
+        fits = all_workers_equal(strategy, fits) and fits
     return "" if fits else f"they take {_shown(needed)}, and there is room for {_shown(room)}"
 
 
 Step = Callable[[Any], Any]
-"""From the batches of all replicas to the same with features in place of pictures."""
+"""A function from the batches of all replicas to batches with features in place of pictures."""
 
 
 def make_step(
@@ -181,8 +183,8 @@ def make_step(
     """Returns a `Step`, traced once for all splits.
 
     Args:
-      pooled: what pictures are put through.
-      strategy: whose replicas share the work.
+      pooled: the model that computes features from pictures.
+      strategy: the strategy whose replicas share the work.
     """
     images = list(pooled.input)
 
@@ -195,14 +197,15 @@ def make_step(
 def with_features(
     split: Split, step: tf.types.experimental.GenericFunction, strategy: tf.distribute.Strategy
 ) -> Split:
-    """Returns the same split with features in place of pictures, in memory.
+    """Returns a split with features in place of pictures, in memory.
 
-    Each worker computes all of them, by all of its replicas, as it holds all examples that fit.
+    Each worker computes the features of all examples with all of its replicas, as each worker holds
+    all examples in memory.
 
     Args:
-      split: with pictures, in memory or in files.
-      step: of `make_step`.
-      strategy: whose replicas share the work.
+      split: a split with pictures, in memory or in files.
+      step: the function of `make_step`.
+      strategy: the strategy whose replicas share the work.
     """
     begun = time.monotonic()
     local = split.replicas // split.workers
@@ -210,21 +213,23 @@ def with_features(
     def read(context: tf.distribute.InputContext) -> tf.data.Dataset:
         del context
         with tf.device("CPU:0"):
-            return _in_order(split, local).prefetch(tf.data.AUTOTUNE)
+            return _replica_batches(split, local).prefetch(tf.data.AUTOTUNE)
 
     batches = strategy.distribute_datasets_from_function(read)
-    # By the kind of its batches, as splits of other sizes would trace the network once more.
+    # Traces by the type of the batches; otherwise splits of other sizes would trace again.
     traced = step.get_concrete_function(batches.element_spec)
-    parts = list(_computed(batches, traced, strategy))
-    with tf.device("CPU:0"):  # As the batches are made: all would fill a GPU.
+    parts = list(_compute_features(batches, traced, strategy))
+    with tf.device("CPU:0"):  # On the CPU, as all features would fill a GPU.
         tensors = {name: tf.concat([part[name] for part in parts], 0) for name in parts[0]}
-    # What fills up the last step comes after all examples.
+    # The last step is padded after all examples.
     tensors = {name: values[: split.examples] for name, values in tensors.items()}
     logger.info("features of %d pictures: %.1f s", split.examples, time.monotonic() - begun)
     return replace(split, content=replace(split.content, tensors=tensors))
 
 
-def _computed(batches: Any, step: Step, strategy: tf.distribute.Strategy) -> Iterator[Tensors]:
+def _compute_features(
+    batches: Any, step: Step, strategy: tf.distribute.Strategy
+) -> Iterator[Tensors]:
     """Yields the examples of each replica's batch with features, in the order of the examples."""
     for batch in batches:
         found = {k: strategy.experimental_local_results(v) for k, v in step(batch).items()}
@@ -233,8 +238,8 @@ def _computed(batches: Any, step: Step, strategy: tf.distribute.Strategy) -> Ite
                 yield {name: tf.identity(part) for name, part in zip(found, parts, strict=True)}
 
 
-def _in_order(split: Split, replicas: int) -> tf.data.Dataset:
-    """All usable examples in batches, one for each replica in each step, labels among them."""
+def _replica_batches(split: Split, replicas: int) -> tf.data.Dataset:
+    """Returns all usable examples with labels in batches, one for each replica and step."""
     steps = math.ceil(split.examples / (FEATURES_BATCH * replicas))
     size = math.ceil(split.examples / (steps * replicas))
     total = steps * replicas * size
@@ -247,7 +252,7 @@ def _in_order(split: Split, replicas: int) -> tf.data.Dataset:
 
 
 def _describe_features(splits: tuple[Split, ...], pooled: tf_keras.Model) -> str:
-    """What was kept, in words."""
+    """Returns a note on the number and size of the kept features."""
     examples = sum(split.examples for split in splits)
     size = _shown(examples * _bytes_per_example(pooled))
     return f"the features of {counted(examples, 'picture')} are computed once, {size}"
@@ -265,14 +270,14 @@ NOTE = "transfer: the network and its head are as they were published; nothing i
 
 
 def take_as_published(inputs: TrainingInputs) -> Trained:
-    """Builds the network with its published weights, and takes it for trained.
+    """Builds a network with its published weights and returns it as a finished training.
 
     Args:
-      inputs: whose settings have `model.transfer.head: published`.
+      inputs: inputs whose settings have `model.transfer.head: published`.
 
     Raises:
-      TrainingError: the weights cannot be read or are of another network, or the data has another
-        feature than one picture.
+      TrainingError: the weights cannot be read or do not fit, or the data has other features than
+        one picture.
     """
     with inputs.strategy.scope():
         model = make_network(inputs.data.problem, inputs.settings)

@@ -1,4 +1,4 @@
-"""What a training is given, how long it is, and what comes of it."""
+"""The inputs, the length and the result of a training."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import tf_keras
 
 from trainer_module.data.input_pipeline import Split, steps_per_execution
 from trainer_module.data.loading import Known, TrainingData, load_data
-from trainer_module.runtime import Runtime, read_run, report_ready
+from trainer_module.runtime import WorkerContext, read_run, report_ready
 from trainer_module.settings import TrainerSettings
 from trainer_module.settings.train import choose_epochs
 from trainer_module.strategies import build_strategy
@@ -23,44 +23,44 @@ from trainer_module.training.compression import PruningPlan, plan_steps
 
 @dataclass(frozen=True)
 class RunInputs:
-    """What the inputs of a training have in common, whichever family it is of."""
+    """The inputs that trainings of all families share."""
 
     settings: TrainerSettings
-    """With the strategy that is used."""
-    runtime: Runtime
-    """Of this process."""
+    """The settings, with the strategy to use."""
+    runtime: WorkerContext
+    """The runtime of this process."""
     strategy: tf.distribute.Strategy
     model_run_dir: str
-    """For TensorBoard, and the record."""
+    """The folder for TensorBoard's logs and the record."""
     prefix: str = field(default="", kw_only=True)
-    """Begins what it says of its progress."""
+    """A prefix of the reported progress."""
     watchers: Sequence[tf_keras.callbacks.Callback] = field(default=(), kw_only=True)
-    """Callbacks that see each epoch of a network."""
+    """Further callbacks of the network's training."""
 
     @property
     def backup_directory(self) -> str:
-        """Where training goes on from if it was interrupted."""
+        """The folder of the checkpoints that an interrupted training resumes from."""
         kept = self.runtime.backup_directory
         return kept or os.path.join(self.model_run_dir, CHECKPOINTS_FOLDER)
 
 
 @dataclass(frozen=True)
 class TrainingInputs(RunInputs):
-    """What a training is given, whoever trains: the run itself, a fold or a trial of a search."""
+    """The inputs of a supervised training: of the run itself, a fold or a trial of a search."""
 
     tft_output: tft.TFTransformOutput
     data: TrainingData
     base_model: str | None = None
-    """Path of the model whose weights it begins with; None if it begins from scratch."""
+    """The path of the model whose weights training starts from; None to start from scratch."""
     tries_export: bool = False
-    """Whether a model of the user's is exported before the first step, to see whether it can be."""
+    """Whether a user's model is exported before the first step, to detect errors early."""
 
     def within(self, folder: str, **changes: Any) -> TrainingInputs:
-        """Of a further training, whose files are in a folder of this one's.
+        """Returns the inputs of a further training, whose files are in a subfolder.
 
         Args:
           folder: a relative path.
-          changes: what else is other than here.
+          changes: further changes of attributes.
         """
         backup = os.path.join(self.backup_directory, folder)
         told = {"backup_directory": backup, "continued_epochs": 0}
@@ -75,16 +75,16 @@ class TrainingInputs(RunInputs):
 def open_inputs(
     fn_args: Any,
     settings: TrainerSettings | None = None,
-    runtime: Runtime | None = None,
+    runtime: WorkerContext | None = None,
     known: Known | None = None,
 ) -> TrainingInputs:
-    """Returns the settings, then the strategy, then the data.
+    """Reads the settings, builds the strategy and loads the data, in this order.
 
     Args:
       fn_args: TFX's FnArgs, or an object with the same attributes.
-      settings: None for those in its `custom_config`.
-      runtime: None for its `runtime`, where it has one.
-      known: splits that need not be read again; grows.
+      settings: the settings; None to read them from `custom_config`.
+      runtime: the runtime; None to read it from `fn_args.runtime`, if there is one.
+      known: a cache of splits, which the function extends.
 
     Raises:
       TrainingError: the strategy or the data cannot be used.
@@ -100,7 +100,7 @@ def open_inputs(
 
 
 def open_strategy(settings: TrainerSettings) -> tf.distribute.Strategy:
-    """Seeds the process, sets its precision and builds the strategy, before all else."""
+    """Seeds the process, sets its precision and builds the strategy; call the function first."""
     tf_keras.utils.set_random_seed(settings.train.global_seed)
     tf_keras.mixed_precision.set_global_policy(settings.train.precision.value)
     strategy = build_strategy(settings.train.strategy)
@@ -113,31 +113,32 @@ class TrainingPlan:
     """The epochs and steps of a network's training."""
 
     epochs: int
-    """That schedules go by: at most so many are trained."""
+    """The largest number of epochs, which schedules are based on."""
     last_epoch: int
-    """The one to train up to, unless a callback ends training before."""
+    """The epoch to train up to, unless a callback ends training earlier."""
     steps: int
-    """Of each epoch."""
+    """The steps of an epoch."""
     examples_per_step: int
-    """Of all replicas."""
+    """The examples in a step of all replicas."""
     steps_per_execution: int = 1
-    whole_from: int = 0
-    """The first epoch, counted from 0, at whose end all is pruned that is to be."""
+    pruned_from: int = 0
+    """The first epoch, counted from 0, at whose end the final sparsity of pruning is reached."""
     chooses: bool = True
-    """Whether the examples that are looked at decide which epoch is kept; otherwise the last is."""
+    """Whether the evaluation examples decide which epoch is kept; otherwise the last epoch is kept.
+    """
     notes: tuple[str, ...] = ()
-    """On how long it is, for people."""
+    """Notes on the number of epochs for the summary."""
 
     @classmethod
     def of(
         cls, settings: TrainerSettings, data: TrainingData, chooses: bool = True
     ) -> TrainingPlan:
-        """What the settings say of so many examples.
+        """Returns the plan that follows from the settings and the data.
 
         Args:
-          settings: of the training.
-          data: that is learnt from.
-          chooses: whether what is looked at decides.
+          settings: the settings of the training.
+          data: the data of the training.
+          chooses: whether the evaluation examples decide which epoch is kept.
         """
         steps = data.train.steps
         epochs = choose_epochs(settings.train, steps)
@@ -152,87 +153,89 @@ class TrainingPlan:
         )
 
     def with_length(self, epochs: int, held_out: int, examples: int) -> TrainingPlan:
-        """Returns the same with a length that was found before.
+        """Returns the plan with a number of epochs that an earlier training found.
 
         Args:
-          epochs: that were the best for what was held out.
-          held_out: examples by which they were.
-          examples: of all, which are learnt from now.
+          epochs: the best epoch on the held-out examples.
+          held_out: the number of held-out examples.
+          examples: the number of all examples, which are now trained on.
         """
         note = (
             f"epoch {epochs} was the best for {held_out:,} examples of the train split that were "
             f"held out; then all {examples:,} were learnt from as long"
         )
-        last = min(self.epochs, max(epochs, self.whole_from + 1))
+        last = min(self.epochs, max(epochs, self.pruned_from + 1))
         return replace(self, last_epoch=last, chooses=False, notes=(*self.notes, note))
 
-    def going_on_from(self, start: Position, continued_epochs: int) -> TrainingPlan:
-        """Returns the same, but of no more epochs where a callback has ended the training before.
+    def resumed_at(self, start: Position, continued_epochs: int) -> TrainingPlan:
+        """Returns the plan, without further epochs if a callback has already ended the training.
 
         Args:
-          start: where it goes on.
-          continued_epochs: of an earlier run: what has ended that is no end for this one.
+          start: the position to resume at.
+          continued_epochs: the epochs of an earlier run; the end of that run does not end this
+            training.
         """
         is_over = start.ended and start.epoch > continued_epochs
         return replace(self, last_epoch=start.epoch) if is_over else self
 
     def steps_until(self, position: Position) -> int:
-        """Steps that are done there, over all epochs."""
+        """Returns the number of steps before a position, over all epochs."""
         return position.epoch * self.steps + position.step
 
 
 def _steps_at_a_time(settings: TrainerSettings, steps: int) -> int:
-    """Of a training of so many in all: one, where TensorBoard looks at each."""
+    """Returns the steps per execution; 1 if TensorBoard records each step."""
     return 1 if settings.train.tensorboard.looks_at_steps else steps_per_execution(steps)
 
 
 def _whole_from(settings: TrainerSettings, epochs: int, steps: int) -> int:
     if settings.optimize.prune is None:
         return 0
-    return plan_steps(settings.optimize.prune, epochs * steps).first_whole_epoch(steps)
+    return plan_steps(settings.optimize.prune, epochs * steps).first_pruned_epoch(steps)
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What came of a training, of a network or of trees."""
+    """The result of a training, of a network or of trees."""
 
     model: tf_keras.Model
-    """In this process."""
+    """The trained model in this process."""
     train: Split
-    """What it learnt from; an epoch has as many steps as it says."""
+    """The split that the model was trained on, which has the steps of an epoch."""
     evaluation: Split
-    """What was only looked at."""
+    """The split that the model was evaluated on during training."""
     history: Mapping[str, list[float]]
-    """A value per epoch for each metric, from the first one on."""
+    """A value per epoch for each metric, from the first epoch on."""
     best_epoch: int
-    """Counted from 1: the epoch that the model is of."""
+    """The epoch whose weights the model has, counted from 1."""
     epoch_seconds: Sequence[float]
-    """That the steps of each epoch took since the last interruption."""
+    """The duration of the steps of each epoch since the last interruption."""
     plan: TrainingPlan | None = None
-    """None where there is no optimizer, whose steps it would plan."""
+    """The plan of the epochs and steps; None without an optimizer."""
     start: Position = BEGINNING
-    """Where this process began, or went on."""
+    """The position at which this process began or resumed."""
     base_model: str | None = None
-    """Path of the model that it began with; None if it began from scratch."""
+    """The path of the model whose weights training started from; None if it started from scratch.
+    """
     measured: Mapping[str, float] = field(default_factory=dict)
-    """What it came to on `evaluation`, by metric; empty if that has not been measured."""
+    """The metrics of the model on `evaluation`; empty if they have not been computed."""
     notes: Sequence[str] = ()
-    """What the one who reads the summary should know."""
+    """Notes for the reader of the summary."""
     extras: Mapping[str, Any] = field(default_factory=dict)
-    """What the record says of this kind of training alone."""
+    """Further entries of the record for this kind of training."""
     pruning: PruningPlan | None = None
-    """The weights that were made zero, if any."""
+    """The plan of the pruned weights, if any."""
 
     @property
     def start_step(self) -> int:
-        """Steps that were done before the last interruption."""
+        """The number of steps done before the last interruption."""
         return self.start.epoch * self.train.steps + self.start.step
 
     @property
     def step_seconds(self) -> float:
-        """Of a step, by the epochs after the first, where there are any: it traces graphs.
+        """The mean duration of a step, without the first epoch if possible, which traces graphs.
 
-        0 if everything was done before the last interruption.
+        The value is 0 if all steps were done before the last interruption.
         """
         _, *later = self.epoch_seconds or [0.0]
         if later:

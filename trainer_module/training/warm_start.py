@@ -1,7 +1,7 @@
-"""Training that goes on from a model that was trained before, on data that has moved on.
+"""A warm start: training that starts from the weights of an earlier model, on changed data.
 
-Vocabularies are ordered by frequency, classes by name, and columns come and go: rows and columns of
-the old weights follow what they stand for, not their index.
+Vocabularies are ordered by frequency, classes by name, and columns come and go. Therefore rows and
+columns of the old weights are matched by their meaning, not by their index.
 """
 
 from __future__ import annotations
@@ -28,40 +28,40 @@ from trainer_module.base_model import (
 from trainer_module.problem import Problem
 
 Pair = tuple[list[int], list[int]]
-"""Indices along an axis of the new weight, and those of the old one that go there."""
+"""Indices along an axis of the new weight, and the indices of the old weight to copy from."""
 
 
 class _MisfitError(Exception):
-    """Why a weight cannot be taken over, as the end of a sentence on its layer."""
+    """The reason why a weight cannot be copied, as the end of a sentence on its layer."""
 
 
 @dataclass
-class _Taken:
-    """What was taken over."""
+class _Copied:
+    """Counts of the copied weights."""
 
     is_whole: bool
-    """Whether all weights can be told apart."""
+    """Whether all weights have unique names."""
     numbers: int = 0
     total: int = 0
     vocabularies: set[str] = field(default_factory=set)
-    """Features whose values have brought rows with them."""
+    """Features for whose values rows were copied."""
 
 
 def warm_start(
     model: tf_keras.Model, problem: Problem, tft_output: tft.TFTransformOutput, base_model: str
 ) -> list[str]:
-    """Copies what the base model has learnt into a new model; what is new starts fresh.
+    """Copies the weights of the base model into a new model; unmatched weights keep their values.
 
-    Call it in the scope of the strategy, before training.
+    Call the function in the scope of the strategy, before training.
 
     Args:
-      model: a compiled model, whose weights exist.
-      problem: that it was built for.
-      tft_output: for the vocabularies.
-      base_model: path of a SavedModel.
+      model: a compiled model whose weights exist.
+      problem: the problem that the model was built for.
+      tft_output: the source of the vocabularies.
+      base_model: the path of a SavedModel.
 
     Returns:
-      Notes for people: where the weights come from, and which ones start fresh.
+      Notes for the summary: the source of the weights, and the weights that start fresh.
 
     Raises:
       TrainingError: the base model cannot be read.
@@ -74,7 +74,7 @@ def warm_start(
         ]
     new = describe_model(model, problem, tft_output, kind="")
     shared = shared_names(model)
-    taken = _Taken(is_whole=not shared)
+    taken = _Copied(is_whole=not shared)
     misfits = [f"several weights are called {name}: they start fresh" for name in shared]
     for layer, weights in _by_layer(weights_of(model)).items():
         taken.total += sum(math.prod(weight.shape) for weight in weights)
@@ -93,7 +93,7 @@ def warm_start(
 
 
 def _by_layer(weights: Sequence[Weight]) -> dict[str, list[Weight]]:
-    """Returns a layer's weights belong together: one without the others would mean nothing."""
+    """Returns the weights by layer; a layer's weights are copied together or not at all."""
     layers: dict[str, list[Weight]] = {}
     for weight in weights:
         if weight.is_learnt:
@@ -102,10 +102,10 @@ def _by_layer(weights: Sequence[Weight]) -> dict[str, list[Weight]]:
 
 
 def _plan(weight: Weight, new: Description, base: BaseModel, old: Description) -> list[Pair]:
-    """For each axis, which indices go where.
+    """Returns the matching indices of the new and the old weight for each axis.
 
     Raises:
-      _MisfitError: nothing of the old weight would mean the same in the new one.
+      _MisfitError: no index of the old weight has a meaning in the new weight.
     """
     name, axes = new.weights[weight.name].name, new.weights[weight.name].axes
     if name not in base.values:
@@ -121,12 +121,12 @@ def _plan(weight: Weight, new: Description, base: BaseModel, old: Description) -
     ]
 
 
-_OTHERS = {
+_MISFIT_REASONS = {
     "unsure": "may stand for values or classes, which have changed",
     "classes": "has other classes to tell apart",
     "vocabulary": "has no value in common with the old one",
 }
-"""What is said of a weight of which no index means the same, by the kind of its axis."""
+"""The message for a weight without matching indices, by the kind of its axis."""
 
 
 def _pair(
@@ -134,7 +134,7 @@ def _pair(
 ) -> Pair:
     if new is None or old is None or (axis.kind, axis.feature) != (was.kind, was.feature):
         raise _MisfitError("has rows of which it is not known what they stood for")
-    if new == old:  # Also where keys come twice.
+    if new == old:  # Equal keys match by position.
         return list(range(size)), list(range(size))
     places = {key: index for index, key in enumerate(old)}
     kept = [(index, places[key]) for index, key in enumerate(new) if key in places]
@@ -142,12 +142,12 @@ def _pair(
         of_size = (
             "has other inputs" if size == old_size else f"has another shape ({old_size} -> {size})"
         )
-        raise _MisfitError(_OTHERS.get(axis.kind, of_size))
+        raise _MisfitError(_MISFIT_REASONS.get(axis.kind, of_size))
     return [index for index, _ in kept], [place for _, place in kept]
 
 
 def _copy(weight: Weight, old: np.ndarray, pairs: Sequence[Pair]) -> int:
-    """Copies what means the same; how many numbers that are."""
+    """Copies the values at matching indices, and returns their number."""
     value = np.array(weight.read())
     taken = old[np.ix_(*(of for _, of in pairs))]
     value[np.ix_(*(to for to, _ in pairs))] = taken
@@ -155,7 +155,7 @@ def _copy(weight: Weight, old: np.ndarray, pairs: Sequence[Pair]) -> int:
     return taken.size
 
 
-def _headline(base: BaseModel, old: Description, taken: _Taken) -> str:
+def _headline(base: BaseModel, old: Description, taken: _Copied) -> str:
     if not taken.numbers:
         return f"nothing of {base.path}, a model of kind {old.model}, fits: all weights start fresh"
     if taken.is_whole and taken.numbers == taken.total:
@@ -164,14 +164,14 @@ def _headline(base: BaseModel, old: Description, taken: _Taken) -> str:
     return f"from {base.path}, {percent}% of the weights"
 
 
-def _changes(new: Description, old: Description, taken: _Taken) -> Iterator[str]:
+def _changes(new: Description, old: Description, taken: _Copied) -> Iterator[str]:
     yield from _class_changes(new, old)
     was = {feature.name: feature for feature in old.features}
     for feature in new.features:
         if feature.name not in was:
             yield f"column `{feature.name}` is new, starts fresh"
         elif feature.name in taken.vocabularies:
-            # Of a text that may be longer than before, too: its words have kept their vectors.
+            # The case includes texts whose length has changed: their words keep their vectors.
             yield from _value_changes(feature, was[feature.name])
         elif (feature.kind, feature.shape) != (was[feature.name].kind, was[feature.name].shape):
             yield f"column `{feature.name}` is of another type or shape, starts fresh"

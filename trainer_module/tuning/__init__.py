@@ -1,1 +1,1 @@
-"""One search for better values of a config: the space, a candidate, a trial of it."""
+"""The search for better settings: the search space, the candidates and the trials."""

@@ -1,4 +1,4 @@
-"""What a search is told: where it looks, also where a config gives no space, and what for."""
+"""The plan of a search: its objective and its search space, with default spaces per model."""
 
 from __future__ import annotations
 
@@ -21,55 +21,55 @@ from trainer_module.tuning.space import KIND, Dimension, Values, candidate, dime
 
 @dataclass(frozen=True)
 class TrialResult:
-    """What a candidate came to."""
+    """The result of a trial."""
 
     value: float
-    """Of the objective, at the epoch that would be exported."""
+    """The value of the objective at the epoch that would be exported."""
     metrics: Mapping[str, float]
-    """All that was measured there."""
+    """The metrics at that epoch, by name."""
     examples: int
-    """That it was measured on."""
+    """The number of held-out examples."""
     epochs: int
     best_epoch: int
     was_pruned: bool
-    """Whether it was given up before its end."""
+    """Whether the trial was pruned."""
     seconds: float
 
 
 PREFIX = "val_"
-"""Begins the names of what is measured on examples that are not trained on."""
+"""The prefix of metrics on held-out examples."""
 LOSS = f"{PREFIX}loss"
 
 
 @dataclass(frozen=True)
 class Objective:
-    """A number that each epoch of a training comes to, and which direction is better."""
+    """A metric that each epoch reports, with its direction."""
 
     name: str
-    """As the history of a training has it: `val_auc`."""
+    """The name in the history of a training: `val_auc`."""
     higher_is_better: bool
 
     @property
     def metric(self) -> str:
-        """Its name among what a trained model came to."""
+        """The name among the metrics of a trained model."""
         return self.name.removeprefix(PREFIX)
 
     def measures(self, task: BaseTask) -> tuple[str, ...]:
-        """What a training has to measure for it, besides what it shows anyway."""
+        """Returns the metrics that a trial has to compute besides those that training shows."""
         return tuple(name for name in _others(task) if name == self.metric)
 
     @property
     def direction(self) -> Literal["maximize", "minimize"]:
-        """As Optuna calls it."""
+        """The direction in Optuna's terms."""
         return "maximize" if self.higher_is_better else "minimize"
 
     def is_better(self, value: float, than: float) -> bool:
-        """Returns whether one value beats another."""
+        """Returns whether a value is better than another."""
         return value > than if self.higher_is_better else value < than
 
 
 def objectives_of(task: BaseTask) -> list[str]:
-    """Returns the names of all that a search can look for."""
+    """Returns the names of all possible objectives of a task."""
     return [LOSS, *(f"{PREFIX}{name}" for name in (*task.shown_metrics, *_others(task)))]
 
 
@@ -78,9 +78,10 @@ def _others(task: BaseTask) -> list[str]:
 
 
 def find_objective(task: BaseTask, name: str | None) -> Objective:
-    """Returns the objective of a name; None is the task's usual one.
+    """Returns the objective with a name; None stands for the task's default objective.
 
-    KeyError if it is not measured.
+    Raises:
+      KeyError: the task has no such metric.
     """
     name = name or task.usual_objective
     if name == LOSS:
@@ -92,7 +93,7 @@ def find_objective(task: BaseTask, name: str | None) -> Objective:
 
 
 TABLE_KINDS = ("tabular", "mlp", "trees")
-"""Models of columns, of which none is the best for every table."""
+"""Kinds of models for tables, none of which is the best for every table."""
 
 
 def _choice(*values: object) -> Range:
@@ -175,17 +176,17 @@ SPACES: dict[str, dict[str, Range]] = {
         "model.dropout": _numbers(0.0, 0.3),
     },
 }
-"""By kind of model what is worth looking for; of others the rate of Adam alone."""
+"""The default search space of each kind of model; for other kinds, see `OTHERWISE`."""
 
 OTHERWISE = {"train.learning_rate": _log(1e-5, 3e-3)}
 
 
 def automatic_space(settings: TrainerSettings) -> tuple[Dimension, ...]:
-    """What is searched where a config gives no space.
+    """Returns the search space for a config that does not define one.
 
     Args:
-      settings: of the config as it stands, complete. What it gives of a key counts for the first
-          trial alone; a kind that it names stays.
+      settings: the complete settings of the config. Their values count only for the first trial,
+        except for a kind of model that the config names.
     """
     kinds = kinds_for(settings)
     chosen = (Dimension(KIND, _choice(*kinds)),) if len(kinds) > 1 else ()
@@ -199,9 +200,7 @@ def automatic_space(settings: TrainerSettings) -> tuple[Dimension, ...]:
 
 
 def kinds_for(settings: TrainerSettings) -> tuple[str, ...]:
-    """Returns the kinds of models that a search tries: those that the same transformed data is
-    for.
-    """
+    """Returns the kinds of models that a search tries, which all take the same transformed data."""
     kind = settings.model.kind
     if kind not in TABLE_KINDS:
         return (kind,)
@@ -218,27 +217,26 @@ def kinds_for(settings: TrainerSettings) -> tuple[str, ...]:
 
 
 PARTS = 5
-"""The train split is dealt into so many; one of them is held out from a trial and measured on."""
+"""The number of parts of the train split, of which each trial holds out and measures one."""
 
 
 class SearchPlan(Settings):
-    """The settings as a config gives them, and those of the search."""
+    """The settings of a config and of its search."""
 
     given: dict[str, Any]
-    """Of the training, without what the config leaves out: another kind of model has other values
-    for that."""
+    """The settings of the training without defaults, which differ between the kinds of models."""
     tune: TuneSettings
 
     @classmethod
     def from_custom_config(cls, custom_config: dict[str, Any]) -> SearchPlan:
-        """What `custom_config` says, with the columns that the data was found to have."""
+        """Reads the plan from `custom_config`, which includes the columns of the data."""
         return cls(given=custom_config[SETTINGS_KEY], tune=custom_config[TUNE_KEY])
 
     def settings(self, values: Values) -> TrainerSettings:
-        """Those of a candidate.
+        """Returns the settings of a candidate.
 
         Raises:
-          TrainingError: the values do not go together.
+          TrainingError: the values contradict each other.
         """
         try:
             return TrainerSettings.model_validate(candidate(self.given, values))
@@ -249,17 +247,17 @@ class SearchPlan(Settings):
 
     @cached_property
     def untuned(self) -> TrainerSettings:
-        """Those of the config as it stands."""
+        """The settings of the config without a candidate's values."""
         return self.settings({})
 
     @cached_property
     def objective(self) -> Objective:
-        """What is looked for."""
+        """The objective of the search."""
         return find_objective(self.untuned.label_task, self.tune.objective)
 
     @cached_property
     def dimensions(self) -> tuple[Dimension, ...]:
-        """Where it is looked for."""
+        """The dimensions of the search space."""
         if self.tune.is_automatic:
             return automatic_space(self.untuned)
         return dimensions_of(self.tune.space)

@@ -1,4 +1,4 @@
-"""What a search may change, and which of it counts for which kind of model."""
+"""The search space: the keys that a search changes, and the kinds of models that read them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainer_module.settings.model import AUTO, ZOO, is_grown
+from trainer_module.settings.model import AUTO, ZOO, is_forest
 from trainer_module.settings.train import READ_WITHOUT_STEPS, READERS
 from trainer_module.settings.tune import Range
 
@@ -14,30 +14,32 @@ KIND = "model.kind"
 OPTIMIZER = "train.optimizer"
 
 Values = Mapping[str, Any]
-"""What a candidate has in place of what the config says, by the paths of the keys."""
+"""The values of a candidate, by the paths of the config keys that they replace."""
 
 
 @dataclass(frozen=True)
 class Dimension:
-    """One key of a search, and the values that it may take."""
+    """A key of a search space, and its range of values."""
 
     path: str
-    """Of the key: `train.learning_rate`."""
+    """The path of the key: `train.learning_rate`."""
     range: Range
     kinds: tuple[str, ...] = ()
-    """The models that it is for, in a space that follows from them; empty: all that read it."""
+    """The kinds of models that an automatic space has the key for; empty for all kinds that read
+    it.
+    """
 
     @property
     def name(self) -> str:
-        """What a study knows it by: the same key may have other values for another model."""
+        """The name of the dimension in the study; a key may have several ranges."""
         return f"{self.path} of {', '.join(self.kinds)}" if self.kinds else self.path
 
     def is_of(self, kind: str, optimizer: str | None) -> bool:
-        """Returns whether it means something to a candidate.
+        """Returns whether a candidate reads the key.
 
         Args:
-          kind: of its model.
-          optimizer: of its training; None if nobody has named one.
+          kind: the kind of the candidate's model.
+          optimizer: the kind of its optimizer; None if the config names none.
         """
         if self.kinds and kind not in self.kinds:
             return False
@@ -45,9 +47,9 @@ class Dimension:
 
 
 def dimensions_of(space: Mapping[str, Range]) -> tuple[Dimension, ...]:
-    """Returns the keys of a config's `tune.space`, in the order in which values are chosen.
+    """Returns the dimensions of a config's `tune.space`, in the order in which values are sampled.
 
-    First those that decide which others count.
+    Keys that decide whether other keys apply come first.
     """
 
     def order(path: str) -> int:
@@ -61,14 +63,14 @@ def reads(kind: str, path: str) -> bool:
     """Returns whether a kind of model, or its training, reads a key of `model` or `train`."""
     section, key = path.split(".")[:2]
     if section == "train":
-        return not is_grown(kind) or key in READ_WITHOUT_STEPS
+        return not is_forest(kind) or key in READ_WITHOUT_STEPS
     if key == "kind" or kind == AUTO:
         return True
     if key == "options":
         return kind not in ZOO
     if any(key in spec.reads for spec in ZOO.values()):
         return kind in ZOO and key in ZOO[kind].reads
-    return not is_grown(kind)
+    return not is_forest(kind)
 
 
 def _optimizer_reads(optimizer: str | None, path: str) -> bool:
@@ -77,10 +79,10 @@ def _optimizer_reads(optimizer: str | None, path: str) -> bool:
 
 
 def with_values(settings: Mapping[str, Any], values: Values) -> dict[str, Any]:
-    """Returns a copy of nested settings with other values at some paths; sections that are absent
-    are made.
+    """Returns a copy of nested settings with other values at some paths.
 
-    A value that stands where a section is wanted, such as the name of an optimizer, becomes one.
+    Missing sections are created. A value in place of a section, such as the name of an optimizer,
+    becomes the section's `kind`.
     """
     changed = dict(settings)
     for path, value in values.items():
@@ -97,14 +99,12 @@ def with_values(settings: Mapping[str, Any], values: Values) -> dict[str, Any]:
 
 
 def as_sections(values: Values) -> dict[str, Any]:
-    """Values as the sections of a config that they belong to."""
+    """Returns the values as nested sections of a config."""
     return with_values({}, values)
 
 
 def without_unread(settings: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    """Returns a copy of given settings without what another kind of model than theirs does not
-    read.
-    """
+    """Returns a copy of settings without the keys that another kind of model does not read."""
     kept = dict(settings)
     for section in ("model", "train"):
         given = settings.get(section, {})
@@ -113,11 +113,11 @@ def without_unread(settings: Mapping[str, Any], kind: str) -> dict[str, Any]:
 
 
 def candidate(settings: Mapping[str, Any], values: Values) -> dict[str, Any]:
-    """Given settings with the values of a trial: what a config with them would say.
+    """Returns the settings of a config with the values of a trial.
 
     Args:
-      settings: sections `model` and `train`, and others that stay, without what is left out.
-      values: of the trial.
+      settings: the sections `model` and `train`, and others that stay, without defaults.
+      values: the values of the trial.
     """
     given = settings.get("model", {}).get("kind", AUTO)
     kind = values.get(KIND, given)

@@ -1,4 +1,4 @@
-"""One trial of a search: a candidate is trained as the model itself will be, and measured."""
+"""A trial of a search: trains a candidate as the model itself will be trained, and measures it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tensorboard.plugins.hparams import api as hparams
 from trainer_module.data.dealing import divide_records, make_fold
 from trainer_module.data.loading import Known, TrainingData
 from trainer_module.errors import TrainingError
-from trainer_module.runtime import Runtime
+from trainer_module.runtime import WorkerContext
 from trainer_module.settings import TrainerSettings
-from trainer_module.settings.model import is_grown, load_trainer
+from trainer_module.settings.model import is_forest, load_trainer
 from trainer_module.settings.train import is_chosen
 from trainer_module.training.folds import measure
 from trainer_module.training.plan import Trained, TrainingInputs, TrainingPlan, open_inputs
@@ -28,32 +28,32 @@ from trainer_module.tuning.plan import PARTS, Objective, TrialResult
 from trainer_module.tuning.space import Values
 
 BACKUP_FOLDER = "backup"
-"""In the folder of a trial, while it is under way."""
+"""The folder of the checkpoints within the folder of a trial."""
 
 Report = Callable[[int, float], bool]
-"""Is told an epoch, counted from 1, and what it came to; says whether to give the trial up."""
+"""A function of an epoch, counted from 1, and its value that returns whether to prune the trial."""
 
 
 class TrialWatcher(tf_keras.callbacks.Callback):
-    """Reports each epoch's objective, and ends a trial that is not worth going on with."""
+    """A callback that reports each epoch's objective, and ends a trial that is to be pruned."""
 
     def __init__(self, objective: Objective, report: Report) -> None:
         super().__init__()
         self._objective = objective
         self._report = report
         self.has_pruned = False
-        """Whether the report said to give it up."""
+        """Whether the trial was pruned."""
 
     def get_state(self) -> dict[str, Any]:
-        """Returns whether the trial was given up: one that goes on after a kill is so, too."""
+        """Returns whether the trial was pruned, so that a resumed trial remains pruned."""
         return {"has_pruned": self.has_pruned}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Takes back what it knew."""
+        """Restores whether the trial was pruned."""
         self.has_pruned = state["has_pruned"]
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Must come after the callbacks that add to the logs."""
+        """Reports the objective; must follow the callbacks that add to the logs."""
         if self._objective.name not in (logs or {}):
             raise TrainingError(
                 f"tune.objective: the builder of the model compiles it without a metric "
@@ -65,20 +65,19 @@ class TrialWatcher(tf_keras.callbacks.Callback):
 
 
 class TrialRunner:
-    """Trains one candidate after the other in this process, and reads the examples once."""
+    """Trains candidates one after another in this process, and reads the examples only once."""
 
     def __init__(
-        self, fn_args: Any, runtime: Runtime, objective: Objective, has_own_split: bool
+        self, fn_args: Any, runtime: WorkerContext, objective: Objective, has_own_split: bool
     ) -> None:
-        """Reads nothing yet.
+        """Stores the arguments without reading anything.
 
         Args:
-          fn_args: TFX's arguments of a training, as plain attributes. `eval_files` are those of a
-              split that is there for the search, or else those of the train split, of which a part
-              is held out.
-          runtime: of this process.
-          objective: what is looked for.
-          has_own_split: which of the two.
+          fn_args: TFX's arguments of a training as plain attributes. `eval_files` are those of a
+            split for the search, or those of the train split, of which a part is held out.
+          runtime: the runtime of this process.
+          objective: the objective of the search.
+          has_own_split: whether `eval_files` are those of a split for the search.
         """
         self._fn_args = fn_args
         self._runtime = runtime
@@ -94,18 +93,18 @@ class TrialRunner:
         report: Report,
         part: int = 0,
     ) -> TrialResult:
-        """Trains a candidate, or goes on where it was interrupted.
+        """Trains a candidate, or resumes an interrupted training.
 
         Args:
-          settings: of the candidate.
-          values: what it has in place of what the config says, for TensorBoard.
-          folder: of the trial; logs and backups are kept there.
-          report: is told of each epoch.
-          part: of the train split, that is held out and measured on; not where there is a split
-              for that.
+          settings: the settings of the candidate.
+          values: the values that replace those of the config, for TensorBoard.
+          folder: the folder of the trial, for logs and checkpoints.
+          report: the function that receives each epoch's value.
+          part: the part of the train split that is held out and measured on; not used if the search
+            has a split of its own.
 
         Raises:
-          TrainingError: the model cannot be built or the data not be used, or training diverges.
+          TrainingError: the model cannot be built, the data cannot be used, or training diverges.
         """
         start = time.monotonic()
         watcher = TrialWatcher(self._objective, report)
@@ -113,9 +112,9 @@ class TrialRunner:
             inputs = self._open(settings, folder, watcher, part)
             result = self._result(_train(inputs), inputs.data, watcher, start)
         finally:
-            # The next trial's layers have the names that a new process would give them.
+            # Resets layer names, so that the next trial's layers have the names of a new process.
             tf_keras.backend.clear_session()
-            gc.collect()  # Keras's models refer to themselves.
+            gc.collect()  # Keras's models are in reference cycles.
         _write_hparams(folder, values, self._objective.name, result.value)
         return result
 
@@ -158,18 +157,18 @@ class TrialRunner:
 
 
 def _train(inputs: TrainingInputs) -> Trained:
-    """Trains as the model itself will be: by its last epoch where nothing is chosen."""
+    """Trains like the model itself; without early stopping, the last epoch is kept."""
     settings, data = inputs.settings, inputs.data
     tf_keras.utils.set_random_seed(settings.train.global_seed)
     train = load_trainer(settings.model.kind).train
-    if is_grown(settings.model.kind):
+    if is_forest(settings.model.kind):
         return train(inputs)
     chooses = is_chosen(settings.train, data.train.steps)
     return train(inputs, TrainingPlan.of(settings, data, chooses))
 
 
 def _write_hparams(folder: str, values: Values, name: str, value: float) -> None:
-    """What TensorBoard's tab HParams shows of a trial."""
+    """Writes a trial's values and objective for TensorBoard's HParams tab."""
     shown = {path: v if isinstance(v, bool | int | float) else str(v) for path, v in values.items()}
     with tf.summary.create_file_writer(folder).as_default():
         hparams.hparams(shown, trial_id=os.path.basename(folder))

@@ -14,7 +14,7 @@ from trainer_module.settings import (
     Precision,
     TrainSettings,
 )
-from trainer_module.settings.model import is_grown
+from trainer_module.settings.model import is_forest
 from trainer_module.settings.optimize import EXTRA, NOT_QUANTISED, OptimizeSettings, VariantName
 from trainer_module.strategies.base import Processes
 
@@ -33,7 +33,7 @@ def trained_in_steps_is_pruned(
         where = f"optimize.{key}"
         if train.run_fn:
             yield Issue(where, f"{train.run_fn} trains in its own way; leave it out")
-        elif is_grown(model.kind):
+        elif is_forest(model.kind):
             yield Issue(
                 where,
                 f"{model.kind} have no weights to {verb}; leave it out, or use a network, "

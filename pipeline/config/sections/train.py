@@ -17,7 +17,7 @@ from trainer_module.settings import (
     Strategy,
     TrainSettings,
 )
-from trainer_module.settings.model import is_grown
+from trainer_module.settings.model import is_forest
 from trainer_module.settings.tasks import BaseTask
 from trainer_module.settings.train import (
     LOSSES,
@@ -191,7 +191,7 @@ ONE_DEVICE = (Strategy.DEFAULT, Strategy.ONE_DEVICE, Strategy.AUTO)
 
 def _grows(model: ModelSettings, train: TrainSettings) -> bool:
     """Returns whether our own training grows trees, and takes no steps."""
-    return is_grown(model.kind) and train.run_fn is None
+    return is_forest(model.kind) and train.run_fn is None
 
 
 def trees_are_grown_on_one_device(model: ModelSettings, train: TrainSettings) -> Iterator[Issue]:

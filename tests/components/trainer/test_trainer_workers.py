@@ -9,7 +9,7 @@ import pytest
 from components.processes.supervisor import Policy
 from components.trainer.workers import Training, make_workers, restart_policy
 from trainer_module.errors import ConfigError
-from trainer_module.runtime import Runtime, StrategyChoice
+from trainer_module.runtime import StrategyChoice, WorkerContext
 from trainer_module.settings import DefaultStrategy, Strategy, TrainerSettings
 from trainer_module.strategies import STRATEGIES, strategies_of_several_processes
 from trainer_module.tf_config import TFConfig
@@ -17,7 +17,7 @@ from trainer_module.tf_config import TFConfig
 ADDRESSES = {"worker": ["a:1", "b:2"]}
 SERVERS = {"chief": ["c:1"], "ps": ["p:1"], **ADDRESSES}
 CHOICE = StrategyChoice(strategy=DefaultStrategy(kind=Strategy.DEFAULT), reason="why")
-RUNTIME = Runtime(choice=CHOICE)
+RUNTIME = WorkerContext(choice=CHOICE)
 
 
 def training(model: str = "mlp", **cluster: int) -> Training:
@@ -51,8 +51,8 @@ def test_each_worker_but_the_first_writes_elsewhere() -> None:
         "model_run_dir": "/run/7/worker-2",
         "train_files": ["t"],
     }
-    assert Runtime.model_validate(first["runtime"]) == Runtime(choice=CHOICE, workers=3)
-    assert Runtime.model_validate(third["runtime"]) == Runtime(
+    assert WorkerContext.model_validate(first["runtime"]) == WorkerContext(choice=CHOICE, workers=3)
+    assert WorkerContext.model_validate(third["runtime"]) == WorkerContext(
         choice=CHOICE, workers=3, writes_backup=False
     )
 
@@ -84,7 +84,7 @@ def test_joining_a_cluster_of_others() -> None:
     assert spec.payload["arguments"] == training().arguments
     assert spec.payload["tf_config"] == config.to_json()
     assert spec.payload["check_address"] == "b:2"
-    runtime = Runtime.model_validate(spec.payload["runtime"])
+    runtime = WorkerContext.model_validate(spec.payload["runtime"])
     assert (runtime.workers, runtime.writes_backup) == (2, True)
     assert spec.environment == {}
     (spec,) = make_workers(training(), Strategy.PARAMETER_SERVER, TFConfig(SERVERS, "chief", 0))

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from trainer_module.control_trainer import run_fn
-from trainer_module.runtime import Runtime
+from trainer_module.runtime import WorkerContext
 
 
 def arguments(folder: Path, custom_config: dict[str, Any], backup_steps: int | None) -> Any:
@@ -19,7 +19,7 @@ def arguments(folder: Path, custom_config: dict[str, Any], backup_steps: int | N
         custom_config=custom_config,
         model_run_dir=str(folder),
         serving_model_dir=str(folder / "model"),
-        runtime=Runtime(backup_steps=backup_steps),
+        runtime=WorkerContext(backup_steps=backup_steps),
     )
 
 

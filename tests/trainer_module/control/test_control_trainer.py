@@ -25,7 +25,7 @@ from trainer_module.families.control.measuring import (
     measure,
     task_of,
 )
-from trainer_module.families.control.training import AT_ONCE, BACKUP_FILE, RoundPlan
+from trainer_module.families.control.training import AT_ONCE, CHECKPOINT_FILE, RoundPlan
 from trainer_module.runtime import RECORD_FILE
 from trainer_module.settings import TrainerSettings
 
@@ -85,7 +85,7 @@ def start_and_kill(folder: Path, custom_config: dict[str, Any]) -> None:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         stderr=subprocess.PIPE,
     )
-    backup, seen = folder / "checkpoints" / BACKUP_FILE, set[int]()
+    backup, seen = folder / "checkpoints" / CHECKPOINT_FILE, set[int]()
     until = time.monotonic() + 120
     while len(seen) < 15 and time.monotonic() < until and process.poll() is None:
         if backup.exists():

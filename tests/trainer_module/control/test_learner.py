@@ -11,7 +11,7 @@ import tensorflow as tf
 from trainer_module.errors import TrainingError
 from trainer_module.families.control.learner import (
     Learner,
-    add_up,
+    combine_dueling,
     conservative_loss,
     targets,
 )
@@ -33,7 +33,9 @@ def test_targets_are_of_the_best_action_by_either_network() -> None:
 
 
 def test_a_value_and_advantages_add_up() -> None:
-    found = add_up(tf.constant([[10.0], [0.0]]), tf.constant([[1.0, 2.0, 3.0], [0.0, 0.0, 6.0]]))
+    found = combine_dueling(
+        tf.constant([[10.0], [0.0]]), tf.constant([[1.0, 2.0, 3.0], [0.0, 0.0, 6.0]])
+    )
     assert found.numpy().tolist() == [[9, 10, 11], [-2, -2, 4]]
 
 

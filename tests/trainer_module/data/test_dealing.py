@@ -17,7 +17,7 @@ from trainer_module.data.loading import load_data
 from trainer_module.features.base import SPLIT_KEYS, TIME
 from trainer_module.features.raw_columns import NO_FINGERPRINT, dense_keys, fingerprints
 from trainer_module.problem import Problem
-from trainer_module.runtime import Runtime
+from trainer_module.runtime import WorkerContext
 from trainer_module.settings import TrainerSettings
 from trainer_module.tuning.plan import find_objective
 from trainer_module.tuning.trial import TrialRunner
@@ -135,7 +135,7 @@ def test_rows_of_a_patient_stay_on_one_side_of_every_division(tmp_path: Path) ->
 
     # What a patient's other rows give away tells nothing of other patients.
     trial_args = SimpleNamespace(**{**vars(fn_args), "eval_files": fn_args.train_files})
-    runner = TrialRunner(trial_args, Runtime(), find_objective(settings.target, None), False)
+    runner = TrialRunner(trial_args, WorkerContext(), find_objective(settings.target, None), False)
     (tmp_path / "trial").mkdir()
     result = runner.run(settings, {}, str(tmp_path / "trial"), lambda epoch, value: False)
     assert result.value < 0.8

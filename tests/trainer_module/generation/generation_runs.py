@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from trainer_module.runtime import Runtime
+from trainer_module.runtime import WorkerContext
 from trainer_module.settings import TrainerSettings
 
 TINY = {"kind": "gan", "options": {"units": [8, 8]}}
@@ -55,7 +55,7 @@ def settings_of(**sections: Any) -> TrainerSettings:
 
 
 def arguments(
-    data: Path, run: Path, settings: TrainerSettings, runtime: Runtime | None = None
+    data: Path, run: Path, settings: TrainerSettings, runtime: WorkerContext | None = None
 ) -> SimpleNamespace:
     """What `run_fn` takes."""
     return SimpleNamespace(
@@ -64,7 +64,7 @@ def arguments(
         eval_files=[str(data / "eval.gz")],
         serving_model_dir=str(run / "model"),
         model_run_dir=str(run),
-        runtime=runtime or Runtime(),
+        runtime=runtime or WorkerContext(),
     )
 
 

@@ -31,7 +31,7 @@ from trainer_module.families.generation.pictures import Pictures, read_pictures
 from trainer_module.families.generation.sampler import write_samples
 from trainer_module.families.measured import Estimate
 from trainer_module.generation_trainer import BOARD_FOLDER, SAMPLES_FOLDER, open_inputs, run_fn
-from trainer_module.runtime import Runtime
+from trainer_module.runtime import WorkerContext
 
 CONDITIONAL = {"conditional": True}
 
@@ -85,7 +85,7 @@ class EndInSecondEpoch(tf_keras.callbacks.Callback):
 def test_a_training_that_was_ended_goes_on_as_if_nothing_had_happened(
     data: Path, trained: Path, tmp_path: Path
 ) -> None:
-    runtime = Runtime(backup_directory=str(tmp_path / "backup"), backup_steps=2)
+    runtime = WorkerContext(backup_directory=str(tmp_path / "backup"), backup_steps=2)
     ending = {"callbacks": [f"{__name__}.{EndInSecondEpoch.__name__}"]}
     for train in (ending, {}):
         settings = settings_of(task=CONDITIONAL, model=TINY_DCGAN, train=train)
@@ -151,7 +151,7 @@ def test_a_picture_follows_from_its_seed_and_number_alone(trained: Path) -> None
 def test_samples_are_written(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sampler, "_ASKED_AT_ONCE", 2)
+    monkeypatch.setattr(sampler, "_REQUESTED_AT_ONCE", 2)
     said = write_samples(trained / "model", SampleRequest(5, 1, "a"), tmp_path)
     assert said == "5 pictures of seed 1, and grid.png"
     names = [f"{number:04d}.png" for number in range(5)]

@@ -18,7 +18,7 @@ from trainings import begin, open_training, train_whole
 
 from trainer_module.errors import TrainingError
 from trainer_module.problem import Problem
-from trainer_module.runtime import Runtime
+from trainer_module.runtime import WorkerContext
 from trainer_module.settings import Loop, ModelSettings
 from trainer_module.settings.optimize import PruneSettings
 from trainer_module.trainer import run_fn
@@ -36,7 +36,7 @@ from trainer_module.training.plan import Trained, TrainingInputs
 def prepare(data: Transformed, directory: Path, prune: Any, **train: Any) -> TrainingInputs:
     """What a training is given; `directory` keeps the backup."""
     fn_args = data.fn_args(directory / "run", train=train, optimize={"prune": prune})
-    runtime = Runtime(backup_directory=str(directory / "backup"), backup_steps=4)
+    runtime = WorkerContext(backup_directory=str(directory / "backup"), backup_steps=4)
     return open_training(fn_args, runtime)
 
 
@@ -303,7 +303,7 @@ def test_training_that_is_ended_before_its_sparsity_has_its_last_epoch(
     job = train_whole(inputs, [StopAtOnce()])
     assert job.best_epoch == 1
     assert job.measured["loss"] == job.history["val_loss"][0]
-    assert job.plan.whole_from > 1, "no epoch could be the best"
+    assert job.plan.pruned_from > 1, "no epoch could be the best"
 
 
 def test_early_stopping_waits_for_the_sparsity(trips: Transformed, tmp_path: Path) -> None:
@@ -311,7 +311,7 @@ def test_early_stopping_waits_for_the_sparsity(trips: Transformed, tmp_path: Pat
     worse = {"schedule": "steps", "values": [0.01, 3.0], "boundaries": [2]}
     options = {"learning_rate": worse, "early_stopping": {"patience": 1}, "epochs": 8}
     job = train_whole(prepare(trips, tmp_path, {"sparsity": 0.75, "end": 0.7}, **options))
-    first = job.pruning.steps.first_whole_epoch(job.train.steps)
+    first = job.pruning.steps.first_pruned_epoch(job.train.steps)
     assert first == 5
     assert len(job.history["loss"]) > first
     assert job.best_epoch > first

@@ -19,7 +19,7 @@ from trainer_data import Transformed
 
 from trainer_module.errors import TrainingError
 from trainer_module.measures import measures_of
-from trainer_module.runtime import Runtime
+from trainer_module.runtime import WorkerContext
 from trainer_module.settings.tasks import SUPERVISED_TASKS, supervised_class
 from trainer_module.tuning.plan import (
     Objective,
@@ -44,7 +44,7 @@ def make_runner(trips: Transformed, objective: Objective) -> TrialRunner:
     files = trips.files("train")
     told = {"train_files": files, "eval_files": files, "custom_config": {}}
     arguments = SimpleNamespace(**told, transform_graph_path=str(trips.root / "graph"))
-    return TrialRunner(arguments, Runtime(), objective, has_own_split=False)
+    return TrialRunner(arguments, WorkerContext(), objective, has_own_split=False)
 
 
 @pytest.fixture(scope="module")

@@ -1,1 +1,1 @@
-"""What to do in an environment: a policy that is learnt from its rewards, by deep Q-learning."""
+"""Control of an environment: a policy that deep Q-learning learns from rewards."""

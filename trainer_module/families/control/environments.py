@@ -1,7 +1,7 @@
-"""Environments by gymnasium's interface: opened by name, and acted in side by side.
+"""Environments with gymnasium's interface: opened by name, and run side by side.
 
-An episode follows from its seed and its actions. So what an environment is in the middle of an
-episode is kept as these two, and acting them out again brings it back there.
+The seed and the actions of an episode determine its course. Therefore the state of an environment
+in mid-episode is stored as seed and actions, and restored by repeating the actions.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from trainer_module.errors import TrainingError
 from trainer_module.sections import load_own
 
 PREFIX = "gymnasium:"
-"""Begins the path of a registered environment."""
+"""The prefix of the path of a registered environment."""
 _LARGEST = float(np.finfo(np.float32).max)
-"""Of a reward, as networks learn from it."""
+"""The largest absolute reward, as networks compute in float32."""
 _AT_ONCE = 32
-"""Episodes that are played side by side: a policy answers them together."""
+"""The number of episodes that run side by side, in one batch of the policy."""
 
 Policy = Callable[[np.ndarray], np.ndarray]
-"""From observations, [n, width] float32, to actions, [n] int."""
+"""A function from observations, [n, width] float32, to actions, [n] int."""
 
 
 class SeedsOf(IntEnum):
-    """What episodes are for: the seeds of one purpose have nothing to do with those of another."""
+    """The purposes of episodes, whose seeds are independent of each other."""
 
     TRAINING = 0
     CHOICE = 1
-    """Of the best policy, while training."""
+    """The choice of the best policy during training."""
     EVALUATION = 2
     COLLECTION = 3
 
@@ -45,8 +45,8 @@ def episode_seed(seed: int, purpose: SeedsOf, number: int) -> int:
 
     Args:
       seed: `train.seed`.
-      purpose: what the episode is for.
-      number: of the episode, counted from 0.
+      purpose: the purpose of the episode.
+      number: the number of the episode, counted from 0.
     """
     state = np.random.SeedSequence([seed, purpose, number]).generate_state(1)
     return int(state[0]) >> 1
@@ -54,61 +54,63 @@ def episode_seed(seed: int, purpose: SeedsOf, number: int) -> int:
 
 @dataclass(frozen=True)
 class EnvironmentSettings:
-    """Which environment, and how it is made."""
+    """The path and the arguments of an environment."""
 
     path: str
     """`gymnasium:NAME`, or an import path."""
     options: Mapping[str, Any]
-    """Its arguments."""
+    """The arguments of the environment."""
     most_steps: int
-    """After so many an episode is cut off."""
+    """The number of steps after which an episode is truncated."""
 
     def open(self) -> Environment:
         """Returns a new environment.
 
         Raises:
-          TrainingError: it is not installed, is none, or has actions that cannot be counted.
+          TrainingError: the environment is not installed, the path names no environment, or its
+            actions are not discrete.
         """
         return Environment(self)
 
 
 class Environment:
-    """One environment with vectors for observations and actions that are counted from 0."""
+    """An environment with vectors as observations and discrete actions counted from 0."""
 
     def __init__(self, settings: EnvironmentSettings) -> None:
-        """Makes it; see `EnvironmentSettings.open`."""
+        """Creates the environment; see `EnvironmentSettings.open`."""
         self.name = settings.path
         self._most_steps = settings.most_steps
         self._made = _as_vectors(_make(settings), settings.path)
         self.width = int(self._made.observation_space.shape[0])
-        """Numbers of an observation."""
+        """The number of values in an observation."""
         self.actions = int(self._made.action_space.n)
-        """How many there are."""
-        # What code of the user's makes may have other rewards than what it wraps.
+        """The number of actions."""
+        # A user's function may wrap an environment and change its rewards.
         spec = getattr(self._made, "spec", None) if settings.path.startswith(PREFIX) else None
         self.solved_at: float | None = getattr(spec, "reward_threshold", None)
-        """The mean return from which on gymnasium calls it solved; None where it does not say."""
+        """The mean return above which gymnasium calls the environment solved; None if undefined."""
         self._first_action = int(getattr(self._made.action_space, "start", 0))
         self.seed = 0
-        """Of the episode under way."""
+        """The seed of the current episode."""
         self.taken: list[int] = []
-        """The actions of the episode under way."""
+        """The actions of the current episode."""
 
     def reset(self, seed: int) -> np.ndarray:
-        """Begins an episode; its first observation, [width] float32.
+        """Begins an episode and returns its first observation, [width] float32.
 
         Raises:
-          TrainingError: the environment fails, or gives no finite numbers.
+          TrainingError: the environment fails, or returns values that are not finite.
         """
         self.seed, self.taken = seed, []
         observation, _ = self._call("reset", lambda: self._made.reset(seed=seed), 2)
         return self._checked(observation)
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool]:
-        """Acts: the next observation, the reward, whether the episode has ended, or is cut off.
+        """Takes an action and returns the observation, the reward, and whether the episode
+        terminated or was truncated.
 
         Raises:
-          TrainingError: the environment fails, or gives no finite numbers.
+          TrainingError: the environment fails, or returns values that are not finite.
         """
         self.taken.append(action)
         observation, reward, terminated, truncated, _ = self._call(
@@ -118,28 +120,28 @@ class Environment:
         return self._checked(observation), self._number(reward), bool(terminated), is_cut
 
     def close(self) -> None:
-        """Gives back what it holds, such as windows and processes."""
+        """Releases the resources of the environment, such as windows and processes."""
         if hasattr(self._made, "close"):
-            with suppress(Exception):  # What it has given stays right.
+            with suppress(Exception):  # Errors do not affect the results.
                 self._made.close()
 
     @property
-    def _here(self) -> str:
+    def _location(self) -> str:
         place = f"at step {len(self.taken)} of the episode with seed {self.seed}"
         return f"the environment {self.name!r} {place}"
 
     def _call(self, name: str, call: Callable[[], Any], values: int) -> Any:
         try:
             found = call()
-        except Exception as error:  # Whatever it likes.
+        except Exception as error:  # User code may raise any exception.
             lines = str(error).strip().splitlines() or ["without a word"]
             raise TrainingError(
-                f"{self._here} failed with {type(error).__name__}: {lines[0].rstrip('.')}."
+                f"{self._location} failed with {type(error).__name__}: {lines[0].rstrip('.')}."
             ) from error
         if not isinstance(found, tuple) or len(found) != values:
             given = f"{len(found)} values" if isinstance(found, tuple) else type(found).__name__
             raise TrainingError(
-                f"{self._here}: {name} gave {given}; right are {values}, as gymnasium.Env says."
+                f"{self._location}: {name} gave {given}; right are {values}, as gymnasium.Env says."
             )
         return found
 
@@ -149,7 +151,7 @@ class Environment:
         except (TypeError, ValueError):
             found = math.nan
         if not abs(found) <= _LARGEST:
-            raise TrainingError(f"{self._here} gave the reward {reward}; right is a number.")
+            raise TrainingError(f"{self._location} gave the reward {reward}; right is a number.")
         return found
 
     def _checked(self, observation: Any) -> np.ndarray:
@@ -157,16 +159,18 @@ class Environment:
             found = np.asarray(observation, np.float32)
         except (TypeError, ValueError):
             raise TrainingError(
-                f"{self._here} gave {type(observation).__name__} as an observation; right are"
+                f"{self._location} gave {type(observation).__name__} as an observation; right are"
                 f" {self.width} numbers."
             ) from None
         if found.shape != (self.width,):
             raise TrainingError(
-                f"{self._here} gave an observation of shape {found.shape}; its observation space"
-                f" says ({self.width},)."
+                f"{self._location} gave an observation of shape {found.shape}; its observation"
+                f" space says ({self.width},)."
             )
         if not np.isfinite(found).all():
-            raise TrainingError(f"{self._here} gave the observation {found.tolist()}, with NaN.")
+            raise TrainingError(
+                f"{self._location} gave the observation {found.tolist()}, with NaN."
+            )
         return found
 
 
@@ -190,11 +194,11 @@ def _make(settings: EnvironmentSettings) -> Any:
 
 
 def check_installed(path: str, what: str = "") -> None:
-    """Raises TrainingError where gymnasium, which an environment needs, is not installed.
+    """Raises TrainingError if gymnasium is not installed.
 
     Args:
-      path: of the environment.
-      what: needs it; the environment itself by default.
+      path: the path of the environment.
+      what: the part that needs gymnasium; by default the environment itself.
     """
     if importlib.util.find_spec("gymnasium") is None:
         raise TrainingError(
@@ -207,7 +211,7 @@ def check_installed(path: str, what: str = "") -> None:
 def _made(path: str, make: Callable[[], Any]) -> Any:
     try:
         return make()
-    except Exception as error:  # Of gymnasium, of what an environment needs, or of its code.
+    except Exception as error:  # Raised by gymnasium, a dependency or the environment.
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise TrainingError(
             f"the environment {path!r} cannot be made ({type(error).__name__}: "
@@ -219,7 +223,7 @@ def _as_vectors(made: Any, path: str) -> Any:
     """Returns the environment with observations of one dimension.
 
     Raises:
-      TrainingError: its actions cannot be counted, or it is no environment.
+      TrainingError: the actions are not discrete, or the object is not an environment.
     """
     spaces = getattr(made, "observation_space", None), getattr(made, "action_space", None)
     if None in spaces:
@@ -247,7 +251,7 @@ def _as_vectors(made: Any, path: str) -> Any:
         )
     try:
         return gymnasium.wrappers.FlattenObservation(made)
-    except Exception as error:  # Of a space that has no vector.
+    except Exception as error:  # The space cannot be flattened.
         raise TrainingError(
             f"the environment {path!r} has the observations {observations}, which no vector holds."
         ) from error
@@ -255,31 +259,31 @@ def _as_vectors(made: Any, path: str) -> Any:
 
 @dataclass(frozen=True)
 class Steps:
-    """What one step of each environment gave, [environments, ...] each."""
+    """The results of one step of each environment, each [environments, ...]."""
 
     observations: np.ndarray
-    """That were acted on."""
+    """The observations before the actions."""
     actions: np.ndarray
     rewards: np.ndarray
     next_observations: np.ndarray
-    """Also of the last step of an episode."""
+    """The observations after the actions, also after the last step of an episode."""
     terminated: np.ndarray
     truncated: np.ndarray
 
 
 class Environments:
-    """Several environments side by side; an episode that ends makes room for the next."""
+    """Several environments side by side, which begin a new episode after each ended one."""
 
     def __init__(
         self, settings: EnvironmentSettings, count: int, seed: int, purpose: SeedsOf
     ) -> None:
-        """Makes them and begins an episode in each.
+        """Creates the environments and begins an episode in each.
 
         Args:
-          settings: of the environment.
-          count: how many.
+          settings: the path and the arguments of the environment.
+          count: the number of environments.
           seed: `train.seed`.
-          purpose: of the episodes.
+          purpose: the purpose of the episodes.
 
         Raises:
           TrainingError: see `EnvironmentSettings.open`.
@@ -287,21 +291,21 @@ class Environments:
         self._all = [settings.open() for _ in range(count)]
         self._seed, self._purpose = seed, purpose
         self.begun = 0
-        """Episodes."""
+        """The number of episodes begun."""
         self._returns = np.zeros(count)
         self.ended: list[float] = []
-        """The returns of the episodes that have ended since somebody has emptied the list."""
+        """The returns of ended episodes; the caller empties the list."""
         self.observations = np.stack([self._begin(one) for one in self._all])
-        """Of now, [environments, width] float32."""
+        """The current observations, [environments, width] float32."""
 
     @property
     def width(self) -> int:
-        """Numbers of an observation."""
+        """The number of values in an observation."""
         return self._all[0].width
 
     @property
     def actions(self) -> int:
-        """How many there are."""
+        """The number of actions."""
         return self._all[0].actions
 
     def _begin(self, one: Environment) -> np.ndarray:
@@ -310,7 +314,7 @@ class Environments:
         return one.reset(seed)
 
     def step(self, actions: np.ndarray) -> Steps:
-        """Acts once in each, [environments] int."""
+        """Takes an action in each environment, [environments] int."""
         found = [one.step(int(a)) for one, a in zip(self._all, actions, strict=True)]
         following, rewards, terminated, truncated = (
             np.array(values) for values in zip(*found, strict=True)
@@ -327,7 +331,7 @@ class Environments:
         return steps
 
     def get_state(self) -> dict[str, Any]:
-        """What brings them back to where they are, as JSON."""
+        """Returns the state of all environments as JSON."""
         return {
             "begun": self.begun,
             "ended": self.ended,
@@ -337,16 +341,17 @@ class Environments:
         }
 
     def set_state(self, state: Mapping[str, Any]) -> list[int]:
-        """Brings them back there; the places of those that could not be, and begin anew.
+        """Restores the state, and returns the indices of environments that had to begin a new
+        episode.
 
-        An environment that draws from elsewhere than its seed does not come to the same place.
+        An environment with other sources of randomness than its seed cannot be restored.
         """
         self.begun, self.ended = state["begun"], list(state["ended"])
         self._returns = np.array(state["returns"])
         expected = np.array(state["observations"], np.float32)
         lost = []
         for place, (one, episode) in enumerate(zip(self._all, state["episodes"], strict=True)):
-            found = _act_out(one, episode["seed"], episode["actions"])
+            found = _replay_episode(one, episode["seed"], episode["actions"])
             if found is None or not np.array_equal(found, expected[place]):
                 lost.append(place)
                 found, self._returns[place] = self._begin(one), 0.0
@@ -354,29 +359,31 @@ class Environments:
         return lost
 
 
-def _act_out(one: Environment, seed: int, actions: Sequence[int]) -> np.ndarray | None:
-    """Where an episode comes to by some actions; None where it ends, or fails, before."""
+def _replay_episode(one: Environment, seed: int, actions: Sequence[int]) -> np.ndarray | None:
+    """Repeats the actions of an episode and returns its observation; None if it ends or fails
+    before.
+    """
     try:
         found = one.reset(seed)
         for action in actions:
             found, _, terminated, truncated = one.step(action)
             if terminated or truncated:
                 return None
-    except TrainingError:  # What was fine before fails in another episode.
+    except TrainingError:  # The replayed episode differs.
         return None
     return found
 
 
 @dataclass(frozen=True)
 class Played:
-    """Episodes that a policy has played."""
+    """The results of episodes that a policy has played."""
 
     seeds: np.ndarray
-    """[episodes] int64."""
+    """The seeds of the episodes, [episodes] int64."""
     returns: np.ndarray
-    """The sum of the rewards of each, [episodes] float64."""
+    """The sum of the rewards of each episode, [episodes] float64."""
     lengths: np.ndarray
-    """Steps of each, [episodes] int64."""
+    """The number of steps of each episode, [episodes] int64."""
 
 
 def play(
@@ -385,14 +392,14 @@ def play(
     seeds: Sequence[int],
     see: Callable[[int, np.ndarray, int, tuple[np.ndarray, float, bool, bool]], None] | None = None,
 ) -> Played:
-    """Plays an episode of each seed by a policy.
+    """Plays an episode for each seed with a policy.
 
     Args:
-      policy: chooses the actions.
-      settings: of the environment.
-      seeds: of the episodes.
-      see: sees each step: the episode's place among the seeds, the observation, the action, and
-        what `Environment.step` gave.
+      policy: the policy that chooses the actions.
+      settings: the path and the arguments of the environment.
+      seeds: the seeds of the episodes.
+      see: a callback for each step, with the index of the episode, the observation, the action, and
+        the result of `Environment.step`.
 
     Raises:
       TrainingError: the environment fails.

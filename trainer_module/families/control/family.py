@@ -1,4 +1,4 @@
-"""What a task of control needs of a config, and by which code it is trained and judged."""
+"""The family of control tasks: its config checks, its training and its evaluation."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ _TRAIN_KEYS = (
     "early_stopping",
 )
 STRATEGIES = (Strategy.AUTO, Strategy.DEFAULT, Strategy.ONE_DEVICE, Strategy.MIRRORED)
-"""Those by which the learner's steps can be shared: one process acts."""
+"""The strategies that can share the learner's steps, with acting in a single process."""
 
 Problem = tuple[str, str]
 
 
 class ControlFamily(Family):
-    """Acts in an environment, or learns from logged transitions, and is judged by its returns."""
+    """The family that learns by acting in an environment or from logged transitions, measured by
+    returns.
+    """
 
     reads: ClassVar[frozenset[str]] = frozenset(
         {
@@ -37,24 +39,24 @@ class ControlFamily(Family):
     golden_rows = f"{_ROOM}.measuring.golden_rows"
 
     def own_code(self, config: Any) -> dict[str, str]:
-        """Returns an environment that is no registered one."""
+        """Returns the import path of a user's environment, if the config has one."""
         key, path = _environment_of(config)
         return {key: path} if "." in path and not path.startswith(PREFIX) else {}
 
     def problems(self, config: Any) -> Iterator[Problem]:
-        """What is wrong with the model, the training, the data and the environment."""
+        """Yields contradictions in the model, the training, the data and the environment."""
         if config.model.kind not in LEARNERS:
             yield "model.kind", f"found {config.model.kind!r}; a task control learns by dqn"
             return
-        yield from _of_the_model(config)
-        yield from _of_the_training(config)
-        found = list(_of_the_data(config))
+        yield from _model_problems(config)
+        yield from _training_problems(config)
+        found = list(_data_problems(config))
         yield from found
         if not found:
-            yield from _of_the_environment(config)
+            yield from _environment_problems(config)
 
 
-def _of_the_model(config: Any) -> Iterator[Problem]:
+def _model_problems(config: Any) -> Iterator[Problem]:
     if config.model.dueling and not config.trainer_settings.model.hidden_units:
         yield (
             "model.hidden_units",
@@ -63,7 +65,7 @@ def _of_the_model(config: Any) -> Iterator[Problem]:
         )
 
 
-def _of_the_training(config: Any) -> Iterator[Problem]:
+def _training_problems(config: Any) -> Iterator[Problem]:
     train = config.train
     if train.strategy.kind not in STRATEGIES:
         able = enumerate_names([str(kind) for kind in STRATEGIES], "or")
@@ -87,7 +89,7 @@ def _of_the_training(config: Any) -> Iterator[Problem]:
             yield f"train.{key}", f"found {found}; a task control takes a number"
 
 
-def _of_the_data(config: Any) -> Iterator[Problem]:
+def _data_problems(config: Any) -> Iterator[Problem]:
     data, task = config.data, config.target
     if data.format not in ("environment", "parquet"):
         yield (
@@ -109,14 +111,14 @@ def _of_the_data(config: Any) -> Iterator[Problem]:
 
 
 def _environment_of(config: Any) -> tuple[str, str]:
-    """Returns the key that names the environment, and its path; empty where it is missing."""
+    """Returns the key that names the environment, and its path; empty if it is missing."""
     if config.data.format == "environment":
         return "data.path", config.data.path
     return "task.environment", config.target.environment or ""
 
 
-def _of_the_environment(config: Any) -> Iterator[Problem]:
-    """Makes one that is registered, which takes no code of the user's."""
+def _environment_problems(config: Any) -> Iterator[Problem]:
+    """Yields problems of a registered environment, and of other paths; user code is not run."""
     task, (key, path) = config.target, _environment_of(config)
     if path.startswith(PREFIX):
         try:

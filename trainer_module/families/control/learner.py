@@ -1,4 +1,4 @@
-"""Deep Q-learning: the network of values, its targets, and a step of its optimizer."""
+"""Deep Q-learning: the Q-network, its targets, and the optimizer's step."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from trainer_module.families.control.task import TargetSettings
 from trainer_module.settings import ModelSettings
 
 _CLIP_NORM = 10.0
-"""Of the gradients of all weights together, as Wang et al. (2016) clip them."""
+"""The global norm to which gradients are clipped, as in Wang et al. (2016)."""
 _POLYAK = 0.005
-"""The share that the target network follows by in each step, where the settings leave it out."""
+"""The default share by which the target network moves towards the Q-network in each step."""
 
 
 def build_network(
     width: int, actions: int, hidden_units: Sequence[int], dueling: bool
 ) -> tf_keras.Model:
-    """Returns the values of all actions: observations, [batch, width], to [batch, actions] float32.
+    """Returns a Q-network: observations, [batch, width], to values, [batch, actions] float32.
 
     Args:
-      width: numbers of an observation.
-      actions: how many there are.
-      hidden_units: of each dense layer. With `dueling` the last of them comes twice: before the
-        value of the observation, and before the advantages of the actions.
-      dueling: whether values are the sum of both, where the mean advantage is 0 (Wang et al., 2016,
-        equation 9).
+      width: the number of values in an observation.
+      actions: the number of actions.
+      hidden_units: the units of each dense layer. With `dueling`, the last layer exists twice:
+        before the value of the observation, and before the advantages of the actions.
+      dueling: whether values are the sum of the observation's value and the actions' advantages,
+        whose mean is 0 (Wang et al., 2016, equation 9).
     """
     observation = tf_keras.Input([width], name="observation")
     last = hidden_units[-1:] if dueling else []
@@ -45,11 +45,11 @@ def build_network(
         of_advantages = tf_keras.layers.Dense(units, "relu")(hidden)
     value = tf_keras.layers.Dense(1)(of_value)
     advantages = tf_keras.layers.Dense(actions)(of_advantages)
-    return tf_keras.Model(observation, add_up(value, advantages), name="dqn")
+    return tf_keras.Model(observation, combine_dueling(value, advantages), name="dqn")
 
 
-def add_up(value: tf.Tensor, advantages: tf.Tensor) -> tf.Tensor:
-    """Q(s, a) = V(s) + A(s, a) - mean over a' of A(s, a'), [batch, actions]."""
+def combine_dueling(value: tf.Tensor, advantages: tf.Tensor) -> tf.Tensor:
+    """Returns Q(s, a) = V(s) + A(s, a) - mean over a' of A(s, a'), [batch, actions]."""
     return value + advantages - tf.reduce_mean(advantages, axis=1, keepdims=True)
 
 
@@ -59,34 +59,35 @@ def targets(
     following: tf.Tensor,
     chosen_by: tf.Tensor,
 ) -> tf.Tensor:
-    """What the values of the actions that were taken should have been, [batch].
+    """Returns the target values of the actions taken, [batch].
 
     Args:
-      rewards: of the steps, [batch].
-      discounts: of what follows, [batch].
-      following: values of the actions after them by the target network, [batch, actions].
-      chosen_by: values by which the best of these actions is chosen: the same (Mnih et al., 2015),
-        or those of the network that learns (double: van Hasselt et al., 2016).
+      rewards: the rewards of the steps, [batch].
+      discounts: the discounts of the following values, [batch].
+      following: the values of the next actions by the target network, [batch, actions].
+      chosen_by: the values by which the next action is chosen: those of the target network (Mnih et
+        al., 2015), or of the Q-network (double: van Hasselt et al., 2016).
     """
     best = tf.argmax(chosen_by, axis=1)
     return rewards + discounts * tf.gather(following, best, axis=1, batch_dims=1)
 
 
 def conservative_loss(values: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
-    """CQL(H)'s term: log sum over a of exp Q(s, a), less Q of the logged action, [batch].
+    """Returns the CQL(H) term: log sum over a of exp Q(s, a), minus Q of the logged action,
+    [batch].
 
-    Kumar et al., 2020 (arXiv:2006.04779), equation 4.
+    Source: Kumar et al., 2020 (arXiv:2006.04779), equation 4.
 
     Args:
-      values: of all actions, [batch, actions].
-      actions: that were logged, [batch].
+      values: the values of all actions, [batch, actions].
+      actions: the logged actions, [batch].
     """
     logged = tf.gather(values, actions, axis=1, batch_dims=1)
     return tf.reduce_logsumexp(values, axis=1) - logged
 
 
 class Learner:
-    """A network that learns, and the one that gives its targets, under a strategy."""
+    """A Q-network and its target network under a strategy."""
 
     def __init__(
         self,
@@ -99,16 +100,16 @@ class Learner:
         target: TargetSettings,
         conservative: float = 0.0,
     ) -> None:
-        """Builds both networks, alike, and the optimizer.
+        """Builds both networks with the same weights, and the optimizer.
 
         Args:
-          strategy: whose replicas share the transitions of a step.
-          model: which network, and which targets it learns towards.
-          width: numbers of an observation.
-          actions: how many there are.
-          learning_rate: of the optimizer.
-          target: how the network of the targets follows.
-          conservative: the weight of CQL's term; 0 where transitions are new.
+          strategy: the strategy whose replicas share the transitions of a step.
+          model: the settings of the network and its targets.
+          width: the number of values in an observation.
+          actions: the number of actions.
+          learning_rate: the learning rate of the optimizer.
+          target: the settings of the target network's updates.
+          conservative: the weight of CQL's term; 0 when learning online.
         """
         self._strategy, self._model, self._follows = strategy, model, target
         self._width, self._actions, self._conservative = width, actions, conservative
@@ -122,7 +123,9 @@ class Learner:
             self._network, input_signature=[tf.TensorSpec([None, width], tf.float32)]
         )
         self._learn = tf.function(self._steps, autograph=False)
-        """Its loop is one of the graph: sixteen copies of a step would take seconds to trace."""
+        """The traced steps, with the loop in the graph: unrolling sixteen steps would take seconds
+        to trace.
+        """
 
     def _build(self) -> tf_keras.Model:
         model = self._model
@@ -130,13 +133,11 @@ class Learner:
 
     @property
     def steps(self) -> int:
-        """Steps of the optimizer so far."""
+        """The number of optimizer steps so far."""
         return int(self._optimizer.iterations.numpy())
 
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """Returns the best actions by the values so far, [n] int64, for observations, [n,
-        width].
-        """
+        """Returns the actions with the highest values, [n] int64, for observations, [n, width]."""
         found: np.ndarray = np.argmax(self._answer(observations).numpy(), axis=1)
         return found
 
@@ -144,11 +145,12 @@ class Learner:
         """Takes several steps of the optimizer.
 
         Args:
-          batch: transitions of all steps, a multiple of `steps` and of the replicas.
-          steps: how many steps share them.
+          batch: the transitions of all steps; their number is a multiple of `steps` and of the
+            replicas.
+          steps: the number of steps.
 
         Returns:
-          How wrong the value of each transition was, [n], and the mean loss.
+          The temporal-difference error of each transition, [n], and the mean loss.
 
         Raises:
           TrainingError: the loss is not a number.
@@ -174,7 +176,9 @@ class Learner:
         return errors.numpy().reshape(-1), mean
 
     def _steps(self, *parts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Steps one after another, [steps, global batch, ...] each; errors and the mean loss."""
+        """Runs steps on [steps, global batch, ...] tensors, and returns the errors and the mean
+        loss.
+        """
         count = parts[0].shape[0]
 
         def take(
@@ -191,7 +195,9 @@ class Learner:
         return errors.stack(), tf.reduce_mean(losses.stack())
 
     def _step(self, *whole: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """What a replica does with its share of a step's transitions."""
+        """Runs a step on a replica with its share of the transitions, and returns the errors and
+        the loss.
+        """
         observations, actions, rewards, next_observations, discounts, weights = map(
             self._share, whole
         )
@@ -206,7 +212,7 @@ class Learner:
             losses = tf.where(size < 1.0, 0.5 * tf.square(errors), size - 0.5)
             if self._conservative:
                 losses += self._conservative * conservative_loss(values, actions)
-            # Gradients of replicas are added up.
+            # The replicas' gradients are summed.
             loss = tf.reduce_sum(weights * losses) / tf.cast(tf.shape(whole[0])[0], tf.float32)
         variables = self._network.trainable_variables
         gradients = tape.gradient(loss, variables)
@@ -220,7 +226,7 @@ class Learner:
         return whole[begin : begin + count]
 
     def _follow(self) -> None:
-        """Brings the target network nearer to the one that learns, or up to it now and then."""
+        """Moves the target network towards the Q-network, or copies the Q-network at intervals."""
         target = self._follows
         if target.every is None:
             share = target.polyak or _POLYAK
@@ -232,21 +238,21 @@ class Learner:
             follows.assign(follows + share * (leads - follows))
 
     def get_weights(self) -> list[np.ndarray]:
-        """Of the network that learns."""
+        """Returns the weights of the Q-network."""
         return [np.array(weights) for weights in self._network.get_weights()]
 
     def exported(self, weights: Sequence[np.ndarray]) -> tf_keras.Model:
-        """Returns a network outside of the strategy with some weights."""
+        """Returns a network outside of the strategy with given weights."""
         network = self._build()
         network.set_weights(list(weights))
         return network
 
     def get_state(self) -> dict[str, np.ndarray]:
-        """All variables, by their place."""
+        """Returns the values of all variables of the networks and the optimizer."""
         return {f"variable_{place}": one.numpy() for place, one in enumerate(self._variables)}
 
     def set_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Takes them back."""
+        """Restores the values of all variables."""
         with self._strategy.scope():
             for place, one in enumerate(self._variables):
                 one.assign(state[f"variable_{place}"])

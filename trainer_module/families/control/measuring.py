@@ -1,4 +1,4 @@
-"""How good an exported policy is: its returns over seeded episodes that no training has seen."""
+"""The evaluation of an exported policy: its returns over seeded episodes outside of training."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from trainer_module.families.measured import Estimate, Measured
 from trainer_module.settings import TrainerSettings
 
 OBSERVATION, ACTION, VALUES = "observation", "action", "q_values"
-"""What a pushed policy takes, and what it answers."""
+"""The names of a policy's input and outputs."""
 DRAWS = 2_000
-"""Bootstrap resamples of the episodes."""
+"""The number of bootstrap resamples of the episodes."""
 WORST = 10
-"""Episodes that are listed."""
+"""The number of worst episodes that are listed."""
 _GOLDEN_ROWS = 100
 
 
 def task_of(settings: TrainerSettings) -> ControlTask:
-    """Returns the task of some settings, which is one of control."""
+    """Returns the control task of the settings."""
     task = settings.target
     assert isinstance(task, ControlTask)  # noqa: S101 - the family's code is called for no other
     return task
 
 
 def environment_of(custom_config: Mapping[str, Any]) -> EnvironmentSettings:
-    """Returns the environment that a policy is judged in, and may act in to learn."""
+    """Returns the environment of the evaluation, and of the training if it acts."""
     task = task_of(TrainerSettings.from_custom_config(custom_config))
     source = read_data_source(custom_config)
     path = source["path"] if source else task.environment
@@ -47,10 +47,10 @@ def environment_of(custom_config: Mapping[str, Any]) -> EnvironmentSettings:
 
 
 def exported_policy(folder: Path | str) -> Policy:
-    """Returns the policy of an exported model, which chooses the action of the largest value.
+    """Returns the policy of an exported model, which chooses the action with the highest value.
 
     Raises:
-      TrainingError: there is none.
+      TrainingError: the folder does not hold a policy.
     """
     try:
         answer = tf.saved_model.load(str(folder)).signatures["serving_default"]
@@ -70,9 +70,10 @@ def exported_policy(folder: Path | str) -> Policy:
 
 
 def measure(folder: Path, custom_config: Mapping[str, Any]) -> Measured:
-    """Plays the episodes of the evaluation: the mean return, with its bootstrap resamples.
+    """Plays the evaluation episodes and returns the mean return with its bootstrap resamples.
 
-    Two policies play the same seeds, and are resampled alike: the gate compares them in pairs.
+    Two policies play the same seeds and use the same resamples, so that the quality gate compares
+    them in pairs.
 
     Raises:
       TrainingError: the environment fails.
@@ -102,8 +103,7 @@ def measure(folder: Path, custom_config: Mapping[str, Any]) -> Measured:
 def golden_rows(
     folder: Path, custom_config: Mapping[str, Any]
 ) -> list[tuple[str, dict[str, list[float]]]]:
-    """Returns the observations of an episode that the policy plays, which every interface is asked
-    for.
+    """Returns the observations of an episode of the policy, which test every serving interface.
 
     Raises:
       TrainingError: the environment fails.

@@ -1,8 +1,7 @@
-"""Transitions that are remembered, drawn evenly or by how wrong the last answer was, in NumPy.
+"""A replay buffer in NumPy, with uniform or prioritised sampling of transitions.
 
-Each row of the ring is one step of all environments side by side, so that the steps that follow a
-transition in its own episode lie in the rows after it: what n steps come to is added up when it is
-drawn.
+Each row of the ring buffer is one step of all environments. The steps after a transition in the
+same episode are in the following rows, so n-step returns are computed when transitions are drawn.
 """
 
 from __future__ import annotations
@@ -15,24 +14,24 @@ import numpy as np
 from trainer_module.families.control.environments import Steps
 
 _SMALLEST = 1e-6
-"""Added to an error: what was answered well comes up again, too."""
+"""A constant added to errors, so that transitions without error can be drawn again."""
 
 
 class SumTree:
-    """Numbers of which any can be changed, and drawn by their size, in a logarithm of their count.
+    """A sum tree: numbers that can be changed and sampled by their size in logarithmic time.
 
-    A binary tree in an array: node i holds the sum of nodes 2i and 2i + 1, and the numbers are its
-    leaves (Schaul et al., 2016, appendix B.2.1). All of it takes arrays.
+    A binary tree in an array: node i holds the sum of nodes 2i and 2i + 1, and the leaves hold the
+    numbers (Schaul et al., 2016, appendix B.2.1). All methods take arrays.
     """
 
     def __init__(self, size: int) -> None:
-        """Takes how many numbers there are; all are 0."""
+        """Creates a tree for a number of values, all 0."""
         self._first = 1 << max(0, size - 1).bit_length()
         self._sums = np.zeros(2 * self._first)
 
     @property
     def total(self) -> float:
-        """The sum of all."""
+        """The sum of all values."""
         return float(self._sums[1])
 
     def __getitem__(self, places: np.ndarray) -> np.ndarray:
@@ -48,16 +47,16 @@ class SumTree:
             self._sums[nodes] = self._sums[2 * nodes] + self._sums[2 * nodes + 1]
 
     def find(self, sums: np.ndarray) -> np.ndarray:
-        """Returns the places at which the sum of the numbers before exceeds some sums, [n] int64.
+        """Returns the first places at which the cumulative sum exceeds the given sums, [n] int64.
 
         Args:
-          sums: 0 <= each < `total`.
+          sums: sums with 0 <= each < `total`.
         """
         nodes, sums = np.ones(len(sums), np.int64), np.array(sums, np.float64)
         while nodes.size and nodes[0] < self._first:
             left = 2 * nodes
             below = self._sums[left]
-            # Rounding may lead to a sum that is not quite there: never into what is empty.
+            # The second condition avoids empty leaves when rounding makes a sum slightly too large.
             goes_right = (sums >= below) & (self._sums[left + 1] > 0)
             sums = np.where(goes_right, sums - below, sums)
             nodes = left + goes_right
@@ -66,24 +65,24 @@ class SumTree:
 
 @dataclass(frozen=True)
 class Batch:
-    """Transitions over n steps or fewer, [n, ...] each."""
+    """Transitions over up to n steps, each [n, ...]."""
 
     places: np.ndarray
-    """In the replay, for `Replay.update`."""
+    """The places in the replay buffer, for `Replay.update`."""
     observations: np.ndarray
     actions: np.ndarray
     rewards: np.ndarray
     """The discounted sum of the rewards of the steps."""
     next_observations: np.ndarray
-    """After the last of the steps."""
+    """The observations after the last step."""
     discounts: np.ndarray
-    """Of the value of what follows: 0 where the episode has ended, not where it was cut off."""
+    """The discount of the following value; 0 after termination, not after truncation."""
     weights: np.ndarray
-    """How much each counts in the loss, 0..1."""
+    """The weight of each transition in the loss, 0..1."""
 
 
 class Replay:
-    """A ring of steps; a transition can be drawn once the steps after it are there, too."""
+    """A ring buffer of steps; a transition can be drawn once its following steps are stored."""
 
     def __init__(
         self,
@@ -95,15 +94,15 @@ class Replay:
         discount: float,
         alpha: float | None = None,
     ) -> None:
-        """Makes room.
+        """Allocates the arrays of the buffer.
 
         Args:
-          rows: steps that are remembered, above `n_step`.
-          streams: environments that take each step.
-          width: numbers of an observation.
-          n_step: steps that a target adds up.
-          discount: of a reward that comes a step later.
-          alpha: the power of an error that transitions are drawn by; None draws them evenly.
+          rows: the number of stored steps, above `n_step`.
+          streams: the number of environments.
+          width: the number of values in an observation.
+          n_step: the number of steps that a target sums up.
+          discount: the discount factor per step.
+          alpha: the power of the errors in prioritised sampling; None for uniform sampling.
         """
         self._rows, self._streams = max(rows, n_step + 1), streams
         self._n_step, self._discount, self._alpha = n_step, discount, alpha
@@ -117,19 +116,19 @@ class Replay:
         self._written = 0
         self._tree = None if alpha is None else SumTree(self._rows * streams)
         self._highest = 1.0
-        """Of the priorities so far: what has not been learnt from yet has it."""
+        """The highest priority so far, which is the priority of new transitions."""
 
     @property
     def _complete(self) -> range:
-        """The rows, counted from the first that was ever written, that can be drawn from."""
+        """The rows that can be drawn, counted from the first row ever written."""
         return range(max(0, self._written - self._rows), self._written - self._n_step + 1)
 
     def __len__(self) -> int:
-        """Transitions that can be drawn."""
+        """Returns the number of transitions that can be drawn."""
         return len(self._complete) * self._streams
 
     def add(self, steps: Steps) -> None:
-        """Remembers a step of each environment."""
+        """Stores a step of each environment."""
         row = self._written % self._rows
         self._observations[row], self._actions[row] = steps.observations, steps.actions
         self._rewards[row], self._next_observations[row] = steps.rewards, steps.next_observations
@@ -142,10 +141,10 @@ class Replay:
                 self._tree[self._places(newest)] = self._highest
 
     def fill(self, steps: Steps) -> None:
-        """Remembers the steps of one environment one after another, [steps, ...] each.
+        """Stores consecutive steps of one environment, each [steps, ...].
 
-        The replay needs a row for each of the steps and `n_step - 1` more. The last step counts as
-        cut off, so that all can be drawn.
+        The buffer needs a row for each step and `n_step - 1` more. The last step counts as
+        truncated, so that all transitions can be drawn.
         """
         count = len(steps.actions)
         self._observations[:count, 0], self._actions[:count, 0] = steps.observations, steps.actions
@@ -158,7 +157,9 @@ class Replay:
             self._tree[np.array(self._complete)] = self._highest
 
     def cut(self, streams: list[int]) -> None:
-        """Says of some environments that what they do next does not follow from their last step."""
+        """Marks the last step of some environments as truncated, as their next step begins a new
+        episode.
+        """
         if self._written:
             self._truncated[(self._written - 1) % self._rows, streams] = True
 
@@ -166,19 +167,20 @@ class Replay:
         return (rows[:, np.newaxis] * self._streams + np.arange(self._streams)).ravel()
 
     def draw(self, count: int, random: np.random.Generator, beta: float = 1.0) -> Batch:
-        """Draws transitions, in any order.
+        """Draws transitions in random order.
 
         Args:
-          count: how many.
-          random: draws them.
-          beta: the power of the weights that make up for drawing some more often than others.
+          count: the number of transitions.
+          random: the random generator.
+          beta: the power of the importance weights, which correct for prioritised sampling.
         """
         if self._tree is None:
             complete = self._complete
             drawn = random.integers(complete.start, complete.stop, count) % self._rows
             places = drawn * self._streams + random.integers(self._streams, size=count)
             return self._batch(places, np.ones(count, np.float32))
-        # One from each of `count` equal parts of the sum: less chance, the same shares.
+        # Stratified sampling, with one draw from each of `count` equal parts of the sum, reduces
+        # the variance.
         parts = (np.arange(count) + random.random(count)) / count
         places = random.permutation(self._tree.find(parts * self._tree.total))
         shares = self._tree[places] / self._tree.total
@@ -186,11 +188,11 @@ class Replay:
         return self._batch(places, (weights / weights.max()).astype(np.float32))
 
     def update(self, places: np.ndarray, errors: np.ndarray) -> None:
-        """Draws transitions by how wrong their values were from now on.
+        """Updates the priorities of transitions by their errors.
 
         Args:
-          places: of the transitions, [n]; those that come up twice take the last.
-          errors: of their values, [n].
+          places: the places of the transitions, [n]; the last of equal places counts.
+          errors: the errors of their values, [n].
         """
         if self._tree is None or self._alpha is None:
             return
@@ -199,7 +201,7 @@ class Replay:
         self._tree[places] = priorities
 
     def _batch(self, places: np.ndarray, weights: np.ndarray) -> Batch:
-        """Adds up what n steps come to: sum of discount^k r_k, up to the end of the episode."""
+        """Computes n-step returns: sum of discount^k r_k, up to the end of the episode."""
         rows, streams = places // self._streams, places % self._streams
         rewards, discounts = np.zeros(len(places)), np.ones(len(places))
         goes_on, last = np.ones(len(places), bool), rows
@@ -221,13 +223,13 @@ class Replay:
         )
 
     def get_state(self) -> dict[str, np.ndarray]:
-        """All that it knows, as arrays; rows that were never written are left out."""
+        """Returns the state of the buffer as arrays, without rows that were never written."""
         filled = min(self._written, self._rows)
         state = {name: getattr(self, f"_{name}")[:filled] for name in _ARRAYS}
         return {**state, "written": np.array(self._written), **self.get_priorities()}
 
     def set_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Takes back what it knew."""
+        """Restores the state of the buffer."""
         filled = len(state["rewards"])
         for name in _ARRAYS:
             getattr(self, f"_{name}")[:filled] = state[name]
@@ -235,7 +237,7 @@ class Replay:
         self.set_priorities(state)
 
     def get_priorities(self) -> dict[str, np.ndarray]:
-        """By what its transitions are drawn, as arrays; nothing where they are drawn evenly."""
+        """Returns the priorities as arrays; empty with uniform sampling."""
         if self._tree is None:
             return {}
         filled = min(self._written, self._rows)
@@ -243,7 +245,7 @@ class Replay:
         return {"priorities": priorities, "highest": np.array(self._highest)}
 
     def set_priorities(self, state: Mapping[str, np.ndarray]) -> None:
-        """Takes back by what its transitions are drawn."""
+        """Restores the priorities of the buffer."""
         if self._tree is not None:
             self._tree[np.arange(len(state["priorities"]))] = state["priorities"]
             self._highest = float(state["highest"])
@@ -257,4 +259,4 @@ _ARRAYS = (
     "terminated",
     "truncated",
 )
-"""What a step consists of."""
+"""The arrays of a step."""

@@ -1,4 +1,4 @@
-"""`task: control`: which environment a policy acts in, and how it learns from acting."""
+"""The settings of `task: control`: the environment, the exploration, the replay and the targets."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from trainer_module.sections import Settings
 from trainer_module.settings.tasks import LearningTask, Metric
 
 RETURN = "return"
-"""The metric that decides: the mean over episodes of the sum of their rewards."""
+"""The name of the main metric: the mean sum of rewards per episode."""
 
 
 class ExplorationSettings(Settings):
-    """How often an action is drawn at random: from `initial` in a straight line to `final`."""
+    """The share of random actions, which falls linearly from `initial` to `final`."""
 
     initial: float = Field(default=1.0, ge=0, le=1)
     final: float = Field(default=0.05, ge=0, le=1)
-    """Also the share of random actions where `data.policy` collects episodes."""
+    """The final share; also the share of random actions where `data.policy` collects episodes."""
     share: float = Field(default=0.2, gt=0, le=1)
-    """The share of the training after which it is `final`."""
+    """The share of the training after which `final` is reached."""
 
     def at(self, progress: float) -> float:
         """Returns the share of random actions after a share of the training, 0..1."""
@@ -30,29 +30,33 @@ class ExplorationSettings(Settings):
 
 
 class ReplaySettings(Settings):
-    """The transitions that are remembered, and how they come up again."""
+    """The settings of the replay buffer."""
 
     size: PositiveInt = 100_000
-    """Transitions; the oldest are forgotten. Logged transitions are all kept."""
+    """The number of stored transitions; the oldest are overwritten. Logged transitions are all
+    kept.
+    """
     begins: PositiveInt = 1_000
-    """Transitions before the first step of the optimizer."""
+    """The number of transitions before the first step of the optimizer."""
     ratio: float = Field(default=1.0, gt=0, le=16)
-    """Steps of the optimizer for each step of the environment."""
+    """The number of optimizer steps per environment step."""
     alpha: float = Field(default=0.6, ge=0, le=1)
-    """With `model.prioritised`: the power of an error that it is drawn by; 0 is uniform."""
+    """The power of errors in sampling with `model.prioritised`; 0 is uniform."""
     beta: float = Field(default=0.4, ge=0, le=1)
-    """With `model.prioritised`: the power by which weights make up for that, at the beginning; at
-    the end it is 1."""
+    """The initial power of the importance weights with `model.prioritised`; it rises to 1 at the
+    end.
+    """
 
 
 class TargetSettings(Settings):
-    """The network that gives the targets: it follows the one that learns, smoothly or in jumps."""
+    """The updates of the target network: by moving average or by copies at intervals."""
 
     every: PositiveInt | None = None
-    """Steps of the optimizer between two copies (Mnih et al., 2015)."""
+    """The number of optimizer steps between two copies (Mnih et al., 2015)."""
     polyak: float | None = Field(default=None, gt=0, le=1)
-    """The share of the difference that each step of the optimizer takes over; default: 0.005, where
-    `every` is left out."""
+    """The share by which each optimizer step moves the target network; default: 0.005 without
+    `every`.
+    """
 
     @model_validator(mode="after")
     def _one_way(self) -> TargetSettings:
@@ -62,35 +66,40 @@ class TargetSettings(Settings):
 
 
 class ControlTask(LearningTask):
-    """`task: control`, or a mapping with these options."""
+    """The settings of `task: control`; the task may also be given without options."""
 
     kind: Literal["control"]
     family: ClassVar[str] = "control"
     environment: str | None = None
-    """`gymnasium:CartPole-v1`, or the import path of a function that makes an environment: where
-    a policy is judged that learns from logged transitions. With `data.format: environment` it is
-    `data.path`."""
+    """The environment that evaluates a policy that is learnt from logged transitions.
+
+    `gymnasium:CartPole-v1`, or the import path of a function that creates an environment. With
+    `data.format: environment`, use `data.path` instead.
+    """
     options: dict[str, Any] = {}
     """Arguments of the environment."""
     discount: float = Field(default=0.99, gt=0, lt=1)
-    """How much a reward is worth that comes a step later."""
+    """The discount factor of a reward per step."""
     episodes: PositiveInt = Field(default=100, ge=2)
-    """That a policy is evaluated on, with seeds that no training sees."""
+    """The number of evaluation episodes, whose seeds are not used in training."""
     episode_steps: PositiveInt = 10_000
-    """After so many steps an episode is cut off, where the environment does not do so before."""
+    """The number of steps after which an episode is truncated, unless the environment truncates it
+    earlier.
+    """
     environments: PositiveInt = 8
-    """Environments that are acted in side by side, in training."""
+    """The number of environments side by side in training."""
     exploration: ExplorationSettings = ExplorationSettings()
     replay: ReplaySettings = ReplaySettings()
     target: TargetSettings = TargetSettings()
     conservative: NonNegativeFloat = 1.0
-    """Offline: the weight of CQL's term, which keeps values low of actions that no transition has
-    taken (Kumar et al., 2020, arXiv:2006.04779)."""
+    """The weight of CQL's term for logged transitions, which lowers the values of actions that are
+    not in the data (Kumar et al., 2020, arXiv:2006.04779).
+    """
 
     def metrics(self) -> Mapping[str, Metric]:
-        """Returns the mean return."""
+        """Returns the mean return as the only metric."""
         return {RETURN: Metric(has_unit=True)}
 
     def usual_metrics(self) -> tuple[str, ...]:
-        """Returns the mean return."""
+        """Returns the name of the mean return."""
         return (RETURN,)

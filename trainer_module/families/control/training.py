@@ -1,8 +1,8 @@
-"""The loop: act, remember, learn; judge the policy now and then, keep the best one, and back up.
+"""The training of a policy: acting, learning, evaluating, and saving checkpoints.
 
-Online, a round is some steps of all environments and then some steps of the optimizer, which one
-call of a graph takes. Offline, it is the latter alone. An epoch is so many rounds: it ends with
-episodes that judge the policy, and a backup.
+Online, a round is some steps of all environments followed by some steps of the optimizer in one
+graph; offline, the optimizer's steps alone. An epoch is a number of rounds, and ends with an
+evaluation of the policy and a checkpoint.
 """
 
 from __future__ import annotations
@@ -34,58 +34,61 @@ from trainer_module.families.control.task import ControlTask
 from trainer_module.runtime import report_progress
 from trainer_module.settings import EarlyStoppingSettings, TrainerSettings
 
-BACKUP_FILE = "control.npz"
-"""In the folder for backups."""
+CHECKPOINT_FILE = "control.npz"
+"""The name of the file in the checkpoint folder."""
 _NOTES = "notes"
 _OF_DAMAGE = (tf.errors.InvalidArgumentError, tf.errors.OutOfRangeError)
 """Of TensorFlow, at places that a file has not got; others say that it cannot be reached now."""
 
 
-def save_backup(
+def save_checkpoint(
     directory: str, notes: Mapping[str, Any], arrays: Mapping[str, Mapping[str, np.ndarray]]
 ) -> None:
-    """Replaces the backup of a training; a kill in the middle leaves the one before.
+    """Replaces the checkpoint of a training; a process killed meanwhile leaves the previous
+    checkpoint.
 
     Args:
-      directory: of the backup; a path or URI.
+      directory: the folder of the checkpoint; a path or URI.
       notes: plain values, as JSON.
-      arrays: by name, of each part of the training.
+      arrays: the arrays of each part of the training, by name.
     """
     named: dict[str, Any] = {
         f"{part}/{name}": one for part, of in arrays.items() for name, one in of.items()
     }
     tf.io.gfile.makedirs(directory)
-    path = os.path.join(directory, BACKUP_FILE)
+    path = os.path.join(directory, CHECKPOINT_FILE)
     with tf.io.gfile.GFile(f"{path}.new", "wb") as file:
-        # Straight to the file: memory need not hold the replay once more.
-        np.savez(_OnlyWritten(file), **{_NOTES: np.array(json.dumps(notes)), **named})
+        # Writes directly to the file, without a second copy of the replay buffer in memory.
+        np.savez(_SequentialFile(file), **{_NOTES: np.array(json.dumps(notes)), **named})
     tf.io.gfile.rename(f"{path}.new", path, overwrite=True)
 
 
-class _OnlyWritten(io.RawIOBase):
-    """A file that is written from its beginning to its end, as TensorFlow's may not go back."""
+class _SequentialFile(io.RawIOBase):
+    """A sequential file without seeking, as TensorFlow's remote files cannot seek while writing."""
 
     def __init__(self, file: tf.io.gfile.GFile) -> None:
         super().__init__()
         self._file = file
 
     def write(self, data: Any) -> int:
-        """Writes all of it."""
+        """Writes the data and returns its length."""
         self._file.write(bytes(data))
         return len(data)
 
     def tell(self) -> int:
-        """Says that there is no going back."""
+        """Raises UnsupportedOperation, so that NumPy does not seek."""
         raise io.UnsupportedOperation
 
 
-def load_backup(directory: str) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]] | None:
-    """Returns the notes and arrays of the backup in a folder; None where there is none.
+def load_checkpoint(
+    directory: str,
+) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]] | None:
+    """Returns the notes and arrays of a folder's checkpoint, or None if there is no checkpoint.
 
     Raises:
-      TrainingError: it cannot be read.
+      TrainingError: the checkpoint cannot be read.
     """
-    path = os.path.join(directory, BACKUP_FILE)
+    path = os.path.join(directory, CHECKPOINT_FILE)
     if not tf.io.gfile.exists(path):
         return None
     arrays: dict[str, dict[str, np.ndarray]] = {}
@@ -110,44 +113,48 @@ def load_backup(directory: str) -> tuple[dict[str, Any], dict[str, dict[str, np.
 logger = logging.getLogger(__name__)
 
 AT_ONCE = 16
-"""Steps of the optimizer that one call of a graph takes."""
+"""The number of optimizer steps in one graph call."""
 EPOCHS = 40
-"""So often a training looks at its policy, if it is long enough."""
+"""The largest number of epochs, each of which ends with an evaluation of the policy."""
 PATIENCE = 15
-"""Epochs without a better policy after which a training ends, where nothing says what is good."""
+"""The number of epochs without a better policy after which training stops, by default."""
 PATIENCE_IF_SOLVED = 4
-"""The same where the best policy solves the environment. Until a policy does, a training in an
-environment that says what solves it goes on: its values may need half of the steps to grow."""
+"""The patience after the environment is solved, in an environment with a reward threshold.
+
+Before that, training continues, as the values may need half of the steps to grow.
+"""
 _FIRST_LOOK, _SECOND_LOOK = 10, 50
-"""Episodes that judge every policy, and those that judge one further that may be the best."""
+"""The number of episodes that evaluate every policy, and of further episodes for a possible best
+policy.
+"""
 
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """How many epochs and rounds a training has, and what a round takes."""
+    """The number of epochs and rounds of a training, and the steps of a round."""
 
     epochs: int
     rounds: int
-    """Of an epoch."""
+    """The number of rounds in an epoch."""
     acted: int
-    """Steps of each environment in a round; 0 offline."""
+    """The steps of each environment in a round; 0 offline."""
     learns: int
-    """How often a round then takes `AT_ONCE` steps of the optimizer."""
+    """The number of graph calls with `AT_ONCE` optimizer steps in a round."""
     batch: int
-    """Transitions of a step of the optimizer, of all replicas."""
+    """The transitions in an optimizer step of all replicas."""
 
     @classmethod
     def of(
         cls, settings: TrainerSettings, task: ControlTask, online: bool, replicas: int
     ) -> RoundPlan:
-        """What the settings say.
+        """Returns the plan that follows from the settings.
 
         Args:
-          settings: of the training; `train.steps` are the environments' online, and the
-            optimizer's offline.
-          task: its task.
-          online: whether it acts.
-          replicas: that share a step of the optimizer.
+          settings: the settings of the training; `train.steps` counts environment steps online, and
+            optimizer steps offline.
+          task: the task of the training.
+          online: whether the training acts in environments.
+          replicas: the number of replicas that share an optimizer step.
         """
         steps, batch_size = settings.train.steps, settings.train.batch_size
         assert isinstance(steps, int)  # noqa: S101 - `ControlFamily.problems` has seen to it
@@ -170,30 +177,30 @@ class Best:
     """The best policy so far."""
 
     epoch: int = 0
-    """Counted from 1; 0 until there is one."""
+    """The epoch, counted from 1; 0 until there is a best policy."""
     value: float = -math.inf
-    """Its mean return."""
+    """The mean return of the policy."""
     weights: list[np.ndarray] = field(default_factory=list)
 
 
 @dataclass
 class Progress:
-    """How far a training has come."""
+    """The progress of a training."""
 
     epoch: int = 0
-    """Epochs that have ended."""
+    """The number of epochs that have ended."""
     round: int = 0
-    """Rounds of the epoch under way that are done."""
+    """The number of rounds done in the current epoch."""
     losses: list[float] = field(default_factory=list)
-    """Of these rounds."""
+    """The losses of these rounds."""
     history: dict[str, list[float]] = field(default_factory=dict)
     """A value per epoch for each metric."""
     stopped: bool = False
-    """Whether patience has ended it."""
+    """Whether early stopping has ended the training."""
 
 
 class Training:
-    """A training of a policy, from its beginning or from where it was interrupted."""
+    """A training of a policy, from its beginning or resumed from a checkpoint."""
 
     def __init__(
         self,
@@ -204,21 +211,21 @@ class Training:
         replay: Replay,
         environments: Environments | None,
         plan: RoundPlan,
-        backup: Backup,
+        backup: CheckpointLocation,
         solved_at: float | None = None,
     ) -> None:
-        """Takes what it consists of, and goes on from the backup, if there is one.
+        """Stores the parts of the training, and restores the checkpoint if there is one.
 
         Args:
-          settings: of the training.
-          task: its task.
-          environment: that judges the policy.
-          learner: learns.
-          replay: remembers; offline it is full.
-          environments: that are acted in; None offline.
-          plan: how long it is.
-          backup: where its state goes.
-          solved_at: the mean return from which on the environment counts as solved, if any.
+          settings: the settings of the training.
+          task: the task of the training.
+          environment: the environment of the evaluation.
+          learner: the Q-network and its optimizer.
+          replay: the replay buffer; full if offline.
+          environments: the environments to act in; None if offline.
+          plan: the epochs and rounds.
+          backup: the location of the checkpoint.
+          solved_at: the mean return above which the environment is solved, if defined.
         """
         self._solved_at = solved_at
         self._settings, self._task, self._environment = settings, task, environment
@@ -228,16 +235,16 @@ class Training:
         self._saved_at = 0
         self.progress, self.best = Progress(), Best()
         self.resumed_at = 0
-        """The steps of the optimizer that were done when this process began."""
+        """The number of optimizer steps done when this process began."""
         self.notes: list[str] = []
-        """What people should know."""
+        """Notes for the summary of the run."""
         self._restore()
 
-    def run(self, saw: Callable[[int, Mapping[str, float]], None]) -> None:
-        """Trains to the end.
+    def run(self, on_epoch: Callable[[int, Mapping[str, float]], None]) -> None:
+        """Trains the policy to the end.
 
         Args:
-          saw: sees each epoch, counted from 1, and its metrics.
+          on_epoch: a callback for each epoch, counted from 1, and its metrics.
 
         Raises:
           TrainingError: the environment fails, or the loss is not a number.
@@ -251,12 +258,12 @@ class Training:
                 if every and self._learner.steps - self._saved_at >= every:
                     self._save()
             self._end_epoch()
-            saw(progress.epoch, {name: of[-1] for name, of in progress.history.items()})
+            on_epoch(progress.epoch, {name: of[-1] for name, of in progress.history.items()})
             self._save()
 
     @property
     def _done(self) -> float:
-        """The share of the training that is done."""
+        """The completed share of the training."""
         plan = self._plan
         rounds = self.progress.epoch * plan.rounds + self.progress.round
         return rounds / (plan.epochs * plan.rounds)
@@ -287,7 +294,7 @@ class Training:
         progress.epoch, progress.round = progress.epoch + 1, 0
         value = self._judge()
         metrics = {"val_return": value}
-        # Before the first step of the optimizer, and while no episode ends, there is none.
+        # The mean of no losses or returns counts as 0.
         metrics["loss"] = float(np.mean(progress.losses or [0.0]))
         if self._environments is not None:
             ended = self._environments.ended or progress.history.get("return", [0.0])[-1:]
@@ -296,12 +303,12 @@ class Training:
         progress.losses = []
         for name, found in metrics.items():
             progress.history.setdefault(name, []).append(found)
-        progress.stopped = self._is_patient_no_more()
+        progress.stopped = self._stops_early()
         detail = f"return {value:.1f}, best {self.best.value:.1f}, loss {metrics['loss']:.4g}"
         report_progress(progress.epoch, self._plan.epochs, "epoch", detail)
 
     def _judge(self) -> float:
-        """Returns the mean return of the policy now; one that may be the best plays further
+        """Returns the mean return of the current policy; a possible best policy plays further
         episodes.
         """
         returns = self._play(range(_FIRST_LOOK))
@@ -318,10 +325,8 @@ class Training:
         seeds = [episode_seed(seed, SeedsOf.CHOICE, number) for number in numbers]
         return play(self._learner.act, self._environment, seeds).returns
 
-    def _is_patient_no_more(self) -> bool:
-        """Returns whether no epoch has been better for so many, since the policy could get
-        better.
-        """
+    def _stops_early(self) -> bool:
+        """Returns whether early stopping ends the training after this epoch."""
         match self._settings.train.early_stopping:
             case None | False:
                 return False
@@ -336,7 +341,7 @@ class Training:
 
     @property
     def _patient_from(self) -> int:
-        """The epoch by which hardly any action is random any more, and the optimizer has begun."""
+        """The epoch after which exploration is at its final share and the optimizer has begun."""
         plan, task = self._plan, self._task
         if self._environments is None:
             return 0
@@ -346,7 +351,7 @@ class Training:
 
     @property
     def _first_best(self) -> int:
-        """The first epoch that was as good as the best is: a later one was no better."""
+        """The first epoch whose value is at least that of the best epoch."""
         found = self.progress.history["val_return"]
         return 1 + next(place for place, one in enumerate(found) if one >= self.best.value)
 
@@ -365,14 +370,14 @@ class Training:
         }
         weights = {str(place): one for place, one in enumerate(self.best.weights)}
         arrays = {"learner": self._learner.get_state(), "best": weights}
-        if environments is None:  # Logged transitions are read again; how wrong they were is not.
+        if environments is None:  # Logged transitions are read again; their priorities are not.
             arrays["replay"] = self._replay.get_priorities()
         else:
             arrays["replay"] = self._replay.get_state()
-        save_backup(self._backup.directory, notes, arrays)
+        save_checkpoint(self._backup.directory, notes, arrays)
 
     def _restore(self) -> None:
-        found = load_backup(self._backup.directory)
+        found = load_checkpoint(self._backup.directory)
         if found is None:
             return
         notes, arrays = found
@@ -401,12 +406,12 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Backup:
-    """Where the state of a training goes."""
+class CheckpointLocation:
+    """The location and interval of a training's checkpoints."""
 
     directory: str
-    """A path or URI."""
+    """The folder as a path or URI."""
     every: int | None
-    """Steps of the optimizer between two backups; None for one at the end of each epoch."""
+    """The optimizer steps between two checkpoints; None for one at the end of each epoch."""
     writes: bool = True
-    """Whether this process writes it."""
+    """Whether this process writes the checkpoint."""

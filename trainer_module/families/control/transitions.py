@@ -28,23 +28,23 @@ COLUMNS = (
     "terminated",
     "truncated",
 )
-"""Of a file of transitions: lists of numbers, a whole number, a number, and yes or no."""
+"""The columns of a file of transitions: lists of numbers, an integer, a number, and booleans."""
 _VECTORS = ("observation", "next_observation")
 
 
 def read_transitions(files: Sequence[str], width: int, actions: int) -> Steps:
-    """Returns the transitions of some files, one after another, [transitions, ...] each.
+    """Returns the transitions of some files, one after another, each [transitions, ...].
 
-    The rows of an episode follow each other. Where the next row does not go on from a row, though
-    the episode has not ended there, it counts as cut off.
+    The rows of an episode follow each other. A row counts as truncated if the next row does not
+    continue it although the episode has not ended.
 
     Args:
-      files: of Parquet.
-      width: numbers of an observation of the environment.
-      actions: how many it has.
+      files: the paths of Parquet files.
+      width: the number of values in an observation of the environment.
+      actions: the number of the environment's actions.
 
     Raises:
-      DataError: names the file, and the column or the row, that cannot be used.
+      DataError: a column or a row cannot be used; the message names the file.
     """
     parts = [_read(file, width, actions) for file in files]
     steps = Steps(
@@ -101,7 +101,7 @@ def _open(file: str) -> pa.Table:
 
 
 def _vectors(file: str, name: str, column: pa.ChunkedArray, width: int) -> np.ndarray:
-    """Lists of numbers of one length, [rows, width] float32."""
+    """Returns a column of equally long lists of numbers as an array, [rows, width] float32."""
     kind = column.type
     is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
     if not (is_list or pa.types.is_fixed_size_list(kind)) or not _is_number(kind.value_type):
@@ -119,13 +119,13 @@ def _vectors(file: str, name: str, column: pa.ChunkedArray, width: int) -> np.nd
 
 
 def _as_float32(file: str, name: str, numbers: np.ndarray) -> np.ndarray:
-    """Numbers as networks take them, which have to be finite then, too."""
+    """Returns numbers as float32 after checking that they are still finite."""
     with np.errstate(over="ignore"):
         return _finite(file, name, numbers.astype(np.float32))
 
 
 def _numbers(file: str, name: str, column: pa.ChunkedArray) -> np.ndarray:
-    """Numbers, [rows] float64."""
+    """Returns a column of numbers as an array, [rows] float64."""
     if not (_is_number(column.type) or pa.types.is_boolean(column.type)):
         raise DataError(f"{file}: column {name!r} holds {column.type}; right are numbers.")
     rows = column.combine_chunks()
@@ -158,14 +158,14 @@ def collect(
     seed: int,
     exploration: float = 0.0,
 ) -> Steps:
-    """Plays seeded episodes, and gives their transitions in the order of the episodes.
+    """Plays seeded episodes and returns their transitions in the order of the episodes.
 
     Args:
-      policy: chooses the actions.
-      settings: of the environment.
-      episodes: how many.
-      seed: of the episodes, and of what is random.
-      exploration: the share of actions that are drawn at random instead.
+      policy: the policy that chooses the actions.
+      settings: the path and the arguments of the environment.
+      episodes: the number of episodes.
+      seed: the seed of the episodes and of random actions.
+      exploration: the share of random actions.
 
     Raises:
       TrainingError: the environment fails.
@@ -201,7 +201,7 @@ def collect(
 
 
 def write_transitions(steps: Steps, file: str) -> None:
-    """Writes transitions as `read_transitions` reads them."""
+    """Writes transitions in the format of `read_transitions`."""
     columns = {
         "observation": list(steps.observations),
         "action": steps.actions.astype(np.int64),

@@ -1,1 +1,1 @@
-"""The family `generation`: a network learns to make pictures that look like those of the data."""
+"""The family `generation`: a network learns to generate pictures like those of the data."""

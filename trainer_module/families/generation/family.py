@@ -1,4 +1,4 @@
-"""What the family `generation` says of a config, the sizes that it can make, and its hooks."""
+"""The family `generation`: its config checks, its supported sizes and its hooks."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from trainer_module.settings import ModelSettings, Precision
 from trainer_module.strategies.base import Strategy
 
 KINDS = {"gan": "units", "dcgan": "filters"}
-"""The models of the family by the name in `model.kind`, and the key of `model.options` that has the
-sizes of their layers."""
+"""The family's models by the name in `model.kind`, with the key of `model.options` for layer sizes.
+"""
 
 MOST_OUTPUTS = 1 << 16
-"""Numbers of a picture that a dense layer makes at most: each has a weight for every unit below."""
+"""The largest number of values that a dense layer generates; each needs a weight per unit below."""
 LEAST_BASE, MOST_BASE = 4, 8
-"""Pixels of a side of the picture that convolutions begin with."""
+"""The smallest and the largest side, in pixels, of the picture that convolutions start from."""
 
 
 def doublings(height: int, width: int) -> int:
-    """Returns how often a picture of 4 to 8 pixels a side is doubled to one of this size.
+    """Returns how often a picture of 4 to 8 pixels a side is doubled to reach a size.
 
     Raises:
       DataError: the size is not 4 to 8 pixels times a power of 2, the same for both sides.
@@ -40,11 +40,10 @@ def doublings(height: int, width: int) -> int:
 
 
 def layer_sizes(model: ModelSettings) -> tuple[int, ...]:
-    """Returns the sizes of the layers that a config gives, from the noise on; empty for the usual
-    ones.
+    """Returns the layer sizes in a config, starting at the noise; empty for the default sizes.
 
     Raises:
-      DataError: they are none; the message is a reason, without the key.
+      DataError: the sizes are not a list of positive integers; the message does not name the key.
     """
     given = model.options.get(KINDS[model.kind], [])
     is_list = isinstance(given, list) and all(type(size) is int and size > 0 for size in given)
@@ -56,17 +55,18 @@ def layer_sizes(model: ModelSettings) -> tuple[int, ...]:
 def check_size(
     kind: str, height: int, width: int, channels: int, filters: Sequence[int] = ()
 ) -> None:
-    """Checks that a generator can make pictures of a size.
+    """Checks that a generator can generate pictures of a size.
 
     Args:
       kind: `gan` or `dcgan`.
-      height: in pixels.
-      width: in pixels.
+      height: the height in pixels.
+      width: the width in pixels.
       channels: 1 or 3.
-      filters: of a dcgan at each size, from the smallest on, as `layer_sizes` has them.
+      filters: the filters of a dcgan at each size, from the smallest on, as `layer_sizes` returns
+        them.
 
     Raises:
-      DataError: it cannot; the message is a reason, without the column.
+      DataError: the size is not supported; the message does not name the column.
     """
     if kind == "dcgan":
         times = doublings(height, width)
@@ -94,7 +94,7 @@ _DATA_KEYS = ("label", "stratify", "split_by", "on_bad_file", "order_by", "unlab
 
 
 class GenerationFamily(Family):
-    """A generator and a discriminator learn from pictures, and the generator is pushed."""
+    """The family that trains a generator and a discriminator on pictures."""
 
     reads_rows = True
     reads = frozenset(
@@ -112,13 +112,13 @@ class GenerationFamily(Family):
     sample = f"{_PACKAGE}.sampler.write_samples"
 
     def problems(self, config: Any) -> Iterator[tuple[str, str]]:
-        """What cannot be generated, or trained, as the config has it."""
-        yield from _of_model(config)
-        yield from _of_train(config.train)
-        yield from _of_pictures(config)
+        """Yields contradictions in the model, the training and the pictures."""
+        yield from _model_problems(config)
+        yield from _train_problems(config.train)
+        yield from _picture_problems(config)
 
 
-def _of_model(config: Any) -> Iterator[tuple[str, str]]:
+def _model_problems(config: Any) -> Iterator[tuple[str, str]]:
     kind, given = config.model.kind, config.model.model_fields_set
     if kind not in KINDS:
         found = f"found {kind!r}" if "kind" in given else "it is missing"
@@ -132,7 +132,7 @@ def _of_model(config: Any) -> Iterator[tuple[str, str]]:
         yield f"model.options.{KINDS[kind]}", str(error)
 
 
-def _of_train(train: Any) -> Iterator[tuple[str, str]]:
+def _train_problems(train: Any) -> Iterator[tuple[str, str]]:
     if "loop" in train.model_fields_set and train.loop != "custom":
         yield (
             "train.loop",
@@ -148,7 +148,7 @@ def _of_train(train: Any) -> Iterator[tuple[str, str]]:
         )
 
 
-def _of_pictures(config: Any) -> Iterator[tuple[str, str]]:
+def _picture_problems(config: Any) -> Iterator[tuple[str, str]]:
     pictures = config.columns_of(ImageFeature)
     for name in config.features.keys() - {*pictures}:
         yield f"features.{name}", "a task generation learns from pictures alone; leave it out"
@@ -165,7 +165,7 @@ def _of_pictures(config: Any) -> Iterator[tuple[str, str]]:
         return
     try:
         sizes = layer_sizes(config.model)
-    except DataError:  # Which is said of the model.
+    except DataError:  # The check of the model reports the error.
         return
     height, width = feature.size
     try:

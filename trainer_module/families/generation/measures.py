@@ -1,4 +1,4 @@
-"""How like two sets of pictures are, by features that are learnt from the data itself."""
+"""Measures of the similarity of two sets of pictures, with features learnt from the data itself."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from trainer_module.families.generation.pictures import Pictures
 NEIGHBOURS = 3
 """The k of precision and recall, as in the paper."""
 DRAWS = 200
-"""Resamples of an interval."""
+"""The number of resamples of a confidence interval."""
 COVERED = 0.2
-"""A mode is covered if it has so much of the share that it has among real pictures."""
+"""The fraction of a mode's real share that its generated share needs for the mode to be covered."""
 NEAR = 0.5
-"""A copy is nearer to a picture of training than so much of what hardly any new picture is."""
-_HARDLY_ANY = 0.01
+"""The fraction of the usual distance of new pictures below which a generated picture is a copy."""
+_NEAREST_SHARE = 0.01
 _ALIKE = 1e-4
-"""Two pictures are the same if their distance is not above what rounding leaves of it."""
+"""The distance below which two pictures are equal up to rounding."""
 
 
 def squared_distances(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Between the rows of both, [rows of one, rows of the other] float64."""
+    """Returns the squared distances between rows, [rows of one, rows of the other] float64."""
     one, other = one.astype(np.float64), other.astype(np.float64)
     squares = (one**2).sum(1)[:, None] + (other**2).sum(1) - 2.0 * one @ other.T
     found: np.ndarray = np.maximum(squares, 0.0)
@@ -35,12 +35,12 @@ def squared_distances(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 def frechet_distance(real: np.ndarray, generated: np.ndarray) -> float:
     """Returns the squared Frechet distance of two normal distributions with the features' moments.
 
-    `|m1 - m2|^2 + tr(C1 + C2 - 2 (C1 C2)^1/2)` of Dowson and Landau (1982), as Heusel et al. (2017,
-    arXiv:1706.08500) use it.
+    The formula is `|m1 - m2|^2 + tr(C1 + C2 - 2 (C1 C2)^1/2)` of Dowson and Landau (1982), as in
+    Heusel et al. (2017, arXiv:1706.08500).
 
     Args:
-      real: [pictures, features], at least two.
-      generated: likewise.
+      real: [pictures, features], at least two pictures.
+      generated: [pictures, features], at least two pictures.
     """
     means = real.mean(0) - generated.mean(0)
     first, second = covariance(real), covariance(generated)
@@ -51,7 +51,7 @@ def frechet_distance(real: np.ndarray, generated: np.ndarray) -> float:
 
 
 def covariance(features: np.ndarray) -> np.ndarray:
-    """Of the columns, [features, features] float64; 0 of a single row."""
+    """Returns the covariance of the columns, [features, features] float64; 0 for a single row."""
     centred = features.astype(np.float64) - features.mean(0, dtype=np.float64)
     found: np.ndarray = centred.T @ centred / max(1, len(features) - 1)
     return found
@@ -64,26 +64,26 @@ def _root(matrix: np.ndarray) -> np.ndarray:
 
 
 def inside(points: np.ndarray, manifold: np.ndarray, neighbours: int = NEIGHBOURS) -> np.ndarray:
-    """Which points lie within the manifold of others, [points] bool.
+    """Returns which points lie within the manifold of others, [points] bool.
 
-    That is: no further from one of those than its k-th nearest neighbour among them is
-    (Kynkaanniemi et al., 2019, arXiv:1904.06991). Of generated points and real ones as the
-    manifold the mean is precision; the other way round it is recall.
+    A point is inside if its distance to one of the others is at most the distance from that one to
+    its k-th nearest neighbour (Kynkaanniemi et al., 2019, arXiv:1904.06991). The mean over
+    generated points with real ones as the manifold is precision; the reverse is recall.
     """
     own = squared_distances(manifold, manifold)
     k = min(neighbours, len(manifold) - 1)
-    radii = np.partition(own, k, axis=1)[:, k]  # The nearest one is the point itself.
+    radii = np.partition(own, k, axis=1)[:, k]  # The nearest point is the point itself.
     found: np.ndarray = np.any(squared_distances(points, manifold) <= radii, axis=1)
     return found
 
 
 def mode_coverage(real: np.ndarray, generated: np.ndarray, modes: int) -> float:
-    """Returns the share of the modes of real pictures that generated ones have, too.
+    """Returns the share of the modes of real pictures that generated pictures cover.
 
     Args:
-      real: the mode of each picture, [pictures] int.
-      generated: likewise.
-      modes: how many there are.
+      real: the mode of each real picture, [pictures] int.
+      generated: the mode of each generated picture, [pictures] int.
+      modes: the number of modes.
     """
     wanted, got = (np.bincount(found, minlength=modes) for found in (real, generated))
     there = wanted > 0
@@ -92,11 +92,11 @@ def mode_coverage(real: np.ndarray, generated: np.ndarray, modes: int) -> float:
 
 
 def nearest(points: np.ndarray, parts: Iterable[np.ndarray]) -> np.ndarray:
-    """Returns the distance of each point to the nearest of others, [points] float64.
+    """Returns the distance of each point to the nearest of other points, [points] float64.
 
     Args:
       points: [points, features].
-      parts: of the others, [rows, features] each, of which memory holds one at a time.
+      parts: batches of the other points, [rows, features], of which memory holds one at a time.
     """
     least = np.full(len(points), np.inf)
     for part in parts:
@@ -107,20 +107,20 @@ def nearest(points: np.ndarray, parts: Iterable[np.ndarray]) -> np.ndarray:
 def are_copies(
     generated: np.ndarray, trained: Iterable[np.ndarray], held_out: np.ndarray
 ) -> np.ndarray:
-    """Which generated pictures are copies of such that were trained on, [pictures] bool.
+    """Returns which generated pictures are copies of training pictures, [pictures] bool.
 
-    A copy is nearer to one than half of what 99 of 100 pictures are that were held out. Those of
-    them that are in the train split as well do not count: they say nothing of what is new.
+    A copy is nearer to a training picture than half the distance that 99 of 100 held-out pictures
+    exceed. Held-out pictures that also occur in the train split are ignored.
 
     Args:
       generated: [pictures, pixels] in 0..1.
-      trained: parts of them, likewise.
-      held_out: likewise, of the same data.
+      trained: batches of the training pictures, [pictures, pixels] in 0..1.
+      held_out: held-out pictures, [pictures, pixels] in 0..1.
     """
     distances = nearest(np.concatenate([held_out, generated]), trained)
     new = distances[: len(held_out)]
     new = new[new > _ALIKE]
-    usual = np.quantile(new, _HARDLY_ANY) if new.size else 0.0
+    usual = np.quantile(new, _NEAREST_SHARE) if new.size else 0.0
     found: np.ndarray = distances[len(held_out) :] < max(NEAR * usual, _ALIKE)
     return found
 
@@ -132,16 +132,16 @@ def resample(
     seed: int = 0,
     draws: int = DRAWS,
 ) -> np.ndarray:
-    """What a measure comes to on resamples of both sets, [draws] float64.
+    """Returns the values of a measure on resamples of both sets, [draws] float64.
 
-    Two models that are measured with as many pictures and the same seed are resampled alike.
+    Two models that are measured with as many pictures and the same seed use the same resamples.
 
     Args:
-      measure: of the rows of real pictures and those of generated ones.
-      real: pictures.
-      generated: pictures.
-      seed: of the resamples.
-      draws: how many.
+      measure: the measure, a function of the rows of real and of generated pictures.
+      real: the number of real pictures.
+      generated: the number of generated pictures.
+      seed: the seed of the resamples.
+      draws: the number of resamples.
     """
     random = np.random.default_rng(seed)
     rows = [
@@ -152,13 +152,13 @@ def resample(
 
 
 def find_modes(features: np.ndarray, modes: int, seed: int = 0, rounds: int = 20) -> np.ndarray:
-    """Returns the centres of so many clusters by Lloyd's algorithm (1982), [modes, features].
+    """Returns the centres of clusters by Lloyd's algorithm (1982), [modes, features].
 
     Args:
       features: [pictures, features].
-      modes: how many, at most as many as there are pictures.
-      seed: of the pictures that it begins with.
-      rounds: of the algorithm.
+      modes: the number of clusters, limited by the number of pictures.
+      seed: the seed of the initial centres.
+      rounds: the number of iterations.
     """
     random = np.random.default_rng(seed)
     centres = features[random.choice(len(features), min(modes, len(features)), replace=False)]
@@ -174,39 +174,41 @@ def find_modes(features: np.ndarray, modes: int, seed: int = 0, rounds: int = 20
 
 
 WIDTH = 64
-"""Features of a picture."""
+"""The number of features of a picture."""
 MODES = 10
-"""Clusters that stand for classes where there are none."""
+"""The number of clusters that replace classes if there are none."""
 _BATCH, _STEPS = 64, 300
-"""Of the classifier; more where the pictures do not all come up."""
+"""The batch size and the least steps of the classifier's training."""
 _MOST_SIDE = 32
-"""Pixels of a side that a network without labels, and a copy, is looked for in."""
+"""The largest side in pixels for principal components and for the detection of copies."""
 _MOST_LEARNT = 20_000
 _AT_ONCE = 256
-"""Pictures that are as numbers in memory at a time."""
+"""The number of pictures that are converted to floats at a time."""
 
 layers = tf_keras.layers
 
 
 @dataclass(frozen=True)
 class Features:
-    """What makes features of pictures, and finds their modes."""
+    """Functions that compute features of pictures and find their modes."""
 
     extract: Callable[[np.ndarray], np.ndarray]
-    """From pictures [n, height, width, channels] uint8 to [n, features] float32."""
+    """A function from pictures [n, height, width, channels] uint8 to features [n, features]
+    float32.
+    """
     find_mode: Callable[[np.ndarray], np.ndarray]
-    """From pictures to the place of the mode of each, [n] int."""
+    """A function from pictures to the index of each picture's mode, [n] int."""
     modes: int
     classes: tuple[str, ...]
-    """The modes by name, where they are classes."""
+    """The names of the modes if they are classes; otherwise empty."""
 
 
 def learn_features(pictures: Pictures, seed: int) -> Features:
-    """Learns features: those of a small classifier, or without classes of principal components.
+    """Learns features: those of a small classifier, or without classes principal components.
 
     Args:
-      pictures: of the train split.
-      seed: of the weights.
+      pictures: the pictures of the train split.
+      seed: the seed of the classifier's weights and of the clusters.
     """
     if pictures.classes:
         return _by_classes(pictures, seed)
@@ -214,7 +216,7 @@ def learn_features(pictures: Pictures, seed: int) -> Features:
 
 
 def _by_classes(pictures: Pictures, seed: int) -> Features:
-    """Returns the layer before the last one of a classifier."""
+    """Returns the features in the layer before the last layer of a classifier."""
     classes, pictures = pictures.classes, pictures.draw(_MOST_LEARNT, seed)
     values, labels = pictures.values, pictures.indices(classes)
     network = _build_classifier(values.shape[1:], len(classes), seed)
@@ -233,7 +235,7 @@ def _by_classes(pictures: Pictures, seed: int) -> Features:
 
 
 def _shuffled(values: np.ndarray, labels: np.ndarray, seed: int) -> tf.data.Dataset:
-    """Batches of pictures and labels, in which every picture comes up at least twice."""
+    """Returns batches of pictures and labels that contain each picture at least twice."""
     random, count = np.random.default_rng(seed), len(values)
     rounds = max(2, -(-_STEPS * _BATCH // count))
     order = np.concatenate([random.permutation(count) for _ in range(rounds)])
@@ -246,7 +248,7 @@ def _shuffled(values: np.ndarray, labels: np.ndarray, seed: int) -> tf.data.Data
 
 
 def _build_classifier(shape: tuple[int, ...], classes: int, seed: int) -> tf_keras.Model:
-    """Two convolutions, a dense layer whose outputs are the features, and logits."""
+    """Returns a classifier: two convolutions, a dense layer for the features, and logits."""
 
     def start(place: int) -> tf_keras.initializers.Initializer:
         return tf_keras.initializers.GlorotUniform(seed=seed + place)
@@ -265,7 +267,7 @@ def _build_classifier(shape: tuple[int, ...], classes: int, seed: int) -> tf_ker
 
 
 def _by_components(pictures: Pictures, seed: int) -> Features:
-    """Returns the principal components of the pixels (Pearson, 1901), and clusters in them."""
+    """Returns the principal components of the pixels (Pearson, 1901), and clusters of them."""
     learnt = pictures.draw(_MOST_LEARNT, seed)
     pixels = flatten(learnt.values)
     centre = pixels.mean(0)
@@ -286,14 +288,12 @@ def _by_components(pictures: Pictures, seed: int) -> Features:
 
 
 def flatten(pictures: np.ndarray) -> np.ndarray:
-    """Pixels of pictures in 0..1, of 32 a side at most, [n, pixels] float32."""
+    """Returns the pixels of pictures in 0..1, reduced to at most 32 a side, [n, pixels] float32."""
     return np.concatenate(list(flatten_in_parts(pictures)))
 
 
 def flatten_in_parts(pictures: np.ndarray) -> Iterator[np.ndarray]:
-    """Yields the same of some pictures after others, as all of them may be more than memory
-    holds.
-    """
+    """Yields the pixels as `flatten` returns them in batches, to save memory."""
     step = -(-max(pictures.shape[1:3]) // _MOST_SIDE)
     for part in _parts(pictures):
         scaled = _scaled(part)

@@ -1,4 +1,4 @@
-"""What Evaluator measures of an exported generator, and why it may not be pushed."""
+"""The evaluation of an exported generator: its metrics, and the failures that prevent a push."""
 
 from __future__ import annotations
 
@@ -43,23 +43,23 @@ from trainer_module.families.measured import Estimate, Measured
 from trainer_module.settings import ImageFeature, TrainerSettings
 
 _LEAST, _MOST = 500, 2000
-"""Pictures that are generated, and real ones that they are held against at most."""
+"""The smallest number of generated pictures, and the largest number of generated and real ones."""
 _AT_ONCE = 128
 _COLUMNS = 4096
-"""Pixels whose variance is taken at a time."""
+"""The number of pixels whose variance is computed at a time."""
 _NO_STEP = -2
-"""In the place of a step's number: no training has learnt from this noise, nor drawn its grid."""
+"""A step number that gives noise which neither training nor its grids use."""
 _LEAST_VARIANCE = 1e-3
-"""Of pixels in 0..1: pictures that vary less look all alike, whatever real ones do."""
+"""The variance of pixels in 0..1 below which pictures count as identical."""
 
 
 @dataclass(frozen=True)
 class Reference:
-    """What generated pictures are held against, in the size that a model makes."""
+    """The pictures that generated pictures are compared with, in the size of the model."""
 
     train: Pictures
     held_out: Pictures
-    """Of the eval split, at most 2,000."""
+    """Pictures of the eval split, at most 2,000."""
     features: Features
 
 
@@ -67,8 +67,8 @@ def measure(folder: Path, custom_config: Mapping[str, Any]) -> Measured:
     """Measures a generator against pictures of the eval split.
 
     Args:
-      folder: of the exported model.
-      custom_config: with the settings, and the files of both splits.
+      folder: the folder of the exported model.
+      custom_config: the settings, and the files of both splits.
 
     Raises:
       DataError: the pictures cannot be read.
@@ -88,23 +88,23 @@ def measure(folder: Path, custom_config: Mapping[str, Any]) -> Measured:
 def _read_reference(
     files: tuple[tuple[str, ...], ...], name: str, feature: str, label: str, seed: int
 ) -> Reference:
-    """Returns the same for the model in service, which is held against the same features."""
+    """Returns the reference pictures; the cache gives the served model the same features."""
     column = ImageFeature.model_validate_json(feature)
     train, held_out = (read_pictures(one, name, column, label) for one in files)
     return Reference(train, held_out.draw(_MOST, seed), learn_features(train, seed))
 
 
 def generate(model: Any, held_out: Pictures, seed: int) -> tuple[np.ndarray, np.ndarray | None]:
-    """Pictures of a generator, of the classes and in the size that real ones have.
+    """Generates pictures with the classes and the size of real pictures.
 
     Args:
-      model: a SavedModel that is loaded, whose pictures may be of another size: that in service.
+      model: a loaded SavedModel, whose pictures may have another size if it is the served model.
       held_out: real pictures.
-      seed: of the noise.
+      seed: the seed of the noise.
 
     Returns:
-      [pictures, height, width, channels] uint8, and the class that was asked for of each,
-      [pictures] of bytes; None where the model knows none.
+      The pictures, [pictures, height, width, channels] uint8, and their requested classes,
+      [pictures] of bytes; None for a model without classes.
     """
     signature = model.signatures[FROM_NOISE]
     names = model.signatures[DESCRIBE]()["classes"].numpy().tolist()
@@ -131,7 +131,7 @@ def generate(model: Any, held_out: Pictures, seed: int) -> tuple[np.ndarray, np.
 
 
 def _in_shape(pictures: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
-    """Pictures in 0..1 of a height, a width, and 1 or 3 channels."""
+    """Resizes pictures in 0..1 to a height and a width, and converts them to 1 or 3 channels."""
     *size, channels = shape
     if pictures.shape[-1] != channels:
         grey = pictures.shape[-1] == 1
@@ -142,20 +142,20 @@ def _in_shape(pictures: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
 
 
 def _to_bytes(pictures: np.ndarray) -> np.ndarray:
-    """From 0..1 to 0..255, uint8; black where it is no number."""
+    """Converts values in 0..1 to uint8 in 0..255; NaN becomes black."""
     return np.nan_to_num(np.round(pictures * 255.0)).astype(np.uint8)
 
 
 def compare(
     generated: np.ndarray, asked: np.ndarray | None, reference: Reference, collapse: float
 ) -> Measured:
-    """All measures of generated pictures.
+    """Computes all metrics of generated pictures.
 
     Args:
       generated: [pictures, height, width, channels] uint8.
-      asked: the class that each was to be of, [pictures] of bytes, if there was one.
-      reference: real pictures.
-      collapse: the least that pictures may vary, as a share of what real ones do.
+      asked: the requested class of each picture, [pictures] of bytes, if the model has classes.
+      reference: the real pictures.
+      collapse: the least variance of generated pictures as a share of the real variance.
     """
     features, held_out = reference.features, reference.held_out
     real, made = features.extract(held_out.values), features.extract(generated)
@@ -188,16 +188,16 @@ def compare(
 
 
 def variance_ratio(real: np.ndarray, generated: np.ndarray) -> float:
-    """Returns the mean variance of the pixels of generated pictures, by that of real ones.
+    """Returns the mean pixel variance of generated pictures divided by that of real pictures.
 
-    0 where real ones are all the same, of which nothing can be learnt.
+    The ratio is 0 if all real pictures are identical.
     """
     total = _variance(real)
     return _variance(generated) / total if total > 0 else 0.0
 
 
 def _variance(pictures: np.ndarray) -> float:
-    """Of the pixels in 0..1, from picture to picture."""
+    """Returns the mean variance across pictures of the pixels in 0..1."""
     columns = pictures.reshape(len(pictures), -1)
     parts = (columns[:, start : start + _COLUMNS] for start in range(0, columns.shape[1], _COLUMNS))
     return float(np.concatenate([np.var(part / 255.0, axis=0) for part in parts]).mean())
@@ -211,7 +211,9 @@ def _estimate(
 
 
 def _centred(distance: Estimate) -> Estimate:
-    """Resamples have fewer different pictures, which moves a distance of distributions up."""
+    """Returns the distance with centred resamples, as duplicates in resamples increase the
+    distance.
+    """
     shift = distance.value - distance.resamples.mean()
     return Estimate(distance.value, np.maximum(distance.resamples + shift, 0.0))
 
@@ -219,7 +221,7 @@ def _centred(distance: Estimate) -> Estimate:
 def _mean_of(
     is_it: np.ndarray, estimate: Callable[..., Estimate], *, of_generated: bool
 ) -> Estimate:
-    """Returns the share of pictures of which something holds."""
+    """Returns the share of pictures with a property, as a metric with resamples."""
     return estimate(
         float(is_it.mean()),
         lambda r, g: float(is_it[g if of_generated else r].mean()),
@@ -227,7 +229,7 @@ def _mean_of(
 
 
 def _notes(features: Features, held_out: Pictures, modes: Sequence[np.ndarray]) -> list[str]:
-    """Which features, and the modes that are missing."""
+    """Returns notes on the features in use and on missing modes."""
     if not features.classes:
         return [
             "there are no classes: pictures are compared by their principal components, and modes"
@@ -244,7 +246,7 @@ def _notes(features: Features, held_out: Pictures, modes: Sequence[np.ndarray]) 
 
 
 def _failures(spread: float, real: float, variance: float, least: float) -> list[str]:
-    """Why a generator has collapsed, or cannot be judged; empty if it is neither."""
+    """Returns why a generator has collapsed or cannot be evaluated; empty without a failure."""
     if real < _LEAST_VARIANCE:
         return [
             f"the pictures of the eval split look all alike: they have a variance of {real:.2g}, "

@@ -1,9 +1,10 @@
-"""The two networks of both kinds with their losses and optimizers, and one step of both.
+"""The generator and the discriminator of both kinds, with their losses, optimizers and training
+step.
 
-`gan` is made of dense layers alone; `dcgan` follows Radford et al. (2015, arXiv:1511.06434), with
-filters of 4x4, as those of 5x5 leave a chequered pattern behind steps of 2 (Odena et al., 2016).
-Its discriminator has no batch normalisation, as in TensorFlow's guide: with it, the generator of a
-few thousand pictures covered fewer of them (a recall of 0.4 instead of 0.7 on the digits).
+`gan` consists of dense layers; `dcgan` follows Radford et al. (2015, arXiv:1511.06434) with filters
+of 4x4, as filters of 5x5 with a stride of 2 cause checkerboard artefacts (Odena et al., 2016). Its
+discriminator has no batch normalisation, as in TensorFlow's guide: with batch normalisation, the
+generator for a few thousand pictures had a lower recall (0.4 instead of 0.7 on the digits).
 `normalise_convolutions` normalises its weights instead.
 """
 
@@ -20,7 +21,7 @@ from trainer_module.families.generation.family import doublings
 from trainer_module.families.generation.task import GanLoss, GenerationTask
 
 SLOPE = 0.2
-"""Of LeakyReLU below 0."""
+"""The slope of LeakyReLU below 0."""
 _FILTER = 4
 _MOST_FILTERS = 512
 _HIDDEN_UNITS = (256, 512, 1024)
@@ -31,26 +32,28 @@ layers = tf_keras.layers
 
 @dataclass(frozen=True)
 class NetworkShape:
-    """What decides how large the two networks are, and what they take."""
+    """The sizes of the two networks and of their inputs."""
 
     kind: str
     """`gan` or `dcgan`."""
     noise: int
     picture: tuple[int, int, int]
-    """Height, width and channels."""
+    """The height, the width and the channels of a picture."""
     classes: int = 0
-    """0 where no class is asked for."""
+    """The number of classes; 0 without classes."""
     sizes: tuple[int, ...] = ()
-    """Units of the dense layers, or filters of the convolutions, from the noise on; empty for the
-    usual ones."""
+    """The units of dense layers or filters of convolutions from the noise on; empty for the default
+    sizes.
+    """
     synchronises: bool = False
-    """Whether batch normalisation takes the mean of all replicas."""
+    """Whether batch normalisation computes its mean over all replicas."""
 
 
 def build_generator(shape: NetworkShape, name: str = "generator") -> tf_keras.Model:
-    """From noise [batch, noise] and a class [batch] int32, where there are classes, to pictures.
+    """Returns a generator of pictures from noise and an optional class.
 
-    Pictures are [batch, height, width, channels] float32 in -1..1.
+    Its inputs are `noise` [batch, noise] and, with classes, `label` [batch] int32. Its output is
+    [batch, height, width, channels] float32 in -1..1.
     """
     inputs = {"noise": layers.Input([shape.noise], name="noise")}
     hidden = inputs["noise"]
@@ -84,10 +87,10 @@ def _generate_by_convolutions(hidden: tf.Tensor, shape: NetworkShape) -> tf.Tens
 
 
 def build_discriminator(shape: NetworkShape) -> tf_keras.Model:
-    """From pictures in -1..1, and a class where there are classes, to a logit [batch] float32.
+    """Returns a discriminator that computes logits [batch] float32 from pictures in -1..1.
 
-    The class adds the product of its vector with the last features (Miyato and Koyama, 2018,
-    arXiv:1802.05637).
+    With classes it also takes `label`; the logit is increased by the product of the class vector
+    with the last features (Miyato and Koyama, 2018, arXiv:1802.05637).
     """
     inputs = {"picture": layers.Input(shape.picture, name="picture")}
     body = _judge_dense if shape.kind == "gan" else _judge_by_convolutions
@@ -119,8 +122,8 @@ def _judge_by_convolutions(picture: tf.Tensor, shape: NetworkShape) -> tf.Tensor
 def normalise_convolutions(network: tf_keras.Model, strategy: tf.distribute.Strategy) -> None:
     """Divides the kernel of each convolution by its spectral norm, outside of all replicas.
 
-    A discriminator that cannot become steeper keeps telling the generator where to go: spectral
-    normalisation (Miyato et al., 2018, arXiv:1802.05957), of the weights themselves.
+    The limited slope of the discriminator gives the generator useful gradients: spectral
+    normalisation (Miyato et al., 2018, arXiv:1802.05957), applied to the weights themselves.
     """
     for layer in network.layers:
         if isinstance(layer, layers.Conv2D):
@@ -130,10 +133,10 @@ def normalise_convolutions(network: tf_keras.Model, strategy: tf.distribute.Stra
 
 
 def spectral_norm(kernel: tf.Tensor) -> tf.Tensor:
-    """Returns the largest singular value of a kernel [..., filters] as a matrix of `filters`
+    """Returns the spectral norm of a kernel [..., filters], viewed as a matrix of `filters`
     columns, [].
 
-    By power iteration from the same vector each time, so that it is the same on all replicas.
+    Power iteration starts at a constant vector, so that all replicas compute the same norm.
     """
     filters = kernel.shape[-1]
     matrix = tf.reshape(kernel, [-1, filters])
@@ -144,7 +147,7 @@ def spectral_norm(kernel: tf.Tensor) -> tf.Tensor:
 
 
 def _filters(shape: NetworkShape) -> Sequence[int]:
-    """Those of the picture at each size, from the smallest on: half as many after each doubling."""
+    """Returns the filters at each size, from the smallest on, which halve with each doubling."""
     if shape.sizes:
         return shape.sizes
     times = doublings(*shape.picture[:2])
@@ -166,33 +169,33 @@ def _normalise(shape: NetworkShape, momentum: float = 0.9) -> tf_keras.layers.La
 
 
 _TINY = 1e-12
-"""Keeps the gradient of a norm finite where the norm is 0."""
+"""A constant that keeps the gradient of a norm finite at 0."""
 
 
 def cross_entropy(logit: tf.Tensor, target: float) -> tf.Tensor:
-    """Of a logit and the probability that it should stand for."""
+    """Returns the cross-entropy of a logit and a target probability."""
     return tf.nn.sigmoid_cross_entropy_with_logits(tf.fill(tf.shape(logit), target), logit)
 
 
 def generator_loss(task: GenerationTask, fake: tf.Tensor) -> tf.Tensor:
-    """What the generator makes smaller.
+    """Returns the loss of the generator for each picture.
 
     Args:
-      task: with the loss.
-      fake: what the discriminator says of generated pictures.
+      task: the task with the kind of loss.
+      fake: the discriminator's logits of generated pictures.
     """
     return -fake if task.loss is GanLoss.WASSERSTEIN else cross_entropy(fake, 1.0)
 
 
 def discriminator_loss(task: GenerationTask, real: tf.Tensor, fake: tf.Tensor) -> tf.Tensor:
-    """What the discriminator makes smaller, without the penalty.
+    """Returns the loss of the discriminator for each pair of pictures, without the penalty.
 
-    The labels of real pictures alone are smoothed (Salimans et al., 2016, arXiv:1606.03498).
+    Only the labels of real pictures are smoothed (Salimans et al., 2016, arXiv:1606.03498).
 
     Args:
-      task: with the loss.
-      real: what it says of pictures of the data.
-      fake: likewise, of generated ones.
+      task: the task with the kind of loss.
+      real: the discriminator's logits of real pictures.
+      fake: the discriminator's logits of generated pictures.
     """
     if task.loss is GanLoss.WASSERSTEIN:
         return fake - real
@@ -202,15 +205,15 @@ def discriminator_loss(task: GenerationTask, real: tf.Tensor, fake: tf.Tensor) -
 def gradient_penalty(
     judge: Callable[[tf.Tensor], tf.Tensor], real: tf.Tensor, fake: tf.Tensor, share: tf.Tensor
 ) -> tf.Tensor:
-    """Returns the square of what the gradient's norm lacks of 1, between pairs of pictures.
+    """Returns the squared difference of the gradient's norm from 1 between pairs of pictures.
 
-    That is the penalty of Gulrajani et al. (2017, arXiv:1704.00028), without its weight.
+    This is the penalty of Gulrajani et al. (2017, arXiv:1704.00028), without its weight.
 
     Args:
-      judge: from pictures to what the discriminator says of them.
-      real: [batch, height, width, channels].
-      fake: likewise.
-      share: of the real one of each pair, [batch] in 0..1.
+      judge: a function from pictures to the discriminator's logits.
+      real: real pictures, [batch, height, width, channels].
+      fake: generated pictures, [batch, height, width, channels].
+      share: the weight of the real picture in each pair, [batch] in 0..1.
     """
     share = share[:, tf.newaxis, tf.newaxis, tf.newaxis]
     between = share * real + (1.0 - share) * fake
@@ -223,17 +226,20 @@ def gradient_penalty(
 
 
 GENERATOR, DISCRIMINATOR = NETWORKS = ("generator", "discriminator")
-"""The networks, in the order in which a step gives their losses."""
+"""The networks in the order of their losses in a step."""
 
 Batch = dict[str, tf.Tensor]
-"""`picture` [batch, height, width, channels] float32 in -1..1, `noise` [batch, noise], `share`
-[batch] in 0..1, and `label` [batch] int32 where a class is asked for."""
+"""The inputs of a step by name.
+
+`picture` [batch, height, width, channels] float32 in -1..1, `noise` [batch, noise], `share` [batch]
+in 0..1, and with classes `label` [batch] int32.
+"""
 
 
 class Adversaries(tf_keras.Model):
-    """A generator, the moving average of it, a discriminator, and an optimizer for each of two.
+    """A generator with its moving average and a discriminator, each with an optimizer.
 
-    A checkpoint of it has all that training goes on from.
+    A checkpoint of the model contains the complete state of the training.
     """
 
     def __init__(
@@ -242,12 +248,12 @@ class Adversaries(tf_keras.Model):
         shape: NetworkShape,
         rate: float | tf_keras.optimizers.schedules.LearningRateSchedule,
     ) -> None:
-        """Builds the networks; call it in the scope of the strategy.
+        """Builds the networks; call the constructor in the scope of the strategy.
 
         Args:
-          task: the losses.
-          shape: of the networks.
-          rate: the learning rate of both, or its schedule.
+          task: the task with the losses.
+          shape: the sizes of the networks.
+          rate: the learning rate of both networks, or its schedule.
         """
         super().__init__(name="adversaries")
         self.task = task
@@ -263,32 +269,32 @@ class Adversaries(tf_keras.Model):
         self.discriminator_optimizer.build(self.discriminator.trainable_variables)
 
     def call(self, inputs: Batch, training: bool = False) -> tf.Tensor:
-        """Pictures of noise, by the average of the generator."""
+        """Generates pictures from noise with the averaged generator."""
         return self.average(inputs, training=training)
 
     def learn(self, batch: Batch, examples: int) -> tf.Tensor:
-        """Takes a step, as each replica does.
+        """Runs a training step on a replica.
 
         Args:
           batch: `steps_of_critic` equal parts, one for each step of the discriminator; the
-            generator learns from the noise of the last one.
-          examples: of a part, of all replicas together.
+            generator learns from the noise of the last part.
+          examples: the examples in a part of all replicas.
 
         Returns:
-          The replica's parts of both losses, [2] float32: those of all replicas add up to the means
+          The replica's parts of both losses, [2] float32, which add up over replicas to the means
           over the examples.
         """
         parts = self.task.steps_of_critic
         split = {name: tf.split(values, parts) for name, values in batch.items()}
         *earlier, last = [{n: values[part] for n, values in split.items()} for part in range(parts)]
         for part in earlier:
-            fake = self.generator(_asked(part), training=True)
+            fake = self.generator(_generator_inputs(part), training=True)
             with tf.GradientTape() as tape:
                 judged = self._loss_of_judge(part, fake, self._judge(fake, part), examples)
             self._apply(self.discriminator_optimizer, self.discriminator, tape, judged)
-        # Both learn from the same pictures and what was said of them.
+        # Both networks learn from the same pictures and logits.
         with tf.GradientTape() as of_generator, tf.GradientTape() as of_discriminator:
-            fake = self.generator(_asked(last), training=True)
+            fake = self.generator(_generator_inputs(last), training=True)
             said = self._judge(fake, last)
             loss = tf.reduce_sum(generator_loss(self.task, said)) / examples
             judged = self._loss_of_judge(last, fake, said, examples)
@@ -299,7 +305,7 @@ class Adversaries(tf_keras.Model):
     def _loss_of_judge(
         self, part: Batch, fake: tf.Tensor, said: tf.Tensor, examples: int
     ) -> tf.Tensor:
-        """Returns the discriminator's: `said` is what it says of `fake`."""
+        """Returns the loss of the discriminator, given its logits `said` of `fake`."""
         real = part["picture"]
         losses = discriminator_loss(self.task, self._judge(real, part), said)
         if self.task.loss is GanLoss.WASSERSTEIN:
@@ -315,7 +321,7 @@ class Adversaries(tf_keras.Model):
         tape: tf.GradientTape,
         loss: tf.Tensor,
     ) -> None:
-        """Takes a step down; the gradients of all replicas are added up."""
+        """Applies the gradients of a loss, summed over all replicas."""
         slopes = tape.gradient(loss, network.trainable_variables)
         optimizer.apply_gradients(zip(slopes, network.trainable_variables, strict=True))
 
@@ -324,16 +330,17 @@ class Adversaries(tf_keras.Model):
         return self.discriminator(given, training=True)
 
     def end_step(self, strategy: tf.distribute.Strategy) -> None:
-        """Does what follows a step, outside of all replicas.
+        """Normalises the discriminator after a step and updates the average, outside of all
+        replicas.
 
-        A gradient penalty keeps a discriminator from becoming steep; others are normalised.
+        A gradient penalty already limits the slope of a discriminator, so others are normalised.
         """
         if self.task.loss is not GanLoss.WASSERSTEIN:
             normalise_convolutions(self.discriminator, strategy)
         self._move_average(strategy)
 
     def _move_average(self, strategy: tf.distribute.Strategy) -> None:
-        """Moves the average on; in the first steps it keeps less of the random weights."""
+        """Updates the moving average, with less weight of the first, random weights."""
         done = tf.cast(self.optimizer.iterations, tf.float32)
         keep = tf.minimum(self.task.ema, done / (done + 10.0))
         pairs = zip(
@@ -345,7 +352,7 @@ class Adversaries(tf_keras.Model):
             )
 
     def settle(self) -> None:
-        """Gives the average the generator's means and variances of batch normalisation."""
+        """Copies the generator's batch normalisation statistics to the average."""
         pairs = zip(
             self.average.non_trainable_variables,
             self.generator.non_trainable_variables,
@@ -355,5 +362,5 @@ class Adversaries(tf_keras.Model):
             copy.assign(original)
 
 
-def _asked(part: Batch) -> Batch:
+def _generator_inputs(part: Batch) -> Batch:
     return {name: values for name, values in part.items() if name in ("noise", "label")}

@@ -1,8 +1,8 @@
 """The pictures of a split in memory, and the batches that both networks learn from.
 
-What a step learns from follows from the seed and the number of the step: which pictures, the
-noise, and the places of the gradient penalty. So a step is the same on one replica and on several,
-in every process, and when training goes on after an interruption, which keeps no random state.
+The seed and the number of a step determine its pictures, its noise and the points of the gradient
+penalty. Therefore a step is the same with one replica and with several, in every process, and after
+an interruption, without any saved random state.
 """
 
 from __future__ import annotations
@@ -25,28 +25,30 @@ from trainer_module.settings import ImageFeature, TrainerSettings
 from trainer_module.settings.train import choose_batch_size, choose_rounds
 
 _AT_ONCE = 64
-"""Pictures that are decoded together."""
+"""The number of pictures that are decoded together."""
 _SHARE = 0.25
-"""Of the memory available now that the pictures of a split may take."""
+"""The share of the free memory that the pictures of a split may take."""
 
 
 @dataclass(frozen=True)
 class Pictures:
-    """The pictures of a split."""
+    """The pictures of a split with their classes."""
 
     values: np.ndarray
-    """[pictures, height, width, channels] uint8."""
+    """The pixels, [pictures, height, width, channels] uint8."""
     labels: np.ndarray
-    """[pictures] of bytes: their classes; b"" where there is none."""
+    """The classes, [pictures] of bytes; b"" for a picture without a class."""
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Their names in order; none unless every picture has one, and not all the same."""
+        """The sorted names of the classes; empty unless every picture has a class and there are
+        several.
+        """
         names = sorted({label.decode(errors="replace") for label in self.labels.tolist()})
         return tuple(names) if len(names) > 1 and "" not in names else ()
 
     def draw(self, most: int, seed: int) -> Pictures:
-        """So many of them by chance, in their order, where there are more: of all files alike."""
+        """Returns a random sample of the pictures in their order, or all if there are few."""
         count = len(self.labels)
         if count <= most:
             return self
@@ -54,15 +56,15 @@ class Pictures:
         return Pictures(self.values[rows], self.labels[rows])
 
     def indices(self, classes: Sequence[str]) -> np.ndarray:
-        """Returns the place of each picture's class among those, [pictures] int32; -1 of
-        another one.
+        """Returns the index of each picture's class among given classes, [pictures] int32; -1 for
+        others.
         """
         places = {name.encode(): place for place, name in enumerate(classes)}
         return np.array([places.get(label, -1) for label in self.labels.tolist()], np.int32)
 
 
 def generation_task(settings: TrainerSettings) -> GenerationTask:
-    """Returns the task of a training of this family."""
+    """Returns the generation task of the settings."""
     task = settings.target
     assert isinstance(task, GenerationTask)  # noqa: S101 - no other task has this family
     return task
@@ -71,14 +73,14 @@ def generation_task(settings: TrainerSettings) -> GenerationTask:
 def picture_of(
     settings: TrainerSettings, shape: tuple[int, int, int] | None = None
 ) -> tuple[str, ImageFeature]:
-    """Returns the name and the settings of the column of pictures, whose size is known.
+    """Returns the name and the settings of the column of pictures, including a size.
 
     Args:
-      settings: of the training.
-      shape: height, width and channels that a model has, for what the settings leave open.
+      settings: the settings of the training.
+      shape: the height, width and channels of a model, for sizes that the settings leave open.
 
     Raises:
-      DataError: there is no such column, or the model cannot make pictures of the size.
+      DataError: there is no such column, or the model cannot generate pictures of the size.
     """
     found = {n: f for n, f in settings.features.items() if isinstance(f, ImageFeature)}
     if len(found) != 1:
@@ -105,12 +107,12 @@ def read_pictures(files: Sequence[str], name: str, feature: ImageFeature, label:
 
     Args:
       files: gzipped TFRecord files of tf.Examples, as ExampleGen writes them.
-      name: of the column of pictures.
-      feature: its settings, with a size.
+      name: the column of pictures.
+      feature: the settings of the column, with a size.
       label: the column of the classes, which may be missing.
 
     Raises:
-      DataError: memory has no room for them, or there are none.
+      DataError: the pictures do not fit into memory, or there are none.
     """
     shape = (*(feature.size or (0, 0)), feature.channels or 3)
     room = int(free_memory() * _SHARE / math.prod(shape))
@@ -141,7 +143,7 @@ def read_pictures(files: Sequence[str], name: str, feature: ImageFeature, label:
 
 
 def _kind_of(records: tf.data.Dataset, label: str) -> tf.DType:
-    """Of what type the labels are, by the first picture that has one."""
+    """Returns the type of the labels in the first picture that has a label."""
     kinds = {"int64_list": tf.int64, "float_list": tf.float32, "bytes_list": tf.string}
     for record in records.as_numpy_iterator():
         values = tf.train.Example.FromString(record).features.feature[label]
@@ -151,28 +153,28 @@ def _kind_of(records: tf.data.Dataset, label: str) -> tf.DType:
 
 
 def to_signed(pictures: tf.Tensor) -> tf.Tensor:
-    """From 0..255 to -1..1, float32, as the networks take pictures."""
+    """Converts pixels in 0..255 to float32 in -1..1, the range of the networks."""
     return tf.cast(pictures, tf.float32) / 127.5 - 1.0
 
 
 @dataclass(frozen=True)
 class Deal:
-    """How the pictures of the train split are dealt to the replicas, step by step."""
+    """The distribution of the train split's pictures to replicas and steps."""
 
     pictures: Pictures
     classes: tuple[str, ...]
-    """That are asked for; none where none is."""
+    """The classes that can be requested; empty without classes."""
     noise: int
     batch_size: int
-    """Pictures per replica and step of the discriminator."""
+    """The pictures per replica and step of the discriminator."""
     replicas: int
-    """In step with each other, on all workers together."""
+    """The number of synchronous replicas on all workers."""
     workers: int
-    """Processes that the replicas are in."""
+    """The number of processes that the replicas run in."""
     parts: int
-    """Steps of the discriminator in each step."""
+    """The steps of the discriminator in each training step."""
     rounds: int
-    """How often every picture comes up in an epoch."""
+    """The number of passes over the pictures in an epoch."""
     seed: int
 
     @classmethod
@@ -184,14 +186,14 @@ class Deal:
         replicas: int,
         workers: int,
     ) -> Deal:
-        """What the settings say of so many pictures.
+        """Returns the distribution that follows from the settings and the pictures.
 
         Args:
-          pictures: of the train split.
-          settings: of the training.
-          classes: that are asked for.
-          replicas: in step with each other.
-          workers: processes that they are in.
+          pictures: the pictures of the train split.
+          settings: the settings of the training.
+          classes: the classes that can be requested.
+          replicas: the number of synchronous replicas.
+          workers: the number of processes that the replicas run in.
         """
         count, train = len(pictures.labels), settings.train
         size = min(choose_batch_size(train, count, replicas), max(1, count // replicas))
@@ -211,12 +213,12 @@ class Deal:
 
     @property
     def examples(self) -> int:
-        """Pictures of a step of the discriminator, of all replicas together."""
+        """The pictures in a step of the discriminator of all replicas."""
         return self.batch_size * self.replicas
 
     @property
     def steps(self) -> int:
-        """Of an epoch, in which every picture comes up."""
+        """The steps of an epoch, which contains every picture."""
         total = len(self.pictures.labels) * self.rounds
         return math.ceil(total / (self.examples * self.parts))
 
@@ -238,7 +240,7 @@ class Deal:
     def _batch(
         self, values: tf.Tensor, labels: tf.Tensor, step: tf.Tensor, replica: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """What a replica learns from in a step."""
+        """Returns the inputs of a replica in a step."""
         begin = replica * self.batch_size
         drawn: dict[str, list[tf.Tensor]] = {}
         for part in range(self.parts):
@@ -253,7 +255,7 @@ class Deal:
         return {name: tf.concat(tensors, 0) for name, tensors in drawn.items()}
 
     def _draw(self, turn: tf.Tensor, begin: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns a replica's rows of what is drawn for all replicas."""
+        """Returns a replica's part of the noise and shares that are drawn for all replicas."""
         seed = tf.stack([_as_int64(self.seed), turn])
         noise = tf.random.stateless_normal([self.examples, self.noise], seed)
         share = tf.random.stateless_uniform([self.examples], seed)

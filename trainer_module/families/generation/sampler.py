@@ -1,7 +1,7 @@
-"""What is exported, a generator that is asked by a seed and a number or by noise, and its samples.
+"""The exported generator, which takes a seed and a number or noise, and the samples of `predict`.
 
-Each picture of a seed is made by itself, so that it is the same to the last bit whoever else asks
-for pictures at the same time.
+Each picture of a seed is generated separately, so that it does not depend on other requests in a
+batch, down to the last bit.
 """
 
 from __future__ import annotations
@@ -22,46 +22,46 @@ if TYPE_CHECKING:
     from trainer_module.families import SampleRequest
 
 SEED, NUMBER = "seed", "number"
-"""What a request brings: a seed, and which of its pictures, counted from 0."""
+"""The inputs of a request: a seed, and the number of one of its pictures, counted from 0."""
 PNG_TEXT = "png_base64"
-"""What a request is answered: a PNG in base64 of RFC 4648, as JSON and CSV have no bytes."""
+"""The output of a request: a PNG in base64 (RFC 4648), as JSON and CSV do not have bytes."""
 PICTURES, PNG = "pictures", "png"
 _MOST_NUMBERS = 1 << 25
-"""Of all pictures that a request asks for by their count, 128 MiB: a client's `n` takes no more."""
+"""The largest number of values in the pictures of a request (128 MiB), which limits `n`."""
 FROM_NOISE, DESCRIBE = "from_noise", "describe"
-"""The signatures besides those that serve."""
+"""The names of the signatures besides the serving signatures."""
 
 Answer = dict[str, tf.Tensor]
 
 
 class Sampler(tf.Module):
-    """A generator, and the names of the classes that can be asked for."""
+    """A generator with the names of the classes that can be requested."""
 
     def __init__(
         self, network: tf_keras.Model, noise: int, label: str, classes: tuple[str, ...]
     ) -> None:
-        """Takes what is exported.
+        """Stores the generator and the names of its requests.
 
         Args:
-          network: as `build_generator` builds it.
-          noise: numbers that a picture is made of.
-          label: what a request calls the class.
-          classes: that can be asked for, by their index; none where none can.
+          network: a network of `build_generator`.
+          noise: the number of noise values per picture.
+          label: the name of the class in a request.
+          classes: the classes that can be requested, by their index; empty without classes.
         """
         super().__init__()
-        self.kept = network.variables  # Keras's layers are not saved with them.
+        self.kept = network.variables  # tf.Module does not track variables of Keras layers.
         self.noise, self.classes, self.label = noise, classes, label
         self._shape = network.output_shape[1:]
         self.most = max(1, _MOST_NUMBERS // math.prod(self._shape))
-        """Pictures that `several` makes at once."""
+        """The largest number of pictures that `several` generates at once."""
         self._call = lambda given: network(given, training=False)
 
     def answer(self, **columns: tf.Tensor) -> Answer:
-        """Answers requests: `seed` and `number` [batch] int64, and a class [batch] string.
+        """Answers requests with `seed` and `number` [batch] int64, and a class [batch] string.
 
         Returns:
-          `png_base64` [batch] string; empty for a class that there is none of, as others ask in the
-          same batch.
+          `png_base64` [batch] string; empty for an unknown class, as the other requests of the
+          batch may be valid.
         """
         label = columns.get(self.label)
         known = self._index(label) if label is not None else tf.zeros_like(columns[SEED], tf.int32)
@@ -73,9 +73,10 @@ class Sampler(tf.Module):
         """Returns the first pictures of a seed.
 
         Args:
-          n: how many, a scalar; at least 0, and at most `most`.
-          seed: a scalar.
-          label: their class, a scalar; empty for all classes in turn, or where there are none.
+          n: the number of pictures, a scalar from 0 to `most`.
+          seed: the seed, a scalar.
+          label: the class of the pictures, a scalar; empty for all classes in turn, or without
+            classes.
 
         Returns:
           `pictures` [n, height, width, channels] float32 in 0..1, and `png` [n], their files.
@@ -98,12 +99,12 @@ class Sampler(tf.Module):
         return {PICTURES: pictures, PNG: encode_pngs(pictures)}
 
     def from_noise(self, noise: tf.Tensor, label: tf.Tensor) -> Answer:
-        """Pictures of noise [batch, noise] and of the index of a class [batch] int32."""
+        """Returns pictures of noise [batch, noise] and of class indices [batch] int32."""
         pictures = self._generate(noise, label)
         return {PICTURES: pictures, PNG: encode_pngs(pictures)}
 
     def describe(self) -> Answer:
-        """What requests call the class, and the classes by their index."""
+        """Returns the name of the class in requests, and the classes by their index."""
         return {
             "label": tf.constant(self.label),
             "classes": tf.constant([*self.classes], tf.string),
@@ -126,7 +127,7 @@ class Sampler(tf.Module):
         }
 
     def _draw(self, seed: tf.Tensor, number: tf.Tensor, label: tf.Tensor) -> tf.Tensor:
-        """Returns a picture by itself for each row, [batch, height, width, channels]."""
+        """Generates a separate picture for each row, [batch, height, width, channels]."""
 
         def draw(row: tuple[tf.Tensor, tf.Tensor, tf.Tensor]) -> tf.Tensor:
             noise = tf.random.stateless_normal([1, self.noise], tf.stack(row[:2]))
@@ -140,7 +141,7 @@ class Sampler(tf.Module):
         return (self._call(given) + 1.0) / 2.0
 
     def _index(self, labels: tf.Tensor) -> tf.Tensor:
-        """Returns the place of each class, [batch] int32; -1 of none."""
+        """Returns the index of each class, [batch] int32; -1 for an unknown class."""
         if not self.classes:
             return -tf.ones_like(labels, tf.int32)
         is_it = tf.equal(labels[:, tf.newaxis], tf.constant([*self.classes])[tf.newaxis])
@@ -149,13 +150,13 @@ class Sampler(tf.Module):
 
 
 def encode_pngs(pictures: tf.Tensor) -> tf.Tensor:
-    """Files of pictures in 0..1, [batch] string."""
+    """Encodes pictures in 0..1 as PNG files, [batch] string."""
     whole = tf.cast(tf.round(tf.clip_by_value(pictures, 0.0, 1.0) * 255.0), tf.uint8)
     return tf.map_fn(tf.io.encode_png, whole, fn_output_signature=tf.string)
 
 
 def make_grid(pictures: tf.Tensor) -> tf.Tensor:
-    """Pictures [n, height, width, channels] side by side in a square, black where there is none."""
+    """Returns a square grid of pictures [n, height, width, channels], filled up with black."""
     count = pictures.shape[0]
     side = int(count**0.5 + 0.999999)
     rows = -(-count // side)
@@ -166,16 +167,16 @@ def make_grid(pictures: tf.Tensor) -> tf.Tensor:
 
 
 def _base64(png: tf.Tensor) -> tf.Tensor:
-    """In the usual alphabet; TensorFlow has that of addresses."""
+    """Encodes bytes in standard base64; TensorFlow has only the URL-safe alphabet."""
     text = tf.io.encode_base64(png, pad=True)
     return tf.strings.regex_replace(tf.strings.regex_replace(text, "-", "+"), "_", "/")
 
 
 GRID_FILE = "grid.png"
-_ASKED_AT_ONCE = 256
-"""Pictures that are asked for at a time."""
+_REQUESTED_AT_ONCE = 256
+"""The number of pictures in a request to the model."""
 _MOST_SHOWN = 1024
-"""Pictures of the grid."""
+"""The largest number of pictures in the grid."""
 _ROWS = 12
 _LARGE = 1 << 40
 
@@ -183,11 +184,11 @@ _LARGE = 1 << 40
 def golden_rows(
     folder: Path, custom_config: Mapping[str, Any]
 ) -> Iterator[tuple[str, dict[str, list[Any]]]]:
-    """Seeds and classes that a generator is asked for before it is pushed.
+    """Yields the seeds and classes that a generator is tested with before it is pushed.
 
     Args:
-      folder: of the exported model.
-      custom_config: is not read.
+      folder: the folder of the exported model.
+      custom_config: not used.
     """
     del custom_config
     label, classes = _class_of(tf.saved_model.load(str(folder)))
@@ -207,18 +208,18 @@ def golden_rows(
 
 
 def write_samples(folder: Path, request: SampleRequest, output: Path) -> str:
-    """Writes pictures, and all of them in a grid, for `predict --n`.
+    """Writes pictures and a grid of the pictures, for `predict --n`.
 
     Args:
-      folder: of the pushed model.
-      request: how many, by which seed, of which class.
+      folder: the folder of the pushed model.
+      request: the number, the seed and the class of the pictures.
       output: an empty folder.
 
     Returns:
-      What was written, in words.
+      A line on the written files.
 
     Raises:
-      DataError: there is no such class.
+      DataError: the model does not have the class.
     """
     model = tf.saved_model.load(str(folder))
     label, classes = _class_of(model)
@@ -228,9 +229,9 @@ def write_samples(folder: Path, request: SampleRequest, output: Path) -> str:
         raise DataError(f"--class {request.label}: the model has no such class; {known}.")
     names = [request.label] if request.label else classes
     shown: list[tf.Tensor] = []
-    for start in range(0, request.count, _ASKED_AT_ONCE):
-        numbers = range(start, min(request.count, start + _ASKED_AT_ONCE))
-        found = _ask(model, request.seed, numbers, label, names)
+    for start in range(0, request.count, _REQUESTED_AT_ONCE):
+        numbers = range(start, min(request.count, start + _REQUESTED_AT_ONCE))
+        found = _request_pngs(model, request.seed, numbers, label, names)
         for number, png in zip(numbers, found, strict=True):
             (output / f"{number:04d}.png").write_bytes(png)
             if number < _MOST_SHOWN:
@@ -240,10 +241,10 @@ def write_samples(folder: Path, request: SampleRequest, output: Path) -> str:
     return f"{counted(request.count, 'picture')} of seed {request.seed}, and {GRID_FILE}{which}"
 
 
-def _ask(model: Any, seed: int, numbers: range, label: str, names: Sequence[str]) -> list[bytes]:
-    """Returns the PNG files of some pictures of a seed, whose classes are in turn those of the
-    names.
-    """
+def _request_pngs(
+    model: Any, seed: int, numbers: range, label: str, names: Sequence[str]
+) -> list[bytes]:
+    """Returns the PNG files of some pictures of a seed, with the given classes in turn."""
     whole = {SEED: [seed] * len(numbers), NUMBER: [*numbers]}
     rows = {name: tf.constant(values, tf.int64) for name, values in whole.items()}
     if names:
@@ -253,6 +254,6 @@ def _ask(model: Any, seed: int, numbers: range, label: str, names: Sequence[str]
 
 
 def _class_of(model: Any) -> tuple[str, list[str]]:
-    """What requests call the class, and the classes."""
+    """Returns the name of the class in requests, and the classes."""
     found = model.signatures[DESCRIBE]()
     return found["label"].numpy().decode(), [n.decode() for n in found["classes"].numpy().tolist()]

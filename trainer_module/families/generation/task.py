@@ -1,4 +1,4 @@
-"""`task: generation`: what is made, by which loss, and what of it can be measured."""
+"""The settings of `task: generation`: the classes, the losses and the metrics."""
 
 from __future__ import annotations
 
@@ -23,44 +23,51 @@ METRICS = {
     COPIES: Metric(higher_is_better=False, is_compared=False),
     SPREAD: Metric(is_compared=False),
 }
-"""What `families/generation/measuring.py` computes; `docs/generation.md` says how."""
+"""The metrics that `families/generation/measuring.py` computes, explained in `docs/generation.md`.
+"""
 
 
 class GanLoss(StrEnum):
-    """What the two networks of a GAN play for."""
+    """The kind of loss of a GAN."""
 
     NON_SATURATING = "non_saturating"
     WASSERSTEIN = "wasserstein"
 
 
 class GenerationTask(LearningTask):
-    """Pictures are generated that look like those of the data."""
+    """The settings of `task: generation`, which generates pictures like those of the data."""
 
     kind: Literal["generation"]
     family: ClassVar[str] = "generation"
     monitor: ClassVar[str] = "generator_loss"
     conditional: bool = False
-    """Whether a class is asked for, which the label `data.label` names. Otherwise a label is only
-    used to measure what is generated, and need not be there."""
+    """Whether the generator takes a class, which is the label `data.label`. Otherwise a label is
+    optional and only used to measure the generated pictures.
+    """
     noise: PositiveInt = 100
-    """Numbers that each picture is made of, normally distributed."""
+    """The number of normally distributed values that each picture is generated from."""
     loss: GanLoss = GanLoss.NON_SATURATING
     """`non_saturating` (Goodfellow et al., 2014), or `wasserstein` with a gradient penalty
-    (Gulrajani et al., 2017)."""
+    (Gulrajani et al., 2017).
+    """
     label_smoothing: float | None = Field(default=None, ge=0, lt=0.5)
-    """non_saturating: what is taken off the 1 that real pictures count as (Salimans et al., 2016).
-    Default: 0.1."""
+    """non_saturating: the value subtracted from the target 1 of real pictures (Salimans et al.,
+    2016). Default: 0.1.
+    """
     gradient_penalty: PositiveFloat | None = None
-    """wasserstein: the weight of the penalty. Default: 10."""
+    """wasserstein: the weight of the gradient penalty. Default: 10."""
     critic_steps: PositiveInt | None = None
-    """Steps of the discriminator for each of the generator, with other pictures each. Default: 1;
-    of wasserstein 5."""
+    """The discriminator's steps per step of the generator, each with other pictures. Default: 1;
+    for wasserstein 5.
+    """
     ema: float = Field(default=0.99, ge=0, lt=1)
-    """The generator that is pushed is the moving average of its weights, of which each step keeps
-    so much; 0: its weights as they are."""
+    """The decay of the moving average of the generator's weights, which is pushed; 0 pushes the
+    weights themselves.
+    """
     collapse: float = Field(default=0.1, ge=0, lt=1)
-    """Generated pictures whose variance is less than this share of that of real ones are collapsed:
-    their generator is not blessed."""
+    """The least variance of generated pictures as a share of the real variance; a generator below
+    it has collapsed and is not blessed.
+    """
 
     @model_validator(mode="after")
     def _options_are_read(self) -> GenerationTask:
@@ -75,7 +82,7 @@ class GenerationTask(LearningTask):
 
     @property
     def smoothing(self) -> float:
-        """What is taken off the 1 of real pictures."""
+        """The value subtracted from the target 1 of real pictures."""
         return 0.1 if self.label_smoothing is None else self.label_smoothing
 
     @property
@@ -85,27 +92,27 @@ class GenerationTask(LearningTask):
 
     @property
     def steps_of_critic(self) -> int:
-        """Steps of the discriminator for each of the generator."""
+        """The discriminator's steps per step of the generator."""
         return self.critic_steps or (5 if self.loss is GanLoss.WASSERSTEIN else 1)
 
     @property
     def needs_label(self) -> bool:
-        """Whether every picture has to have a class, and there have to be several."""
+        """Whether every picture needs a class."""
         return self.conditional
 
     @property
     def of_rows(self) -> BaseTask:
-        """A label is a class, where there is one."""
+        """The task by which rows are read, which treats the label as a class."""
         return MulticlassTask(kind="multiclass")
 
     def without_model_keys(self) -> GenerationTask:
-        """Who reads the data asks for no more than whether the label is needed."""
+        """Returns the task with only the option that reading the data depends on: `conditional`."""
         return GenerationTask(kind="generation", conditional=self.conditional)
 
     def metrics(self) -> Mapping[str, Metric]:
-        """Distances between what is generated and pictures that were held out."""
+        """Returns the metrics that compare generated pictures with held-out ones."""
         return METRICS | ({OBEYED: Metric()} if self.conditional else {})
 
     def usual_metrics(self) -> tuple[str, ...]:
-        """Returns the distance decides."""
+        """Returns the names of all metrics, of which the Frechet distance comes first."""
         return (*self.metrics(),)

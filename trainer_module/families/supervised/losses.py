@@ -1,4 +1,4 @@
-"""The losses: what each is computed by."""
+"""The losses of supervised tasks."""
 
 from __future__ import annotations
 
@@ -15,57 +15,57 @@ from trainer_module.sections import load_own
 from trainer_module.settings import LossSettings
 
 FARTHEST = 20.0
-"""An exponent from which on no larger one is worth telling apart: half a billion times 1."""
+"""The largest exponent of `bounded_exponential`: exp(20) is about half a billion."""
 
 
 def show_as(loss: tf.Tensor, factor: float) -> tf.Tensor:
-    """So many times the loss, with the gradients of the loss itself.
+    """Returns the loss times a factor, with the gradients of the loss itself.
 
-    What is shown of a number's loss is in units of the label. Gradients in units of its deviation
-    are neither too large for float16, whose largest number is 65,504, nor too small.
+    The reported loss of a number is in units of the label. Gradients in units of its standard
+    deviation neither overflow nor underflow in float16, whose largest number is 65,504.
     """
     return tf.stop_gradient(loss * factor) + (loss - tf.stop_gradient(loss))
 
 
 @tf_keras.saving.register_keras_serializable("scopeline")
 def bounded_exponential(numbers: tf.Tensor) -> tf.Tensor:
-    """Finite for every number: one row far from all others would make a metric infinite."""
+    """Returns the exponential of limited numbers, as one outlier would make a metric infinite."""
     return tf.exp(tf.minimum(numbers, FARTHEST))
 
 
 class WrappedLoss(tf_keras.losses.Loss):
-    """A loss that makes something of another one, which is saved with it."""
+    """A loss that wraps another loss, and is saved with it."""
 
     def __init__(self, loss: Any, name: str, **options: Any) -> None:
-        """Takes the other loss: of Keras's classes, a function, or its configuration."""
+        """Stores the wrapped loss: a Keras loss, a function, or a serialized loss."""
         super().__init__(name=name, **options)
         self._loss = tf_keras.losses.get(loss)
 
     def wrapped(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
-        """Returns the losses of the other one, [batch]."""
+        """Returns the values of the wrapped loss, [batch]."""
         is_class = isinstance(self._loss, tf_keras.losses.Loss)
         return (self._loss.call if is_class else self._loss)(y_true, y_pred)
 
     def get_config(self) -> dict[str, Any]:
-        """What Keras makes it of again."""
+        """Returns the arguments of the constructor."""
         return {**super().get_config(), "loss": tf_keras.losses.serialize(self._loss)}
 
 
 @tf_keras.saving.register_keras_serializable("scopeline")
 class ShownLoss(WrappedLoss):
-    """A loss in the units of what it is given, with gradients as if it were divided by `factor`."""
+    """A loss whose value is that of another loss, with gradients divided by `factor`."""
 
     def __init__(self, loss: Any, factor: float, name: str = "shown_loss", **options: Any) -> None:
-        """Takes what is computed, and how many of its units the loss learnt by has."""
+        """Stores the loss, and the factor that its gradients are divided by."""
         super().__init__(loss, name, **options)
         self._factor = factor
 
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
-        """Losses [batch], as those of `loss`."""
+        """Returns the losses, [batch], with the values of the wrapped loss."""
         return show_as(self.wrapped(y_true, y_pred) / self._factor, self._factor)
 
     def get_config(self) -> dict[str, Any]:
-        """What Keras makes it of again."""
+        """Returns the arguments of the constructor."""
         return {**super().get_config(), "factor": self._factor}
 
 
@@ -73,21 +73,22 @@ Loss: TypeAlias = tf_keras.losses.Loss
 
 
 def make_loss(problem: Problem, settings: LossSettings | None) -> Any:
-    """Returns a new loss, as Keras compiles a model with it.
+    """Returns a new loss for compiling a Keras model.
 
     Args:
-      problem: what is to be learnt.
-      settings: which loss; None is the task's usual one, cross-entropy or the mean squared error.
+      problem: the features and the label.
+      settings: the settings of the loss; None for the task's default, cross-entropy or the mean
+        squared error.
 
     Raises:
-      TrainingError: if a loss of the user's is neither a function nor a `tf_keras.losses.Loss`.
+      TrainingError: a user's loss is neither a function nor a `tf_keras.losses.Loss`.
     """
     loss = _make_plain_loss(problem, settings)
     return PriorLoss(loss, problem.class_shift) if problem.class_shift else loss
 
 
 def _make_plain_loss(problem: Problem, settings: LossSettings | None) -> Any:
-    """Returns the loss of the probabilities or the number that a model gives, as they are."""
+    """Returns the loss of the model's output without a correction for class weights."""
     if settings is None:
         return problem.make_loss()
     if settings.is_custom:
@@ -111,7 +112,7 @@ def _make_plain_loss(problem: Problem, settings: LossSettings | None) -> Any:
 
 @tf_keras.saving.register_keras_serializable("scopeline")
 class OneHotLoss(Loss):
-    """Cross-entropy or focal loss of classes by index, which Keras has for one-hot labels alone."""
+    """Cross-entropy or focal loss of class indices, which Keras only has for one-hot labels."""
 
     def __init__(
         self,
@@ -121,7 +122,7 @@ class OneHotLoss(Loss):
         name: str = "one_hot_loss",
         **options: Any,
     ) -> None:
-        """Takes the number of classes; with a `gamma` of 0 it is cross-entropy."""
+        """Stores the number of classes; a `gamma` of 0 is cross-entropy."""
         super().__init__(name=name, **options)
         self._config = {"classes": classes, "label_smoothing": label_smoothing, "gamma": gamma}
         self._loss = tf_keras.losses.CategoricalFocalCrossentropy(
@@ -129,34 +130,36 @@ class OneHotLoss(Loss):
         )
 
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
-        """Labels [batch, 1] and probabilities [batch, classes] to losses [batch]."""
+        """Returns the losses, [batch], of labels [batch, 1] and probabilities [batch, classes]."""
         labels = tf.reshape(tf.cast(y_true, tf.int64), [-1])
         return self._loss.call(tf.one_hot(labels, self._config["classes"]), y_pred)
 
     def get_config(self) -> dict[str, Any]:
-        """What Keras makes it of again."""
+        """Returns the arguments of the constructor."""
         return {**super().get_config(), **self._config}
 
 
 @tf_keras.saving.register_keras_serializable("scopeline")
 class PriorLoss(WrappedLoss):
-    """The loss of a model's probabilities as they would be if classes were as frequent as weighed.
+    """The loss of probabilities that are adjusted to the class weights.
 
-    Where examples count by their class, cross-entropy is least for the probabilities among examples
-    that are as frequent as they count. The other loss is given those, and the model's own output is
-    what they are in the data (Menon et al., 2021, "Long-tail learning via logit adjustment",
+    With class weights, cross-entropy is minimal for the probabilities under weighted class
+    frequencies. The wrapped loss receives these, so that the model's own output are the
+    probabilities in the data (Menon et al., 2021, "Long-tail learning via logit adjustment",
     arXiv:2007.07314).
     """
 
     def __init__(
         self, loss: Any, shift: Sequence[float], name: str = "prior_loss", **options: Any
     ) -> None:
-        """Takes the loss, and what the weights of classes add to logits: `Problem.class_shift`."""
+        """Stores the loss, and the class weights' shift of the logits: `Problem.class_shift`."""
         super().__init__(loss, name, **options)
         self._shift = list(shift)
 
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
-        """Losses [batch], of probabilities [batch, classes], or [batch, 1] of the second class."""
+        """Returns the losses, [batch], of probabilities [batch, classes], or [batch, 1] for two
+        classes.
+        """
         logits = logits_of(y_pred)
         smallest = tf_keras.backend.epsilon()
         shift = tf.constant(self._shift, y_pred.dtype)
@@ -172,7 +175,7 @@ class PriorLoss(WrappedLoss):
         return self.wrapped(y_true, as_weighed)
 
     def get_config(self) -> dict[str, Any]:
-        """What Keras makes it of again."""
+        """Returns the arguments of the constructor."""
         return {**super().get_config(), "shift": self._shift}
 
 
@@ -195,28 +198,28 @@ def _own_loss(settings: LossSettings) -> Any:
 
 
 def _is_mixed(label: tf.Tensor) -> bool:
-    """Returns whether a label is of two examples; those that are evaluated have one."""
+    """Returns whether a label mixes two examples; labels in evaluation are not mixed."""
     return bool(label.shape[-1] == 3)
 
 
 @tf_keras.saving.register_keras_serializable("scopeline")
 class MixedLoss(WrappedLoss):
-    """The loss of labels, mixed or not, by a loss of labels that are not."""
+    """A loss of labels that mixup may have mixed."""
 
     def __init__(self, loss: Any, name: str = "mixed_loss", **options: Any) -> None:
-        """Takes the loss of one label."""
+        """Stores the loss of labels that are not mixed."""
         super().__init__(loss, name, **options)
 
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
-        """Losses [batch]."""
+        """Returns the losses, [batch], weighted by the shares of a mixed label."""
         if not _is_mixed(y_true):
             return self.wrapped(y_true, y_pred)
         share, first, second = y_true[:, 2], y_true[:, :1], y_true[:, 1:2]
         return share * self.wrapped(first, y_pred) + (1 - share) * self.wrapped(second, y_pred)
 
 
-def of_larger_share(metric: tf_keras.metrics.Metric) -> tf_keras.metrics.Metric:
-    """Returns the metric, which takes a mixed label for that of its larger share."""
+def by_larger_share(metric: tf_keras.metrics.Metric) -> tf_keras.metrics.Metric:
+    """Returns the metric with mixed labels replaced by the label of the larger share."""
 
     def larger(y_true: tf.Tensor, y_pred: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         if _is_mixed(y_true):

@@ -14,7 +14,7 @@ from trainer_module.data.input_pipeline import Split
 from trainer_module.data.loading import TrainingData
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
-from trainer_module.runtime import Runtime
+from trainer_module.runtime import WorkerContext
 from trainer_module.settings import TrainerSettings
 from trainer_module.trainer import open_strategy
 from trainer_module.training.plan import TrainingInputs
@@ -74,5 +74,5 @@ def open_on(
     """What a training on some data is given."""
     strategy = open_strategy(settings)
     assert strategy.num_replicas_in_sync == replicas
-    runtime = Runtime(backup_directory=str(directory / "backup"), backup_steps=backup_steps)
+    runtime = WorkerContext(backup_directory=str(directory / "backup"), backup_steps=backup_steps)
     return TrainingInputs(settings, runtime, strategy, str(directory / "run"), None, data)

@@ -1,1 +1,1 @@
-"""The networks that learn a label."""
+"""The networks of supervised tasks."""

@@ -24,11 +24,10 @@ from trainer_module.settings.model import POOLER, SIZES, unrestricted_models
 
 
 def build_model(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
-    """Returns the uncompiled model; features that are no texts are joined to what the first token
-    becomes.
+    """Returns the uncompiled model, in which other features join the vector of the first token.
 
     Raises:
-      TrainingError: if there is no text, the texts are too long, or the weights cannot be used.
+      TrainingError: there is no text, the texts are too long, or the weights cannot be used.
     """
     texts = problem.of_kind("text")
     if not texts:
@@ -61,7 +60,7 @@ def _shape(
             f"column {texts[0].name!r} was cut into those of a vocabulary of {vocabulary:,}; leave "
             "out what features say of its vocabulary."
         )
-    # Only the first text brings its first token.
+    # Only the first text keeps its first token.
     tokens = sum(text.shape[0] for text in texts) - len(texts) + 1
     if tokens > shape.positions:
         columns = enumerate_names((repr(text.name) for text in texts), "and")
@@ -73,22 +72,24 @@ def _shape(
 
 
 DEVIATION = 0.02
-"""Of the normal distribution, cut off at twice of it, that new weights are drawn from."""
+"""The standard deviation of new weights, drawn from a normal distribution truncated at twice its
+value.
+"""
 
 
 def encode(
     tokens: Sequence[tf.Tensor], shape: BertShape, dropout: float
 ) -> tuple[list[tf.Tensor], tf.Tensor]:
-    """Reads one text, or several one after the other as the paper does a pair of sentences.
+    """Encodes one text, or several concatenated texts like the paper's pairs of sentences.
 
     Args:
       tokens: Keras inputs, [batch, n] int64 each, beginning with the first token; 0 is padding.
-      shape: the sizes.
-      dropout: share of the activations, and of what attention looks at, that training drops.
+      shape: the sizes of the network.
+      dropout: the dropout rate of activations and of attention weights.
 
     Returns:
-      The vectors of the tokens, [batch, n, hidden], before the first block and after each; and
-      what the first token has become in the end, [batch, hidden].
+      The vectors of the tokens, [batch, n, hidden], before the first block and after each block;
+      and the pooled vector of the first token, [batch, hidden].
     """
     ids, types = _join(tokens, shape.token_types)
     is_token = tf.not_equal(ids, 0)
@@ -102,8 +103,8 @@ def encode(
 
 
 def _join(tokens: Sequence[tf.Tensor], token_types: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the tokens of all texts, of which only the first has its first token, and each
-    one's text.
+    """Returns the concatenated tokens, with only the first text's first token, and the text of each
+    token.
     """
     parts = [tokens[0], *(text[:, 1:] for text in tokens[1:])]
     types = [
@@ -115,8 +116,8 @@ def _join(tokens: Sequence[tf.Tensor], token_types: int) -> tuple[tf.Tensor, tf.
 
 
 def _embed(ids: tf.Tensor, types: tf.Tensor, is_token: tf.Tensor, shape: BertShape) -> tf.Tensor:
-    """Returns the sum of the vectors of the piece, of its place and of the text it is in."""
-    # Padding between two texts has no place of its own.
+    """Returns the sum of the embeddings of the piece, its position and its text."""
+    # Padding between two texts has no position of its own.
     places = tf.maximum(tf.cumsum(tf.cast(is_token, tf.int32), axis=1) - 1, 0)
     embedded = [
         tf_keras.layers.Embedding(size, shape.hidden, _initializer(), name=f"bert_{name}")(indices)
@@ -132,7 +133,7 @@ def _embed(ids: tf.Tensor, types: tf.Tensor, is_token: tf.Tensor, shape: BertSha
 def _block(
     vectors: tf.Tensor, is_token: tf.Tensor, layer: int, shape: BertShape, dropout: float
 ) -> tf.Tensor:
-    """Attention, then two dense layers for each token; what goes in is added to what comes out."""
+    """Applies a Transformer block: attention and two dense layers with residual connections."""
     name = f"layer_{layer}"
     attention = tf_keras.layers.MultiHeadAttention(
         shape.heads,
@@ -160,7 +161,7 @@ def _normalize(vectors: tf.Tensor, name: str, shape: BertShape) -> tf.Tensor:
 
 
 def _initializer() -> tf_keras.initializers.Initializer:
-    """Returns a new one for each layer: one that is used twice gives the same numbers."""
+    """Returns a new initializer, as an initializer that is used twice returns the same numbers."""
     return tf_keras.initializers.TruncatedNormal(stddev=DEVIATION)
 
 
@@ -174,23 +175,24 @@ _BLOCK = {
     "output.dense": "out",
     "output.LayerNorm": "norm",
 }
-"""The layers of a block: what Hugging Face calls each, and what it is called here."""
+"""Our names of a block's layers, by Hugging Face's names."""
 
 
 def load_weights(model: tf_keras.Model, values: Mapping[str, np.ndarray]) -> None:
-    """Gives a model the weights that `files.read_weights` found; call it in the strategy's scope.
+    """Assigns the weights of `bert_files.read_weights` to a model; call it in the strategy's scope.
 
-    What is not among them, as the pooler may not be, stays as it is.
+    Weights without a value, perhaps those of the pooler, stay unchanged.
     """
     weights = {weight.name: weight for weight in weights_of(model)}
     for theirs, ours in _names(values):
-        # Attention has an axis for its heads, which lie side by side in a matrix.
+        # Keras's attention has an axis for heads, which are side by side in Hugging Face's
+        # matrices.
         value = values[theirs].T if ours.endswith("/kernel") else values[theirs]
         weights[ours].assign(value.reshape(weights[ours].shape))
 
 
 def _names(values: Mapping[str, np.ndarray]) -> Iterator[tuple[str, str]]:
-    """For each name of Hugging Face's, that of our weight."""
+    """Yields each of Hugging Face's weight names with our name."""
     for name in values:
         layer, _, kind = name.rpartition(".")
         is_norm = layer.endswith("LayerNorm")

@@ -1,6 +1,6 @@
-"""A folder as Hugging Face keeps a BERT (config.json, vocab.txt, model.safetensors), and its sizes.
+"""Hugging Face's folder of a BERT (config.json, vocab.txt, model.safetensors), and its sizes.
 
-Nothing here imports TensorFlow: a config is checked before that is paid for.
+The module does not import TensorFlow, so that a config can be checked first.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from trainer_module.settings.model import BertSizes
 
 @dataclass(frozen=True)
 class BertShape:
-    """Sizes and constants, as Hugging Face's config.json has them."""
+    """The sizes and constants in Hugging Face's config.json."""
 
     vocabulary: int
-    """Pieces that have a vector."""
+    """The number of word pieces with a vector."""
     layers: int
     hidden: int
     heads: int
     feed_forward: int
-    """Units between the two dense layers of each block."""
+    """The units between the two dense layers of each block."""
     positions: int
-    """The most tokens that can be read at once."""
+    """The largest number of tokens in an input."""
     token_types: int = 2
     epsilon: float = 1e-12
-    """Of the normalisations."""
+    """The epsilon of layer normalisation."""
 
     @classmethod
     def of_sizes(cls, sizes: BertSizes, vocabulary: int) -> BertShape:
-        """One that nobody has trained yet."""
+        """Returns the shape of a BERT that is trained from scratch."""
         feed_forward = 4 * sizes.hidden
         return cls(
             vocabulary, sizes.layers, sizes.hidden, sizes.heads, feed_forward, sizes.max_tokens
         )
 
     def is_of(self, sizes: BertSizes) -> bool:
-        """Returns whether these are the sizes that a config asks for."""
+        """Returns whether the sizes match those of a config."""
         return (self.layers, self.hidden, self.heads) == (sizes.layers, sizes.hidden, sizes.heads)
 
     def tensors(self) -> dict[str, tuple[int, ...]]:
@@ -71,7 +71,7 @@ class BertShape:
         return shapes
 
     def pooler(self) -> dict[str, tuple[int, ...]]:
-        """Likewise of the layer that the first token goes through, which not all models have."""
+        """Returns the shapes of the optional pooler's weights by Hugging Face's names."""
         return _dense_shapes("pooler.dense", self.hidden, self.hidden)
 
 
@@ -85,11 +85,11 @@ def _norm_shapes(name: str, size: int) -> dict[str, tuple[int, ...]]:
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 PICKLES = ("pytorch_model.bin", "*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
-"""What weights are pickled in, by which they would run any code."""
+"""Patterns of pickled weights, which are rejected, as unpickling can run any code."""
 PREFIX = "bert."
-"""Before the names of the encoder's weights where a file has those of a head too."""
+"""The prefix of the encoder's weights in a file that also has the weights of a head."""
 OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}
-"""Of the normalisations, as files have them that were made from TensorFlow's."""
+"""The endings of layer normalisation's weights in files that were converted from TensorFlow."""
 
 _SIZES = {
     "vocabulary": "vocab_size",
@@ -101,24 +101,24 @@ _SIZES = {
     "token_types": "type_vocab_size",
 }
 _FLOATS = ("F64", "F32", "F16", "BF16")
-"""Types of numbers, as safetensors calls them, that are the weights themselves."""
+"""The safetensors types of weights that are not quantised."""
 _ONLY = {"model_type": "bert", "hidden_act": "gelu", "position_embedding_type": "absolute"}
-"""Keys of config.json that may have one value alone."""
+"""The keys of config.json for which only one value is supported."""
 
 
 @dataclass(frozen=True)
 class BertFiles:
-    """A folder whose parts fit each other."""
+    """A folder whose files fit each other."""
 
     folder: Path
     shape: BertShape
 
 
 def read_files(folder: str) -> BertFiles:
-    """Reads all but the weights, of which it looks at the names and shapes.
+    """Reads the folder's config and vocabulary, and checks the names and shapes of its weights.
 
     Args:
-      folder: its path, or the name of a model that was fetched from the hub.
+      folder: the path of the folder, or the name of a cached hub model.
 
     Raises:
       DataError: a file is missing or broken, or does not fit the others.
@@ -139,11 +139,11 @@ def read_files(folder: str) -> BertFiles:
 
 
 def read_weights(files: BertFiles) -> dict[str, np.ndarray]:
-    """Returns the encoder's weights by their names today, float32; without the pooler's if there is
-    none.
+    """Returns the encoder's weights in float32 by their current names, with the pooler's if it
+    exists.
 
     Raises:
-      DataError: the file is broken, or holds another model's.
+      DataError: the file is broken, or belongs to another model.
     """
     names = _check_weights(files.folder, files.shape)
     with _open(files.folder / WEIGHTS) as tensors:
@@ -151,7 +151,9 @@ def read_weights(files: BertFiles) -> dict[str, np.ndarray]:
 
 
 def _as_float32(value: Any) -> np.ndarray:
-    """Also of bfloat16, which NumPy knows where TensorFlow has been imported."""
+    """Converts an array to float32, also from bfloat16, which NumPy supports after TensorFlow's
+    import.
+    """
     return np.asarray(value).astype(np.float32)
 
 
@@ -194,7 +196,7 @@ def _open(path: Path) -> Any:
 
 
 def _check_weights(folder: Path, shape: BertShape) -> dict[str, str]:
-    """Returns the names in the file, by the names that the weights have today."""
+    """Returns the names in the file, by the current names of the weights."""
     path = folder / WEIGHTS
     if not path.is_file():
         raise _no_weights(folder)

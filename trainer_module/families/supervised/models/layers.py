@@ -1,4 +1,4 @@
-"""Parts that the models of the zoo share."""
+"""Layers that the built-in models share."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from trainer_module.settings.model import unrestricted_models
 KerasTensors = Mapping[str, tf.Tensor]
 
 FRESH_MOMENTUM = 0.9
-"""Of batch normalisation in a network that begins from scratch, as in PyTorch: the 0.99 and 0.999
-of Keras's networks take thousands of steps to leave the statistics of random weights behind."""
+"""The momentum of batch normalisation in networks that are trained from scratch, as in PyTorch.
+
+The 0.99 and 0.999 of Keras's networks need thousands of steps to forget the statistics of random
+weights.
+"""
 
 
 def convolutional_model(
@@ -27,16 +30,16 @@ def convolutional_model(
     kind: str,
     convolve: Callable[[TransformedFeature, tf.Tensor], tf.Tensor],
 ) -> tf_keras.Model:
-    """Returns the uncompiled model; features that are no images join after the convolutions.
+    """Returns the uncompiled model; features other than images join after the convolutions.
 
     Args:
-      problem: has the features.
-      settings: of the model.
-      kind: its name.
-      convolve: from a feature's pixels, [batch, height, width, channels], to [batch, n].
+      problem: the features and the label.
+      settings: the settings of the model.
+      kind: the name of the model.
+      convolve: a function from a feature's pixels, [batch, height, width, channels], to [batch, n].
 
     Raises:
-      TrainingError: if there is no image.
+      TrainingError: there is no image.
     """
     images = images_of(problem, kind)
     inputs = problem.make_inputs()
@@ -51,7 +54,7 @@ def images_of(problem: Problem, kind: str) -> tuple[TransformedFeature, ...]:
     """Returns the features that are images.
 
     Raises:
-      TrainingError: there is none, which a model of this kind needs.
+      TrainingError: there is no image, which models of this kind need.
     """
     images = problem.of_kind("image")
     if not images:
@@ -67,7 +70,7 @@ def images_of(problem: Problem, kind: str) -> tuple[TransformedFeature, ...]:
 def encode(
     features: Iterable[TransformedFeature], inputs: KerasTensors, embedding_size: int
 ) -> list[tf.Tensor]:
-    """Each feature as [batch, n] float32, as its type encodes it: vectors and images flattened."""
+    """Returns each feature as [batch, n] float32, with vectors and images flattened."""
     return [
         tf_keras.layers.Flatten(name=feature.layer_name("flat"))(
             feature_class(feature.kind).encode(feature, inputs[feature.name], embedding_size)
@@ -77,18 +80,18 @@ def encode(
 
 
 def concatenate(tensors: list[tf.Tensor]) -> tf.Tensor:
-    """Side by side, or the only one as it is."""
+    """Returns the tensors side by side; a single tensor unchanged."""
     return tf_keras.layers.Concatenate()(tensors) if len(tensors) > 1 else tensors[0]
 
 
 def normalization() -> tf_keras.layers.BatchNormalization:
-    """Batch normalisation over the examples of all replicas, however many share a step."""
+    """Returns batch normalisation over the examples of all replicas."""
     is_shared = tf.distribute.get_strategy().num_replicas_in_sync > 1
     return tf_keras.layers.BatchNormalization(momentum=FRESH_MOMENTUM, synchronized=is_shared)
 
 
 def hidden_layers(hidden: tf.Tensor, settings: ModelSettings) -> tf.Tensor:
-    """Dense layers with ReLU, then dropout."""
+    """Applies dense layers with ReLU, then dropout."""
     for units in settings.hidden_units:
         hidden = tf_keras.layers.Dense(units, activation="relu")(hidden)
     return tf_keras.layers.Dropout(settings.dropout)(hidden) if settings.dropout else hidden

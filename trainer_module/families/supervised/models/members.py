@@ -1,4 +1,4 @@
-"""The layers of `tabular`: numbers as vectors, and networks that share most of their weights."""
+"""The layers of `tabular`: vectors of numbers, and members that share most of their weights."""
 
 from __future__ import annotations
 
@@ -19,28 +19,30 @@ register = tf_keras.saving.register_keras_serializable("scopeline")
 
 @register
 class NumberVectors(tf_keras.layers.Layer):
-    """Each number as a vector: itself, and a linear map of cosines of it with learnt frequencies.
+    """Encodes each number as a vector: the number, and a linear map of cosines with learnt
+    frequencies.
 
-    Robustly scaled and smoothly clipped before, as RealMLP does it (arXiv:2407.04491, with the
-    embedding it calls PBLD). Always in float32: the cosine of a large number needs the digits.
-
-    [batch, n] to [batch, n * size].
+    Numbers are first scaled robustly and clipped smoothly, as in RealMLP (arXiv:2407.04491, whose
+    embedding is called PBLD). The layer always computes in float32, as the cosine of a large number
+    needs the precision. [batch, n] becomes [batch, n * size].
     """
 
     FREQUENCIES = 16
     DEVIATION = 0.1
-    """Of the frequencies at the start: most numbers begin with less than one wave."""
+    """The standard deviation of the initial frequencies, so that most numbers begin with less than
+    one wave.
+    """
     CLIP = 3.0
-    """What no scaled number goes beyond."""
+    """The limit of scaled numbers."""
     FARTHEST = 1e6
-    """Of scaled numbers: the square of a number that a request makes up may be infinite."""
+    """The limit of scaled numbers before smooth clipping, so that their squares stay finite."""
     column_axes: ClassVar = {"frequencies": 0, "phases": 0, "kernel": 0, "bias": 0}
-    """By the names of its weights, the axis that counts the inputs."""
+    """The axis of each weight that counts the inputs, by the weight's name."""
 
     def __init__(
         self, medians: Sequence[float], scales: Sequence[float], size: int = 4, **options: Any
     ) -> None:
-        """Takes what the numbers are scaled by, [n] each, and the length of their vectors."""
+        """Stores the medians and scales of the numbers, [n], and the length of their vectors."""
         super().__init__(dtype=tf.float32, **{k: v for k, v in options.items() if k != "dtype"})
         self._config: dict[str, Any] = {
             "medians": list(medians),
@@ -67,12 +69,12 @@ class NumberVectors(tf_keras.layers.Layer):
         self.bias = self.add_weight("bias", (count, learnt), initializer="zeros")
 
     def get_prunable_weights(self) -> list[tf.Variable]:
-        """None: there are few, and each is a number's own."""
+        """Returns no weights: there are few, and each belongs to one number."""
         return []
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        """Column by column, each with the scaled number first."""
-        # What is infinite is no number any more once it is multiplied by a scale of 0.
+        """Returns the vectors of all columns, each beginning with the scaled number."""
+        # An infinite value times a scale of 0 would be NaN.
         finite = tf.clip_by_value(inputs, tf.float32.min / 2, tf.float32.max / 2)
         scaled = (finite - np.float32(self._config["medians"])) * np.float32(self._config["scales"])
         scaled = tf.clip_by_value(scaled, -self.FARTHEST, self.FARTHEST)
@@ -83,29 +85,30 @@ class NumberVectors(tf_keras.layers.Layer):
         return tf.reshape(vectors, [-1, vectors.shape[1] * vectors.shape[2]])
 
     def get_config(self) -> dict[str, Any]:
-        """What Keras makes it of again."""
+        """Returns the arguments of the constructor."""
         return {**super().get_config(), **self._config}
 
 
 @register
 class MembersDense(tf_keras.layers.Layer):
-    """A dense layer of several networks: one kernel for all, a bias and, if first, signs for each.
+    """A dense layer of several networks with a shared kernel, and biases and signs of each member.
 
-    The signs, learnt from a random start, let each member see the inputs in its own way (TabM-mini,
-    arXiv:2410.24210). [batch, inputs], or [batch, members, inputs], to [batch, members, units].
+    The signs exist only in the first layer. They start randomly and are learnt, so that each member
+    has another view of the inputs (TabM-mini, arXiv:2410.24210). [batch, inputs] or [batch,
+    members, inputs] becomes [batch, members, units].
     """
 
     def __init__(self, members: int, units: int, **options: Any) -> None:
-        """Takes the number of members and that of their units."""
+        """Stores the number of members and the number of their units."""
         super().__init__(**options)
         self._config = {"members": members, "units": units}
 
     def build(self, input_shape: tf.TensorShape) -> None:
-        """Creates the shared kernel and what is each member's own."""
+        """Creates the shared kernel and the weights of each member."""
         members, width = self._config["members"], input_shape[-1]
         self._splits = len(input_shape) == 2
         if self._splits:
-            # Weight decay leaves it alone by its name, that of a factor in Keras's normalisation.
+            # Weight decay skips weights with the name of batch normalisation's factor.
             self.gamma = self.add_weight("gamma", (members, width), initializer=random_signs)
             self.column_axes = {"kernel": 0, "gamma": 1}
         self.kernel = self.add_weight(
@@ -118,11 +121,11 @@ class MembersDense(tf_keras.layers.Layer):
         )
 
     def get_prunable_weights(self) -> list[tf.Variable]:
-        """What all members share."""
+        """Returns the kernel that all members share."""
         return [self.kernel]
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        """SiLU of the products and biases."""
+        """Returns the SiLU of the products with the biases."""
         if self._splits:
             inputs = inputs[:, tf.newaxis] * self.gamma
         members, units = self._config["members"], self._config["units"]
@@ -130,22 +133,22 @@ class MembersDense(tf_keras.layers.Layer):
         return tf.nn.silu(tf.reshape(flat, [-1, members, units]) + self.bias)
 
     def get_config(self) -> dict[str, Any]:
-        """What Keras makes it of again."""
+        """Returns the arguments of the constructor."""
         return {**super().get_config(), **self._config}
 
 
 def random_signs(shape: Sequence[int], dtype: tf.DType = tf.float32, **_: Any) -> tf.Tensor:
-    """1 and -1, half of each."""
+    """Returns random signs, 1 or -1 with equal probability."""
     return tf.sign(tf_keras.initializers.RandomUniform(-1.0, 1.0)(shape, dtype))
 
 
 @register
 class MembersMean(tf_keras.layers.Layer):
-    """Logits of each member, from weights of its own, and their mean: [batch, units].
+    """Predicts logits with each member's own weights and returns their mean: [batch, units].
 
-    While training it tells `MembersLoss` how far the members are apart: with that the loss of
-    their mean becomes the mean of their losses, exactly where it is cross-entropy or the squared
-    error. So each learns as if it were alone, which is what makes them differ.
+    During training the layer passes the members' spread to `MembersLoss`, which adds it to the loss
+    of the mean. For cross-entropy and the squared error the sum is exactly the mean of the members'
+    losses, so that each member learns independently and the members differ.
     """
 
     def __init__(
@@ -156,21 +159,21 @@ class MembersMean(tf_keras.layers.Layer):
         shift: Sequence[float] = (),
         **options: Any,
     ) -> None:
-        """Takes the task, and by what the output is scaled; without a scale it tells nothing.
+        """Stores the task and the scale of the output; without a scale the layer passes no spread.
 
         Args:
-          units: logits of each member.
-          task: what they are for.
-          scale: of the output.
-          shift: what the loss adds to the logits: `Problem.class_shift`.
-          **options: Keras's.
+          units: the logits of each member.
+          task: the kind of label.
+          scale: the scale of the output.
+          shift: the loss's shift of the logits: `Problem.class_shift`.
+          **options: Keras's options.
         """
         super().__init__(**options)
         self._config: dict[str, Any] = {
             "units": units, "task": str(task), "scale": scale, "shift": list(shift)
         }  # fmt: skip
         # Each replica of this machine calls the model and its loss in a thread of its own.
-        self._told = threading.local()
+        self._latest = threading.local()
 
     def build(self, input_shape: tf.TensorShape) -> None:
         """Creates the weights of each member."""
@@ -184,36 +187,38 @@ class MembersMean(tf_keras.layers.Layer):
         self.bias = self.add_weight("bias", (members, units), initializer="zeros")
 
     def get_prunable_weights(self) -> list[tf.Variable]:
-        """What each member weighs its inputs by."""
+        """Returns the kernels of the members."""
         return [self.kernel]
 
     def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        """Returns the mean."""
+        """Returns the mean of the members' logits."""
         logits = tf.cast(tf.einsum("bkd,kdu->bku", inputs, self.kernel) + self.bias, tf.float32)
         mean = tf.reduce_mean(logits, 1)
-        learns = training and self.tells
-        self._told.distance = self._distance(logits, mean) if learns else None
+        learns = training and self.computes_spread
+        self._latest.spread = self._spread(logits, mean) if learns else None
         return mean
 
     @property
-    def tells(self) -> bool:
-        """Whether the loss is one that the members can learn alone by."""
+    def computes_spread(self) -> bool:
+        """Whether the layer computes the spread, which is only useful with some losses."""
         return self._config["scale"] is not None
 
-    def take_distance(self) -> tf.Tensor | None:
-        """Returns how far the members were apart in the latest call, [batch]; None outside
+    def take_spread(self) -> tf.Tensor | None:
+        """Returns the members' spread in the latest call and clears it, [batch]; None outside of
         training.
 
-        Once: what a graph has told means nothing in another one.
+        The spread is cleared, as a tensor of one graph cannot be used in another graph.
         """
-        distance = getattr(self._told, "distance", None)
-        self._told.distance = None
-        return distance
+        spread = getattr(self._latest, "spread", None)
+        self._latest.spread = None
+        return spread
 
-    # AutoGraph, which nothing here needs, warns of each `match`.
+    # AutoGraph is not needed, and would warn of each `match`.
     @tf.autograph.experimental.do_not_convert
-    def _distance(self, logits: tf.Tensor, mean: tf.Tensor) -> tf.Tensor:
-        """By example, how much the mean of the members' losses exceeds the loss of their mean."""
+    def _spread(self, logits: tf.Tensor, mean: tf.Tensor) -> tf.Tensor:
+        """Returns by how much the mean of the members' losses exceeds the loss of their mean,
+        [batch].
+        """
         if shift := self._config["shift"]:
             logits, mean = logits + shift, mean + shift
         match self._config["task"]:
@@ -227,15 +232,15 @@ class MembersMean(tf_keras.layers.Layer):
         return of_members - tf.reduce_logsumexp(mean, -1)
 
     def get_config(self) -> dict[str, Any]:
-        """What Keras makes it of again."""
+        """Returns the arguments of the constructor."""
         return {**super().get_config(), **self._config}
 
 
 @register
 class MembersLoss(WrappedLoss):
-    """A loss of the members' mean, and how far they are apart: weighed together by example.
+    """A loss of the members' mean plus their spread, both weighted by example.
 
-    No layer is part of what is saved of it.
+    The layers are not saved with the loss.
     """
 
     def __init__(
@@ -245,21 +250,21 @@ class MembersLoss(WrappedLoss):
         name: str = "members_loss",
         **options: Any,
     ) -> None:
-        """Takes the loss of the mean, and the layers that it is the loss of."""
+        """Stores the loss of the mean, and the layers whose spread it adds."""
         super().__init__(loss, name, **options)
         self._layers = tuple(layers)
 
     @tf.autograph.experimental.do_not_convert
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
-        """Losses [batch]."""
+        """Returns the losses with the spread, [batch]."""
         losses = self.wrapped(y_true, y_pred)
-        told = [layer.take_distance() for layer in self._layers]
-        return tf.add_n([losses, *(distance for distance in told if distance is not None)])
+        spreads = [layer.take_spread() for layer in self._layers]
+        return tf.add_n([losses, *(spread for spread in spreads if spread is not None)])
 
 
-def with_members(loss: Any, model: tf_keras.Model) -> Any:
-    """Returns a loss as a model is compiled with it: that of each member, where the model has
-    members.
-    """
-    layers = [part for part in model.submodules if isinstance(part, MembersMean) and part.tells]
+def wrap_ensemble_loss(loss: Any, model: tf_keras.Model) -> Any:
+    """Returns the loss to compile a model with, which includes the spread of its members."""
+    layers = [
+        part for part in model.submodules if isinstance(part, MembersMean) and part.computes_spread
+    ]
     return MembersLoss(loss, layers) if layers else loss

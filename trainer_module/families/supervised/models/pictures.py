@@ -1,13 +1,14 @@
-"""The networks of pictures that are trained from scratch: a tutorial's, and the default.
+"""The networks of pictures that are trained from scratch: `cnn`, and the default `convnet`.
 
 `cnn`: https://www.tensorflow.org/tutorials/distribute/keras: a 3x3 convolution of 32 filters, 2x2
-max-pooling and a dense layer of 64 units. More `filters` make it deeper; `layers` give each layer,
-such as the two convolutions without pooling of https://www.tensorflow.org/guide/tpu.
+max-pooling and a dense layer of 64 units. More `filters` make it deeper; `layers` define each
+layer, such as the two convolutions without pooling of https://www.tensorflow.org/guide/tpu.
 
 `convnet`: stages of two 3x3 convolutions with batch normalisation (Ioffe and Szegedy, 2015,
 arXiv:1502.03167) and a max-pooling between them, as in VGG (Simonyan and Zisserman, 2014,
-arXiv:1409.1556). What the last stage has found is averaged over its places (Lin et al., 2013,
-arXiv:1312.4400), so that the weights do not grow with the picture, and few pictures are enough.
+arXiv:1409.1556). The features of the last stage are averaged over their places (Lin et al., 2013,
+arXiv:1312.4400), so that the number of weights does not grow with the picture, and few pictures are
+enough.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from trainer_module.settings.model import PictureLayer, too_small_for
 
 
 def build_cnn(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
-    """Returns the uncompiled model; features that are no images join after the convolutions.
+    """Returns the uncompiled model; features other than images join after the convolutions.
 
     Raises:
-      TrainingError: if there is no image, or one too small for the layers.
+      TrainingError: there is no image, or an image is too small for the layers.
     """
     if settings.layers is not None:
         convolve = partial(_apply_layers, settings.layers)
@@ -53,7 +54,7 @@ def _convolve_and_pool(every: list[int], image: TransformedFeature, pixels: tf.T
 def _apply_layers(
     every: list[PictureLayer], image: TransformedFeature, pixels: tf.Tensor
 ) -> tf.Tensor:
-    """[batch, height, width, channels] through each layer, to [batch, n]."""
+    """Applies all layers to pixels [batch, height, width, channels] and returns [batch, n]."""
     if why := too_small_for(every, *image.shape[:2]):
         raise TrainingError(f"model.layers: image {image.name!r}: {why}.")
     for layer in every:
@@ -78,34 +79,38 @@ def _make_layer(layer: PictureLayer) -> tf_keras.layers.Layer:
 
 
 FIRST_FILTERS, MOST_FILTERS = 16, 128
-"""Of the stages by default: each has twice as many as the one before."""
+"""The filters of the first stage and of the largest stage by default; they double with each stage.
+"""
 
 LARGEST_SIDE = 48
-"""Pixels of the smaller side that the first stage sees at most: a larger picture goes through a
-convolution and a max-pooling first, as often as it takes, so that a step costs little more."""
+"""The largest smaller side, in pixels, of the first stage's input.
+
+Larger pictures pass through pairs of a convolution and a max-pooling first, so that a step costs
+little more.
+"""
 
 SMALLEST_SIDE = 4
-"""Pixels of the smaller side that the last stage sees at least, by default."""
+"""The smallest smaller side, in pixels, of the last stage's input by default."""
 
 CONVOLUTIONS = 2
-"""Of each stage."""
+"""The number of convolutions in each stage."""
 
 
 def build_convnet(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
-    """Returns the uncompiled model; features that are no images join after the convolutions.
+    """Returns the uncompiled model; features other than images join after the convolutions.
 
     Raises:
-      TrainingError: if there is no image, or one too small for so many `filters`.
+      TrainingError: there is no image, or an image is too small for the number of `filters`.
     """
     convolve = partial(_convolve_in_stages, settings.filters)
     return layers.convolutional_model(problem, settings, "convnet", convolve)
 
 
 def default_filters(side: int) -> list[int]:
-    """Returns the filters of each stage, for pictures whose smaller side has so many pixels.
+    """Returns the filters of each stage for pictures with a smaller side.
 
     Args:
-      side: of what the first stage sees.
+      side: the smaller side of the first stage's input, in pixels.
     """
     filters = [FIRST_FILTERS]
     while side // 2 >= SMALLEST_SIDE:
@@ -117,7 +122,7 @@ def default_filters(side: int) -> list[int]:
 def _convolve_in_stages(
     given_filters: list[int], image: TransformedFeature, pixels: tf.Tensor
 ) -> tf.Tensor:
-    """[batch, height, width, channels] to [batch, filters of the last stage]."""
+    """Applies all stages to pixels and returns [batch, filters of the last stage]."""
     first = (given_filters or [FIRST_FILTERS])[0]
     while _side(pixels) > LARGEST_SIDE:
         pixels = tf_keras.layers.MaxPooling2D()(_convolution(pixels, first))
@@ -140,9 +145,9 @@ def _side(pixels: tf.Tensor) -> int:
 
 
 def _convolution(pixels: tf.Tensor, filters: int) -> tf.Tensor:
-    """Returns a 3x3 convolution whose output is normalised over the examples of all replicas.
+    """Applies a 3x3 convolution whose output is normalised over the examples of all replicas.
 
-    So a step is the same however many replicas share it.
+    Therefore a step does not depend on the number of replicas.
     """
     pixels = tf_keras.layers.Conv2D(
         filters, 3, padding="same", use_bias=False, kernel_initializer="he_normal"

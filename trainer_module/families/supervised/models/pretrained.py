@@ -1,6 +1,6 @@
-"""A network of tf_keras.applications, and a head of our own on what it makes of a picture.
+"""A network of tf_keras.applications with a head of our own on its features.
 
-The network and the head are models within the model, so that either can be trained alone:
+The network and the head are nested models, so that each can be trained separately:
 https://www.tensorflow.org/guide/keras/transfer_learning.
 """
 
@@ -26,11 +26,12 @@ from trainer_module.settings.model import IMAGENET_MEANS, NETWORKS, Network
 
 
 def build_model(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
-    """Returns the uncompiled model; several pictures share the network, other features join its
+    """Returns the uncompiled model, in which pictures share the network and other features join the
     head.
 
     Raises:
-      TrainingError: there is no image, one too small, or the weights are not the network's.
+      TrainingError: there is no image, an image is too small, or the weights do not fit the
+        network.
     """
     network = NETWORKS[settings.kind]
     images = layers.images_of(problem, settings.kind)
@@ -45,7 +46,7 @@ def build_model(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
     pool = _choose_pool(settings, base)
     for image in images:
         pixels = _prepare(inputs[image.name], network)
-        # The statistics of its batch normalisation are those of the data that it was trained on.
+        # Frozen batch normalisation uses the statistics of its original training data.
         found = base(pixels, training=False) if settings.begins_frozen else base(pixels)
         parts[image.name] = pool(dtype="float32", name=image.layer_name("features"))(found)
     width = parts[images[0].name].shape[-1]
@@ -59,7 +60,7 @@ def _build_whole(
     settings: ModelSettings,
     network: Network,
 ) -> tf_keras.Model:
-    """Returns the network with its own top, which tells ImageNet's classes of one picture."""
+    """Returns the network with its own top, which classifies a picture by ImageNet's classes."""
     others = [feature.name for feature in problem.features if feature not in images[:1]]
     if others:
         raise TrainingError(
@@ -103,7 +104,7 @@ def _build_base(
 
 
 def _choose_pool(settings: ModelSettings, base: tf_keras.Model) -> type[tf_keras.layers.Layer]:
-    """Returns the layer that makes a vector of the network's map of features."""
+    """Returns the layer that turns the network's feature map into a vector."""
     if settings.transfer is None or settings.transfer.head != "flatten":
         return tf_keras.layers.GlobalAveragePooling2D
     if None in base.output_shape[1:]:
@@ -132,7 +133,7 @@ def _build_head(problem: Problem, settings: ModelSettings, width: int) -> tf_ker
 
 
 def _prepare(pixels: tf.Tensor, network: Network) -> tf.Tensor:
-    """From 0..1, grey or RGB, to what the network was trained on: [batch, height, width, 3]."""
+    """Converts pixels in 0..1, grey or RGB, to the network's inputs: [batch, height, width, 3]."""
     if pixels.shape[-1] == 1:
         pixels = tf_keras.layers.Concatenate(dtype="float32")([pixels, pixels, pixels])
     if not network.is_bgr:

@@ -1,4 +1,4 @@
-"""The weights of a file, found for each layer of a network."""
+"""The weights in a file, matched with the layers of a network."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from trainer_module.base_model import READING_ERRORS, Weight, plain_name, told
+from trainer_module.base_model import READING_ERRORS, Weight, error_line, plain_name
 from trainer_module.compat.keras import read_values
 from trainer_module.errors import TrainingError
 from trainer_module.families.supervised.models.weight_formats import (
@@ -34,14 +34,14 @@ def open_weights(path: str) -> Iterator[h5py.Group]:
     """Yields the HDF5 file at a path, or in the .keras archive there; also on gs://.
 
     Raises:
-      TrainingError: it is missing, cut short, a pickle, or of another format.
+      TrainingError: the file is missing, truncated, a pickle, or of another format.
     """
     with _local(path) as file, _unpacked(file, path) as content:
         try:
             opened = h5py.File(content, "r")
         except OSError as error:
             raise TrainingError(
-                f"model.weights: {path} is damaged, {_told(error)}; fetch it once more."
+                f"model.weights: {path} is damaged, {_hdf5_reason(error)}; fetch it once more."
             ) from error
         with opened:
             yield opened
@@ -63,7 +63,7 @@ def _local(path: str) -> Iterator[Path]:
 
 @contextmanager
 def _unpacked(file: Path, path: str) -> Iterator[Any]:
-    """What h5py opens: the file itself, or the member of an archive."""
+    """Yields the object for h5py to open: the file itself, or the member of an archive."""
     if check_format(file, path) == HDF5:
         yield file
         return
@@ -71,51 +71,55 @@ def _unpacked(file: Path, path: str) -> Iterator[Any]:
         yield io.BytesIO(archive.read(WEIGHTS_IN_KERAS))
 
 
-def _told(error: Exception) -> str:
-    """What HDF5 says, without what it was doing."""
-    told = str(error)
-    return told[told.find("(") + 1 : -1] if told.endswith(")") and "(" in told else told
+def _hdf5_reason(error: Exception) -> str:
+    """Returns the reason in an HDF5 error, without the failed operation."""
+    text = str(error)
+    return text[text.find("(") + 1 : -1] if text.endswith(")") and "(" in text else text
 
 
 Stored = Mapping[str, Sequence[Any]]
-"""By layer its arrays in order: of NumPy, or datasets of a file, which are not read yet."""
+"""The arrays of each layer in order: NumPy arrays, or datasets of a file that are read later."""
 
 SHOWN = 3
-"""Layers that a message names."""
+"""The number of layers that a message names."""
 
 
 def load_weights(network: tf_keras.Model, kind: str, path: str) -> None:
-    """Gives a network the weights of a file, or of an exported model's folder.
+    """Assigns the weights in a file, or in an exported model's folder, to a network.
 
-    Call it in the scope of the strategy. The network's top may be in the file.
+    Call the function in the scope of the strategy. The file may contain the network's top.
 
     Args:
-      network: without its top.
-      kind: what messages call it.
-      path: of the file or folder.
+      network: the network without its top.
+      kind: the kind of the model for messages.
+      path: the path of the file or folder.
 
     Raises:
-      TrainingError: the file cannot be read, or its weights are those of another network.
+      TrainingError: the file cannot be read, or its weights belong to another network.
     """
     layers = _layers(network)
     if tf.io.gfile.isdir(path):
-        _assign(layers, _of_exported(layers, path), kind, path)
+        _assign(layers, _exported_weights(layers, path), kind, path)
     else:
         try:
             with open_weights(path) as file:
-                is_numbered = "layers" in file  # As Keras writes them since 2.13.
-                stored = _by_position(network, file) if is_numbered else _by_name(layers, file)
+                is_numbered = "layers" in file  # Keras's layout since 2.13.
+                stored = (
+                    _weights_by_position(network, file)
+                    if is_numbered
+                    else _weights_by_name(layers, file)
+                )
                 stored = _renamed(layers, stored)
                 _assign(layers, stored, kind, path)
         except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
             raise TrainingError(
-                f"model.weights: {path} is damaged, {told(error)}; fetch it once more."
+                f"model.weights: {path} is damaged, {error_line(error)}; fetch it once more."
             ) from error
     _finish_scaling(network)
 
 
 def _layers(network: tf_keras.Model) -> dict[str, list[Weight]]:
-    """Returns the weights of each layer that has any, in its order."""
+    """Returns the weights of each layer that has any, in the order of the layers."""
     found: dict[str, list[Weight]] = {}
     for layer in network.layers:
         weights: dict[str, Weight] = {}
@@ -128,12 +132,12 @@ def _layers(network: tf_keras.Model) -> dict[str, list[Weight]]:
 
 
 def _plain(layer: str) -> str:
-    """Returns the name of a layer without the number that Keras gave it, if nobody named it."""
+    """Returns the name of a layer without the number that Keras adds to an unnamed layer."""
     return re.sub(r"^normalization_\d+$", "normalization", layer)
 
 
-def _of_exported(layers: Mapping[str, list[Weight]], path: str) -> Stored:
-    """Of a model of ours, whose weights bear the names that they have here."""
+def _exported_weights(layers: Mapping[str, list[Weight]], path: str) -> Stored:
+    """Returns the weights of a model that Scopeline exported, matched by their names."""
     if not tf.io.gfile.exists(os.path.join(path, "saved_model.pb")):
         raise TrainingError(
             f"model.weights: {path} is a folder, but not that of an exported model; give one with "
@@ -143,7 +147,7 @@ def _of_exported(layers: Mapping[str, list[Weight]], path: str) -> Stored:
         values = read_values(path)
     except READING_ERRORS as error:
         raise TrainingError(
-            f"model.weights: the model at {path} cannot be read: {told(error)}."
+            f"model.weights: the model at {path} cannot be read: {error_line(error)}."
         ) from error
     plain = {_plain_path(name): value for name, value in values.items()}
     names = {layer: [_plain_path(w.name) for w in weights] for layer, weights in layers.items()}
@@ -155,8 +159,8 @@ def _plain_path(weight: str) -> str:
     return f"{_plain(layer)}{slash}{name}"
 
 
-def _by_name(layers: Mapping[str, list[Weight]], file: h5py.Group) -> Stored:
-    """Of Keras's older layout, which has the layers' names; a network may be a layer of a model."""
+def _weights_by_name(layers: Mapping[str, list[Weight]], file: h5py.Group) -> Stored:
+    """Returns the weights in Keras's older layout by layer name, also of a nested network."""
     root = file.get("model_weights", file)
     found: dict[str, list[Any]] = {}
     for group in _names(root, "layer_names"):
@@ -169,7 +173,7 @@ def _by_name(layers: Mapping[str, list[Weight]], file: h5py.Group) -> Stored:
 
 
 def _names(group: h5py.Group, key: str) -> Iterator[str]:
-    """Yields a list of names, which lies in numbered parts where it is long."""
+    """Yields a list of names, which is split into numbered parts if it is long."""
     parts = [key] if key in group.attrs else []
     while (part := f"{key}{len(parts)}") in group.attrs:
         parts.append(part)
@@ -178,8 +182,10 @@ def _names(group: h5py.Group, key: str) -> Iterator[str]:
             yield name.decode() if isinstance(name, bytes) else str(name)
 
 
-def _by_position(network: tf_keras.Model, file: h5py.Group) -> Stored:
-    """Of Keras's newer layout, in which a layer is `conv2d_3`, the fourth of its kind."""
+def _weights_by_position(network: tf_keras.Model, file: h5py.Group) -> Stored:
+    """Returns the weights in Keras's newer layout, in which `conv2d_3` is the fourth layer of its
+    kind.
+    """
     seen: Counter[str] = Counter()
     names = {}
     for layer in network.layers:
@@ -195,9 +201,7 @@ def _by_position(network: tf_keras.Model, file: h5py.Group) -> Stored:
 
 
 def _most_alike(layers: h5py.Group, names: Iterable[str]) -> h5py.Group:
-    """Returns the layers of the file, or those of a model that is one of them: whichever has
-    the names.
-    """
+    """Returns the layers of the file, or of a nested model if more of its names match."""
     candidates = [layers, *(group["layers"] for group in layers.values() if "layers" in group)]
     return max(candidates, key=lambda group: len(set(names) & set(group)))
 
@@ -222,9 +226,10 @@ def _assign(layers: Mapping[str, list[Weight]], stored: Stored, kind: str, path:
 
 
 def _renamed(layers: Mapping[str, list[Weight]], stored: Stored) -> Stored:
-    """By the names of the network, where another Keras gave layers others: it goes by their order.
+    """Returns the weights under the network's names by their order, if only the order makes them
+    fit.
 
-    As they are, where that does not make them fit.
+    Other versions of Keras may have given the layers other names.
     """
     beyond = [*stored.items()][len(layers) :]
     in_order = {**dict(zip(layers, stored.values(), strict=False)), **dict(beyond)}
@@ -233,7 +238,7 @@ def _renamed(layers: Mapping[str, list[Weight]], stored: Stored) -> Stored:
 
 
 def _misfits(layers: Mapping[str, list[Weight]], stored: Stored) -> Iterator[str]:
-    """What is wrong with each layer, in words."""
+    """Yields a message for each layer that does not fit."""
     for layer, weights in layers.items():
         wanted, found = ([tuple(x.shape) for x in xs] for xs in (weights, stored.get(layer, [])))
         if not found:
@@ -241,7 +246,7 @@ def _misfits(layers: Mapping[str, list[Weight]], stored: Stored) -> Iterator[str
         elif found != wanted:
             yield f"layer {layer} has the shapes {_shown(found)}, not {_shown(wanted)}"
     for layer, values in stored.items():
-        # A top may be convolutions too, but they look at one place each.
+        # A top may consist of convolutions too, but with kernels of a single place.
         if layer not in layers and any(len(v.shape) == 4 and v.shape[0] > 1 for v in values):
             yield f"{layer} is no layer of it"
 
@@ -251,10 +256,10 @@ def _shown(shapes: Iterable[tuple[int, ...]]) -> str:
 
 
 def _finish_scaling(network: tf_keras.Model) -> None:
-    """Makes the new means and variances of EfficientNet count, which Keras holds as constants.
+    """Applies the loaded means and variances of EfficientNet, which Keras keeps as constants.
 
-    The files that Keras publishes have deviations in place of variances; its own graph divides once
-    more for that: https://github.com/tensorflow/tensorflow/issues/49930.
+    Keras's published files hold deviations in place of variances, which its own graph corrects by a
+    second division: https://github.com/tensorflow/tensorflow/issues/49930.
     """
     for layer in network.layers:
         if isinstance(layer, tf_keras.layers.Normalization):

@@ -35,9 +35,7 @@ def build_mlp(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
 
 
 def build_wide_deep(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
-    """Returns the uncompiled model: the logits of both parts added, then the activation of the
-    task.
-    """
+    """Returns the uncompiled model: the sum of both parts' logits, then the activation."""
     inputs = problem.make_inputs()
     encoded = layers.encode(problem.features, inputs, settings.embedding_size)
     deep = layers.hidden_layers(layers.concatenate(encoded), settings)
@@ -48,10 +46,10 @@ def build_wide_deep(problem: Problem, settings: ModelSettings) -> tf_keras.Model
 
 
 def _wide(problem: Problem, inputs: layers.KerasTensors) -> list[tf.Tensor]:
-    """Logits that are linear in the numbers and in the one-hot categories."""
+    """Returns logits that are linear in the numbers and in the one-hot categories."""
     logits = []
     for feature in problem.of_kind("categorical"):
-        # One weight per value and unit: a product with the one-hot vector, without making it.
+        # One weight per value and unit is the product with the one-hot vector, without creating it.
         weights = tf_keras.layers.Embedding(
             feature.vocabulary_size,
             problem.output_units,
@@ -72,23 +70,20 @@ def _wide(problem: Problem, inputs: layers.KerasTensors) -> list[tf.Tensor]:
 
 
 USUAL_QUARTILES = np.array([[-3.0], [-0.6745], [0.0], [0.6745], [3.0]])
-"""Of z-scores, where the train split has not been measured."""
+"""The quartiles of z-scores, for a train split that has not been measured."""
 
 TEXT_DROPOUT = 0.5
-"""Of the vector of a text, which has many more weights behind it than other columns have."""
+"""The dropout of a text's vector, which has many more weights than other columns."""
 
 
 def build_tabular(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
-    """Returns the uncompiled model: `members` of `hidden_units` dense layers each, and their
-    mean.
-    """
+    """Returns the uncompiled model: the mean of `members` with `hidden_units` dense layers each."""
     inputs = problem.make_inputs()
     hidden = layers.concatenate(_encode(problem, inputs, settings))
     for units in settings.hidden_units:
         hidden = MembersDense(settings.members, units)(hidden)
         if settings.dropout:
-            # What is left out is left out for all members: drawing it for each takes as long as
-            # the layer.
+            # All members drop the same units: drawing them for each takes as long as the layer.
             hidden = tf_keras.layers.Dropout(settings.dropout, (None, 1, None))(hidden)
     scale, shift = _spread_scale(problem), problem.class_shift
     mean = MembersMean(problem.output_units, problem.task, scale, shift, name="output")(hidden)
@@ -96,7 +91,9 @@ def build_tabular(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
 
 
 def _spread_scale(problem: Problem) -> float | None:
-    """What the output is scaled by, where the loss is one that the members can learn alone by."""
+    """Returns the scale of the output if the members can learn independently by the loss, else
+    None.
+    """
     is_plain = problem.target.kind == problem.task and is_usual(problem.loss, problem.target.kind)
     if problem.task is not Task.REGRESSION:
         return 1.0 if is_plain else None
@@ -125,7 +122,7 @@ def _encode(
 def _robust(
     problem: Problem, numbers: tuple[TransformedFeature, ...]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Medians, and the reciprocals of the middle half's widths; half the range where that is 0."""
+    """Returns medians and reciprocal interquartile ranges; half the range where the latter is 0."""
     measured = [
         problem.quartiles.get(feature.name, np.repeat(USUAL_QUARTILES, size, axis=1))
         for feature in numbers

@@ -1,7 +1,7 @@
-"""The networks of texts: a linear model on TF-IDF, and convolutions over the vectors of words.
+"""The networks of texts: a linear model on TF-IDF, and convolutions over word vectors.
 
-`bag`: the linear one is the baseline that is hard to beat on short texts (Wang and Manning, 2012,
-"Baselines and Bigrams", ACL), that with dense layers fastText's (Joulin et al., 2016,
+`bag`: the linear model is a baseline that is hard to beat on short texts (Wang and Manning, 2012,
+"Baselines and Bigrams", ACL); with dense layers it is fastText's (Joulin et al., 2016,
 arXiv:1607.01759).
 
 `text_cnn`: Kim, 2014, "Convolutional Neural Networks for Sentence Classification", arXiv:1408.5882:
@@ -24,7 +24,7 @@ from trainer_module.settings.model import unrestricted_models
 
 
 def build_bag(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
-    """Returns the uncompiled model: logits of the terms, and of what all columns are together.
+    """Returns the uncompiled model: linear logits of the terms plus logits of dense layers, if any.
 
     Raises:
       TrainingError: no column is text.
@@ -52,10 +52,10 @@ def build_bag(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
 
 
 def build_text_cnn(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
-    """Returns the uncompiled model; columns that are no text join after the convolutions.
+    """Returns the uncompiled model; columns other than text join after the convolutions.
 
     Raises:
-      TrainingError: no column is text whose tokens are in their order.
+      TrainingError: no column is a text as a sequence of tokens.
     """
     texts = [feature for feature in problem.of_kind("text") if not feature.is_bag]
     if not texts:
@@ -74,7 +74,7 @@ def build_text_cnn(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
 def _convolve(
     text: TransformedFeature, tokens: tf.Tensor, settings: ModelSettings
 ) -> list[tf.Tensor]:
-    """[batch, filters] for each width."""
+    """Returns the largest activations over the text, [batch, filters] for each width."""
     vectors = tf_keras.layers.Embedding(
         text.vocabulary_size, settings.embedding_size, name=text.layer_name("embedding")
     )(tokens)

@@ -1,4 +1,4 @@
-"""What a file of weights is by its first bytes: known without TensorFlow, before anything runs."""
+"""The format of a weights file by its first bytes, checked without TensorFlow before a run."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 from trainer_module.errors import TrainingError
 
 HDF5, ZIP, PICKLE = b"\x89HDF\r\n\x1a\n", b"PK\x03\x04", b"\x80"
-"""What files begin with; a pickle's next byte is the number of its protocol."""
+"""The first bytes of the formats; a pickle's next byte is the number of its protocol."""
 
 PICKLES_IN_ZIP = (".pkl", ".npy")
-"""Endings of what is a pickle, or may be one, in the archives of PyTorch and NumPy."""
+"""The endings of pickles, or possible pickles, in the archives of PyTorch and NumPy."""
 
 WEIGHTS_IN_KERAS = "model.weights.h5"
-"""In a .keras archive, beside a config that nobody needs here."""
+"""The file of weights in a .keras archive."""
 
 RIGHT = (
     "right is what Keras's model.save_weights writes, such as resnet50.weights.h5, or the .h5 that "
@@ -23,17 +23,17 @@ RIGHT = (
 
 
 def check_format(file: Path, path: str) -> bytes:
-    """Looks at the first bytes, and at the names in an archive.
+    """Checks the first bytes of a file, and the names in an archive.
 
     Args:
-      file: on this machine.
-      path: what the config calls it.
+      file: the path on this machine.
+      path: the path in the config, for messages.
 
     Returns:
-      What it begins with: `HDF5`, or `ZIP` for a .keras archive.
+      The first bytes of the format: `HDF5`, or `ZIP` for a .keras archive.
 
     Raises:
-      TrainingError: it cannot be read, or is no HDF5 file and no .keras archive.
+      TrainingError: the file cannot be read, or is neither an HDF5 file nor a .keras archive.
     """
     try:
         with file.open("rb") as opened:

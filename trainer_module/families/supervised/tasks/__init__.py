@@ -1,1 +1,1 @@
-"""The supervised tasks: what a label is, and what a model makes of it."""
+"""The supervised tasks: their labels, outputs, losses and metrics."""

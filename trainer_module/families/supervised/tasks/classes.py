@@ -1,4 +1,4 @@
-"""The tasks whose label is a class: one of two, of several, or of several in an order."""
+"""The tasks whose label is a class: binary, multiclass and ordinal."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 
 class ClassTask(BaseTask):
-    """Base of the tasks whose label is a class, of which a model gives probabilities."""
+    """The base of tasks whose label is a class, for which a model predicts probabilities."""
 
     needs_activation: ClassVar[bool] = True
     shown_metrics: ClassVar[tuple[str, ...]] = ("accuracy",)
 
     def transform_label(self, column: AnyTensor, label: str) -> tf.Tensor:
-        """Returns the index among the train split's classes: numbers sort as numbers, text
+        """Returns the index among the train split's classes; numbers sort as numbers, text
         bytewise.
         """
         import tensorflow as tf
@@ -48,11 +48,11 @@ class ClassTask(BaseTask):
         return compute_and_apply_classes(dense_strings(column), order)
 
     def has_labels(self, labels: tf.Tensor) -> tf.Tensor:
-        """Those of a class of the train split."""
+        """Returns whether each label is a class of the train split."""
         return labels >= 0
 
     def check_classes(self, label: str, classes: tuple[str, ...]) -> None:
-        """Classes are there: the preprocessing numbered them."""
+        """Raises TrainingError if the preprocessing has not numbered the classes."""
         if not classes:
             raise TrainingError(
                 f"preprocessing did not number the classes of the label {label!r}: return what "
@@ -60,9 +60,9 @@ class ClassTask(BaseTask):
             )
 
     def measured(self, output: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Scores, none of exactly 0 or 1, whose logarithms TFMA makes NaN of.
+        """Returns scores without exact 0 and 1, whose logarithms TFMA turns into NaN.
 
-        They are off by no more than Keras allows for in its own losses.
+        The scores change by no more than Keras's own losses allow for.
         """
         import tensorflow as tf
         import tf_keras
@@ -75,10 +75,10 @@ class ClassTask(BaseTask):
         return output
 
     def served(self, output: tf.Tensor, problem: LabelStatistics) -> dict[str, tf.Tensor]:
-        """What clients read, of n classes.
+        """Returns the outputs that clients read, for n classes.
 
         Returns:
-          class: [batch] string, the most probable one. classes: [batch, n] string. scores:
+          class: [batch] string, the most probable class. classes: [batch, n] string. scores:
           [batch, n] float32, which add up to 1.
         """
         import tensorflow as tf
@@ -92,12 +92,12 @@ class ClassTask(BaseTask):
 
 
 class ManyClassTask(ClassTask):
-    """Base of the tasks of two classes or more, of each of which a model gives the probability."""
+    """The base of tasks whose model predicts a probability for each class."""
 
     label_kind: ClassVar[Task] = Task.MULTICLASS
 
     def check_classes(self, label: str, classes: tuple[str, ...]) -> None:
-        """They are two or more."""
+        """Raises TrainingError if there are fewer than two classes."""
         super().check_classes(label, classes)
         if len(classes) < 2:
             found = found_classes(label, classes)
@@ -105,11 +105,11 @@ class ManyClassTask(ClassTask):
 
     @property
     def output_description(self) -> str:
-        """Probabilities."""
+        """A description of the output for messages: the probability of each class."""
         return "the probability of each class"
 
     def make_loss(self, problem: LabelStatistics) -> tf_keras.losses.Loss:
-        """Cross-entropy of the index of a class."""
+        """Returns the cross-entropy of class indices."""
         import tf_keras
 
         return tf_keras.losses.SparseCategoricalCrossentropy()
@@ -117,37 +117,37 @@ class ManyClassTask(ClassTask):
     def make_class_loss(
         self, problem: LabelStatistics, label_smoothing: float, gamma: float | None
     ) -> tf_keras.losses.Loss:
-        """Of the probabilities of all classes."""
+        """Returns cross-entropy or focal loss of the probabilities of all classes."""
         from trainer_module.families.supervised.losses import OneHotLoss
 
         return OneHotLoss(len(problem.classes), label_smoothing, gamma or 0.0)
 
     def make_metrics(self) -> list[tf_keras.metrics.Metric]:
-        """Accuracy."""
+        """Returns the accuracy that training shows."""
         import tf_keras
 
         return [tf_keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
 
     def measured(self, output: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns a class more, for labels that this model does not know, and never predicts."""
+        """Returns the scores with an additional class of probability 0, for unknown labels."""
         import tensorflow as tf
 
         return super().measured(tf.pad(output, [[0, 0], [0, 1]]))
 
     def measured_label(self, label: tf.Tensor, problem: LabelStatistics) -> tf.Tensor:
-        """Returns the index of the class more for one that this model does not know."""
+        """Returns the label, with the index of the additional class for unknown labels."""
         import tensorflow as tf
 
         return tf.where(label < 0, tf.cast(len(problem.classes), label.dtype), label)
 
 
 def found_classes(label: str, classes: tuple[str, ...]) -> str:
-    """Returns how many classes there are and which, for a message."""
+    """Returns a text with the number and the names of classes, for a message."""
     return f"label {label!r} has {len(classes)} in the train split: {', '.join(classes[:10])}"
 
 
 class BinaryTask(ClassTask):
-    """One of two classes; the one that sorts last is the positive one."""
+    """A task with two classes; the class that sorts last is the positive class."""
 
     kind: Literal["binary"]
     label_kind: ClassVar[Task] = Task.BINARY
@@ -155,7 +155,7 @@ class BinaryTask(ClassTask):
     shown_metrics: ClassVar[tuple[str, ...]] = ("auc", "accuracy")
 
     def metrics(self) -> Mapping[str, Metric]:
-        """Of two classes."""
+        """Returns the metrics of two classes by name."""
         return {
             "accuracy": Metric("BinaryAccuracy"),
             "balanced_accuracy": Metric("BalancedAccuracy"),
@@ -178,7 +178,7 @@ class BinaryTask(ClassTask):
         }
 
     def usual_metrics(self) -> tuple[str, ...]:
-        """Returns the area under the curve decides."""
+        """Returns the default metrics, of which the area under the ROC curve decides."""
         return ("auc", "accuracy", "log_loss")
 
     def reported_metrics(self) -> tuple[str, ...]:
@@ -188,7 +188,7 @@ class BinaryTask(ClassTask):
     def make_class_loss(
         self, problem: LabelStatistics, label_smoothing: float, gamma: float | None
     ) -> tf_keras.losses.Loss:
-        """Of the probability of the positive class."""
+        """Returns cross-entropy or focal loss of the positive class's probability."""
         import tf_keras
 
         if gamma is None:
@@ -196,48 +196,48 @@ class BinaryTask(ClassTask):
         return tf_keras.losses.BinaryFocalCrossentropy(gamma=gamma, label_smoothing=label_smoothing)
 
     def logit_shift(self, class_weights: Sequence[float]) -> list[float]:
-        """One number, of the second class against the first."""
+        """Returns the logit shift of the second class against the first, or an empty list."""
         shift = super().logit_shift(class_weights)
         return [shift[1] - shift[0]] if shift else []
 
     def check_classes(self, label: str, classes: tuple[str, ...]) -> None:
-        """They are two."""
+        """Raises TrainingError if there are not exactly two classes."""
         super().check_classes(label, classes)
         if len(classes) != 2:
             found = found_classes(label, classes)
             raise TrainingError(f"task: binary needs 2 classes, but {found}.")
 
     def outputs(self, classes: tuple[str, ...]) -> tuple[str, ...]:
-        """Returns the probability of the second class against the first."""
+        """Returns a single name: the output is the second class's probability against the first."""
         return (json.dumps(classes),)
 
     @property
     def output_description(self) -> str:
-        """A probability."""
+        """A description of the output for messages: a probability."""
         return "the probability of the second class"
 
     def make_activation(self, problem: LabelStatistics) -> tf_keras.layers.Layer:
-        """From a logit to a probability."""
+        """Returns a layer from a logit to a probability."""
         import tensorflow as tf
         import tf_keras
 
         return tf_keras.layers.Activation("sigmoid", dtype=tf.float32)
 
     def make_output_layer(self, problem: LabelStatistics) -> tf_keras.layers.Layer:
-        """Returns a probability."""
+        """Returns a dense layer that predicts a probability."""
         import tensorflow as tf
         import tf_keras
 
         return tf_keras.layers.Dense(1, activation="sigmoid", dtype=tf.float32, name="output")
 
     def make_loss(self, problem: LabelStatistics) -> tf_keras.losses.Loss:
-        """Cross-entropy."""
+        """Returns the binary cross-entropy."""
         import tf_keras
 
         return tf_keras.losses.BinaryCrossentropy()
 
     def make_metrics(self) -> list[tf_keras.metrics.Metric]:
-        """Accuracy, and the area under the ROC curve."""
+        """Returns the accuracy and the area under the ROC curve that training shows."""
         import tf_keras
 
         return [
@@ -246,7 +246,7 @@ class BinaryTask(ClassTask):
         ]
 
     def scores(self, output: tf.Tensor) -> tf.Tensor:
-        """Of both classes."""
+        """Returns the probabilities of both classes, [batch, 2]."""
         import tensorflow as tf
 
         return tf.concat([1 - output, output], 1)
@@ -266,31 +266,35 @@ METRICS = {
         "TopLabelCalibrationError", higher_is_better=False, module=CLASS_METRICS
     ),
     "calibration_curve": Metric("TopLabelCalibrationPlot", module=CLASS_METRICS, is_number=False),
-    # By this name TFMA's results and views have it beside the curve; by its own, in its place.
+    # Under this name, TFMA's results and views show the matrix beside the curve instead of
+    # replacing it.
     "confusion_matrix": Metric(
         "MultiClassConfusionMatrixPlot",
         options={"name": "confusion_matrix_plot"},
         is_number=False,
     ),
 }
-"""Of the most probable class, and of the probabilities."""
+"""The metrics of the most probable class and of the probabilities, by name."""
 
 
 class MulticlassTask(ManyClassTask):
-    """One of two classes or more."""
+    """A task with two or more classes."""
 
     kind: Literal["multiclass"]
     classes: Literal["imagenet"] | None = None
-    """`imagenet`: its 1,000 classes by their names, whether they occur or not; default: those of
-    the train split."""
+    """`imagenet`: the names of its 1,000 classes, including those that do not occur; default: the
+    classes of the train split.
+    """
 
     @property
     def needs(self) -> str:
-        """One of ImageNet's, if those are the classes."""
+        """A description of valid labels for messages, if the classes are ImageNet's."""
         return f"the name of a class in {class_index()}" if self.classes else ""
 
     def valid_labels(self, labels: np.ndarray) -> np.ndarray:
-        """ImageNet's, if those are the classes and their names have been fetched."""
+        """Returns whether each label is valid; with ImageNet's classes, whether it is one of their
+        names.
+        """
         if not self.classes or not class_index().exists():
             return super().valid_labels(labels)
         texts = [v.decode(errors="replace") if isinstance(v, bytes) else str(v) for v in labels]
@@ -307,26 +311,26 @@ class MulticlassTask(ManyClassTask):
         return compute_and_apply_classes(dense_strings(column), order)
 
     def metrics(self) -> Mapping[str, Metric]:
-        """Of several classes."""
+        """Returns the metrics of several classes by name."""
         return METRICS
 
     def usual_metrics(self) -> tuple[str, ...]:
-        """Accuracy decides."""
+        """Returns the default metrics, of which accuracy decides."""
         return ("accuracy", "log_loss")
 
     def outputs(self, classes: tuple[str, ...]) -> tuple[str, ...]:
-        """Returns a probability per class."""
+        """Returns the classes, one for each probability in the output."""
         return classes
 
     def make_activation(self, problem: LabelStatistics) -> tf_keras.layers.Layer:
-        """From logits to probabilities."""
+        """Returns a layer from logits to probabilities."""
         import tensorflow as tf
         import tf_keras
 
         return tf_keras.layers.Activation("softmax", dtype=tf.float32)
 
     def make_output_layer(self, problem: LabelStatistics) -> tf_keras.layers.Layer:
-        """Returns a probability per class."""
+        """Returns a dense layer that predicts a probability per class."""
         import tensorflow as tf
         import tf_keras
 
@@ -341,7 +345,7 @@ def _check_classes(order: object) -> object:
             raise ValueError(
                 "YAML reads yes, no, on and off as true and false; put such words in quotes"
             )
-        # A whole number may have come by way of JSON, as a float.
+        # JSON may have turned an integer into a float.
         is_whole = isinstance(value, int | float) and float(value).is_integer()
         if not (isinstance(value, str) or is_whole):
             raise ValueError(
@@ -357,7 +361,7 @@ def _check_order(order: list[str | int]) -> list[str | int]:
 
 
 class OrdinalTask(ManyClassTask):
-    """One of several classes that have an order: to be off by two is worse than by one."""
+    """A task with ordered classes, where an error by two ranks is worse than an error by one."""
 
     kind: Literal["ordinal"]
     order: Annotated[
@@ -373,26 +377,28 @@ class OrdinalTask(ManyClassTask):
 
     @property
     def needs(self) -> str:
-        """One of the order."""
+        """A description of valid labels for messages: the classes of the order."""
         return f"one of {', '.join(self.names)} (task.order)"
 
     def valid_labels(self, labels: np.ndarray) -> np.ndarray:
-        """Those of the order."""
+        """Returns whether each label is a class of the order."""
         values, places = np.unique(labels, return_inverse=True)
         texts = [v.decode(errors="replace") if isinstance(v, bytes) else as_text(v) for v in values]
         return np.isin(texts, self.names)[places]
 
     def metrics(self) -> Mapping[str, Metric]:
-        """Of several classes, and by how many ranks the most probable one is off."""
+        """Returns the metrics of several classes, and the error in ranks of the most probable
+        class.
+        """
         rank_error = Metric("RankError", False, NUMBER_METRICS, has_unit=True)
         return METRICS | {"rank_error": rank_error}
 
     def usual_metrics(self) -> tuple[str, ...]:
-        """Accuracy decides."""
+        """Returns the default metrics, of which accuracy decides."""
         return ("accuracy", "rank_error", "log_loss")
 
     def transform_label(self, column: AnyTensor, label: str) -> tf.Tensor:
-        """Returns the index in the order."""
+        """Returns the index of the class in the order."""
         from trainer_module.features.raw_columns import dense_strings
         from trainer_module.features.vocabularies import compute_and_apply_classes
 
@@ -400,15 +406,15 @@ class OrdinalTask(ManyClassTask):
         return compute_and_apply_classes(dense_strings(column), order)
 
     def outputs(self, classes: tuple[str, ...]) -> tuple[str, ...]:
-        """One number, which is higher the higher the class."""
+        """Returns a single name: the output is a number that increases with the class."""
         return (json.dumps(classes),)
 
     def output_width(self, classes: tuple[str, ...]) -> int:
-        """Returns a probability per class."""
+        """Returns the number of classes, as the model predicts a probability for each."""
         return len(classes)
 
     def make_activation(self, problem: LabelStatistics) -> tf_keras.layers.Layer:
-        """From a number to the probabilities of the classes between learnt thresholds."""
+        """Returns a layer from a number to class probabilities, by learnt thresholds."""
         import tensorflow as tf
 
         from trainer_module.families.supervised.tasks.layers import CumulativeLogits
@@ -416,7 +422,7 @@ class OrdinalTask(ManyClassTask):
         return CumulativeLogits(len(problem.classes), dtype=tf.float32)
 
     def make_output_layer(self, problem: LabelStatistics) -> tf_keras.layers.Layer:
-        """Returns a dense layer of one number, and the thresholds."""
+        """Returns a dense layer of one number, followed by the thresholds."""
         import tf_keras
 
         dense = tf_keras.layers.Dense(problem.output_units, use_bias=False)

@@ -1,4 +1,4 @@
-"""What tasks have of their own in a network: quantiles of a number, thresholds of classes."""
+"""The layers, losses and metrics of single tasks: quantiles of a number, thresholds of classes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from trainer_module.settings.tasks import LabelStatistics
 
 @tf_keras.saving.register_keras_serializable("scopeline")
 class NumberAndQuantiles(tf_keras.layers.Rescaling):
-    """Brings [batch, 1 + quantiles] to the label's scale; the quantiles never cross.
+    """Brings [batch, 1 + quantiles] to the label's scale, with quantiles that never cross.
 
-    Sorting what crosses brings it nearer to the true quantiles: Chernozhukov et al., 2010,
+    Sorting crossing quantiles brings them nearer to the true quantiles: Chernozhukov et al., 2010,
     "Quantile and Probability Curves Without Crossing", doi:10.3982/ECTA7880.
     """
 
@@ -30,7 +30,7 @@ class NumberAndQuantiles(tf_keras.layers.Rescaling):
 def make_number_and_quantiles(
     problem: LabelStatistics, levels: Sequence[float]
 ) -> NumberAndQuantiles:
-    """Returns a new activation: it begins with the quantiles of a normal distribution."""
+    """Returns a new activation that starts with the quantiles of a normal distribution."""
     normal = NormalDist(problem.label_mean, problem.label_deviation)
     begin = [problem.label_mean, *(normal.inv_cdf(level) for level in levels)]
     return NumberAndQuantiles(problem.label_deviation, begin, dtype=tf.float32)
@@ -38,14 +38,15 @@ def make_number_and_quantiles(
 
 @tf_keras.saving.register_keras_serializable("scopeline")
 class NumberAndPinballLoss(tf_keras.losses.Loss):
-    """A loss of the number, and the mean pinball loss of its quantiles.
+    """A loss of the number, plus the mean pinball loss of its quantiles.
 
     Koenker and Bassett, 1978, "Regression Quantiles", doi:10.2307/1913643.
 
     Args:
       number: the loss of the number, by labels and predictions that are divided by `unit`.
-      levels: of the quantiles, ascending.
-      unit: without it a squared error in large units would leave the quantiles no say.
+      levels: the levels of the quantiles, ascending.
+      unit: the divisor of labels and predictions, so that a squared error in large units does not
+        dominate the quantiles' loss.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class NumberAndPinballLoss(tf_keras.losses.Loss):
         self._levels, self._unit = [float(level) for level in levels], float(unit)
 
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
-        """Labels [batch, 1] and outputs [batch, 1 + quantiles] to losses [batch]."""
+        """Returns the losses, [batch], of labels [batch, 1] and outputs [batch, 1 + quantiles]."""
         truth = tf.reshape(tf.cast(y_true, y_pred.dtype), [-1, 1]) / self._unit
         output = y_pred / self._unit
         error, levels = truth - output[:, 1:], tf.constant(self._levels, y_pred.dtype)
@@ -71,60 +72,63 @@ class NumberAndPinballLoss(tf_keras.losses.Loss):
         return self._number.call(truth, output[:, :1]) + pinball
 
     def get_config(self) -> dict[str, Any]:
-        """What Keras makes it of again."""
+        """Returns the arguments of the constructor."""
         number = tf_keras.losses.serialize(self._number)
         own = {"number": number, "levels": self._levels, "unit": self._unit}
         return {**super().get_config(), **own}
 
 
-class _OfTheNumber:
-    """A metric that leaves the quantiles aside."""
+class _NumberMetric:
+    """A metric of the number, which ignores the quantiles."""
 
     def update_state(
         self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: tf.Tensor | None = None
     ) -> Any:
-        """Of outputs [batch, 1 + quantiles]."""
+        """Updates the metric with the first of the outputs [batch, 1 + quantiles]."""
         return super().update_state(y_true, y_pred[:, :1], sample_weight)  # type: ignore[misc]
 
 
 @tf_keras.saving.register_keras_serializable("scopeline")
-class NumberMeanAbsoluteError(_OfTheNumber, tf_keras.metrics.MeanAbsoluteError):
+class NumberMeanAbsoluteError(_NumberMetric, tf_keras.metrics.MeanAbsoluteError):
     """The mean absolute error of the number."""
 
 
 @tf_keras.saving.register_keras_serializable("scopeline")
-class NumberRootMeanSquaredError(_OfTheNumber, tf_keras.metrics.RootMeanSquaredError):
+class NumberRootMeanSquaredError(_NumberMetric, tf_keras.metrics.RootMeanSquaredError):
     """The root of the number's mean squared error."""
 
 
 @tf_keras.saving.register_keras_serializable("scopeline")
 class CumulativeLogits(tf_keras.layers.Layer):
-    """From [batch, 1] to the probabilities of classes, [batch, classes].
+    """Turns a number, [batch, 1], into the probabilities of ordered classes, [batch, classes].
 
     The proportional odds model: McCullagh, 1980, "Regression Models for Ordinal Data",
     doi:10.1111/j.2517-6161.1980.tb01109.x.
     """
 
     APART = 2.0
-    """The distance between thresholds at the start, where each class is the likeliest somewhere."""
+    """The initial distance between thresholds, at which each class is the most probable for some
+    number.
+    """
     RATE = 10.0
-    """How much faster than other weights the thresholds move: by the small steps that suit a
-    network they would hardly leave their start, and classes in between would stay unlikely."""
+    """The factor of the thresholds' learning rate. With a network's small steps, the thresholds
+    would hardly move, and the classes in between would stay improbable.
+    """
 
     def __init__(self, classes: int, **options: Any) -> None:
         super().__init__(**options)
         self.classes = classes
 
     def build(self, input_shape: Any) -> None:
-        """The lowest threshold, and how far each is above the one before it."""
+        """Creates the lowest threshold and the distances between thresholds."""
         super().build(input_shape)
         lowest = -self.APART * (self.classes - 2) / 2 / self.RATE
         self.lowest = self.add_weight("lowest", (1,), initializer=_constant(lowest))
-        step = math.log(math.expm1(self.APART)) / self.RATE  # Softplus makes `APART` of it.
+        step = math.log(math.expm1(self.APART)) / self.RATE  # Its softplus is `APART`.
         self.steps = self.add_weight("steps", (self.classes - 2,), initializer=_constant(step))
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        """Returns the differences between the probabilities of being at most in each class."""
+        """Returns the differences between the cumulative probabilities of the classes."""
         lowest = self.RATE * self.lowest
         above = lowest + tf.cumsum(tf.nn.softplus(self.RATE * self.steps))
         at_most = tf.sigmoid(tf.concat([lowest, above], 0) - inputs)
@@ -133,7 +137,7 @@ class CumulativeLogits(tf_keras.layers.Layer):
         return reached[:, 1:] - reached[:, :-1]
 
     def get_config(self) -> dict[str, Any]:
-        """What Keras makes it of again."""
+        """Returns the arguments of the constructor."""
         return {**super().get_config(), "classes": self.classes}
 
 

@@ -1,4 +1,4 @@
-"""The tasks whose label is a number: regression, on request with quantiles, and counts."""
+"""The tasks whose label is a number: regression with optional quantiles, and counts."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ ERRORS = {
     "p90_absolute_error": _error_quantile(0.9),
     "p99_absolute_error": _error_quantile(0.99),
 }
-"""Metrics of every number."""
+"""The metrics of all numeric tasks by name."""
 
 
 class NumberTask(BaseTask):
-    """Base of the tasks whose label is a number."""
+    """The base of tasks whose label is a number."""
 
     label_kind: ClassVar[Task] = Task.REGRESSION
     shown_metrics: ClassVar[tuple[str, ...]] = ("rmse", "mae")
@@ -52,15 +52,15 @@ class NumberTask(BaseTask):
 
     @property
     def needs(self) -> str:
-        """Also of a label without text."""
+        """A description of valid labels for messages, also for labels that are no text."""
         return "a finite number"
 
     def valid_labels(self, labels: np.ndarray) -> np.ndarray:
-        """Finite ones."""
+        """Returns whether each label is finite."""
         return np.isfinite(labels)
 
     def transform_label(self, column: AnyTensor, label: str) -> tf.Tensor:
-        """Returns the number as it is."""
+        """Returns the label as a dense number."""
         import tensorflow as tf
 
         from trainer_module.features.raw_columns import dense_numbers
@@ -73,17 +73,17 @@ class NumberTask(BaseTask):
         return dense_numbers(column)
 
     def has_labels(self, labels: tf.Tensor) -> tf.Tensor:
-        """Finite ones."""
+        """Returns whether each label is finite."""
         import tensorflow as tf
 
         return tf.math.is_finite(labels)
 
     def outputs(self, classes: tuple[str, ...]) -> tuple[str, ...]:
-        """Returns the number."""
+        """Returns the name of the only output: the number."""
         return (self.kind,)
 
     def make_output_layer(self, problem: LabelStatistics) -> tf_keras.layers.Layer:
-        """Returns a dense layer, brought to the label's scale."""
+        """Returns a dense layer whose output is brought to the label's scale."""
         import tf_keras
 
         dense = tf_keras.layers.Dense(problem.output_units)
@@ -92,13 +92,15 @@ class NumberTask(BaseTask):
     def whole_loss(
         self, loss: tf_keras.losses.Loss, problem: LabelStatistics, degree: int = 1
     ) -> tf_keras.losses.Loss:
-        """Shown in units of the label, and learnt in those of its standard deviation."""
+        """Returns the loss in units of the label, with gradients in units of its standard
+        deviation.
+        """
         from trainer_module.families.supervised.losses import ShownLoss
 
         return ShownLoss(loss, problem.label_deviation**degree)
 
     def make_metrics(self) -> list[tf_keras.metrics.Metric]:
-        """Returns the mean absolute error, and the root of the squared one."""
+        """Returns the mean absolute error and the root mean squared error that training shows."""
         import tf_keras
 
         return [
@@ -107,7 +109,7 @@ class NumberTask(BaseTask):
         ]
 
     def served(self, output: tf.Tensor, problem: LabelStatistics) -> dict[str, tf.Tensor]:
-        """`value` [batch]."""
+        """Returns the prediction as `value`, [batch]."""
         import tensorflow as tf
 
         return {"value": tf.reshape(output, [-1])}
@@ -124,24 +126,27 @@ def _check_quantiles(levels: list[float]) -> list[float]:
 
 
 class RegressionTask(NumberTask):
-    """A number."""
+    """A task with a real number as the label."""
 
     kind: Literal["regression"]
     quantiles: Annotated[list[float], AfterValidator(_check_quantiles)] = []
-    """Quantiles of the label to predict beside it, such as `[0.05, 0.95]`: the interval between the
-    first and the last."""
+    """Quantiles of the label to predict beside the number, such as `[0.05, 0.95]`; the first and
+    the last are the ends of the interval.
+    """
 
     def without_model_keys(self) -> BaseTask:
-        """Without the quantiles."""
+        """Returns the task without its quantiles."""
         return self.model_copy(update={"quantiles": []})
 
     @property
     def takes_own_loss(self) -> bool:
-        """Not with quantiles beside the number."""
+        """Whether a user's loss is supported, which excludes quantiles."""
         return not self.quantiles
 
     def metrics(self) -> Mapping[str, Metric]:
-        """Errors, what of the label's variance is explained, and how good the quantiles are."""
+        """Returns error metrics, the explained variance, and metrics of the quantiles if there are
+        any.
+        """
         of_number = {
             **ERRORS,
             "mape": Metric("MeanAbsolutePercentageError", False, has_unit=True),
@@ -156,7 +161,7 @@ class RegressionTask(NumberTask):
         }
 
     def usual_metrics(self) -> tuple[str, ...]:
-        """Returns the squared error, which training makes small, decides."""
+        """Returns the default metrics, of which the squared error decides."""
         return ("mse", "mae", *(("coverage", "interval_width") if self.quantiles else ()))
 
     def reported_metrics(self) -> tuple[str, ...]:
@@ -164,19 +169,20 @@ class RegressionTask(NumberTask):
         return ("rmse", "r2")
 
     def outputs(self, classes: tuple[str, ...]) -> tuple[str, ...]:
-        """Returns the number, then the quantiles."""
+        """Returns the names of the outputs: the number, then the quantiles."""
         return (self.kind, *(f"quantile {level:g}" for level in self.quantiles))
 
     @property
     def output_description(self) -> str:
-        """A number, and the quantiles if there are any."""
+        """A description of the output for messages: a number and any quantiles."""
         levels = "".join(f", the quantile {level:g}" for level in self.quantiles)
         return f"the number{levels}"
 
     def make_activation(self, problem: LabelStatistics) -> tf_keras.layers.Layer:
-        """From the scale of a fresh model, about -1 to 1, to that of the label.
+        """Returns a layer from the scale of a fresh model, about -1 to 1, to the scale of the
+        label.
 
-        Otherwise a label in the thousands would take thousands of steps to come near.
+        Without this layer, a label in the thousands would take thousands of steps to approach.
         """
         if self.quantiles:
             from trainer_module.families.supervised.tasks.layers import make_number_and_quantiles
@@ -190,19 +196,19 @@ class RegressionTask(NumberTask):
         )
 
     def make_loss(self, problem: LabelStatistics) -> tf_keras.losses.Loss:
-        """Returns the mean squared error, and with quantiles their pinball loss."""
+        """Returns the mean squared error, with the pinball loss of any quantiles."""
         import tf_keras
 
         return self.whole_loss(tf_keras.losses.MeanSquaredError(), problem, degree=2)
 
     def loss_unit(self, problem: LabelStatistics) -> float:
-        """With quantiles the label's standard deviation, so that all parts of the loss count."""
+        """Returns the divisor in the loss: with quantiles the label's standard deviation."""
         return problem.label_deviation if self.quantiles else 1.0
 
     def whole_loss(
         self, loss: tf_keras.losses.Loss, problem: LabelStatistics, degree: int = 1
     ) -> tf_keras.losses.Loss:
-        """With the pinball loss of the quantiles, if there are any."""
+        """Returns the loss, with the quantiles' pinball loss if there are any."""
         if not self.quantiles:
             return super().whole_loss(loss, problem, degree)
         from trainer_module.families.supervised.tasks.layers import NumberAndPinballLoss
@@ -210,7 +216,7 @@ class RegressionTask(NumberTask):
         return NumberAndPinballLoss(loss, self.quantiles, self.loss_unit(problem))
 
     def make_metrics(self) -> list[tf_keras.metrics.Metric]:
-        """Returns the number's mean absolute error, and the root of its squared one."""
+        """Returns the number's mean absolute error and root mean squared error."""
         if not self.quantiles:
             return super().make_metrics()
         from trainer_module.families.supervised.tasks import layers
@@ -227,7 +233,7 @@ class RegressionTask(NumberTask):
         return {"predictions": output[:, :1], "quantiles": output[:, 1:]}
 
     def served(self, output: tf.Tensor, problem: LabelStatistics) -> dict[str, tf.Tensor]:
-        """`value` [batch], and `quantiles` [batch, levels] in ascending order, if there are any."""
+        """Returns `value` [batch], and any ascending `quantiles` [batch, levels]."""
         if not self.quantiles:
             return super().served(output, problem)
         return {"value": output[:, 0], "quantiles": output[:, 1:]}
@@ -238,7 +244,7 @@ def _of_quantiles(class_name: str, **options: object) -> Metric:
 
 
 class CountTask(NumberTask):
-    """How often something happens: the expected number, which is never negative."""
+    """A task with a count as the label, whose expected value the model predicts."""
 
     kind: Literal["count"]
     alternatives: ClassVar[str] = "regression"
@@ -246,36 +252,34 @@ class CountTask(NumberTask):
 
     @property
     def usual_objective(self) -> str:
-        """The deviance, but for a constant."""
+        """The default objective of a search: the deviance up to a constant."""
         return self.monitor
 
     @property
     def needs(self) -> str:
-        """What can be counted."""
+        """A description of valid labels for messages: integers that are not negative."""
         return "a whole number that is not negative"
 
     def valid_labels(self, labels: np.ndarray) -> np.ndarray:
-        """Whole ones from 0 on."""
+        """Returns whether each label is an integer from 0 on."""
         return super().valid_labels(labels) & (labels >= 0) & (labels == np.floor(labels))
 
     def metrics(self) -> Mapping[str, Metric]:
-        """Returns the deviance of a Poisson distribution, and errors."""
+        """Returns the deviance of a Poisson distribution, and error metrics."""
         deviance = Metric("PoissonDeviance", False, NUMBER_METRICS, has_unit=True)
         return {"poisson_deviance": deviance, **ERRORS}
 
     def usual_metrics(self) -> tuple[str, ...]:
-        """Returns the deviance, which training makes small, decides."""
+        """Returns the default metrics, of which the deviance decides."""
         return ("poisson_deviance", "mae")
 
     @property
     def output_description(self) -> str:
-        """A number above 0."""
+        """A description of the output for messages: a positive number."""
         return "the expected count, which is never negative"
 
     def make_activation(self, problem: LabelStatistics) -> tf_keras.layers.Layer:
-        """Returns the exponential, finite for every row; a fresh model begins near the label's
-        mean.
-        """
+        """Returns a bounded exponential, whose initial output is near the label's mean."""
         import tensorflow as tf
         import tf_keras
 
@@ -289,7 +293,7 @@ class CountTask(NumberTask):
         )
 
     def make_loss(self, problem: LabelStatistics) -> tf_keras.losses.Loss:
-        """Returns the negative logarithm of a Poisson distribution's likelihood."""
+        """Returns the negative log-likelihood of a Poisson distribution."""
         import tf_keras
 
         return self.whole_loss(tf_keras.losses.Poisson(), problem)

@@ -1,4 +1,4 @@
-"""Trees as arrays, on columns: what YDF has grown, in the form in which TensorFlow walks them."""
+"""YDF's trees as arrays, in the form in which TensorFlow evaluates them."""
 
 from __future__ import annotations
 
@@ -14,28 +14,29 @@ import tensorflow as tf
 from trainer_module.problem import Problem
 
 MOST_CODES = 50_000
-"""YDF takes no more categories in a column; vocabularies begin with the frequent ones."""
+"""The largest number of categories that YDF supports; vocabularies begin with frequent values."""
 
 
 @dataclass(frozen=True)
 class TreeColumn:
-    """One number, or one category."""
+    """A column of the trees: a number or a category."""
 
     feature: str
-    """The transformed feature that it is a part of."""
+    """The transformed feature that contains the column."""
     place: int
-    """Within the feature, flattened."""
+    """The index within the flattened feature."""
     width: int
-    """Of the feature, flattened."""
+    """The width of the flattened feature."""
     codes: int = 0
-    """How many codes a category has: 0 for any value that no tree may know, then a code for each
-    index of the vocabulary. 0 for a number."""
+    """The number of a category's codes: 0 for unknown values, then a code for each index of the
+    vocabulary. 0 for a number.
+    """
     label: str = ""
-    """Its own name, where the feature's numbers have names."""
+    """The name of the column, if the feature's numbers have names."""
 
 
 def columns_of(problem: Problem) -> tuple[TreeColumn, ...]:
-    """Returns the columns in order: feature by feature, as `problem.features` has them."""
+    """Returns the columns in the order of `problem.features`."""
     return tuple(
         TreeColumn(
             feature.name,
@@ -52,7 +53,7 @@ def columns_of(problem: Problem) -> tuple[TreeColumn, ...]:
 def split_columns(
     tensors: Mapping[str, tf.Tensor], columns: tuple[TreeColumn, ...]
 ) -> list[np.ndarray]:
-    """Of each column the values of all examples, [examples]: float32, or codes as int32."""
+    """Returns the values of each column, [examples]: float32, or codes as int32."""
     flat = {
         name: (values := tensors[name].numpy()).reshape(len(values), -1)
         for name in {column.feature for column in columns}
@@ -68,47 +69,46 @@ def _values(values: np.ndarray, column: TreeColumn) -> np.ndarray:
 
 
 BITS = 32
-"""Of a word of a category's bitmap."""
+"""The number of bits in a word of a category's bitmap."""
 
 
 @dataclass
 class Forest:
-    """Trees of which several, one for each output, are grown at a time.
+    """Trees as arrays; each iteration adds one tree per output.
 
-    The nodes of all trees are numbered. The two nodes below another one follow each other: the
-    first is where its condition does not hold. A leaf is below itself.
+    The nodes of all trees are numbered. The children of a node have consecutive numbers: the first
+    is for a condition that does not hold. A leaf is its own child.
     """
 
     columns: tuple[TreeColumn, ...]
     outputs: int
-    """1, or the number of classes: tree `i` adds to output `i % outputs`."""
+    """The number of outputs, 1 or the number of classes: tree `i` adds to output `i % outputs`."""
     bias: np.ndarray
-    """[outputs] float32: what the values of the leaves are added to."""
+    """The bias of each output, [outputs] float32."""
     means: np.ndarray
-    """[columns] float32: what stands for a number that is missing."""
+    """The replacement for missing numbers, [columns] float32."""
     known: np.ndarray
-    """[columns] int: how many of a category's codes there were to learn from; those from there on
-    count as code 0 does."""
+    """The number of a category's codes in training, [columns] int; higher codes count as code 0."""
     roots: list[int] = field(default_factory=list)
     column: list[int] = field(default_factory=list)
-    """Of each node: what its condition is about."""
+    """The column of each node's condition."""
     threshold: list[float] = field(default_factory=list)
-    """Of each node: the condition holds for numbers from here on; NaN, so never, in leaves."""
+    """The threshold of each node, from which on its condition holds; NaN, so never, in leaves."""
     below: list[int] = field(default_factory=list)
-    """Of each node: the first of the two nodes below it."""
+    """The first child of each node."""
     bitmap: list[int] = field(default_factory=list)
-    """Of each node: where the bitmap of its categories begins in `words`; -1 for numbers."""
+    """The index in `words` of each node's bitmap of categories; -1 for numbers."""
     value: list[float] = field(default_factory=list)
-    """Of each node: what a leaf adds."""
+    """The value that each leaf adds."""
     words: list[int] = field(default_factory=list)
-    """Bitmaps of the codes for which a condition holds, one bit each, of 32 a word."""
+    """The bitmaps of the codes for which a condition holds, with 32 codes a word."""
     depth: int = 0
-    """Conditions between a root and its farthest leaf."""
+    """The largest number of conditions between a root and a leaf."""
     gains: Counter[int] = field(default_factory=Counter)
-    """By column what its conditions have taken off the loss."""
+    """The reduction of the loss by the conditions on each column."""
 
     def add(self, tree: Any, share: float) -> None:
-        """Adds a tree of YDF's, whose leaves count for a share of what they say."""
+        """Adds a tree of YDF, with its leaf values multiplied by a share."""
         self.roots.append(self._new())
         waiting = deque([(tree.root, self.roots[-1], 0)])
         while waiting:

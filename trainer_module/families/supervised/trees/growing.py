@@ -1,4 +1,4 @@
-"""Grows trees by YDF, on tensors of the train split."""
+"""Grows trees with YDF on the tensors of the train split."""
 
 from __future__ import annotations
 
@@ -27,25 +27,29 @@ if TYPE_CHECKING:
     import ydf
 
 PATIENCE = 30
-"""Trees in a row that have to be no better; each is a small step."""
+"""The number of consecutive trees without improvement after which growing stops."""
 
 SUBSAMPLE, CANDIDATES = 0.7, 0.5
-"""The shares of the examples that each tree, and of the columns that each condition, is chosen by:
-trees that see different things make a better sum."""
+"""The shares of the examples per tree, and of the columns per condition; diversity improves the
+sum.
+"""
 
 L2 = 1.0
-"""Leaves with few examples say little: as if so many more were there that say nothing."""
+"""The L2 regularisation of leaf values, which shrinks leaves with few examples."""
 
 FARTHEST = 20.0
-"""A logit beyond which probabilities are 0 and 1 as far as float32 goes."""
+"""The limit of initial logits, beyond which probabilities are 0 and 1 in float32."""
 
 FEW = 10_000
-"""Examples up to which one thread grows trees soonest: others would take longer to be woken for
-each column of each node than to look through it. Measured on 2 cores: 455 examples take 12 times
-as long by two threads, 2,000 up to 2.6 times, 10,000 from 1.3 to 0.8 times."""
+"""The largest number of examples for which one thread grows trees fastest.
+
+Measured on 2 cores: with 455 examples two threads take 12 times as long, with 2,000 up to 2.6
+times, with 10,000 from 1.3 to 0.8 times, as waking a thread for each column of each node takes
+longer than the search itself.
+"""
 
 LABEL, WEIGHT = "label", "weight"
-"""What YDF knows these columns as; the others are numbered."""
+"""YDF's names of these columns; the other columns are numbered."""
 
 Arrays = dict[str, np.ndarray]
 Report = Callable[[int, str], None]
@@ -53,17 +57,17 @@ Report = Callable[[int, str], None]
 
 @dataclass(frozen=True)
 class TreeExamples:
-    """What trees are grown from, in order."""
+    """The examples that trees are grown from, in order."""
 
     columns: tuple[TreeColumn, ...]
     values: list[np.ndarray]
-    """Of each column."""
+    """The values of each column."""
     label: np.ndarray
-    """[examples]: indices of classes, or numbers."""
+    """The label, [examples]: indices of classes, or numbers."""
     weight: np.ndarray | None
 
     def to_ydf(self, problem: Problem, rows: np.ndarray) -> Arrays:
-        """Some of the examples under the names that YDF knows the columns by."""
+        """Returns some of the examples under YDF's column names."""
         named = {str(place): values for place, values in enumerate(self.values)}
         named[LABEL] = self.target(problem)
         if self.weight is not None:
@@ -71,7 +75,7 @@ class TreeExamples:
         return {name: values[rows] for name, values in named.items()}
 
     def target(self, problem: Problem) -> np.ndarray:
-        """Returns the label as trees learn it: numbers are standardised."""
+        """Returns the label that trees learn, with standardised numbers."""
         if problem.task is not Task.REGRESSION:
             return self.label
         return (self.label - problem.label_mean) / problem.label_deviation
@@ -79,18 +83,20 @@ class TreeExamples:
 
 @dataclass(frozen=True)
 class Grown:
-    """A forest, and how it came about."""
+    """A grown forest with its losses."""
 
     forest: Forest
     history: dict[str, list[float]]
-    """By how many trees there were for each output: `loss`, and `val_loss` on what was held out;
-    means over the members."""
+    """The mean losses over the forest's members, by the number of trees per output: `loss`, and
+    `val_loss` on held-out examples.
+    """
     kept: int
-    """Trees for each output that the longest of the members has."""
+    """The number of trees per output in the largest member."""
     has_stopped: bool
-    """Whether no member has as many trees as it might."""
+    """Whether early stopping has ended every member."""
     importances: dict[str, float]
-    """By raw column its share of what is lost where one column is shuffled, the largest first."""
+    """The permutation importance of each raw column as a share of the total, in descending order.
+    """
 
 
 def grow(
@@ -101,19 +107,20 @@ def grow(
     members: int,
     report: Report,
 ) -> Grown:
-    """Grows a forest, which is the mean of members that are each stopped by a part of their own.
+    """Grows a forest, the mean of members with early stopping on different parts of the examples.
 
-    In an order of time all are stopped by the latest part, then grown anew to that size from all
-    examples: the latest ones tell the most of what is to come.
+    In an order of time all members use the latest part for early stopping, and are then grown to
+    that size on all examples, as the latest examples are the most informative about the future.
 
     Args:
-      examples: of the train split.
-      problem: what is to be learnt.
-      settings: of the model and its training.
-      parts: of the examples, one of which is held out from each member, to tell when to stop. A
-          member without any grows as many trees as it may.
-      members: how many there are.
-      report: called after each member, with how many are done and what it came to.
+      examples: the examples of the train split.
+      problem: the features and the label.
+      settings: the settings of the model and its training.
+      parts: the parts of the examples, one of which is held out from each member for early
+        stopping. A member without held-out examples grows the largest number of trees.
+      members: the number of members.
+      report: a function that is called after each member, with the number of finished members and a
+        result.
 
     Raises:
       TrainingError: YDF cannot learn from the examples.
@@ -144,7 +151,7 @@ def grow(
         kept.append(trees)
         report(member + 1, counted(model.num_trees(), "tree"))
     if problem.class_shift:
-        # They have learnt what probabilities are where classes are as frequent as they count.
+        # Members predict probabilities under weighted class frequencies, which the shift corrects.
         forest.bias -= np.asarray(problem.class_shift, np.float32)
     told = _weigh_columns(examples, problem, parts, models, forest, settings.train.seed)
     return Grown(forest, _mean(histories), max(kept), max(kept) < settings.model.trees, told)
@@ -158,7 +165,9 @@ def _weigh_columns(
     forest: Forest,
     seed: int,
 ) -> dict[str, float]:
-    """What the columns tell each member of what it was held out from, or of all if of nothing."""
+    """Returns the importances of raw columns, measured on each member's held-out examples, or on
+    all.
+    """
     groups = rank(examples.columns, forest.gains)
     label, weight = examples.target(problem), examples.weight
     random, lost = np.random.default_rng(seed), Counter[int]()
@@ -196,9 +205,9 @@ def _features(columns: tuple[TreeColumn, ...]) -> list[ydf.Feature]:
 
 
 def _describe(examples: TreeExamples, problem: Problem) -> Any:
-    """What all members know of the columns, those of the others' examples included.
+    """Returns the data spec of all examples for all members.
 
-    A part may lack a class, or a category that is read past the end of what is known.
+    A part may lack a class, or a category whose code would lie beyond the known codes.
     """
     import ydf
 
@@ -211,7 +220,7 @@ def _describe(examples: TreeExamples, problem: Problem) -> Any:
         examples.to_ydf(problem, np.arange(len(examples.label))),
         columns=[*_features(examples.columns), *others],
         label=LABEL,
-        # Otherwise the most frequent class would be the first.
+        # By default the most frequent class would be the first.
         label_classes=None if is_regression else list(range(len(problem.classes))),
     ).data_spec()
 
@@ -242,7 +251,7 @@ def _learner(
         num_candidate_attributes_ratio=CANDIDATES,
         l2_regularization=L2,
         early_stopping="LOSS_INCREASE" if stops else "NONE",
-        # Where 0, YDF does not stop by examples that are given either.
+        # With a ratio of 0, YDF would not use the given held-out examples either.
         **({} if stops else {"validation_ratio": 0.0}),
         early_stopping_num_trees_look_ahead=patience,
         random_seed=settings.train.seed + member,
@@ -251,10 +260,10 @@ def _learner(
 
 
 def _count_threads(examples: int) -> int:
-    """Returns the threads that grow trees from so many examples.
+    """Returns the number of threads that grow trees from a number of examples.
 
-    YDF grows other trees by one thread than by several, but the same by two as by more: so where
-    one thread does not suffice there are two at least, and a model is the same on every machine.
+    YDF grows other trees with one thread than with several, but the same trees with two or more.
+    Therefore larger data uses at least two threads, so that a model does not depend on the machine.
     """
     return 1 if examples <= FEW else max(2, count_cores())
 
@@ -268,8 +277,8 @@ def _empty(columns: tuple[TreeColumn, ...], spec: Any, problem: Problem) -> Fore
 
 
 def _join(forest: Forest, model: Any, share: float) -> None:
-    """Adds a member's trees, each of which counts for the member's share."""
-    # Without an example of a class its logarithm is that of nothing.
+    """Adds a member's trees, weighted by the member's share."""
+    # The initial logit of a class without examples is infinite.
     bias = np.clip(model.initial_predictions(), -FARTHEST, FARTHEST)
     forest.bias += share * np.asarray(bias, np.float32)
     for tree in model.iter_trees():
@@ -277,7 +286,7 @@ def _join(forest: Forest, model: Any, share: float) -> None:
 
 
 def _history(model: Any, problem: Problem) -> dict[str, list[float]]:
-    """Returns the losses, by the number of trees for each output, in the terms of networks."""
+    """Returns the losses by the number of trees per output, in the units of networks' losses."""
     logs = model.training_logs()
     losses = {
         "loss": [log.training_evaluation.loss for log in logs],
@@ -287,7 +296,7 @@ def _history(model: Any, problem: Problem) -> dict[str, list[float]]:
 
 
 def _as_ours(losses: Sequence[float], problem: Problem) -> list[float]:
-    """YDF has twice the cross-entropy of two classes, and the root of the mean squared error."""
+    """Converts YDF's losses: twice the cross-entropy of two classes, or the root of the MSE."""
     match problem.task:
         case Task.BINARY:
             return [loss / 2 for loss in losses]
@@ -297,7 +306,7 @@ def _as_ours(losses: Sequence[float], problem: Problem) -> list[float]:
 
 
 def _mean(histories: Sequence[Mapping[str, list[float]]]) -> dict[str, list[float]]:
-    """Over the members, of which those that stopped early stay at their last value."""
+    """Returns the mean over the members; those that stopped early keep their last value."""
     longest = max(len(history["loss"]) for history in histories)
     return {
         name: [

@@ -1,4 +1,4 @@
-"""What each column tells of the label: how much worse a forest is where the column is shuffled."""
+"""Permutation importance: the increase of a forest's loss when a column is shuffled."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from trainer_module.problem import Problem
 from trainer_module.settings import Task
 
 ROWS = 5_000
-"""Held-out examples by which it is measured, over all members."""
+"""The number of held-out examples for the measurement, over all members."""
 
 REPEATS = 3
-"""Shufflings of each column: one may come out well by chance."""
+"""The number of permutations of each column, which reduces the variance."""
 
 MOST = 100
-"""Columns that are shuffled, those by which the trees have gained most: the others tell little."""
+"""The largest number of columns that are shuffled, in the order of the trees' gain."""
 
 LEAST = 1e-7
-"""A probability below which all count alike."""
+"""The lower limit of probabilities in the loss."""
 
 Values = Mapping[str, np.ndarray]
 
 
 def raw_names(columns: Sequence[TreeColumn]) -> list[str]:
-    """For each column the name that people know: of the one that it is a place or a flag of."""
+    """Returns the name of the raw column that each column is a place or a missing-value flag of."""
     named = [_name(column) for column in columns]
     known, flag = set(named), underscored(MISSING_SUFFIX)
     bases = [name.removesuffix(flag) for name in named]
@@ -38,18 +38,18 @@ def raw_names(columns: Sequence[TreeColumn]) -> list[str]:
 
 
 def _name(column: TreeColumn) -> str:
-    """Returns the feature's; of the vector of very many numbers that of the number."""
+    """Returns the feature's name, or for a vector of many numbers the number's name."""
     if not column.label or column.label.startswith(f"{column.feature}["):
         return column.feature
     return re.sub(r"\[\d+\]$", "", column.label)
 
 
 def rank(columns: Sequence[TreeColumn], gains: Mapping[int, float]) -> list[list[int]]:
-    """Returns the columns that trees have conditions on, all of one raw column together.
+    """Returns the columns that trees have conditions on, grouped by raw column.
 
     Args:
-      columns: all of them.
-      gains: by column what its conditions have taken off the loss.
+      columns: all columns.
+      gains: the reduction of the loss by the conditions on each column.
     """
     groups: dict[str, list[int]] = {}
     for place, name in enumerate(raw_names(columns)):
@@ -68,16 +68,16 @@ def losses_of_shuffling(
     problem: Problem,
     random: np.random.Generator,
 ) -> list[float]:
-    """By how much the mean loss of YDF's model grows where the columns of each group are shuffled.
+    """Returns the increase of the mean loss of YDF's model for shuffling each group of columns.
 
     Args:
-      model: of YDF, of any of the tasks.
-      values: of each column, [examples]; better none that the model has learnt from.
-      label: as the model has learnt it, [examples].
-      weight: of each example; None where all count alike.
-      groups: of columns that go together.
-      problem: what has been learnt.
-      random: decides on the order.
+      model: a YDF model of any of the tasks.
+      values: the values of each column, [examples]; preferably of held-out examples.
+      label: the label that the model has learnt, [examples].
+      weight: the weight of each example, or None.
+      groups: the groups of columns that are shuffled together.
+      problem: the features and the label.
+      random: the random generator of the permutations.
     """
     count = len(label)
     several = np.tile(np.arange(count), REPEATS)
@@ -102,11 +102,12 @@ def losses_of_shuffling(
 
 
 def shares(columns: Sequence[TreeColumn], losses: Counter[int]) -> dict[str, float]:
-    """By raw column its share of all that is lost, the largest first; none that costs nothing.
+    """Returns each raw column's share of the total loss, in descending order, without columns of no
+    loss.
 
     Args:
-      columns: all of them.
-      losses: by the first column of each group, over all members.
+      columns: all columns.
+      losses: the increase of the loss by the first column of each group, over all members.
     """
     names = raw_names(columns)
     costly = [(names[place], lost) for place, lost in losses.most_common() if lost > 0]
@@ -115,7 +116,7 @@ def shares(columns: Sequence[TreeColumn], losses: Counter[int]) -> dict[str, flo
 
 
 def _losses(predicted: np.ndarray, label: np.ndarray, problem: Problem) -> np.ndarray:
-    """Of each example: squares of differences, or what the probability of its class falls short."""
+    """Returns the loss of each example: the squared error, or the cross-entropy."""
     if problem.task is Task.REGRESSION:
         return np.asarray((predicted - label) ** 2)
     if problem.task is Task.BINARY:

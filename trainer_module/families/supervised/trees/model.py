@@ -1,4 +1,4 @@
-"""A forest as a Keras model: plain TensorFlow operations, which every runtime has."""
+"""A forest as a Keras model of plain TensorFlow operations, which every runtime supports."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from trainer_module.families.supervised.trees.forest import BITS, Forest
 from trainer_module.problem import Problem
 
 NODE = ("column", "threshold", "below", "bitmap")
-"""What the weight `nodes` has of each node; the threshold's bits stand for it."""
+"""The entries of a node in the weight `nodes`; the threshold is stored by its bits."""
 
 TREES_AT_ONCE = 4096
-"""At most: a level of them takes 64 KiB for each row of a request."""
+"""The largest number of trees evaluated at once; a level takes 64 KiB for each row of a request."""
 
 SHIFT = BITS.bit_length() - 1
-"""By so much a code is shifted to the right for the place of its word."""
+"""The shift to the right from a code to the index of its word."""
 
 
 @tf_keras.saving.register_keras_serializable("scopeline")
 class Walk(tf_keras.layers.Layer):
-    """From the features, a list of [batch, n], to the outputs of all trees, [batch, outputs].
+    """Computes the outputs of all trees, [batch, outputs], from a list of features, [batch, n].
 
-    Trees are walked side by side, a level at a time; of very many a slice after the other.
+    Trees are evaluated in parallel, one level at a time; very many trees in consecutive slices.
     """
 
     def __init__(
@@ -39,24 +39,24 @@ class Walk(tf_keras.layers.Layer):
         depth: int,
         **options: Any,
     ) -> None:
-        """The sizes are enough to make the layer anew; what it has learnt are its weights.
+        """Stores the sizes, from which the layer can be built; the weights hold the trees.
 
         Args:
-          codes: of each feature, how many codes its categories have; 0 for numbers.
-          outputs: those of the forest.
-          trees: how many there are.
-          nodes: of all trees together.
-          words: of all bitmaps together.
-          depth: of the deepest tree.
-          options: of any layer.
+          codes: the number of codes of each feature's categories; 0 for numbers.
+          outputs: the number of outputs.
+          trees: the number of trees.
+          nodes: the number of nodes in all trees.
+          words: the number of words in all bitmaps.
+          depth: the depth of the deepest tree.
+          options: Keras's options.
         """
-        # A config that Keras has kept names them, too.
+        # A config that Keras has saved contains these options, too.
         super().__init__(**{"trainable": False, "dtype": tf.float32, **options})
         self._codes, self._outputs = list(codes), outputs
         self._trees, self._nodes, self._words, self._depth = trees, nodes, words, depth
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the arguments."""
+        """Returns the arguments of the constructor."""
         return {
             **super().get_config(),
             "codes": self._codes,
@@ -68,7 +68,7 @@ class Walk(tf_keras.layers.Layer):
         }
 
     def build(self, input_shape: Sequence[tf.TensorShape]) -> None:
-        """Makes the weights, with nothing in them."""
+        """Creates the weights, filled with zeros."""
 
         def add(name: str, size: int, dtype: tf.DType) -> tf.Variable:
             return self.add_weight(name, [size], dtype, "zeros", trainable=False)
@@ -77,7 +77,7 @@ class Walk(tf_keras.layers.Layer):
         self.means = add("means", columns, tf.float32)
         self.bias = add("bias", self._outputs, tf.float32)
         self.roots = add("roots", self._trees, tf.int32)
-        # All of a node side by side: what is fetched at once takes half the time.
+        # A node's entries are side by side, as a single fetch takes half the time.
         self.nodes = self.add_weight(
             "nodes", [self._nodes, len(NODE)], tf.int32, "zeros", trainable=False
         )
@@ -87,7 +87,7 @@ class Walk(tf_keras.layers.Layer):
         super().build(input_shape)
 
     def fill(self, forest: Forest) -> None:
-        """Puts the trees into the weights."""
+        """Copies the trees into the weights."""
         names = ["means", "bias", "roots", "value"]
         for name in [*names, "words"] if self._words else names:
             weight = getattr(self, name)
@@ -98,7 +98,7 @@ class Walk(tf_keras.layers.Layer):
         self.nodes.assign(np.stack([np.asarray(parts[name], np.int32) for name in NODE], 1))
 
     def call(self, inputs: Sequence[tf.Tensor]) -> tf.Tensor:
-        """What the leaves say, added up."""
+        """Returns the sums of the trees' leaves plus the bias."""
         values = tf.concat(list(map(_flatten, inputs, self._codes)), 1)
         values = tf.where(tf.math.is_nan(values), self.means, values)
         slice_size = max(1, TREES_AT_ONCE // self._outputs) * self._outputs
@@ -118,7 +118,7 @@ class Walk(tf_keras.layers.Layer):
 
     @tf.autograph.experimental.do_not_convert
     def _walk(self, values: tf.Tensor, roots: tf.Tensor) -> tf.Tensor:
-        """What the leaves of some trees say of numbers and codes [batch, columns], added up."""
+        """Returns the sums of some trees' leaves for numbers and codes, [batch, columns]."""
         rows, width = tf.shape(values)[0], self.means.shape[0]
         first = tf.range(rows)[:, tf.newaxis] * width
         values = tf.reshape(values, [-1])
@@ -136,12 +136,11 @@ class Walk(tf_keras.layers.Layer):
         return tf.reduce_sum(leaves, 1)
 
     def _is_in(self, found: tf.Tensor, begin: tf.Tensor) -> tf.Tensor:
-        """Returns whether a category is in the bitmap that begins there; never where there is
-        none.
-        """
+        """Returns whether a category is in the bitmap at an index; False for the index -1."""
         has_one = begin >= 0
         code = tf.cast(tf.where(has_one, found, 0.0), tf.int32)
-        # Shifts, as a division takes as long as all the rest; no `and` of bits, which LiteRT lacks.
+        # Shifts, as a division takes as long as all other operations, and LiteRT lacks a bitwise
+        # `and`.
         place = tf.bitwise.right_shift(code, SHIFT)
         word = tf.gather(self.words, tf.maximum(begin, 0) + place)
         shifted = tf.bitwise.right_shift(word, code - place * BITS)
@@ -149,9 +148,7 @@ class Walk(tf_keras.layers.Layer):
 
 
 def build_model(problem: Problem, forest: Forest) -> tf_keras.Model:
-    """Returns the forest as a model like any other: transformed features in, the output of the
-    task out.
-    """
+    """Returns the forest as a model from transformed features to the output of the task."""
     inputs = problem.make_inputs()
     codes = {column.feature: column.codes for column in forest.columns}
     walk = Walk(
@@ -169,7 +166,7 @@ def build_model(problem: Problem, forest: Forest) -> tf_keras.Model:
 
 
 def _flatten(values: tf.Tensor, codes: int) -> tf.Tensor:
-    """Returns a feature's columns, [batch, columns] float32, as `split_columns` has them."""
+    """Returns a feature's columns, [batch, columns] float32, as `split_columns` returns them."""
     if codes:
         values = values + 1
         values = tf.where((values < 0) | (values >= codes), tf.zeros_like(values), values)
