@@ -1,4 +1,4 @@
-"""What is done again and again, and may fail."""
+"""Logging of the failures of a repeated task."""
 
 from __future__ import annotations
 
@@ -8,18 +8,24 @@ from contextlib import contextmanager
 
 
 class Failing:
-    """Keeps something going, whatever fails; logs each failure once in a row, and their end."""
+    """Keeps a repeated task running when it fails.
+
+    Of consecutive equal failures only the first is logged; the first success after a failure is
+    logged too.
+    """
 
     def __init__(self, logger: logging.Logger, says: str) -> None:
         """Args:
-        logger: of who does it.
-        says: what is wrong then.
+        logger: the logger of the task.
+        says: the beginning of the logged message, such as "the log cannot be written".
         """
         self._logger, self._says, self._last = logger, says, ""
 
     @contextmanager
     def survived(self) -> Iterator[None]:
-        """Logs what fails in the `with` block, unless the last time failed alike."""
+        """Suppresses and logs exceptions of the `with` block; a repeated failure is logged only
+        once.
+        """
         try:
             yield
         except Exception as error:
