@@ -1,4 +1,4 @@
-"""Every way of asking a model, each a line in `WAYS`, and the certificate that they agree."""
+"""The interfaces of a model, an entry of `WAYS` each, and the certificate that they agree."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ from trainer_module.scratch import ScratchFolder
 
 _NAME = "golden"
 _SECONDS = 600.0
-"""For a request: the certificate's own limit ends it before."""
+"""The timeout of a request; the limit of the certificate ends the process earlier."""
 
 
 @contextmanager
 def served(model: Model) -> Iterator[str]:
-    """Serves a model in a thread, in a `with` block; gives its address."""
+    """Serves a model in a thread during a `with` block; yields the server's address."""
     with (
         ScratchFolder() as versions,
         socket.create_server(("127.0.0.1", 0)) as listening,
@@ -74,7 +74,7 @@ def served(model: Model) -> Iterator[str]:
 
 
 def ask_rest(asked: GoldenRequest, address: str) -> Arrays:
-    """By TF Serving's REST API, an object a row."""
+    """Returns the predictions of TF Serving's REST API, with an object per row."""
     url = f"{address}/v1/models/{_NAME}:predict"
     with _session() as session:
         return join_rows([_predict(session, url, asked, part) for part in asked.slices])
@@ -107,7 +107,7 @@ def _to_json(value: Any) -> Any:
 
 
 def _from_json(values: list[Any], dtype: str) -> np.ndarray:
-    """What JSON has of an output; null stands for NaN."""
+    """Returns an output from its JSON values; null stands for NaN."""
     if dtype != "string":
         return np.array(values, np.float64)
     texts = np.array(values, object)
@@ -116,7 +116,7 @@ def _from_json(values: list[Any], dtype: str) -> np.ndarray:
 
 
 def ask_open_inference(asked: GoldenRequest, address: str) -> Arrays:
-    """By the Open Inference Protocol v2, tensors as bytes."""
+    """Returns the predictions of the Open Inference Protocol v2, with binary tensors."""
     url = f"{address}/v2/models/{_NAME}/infer"
     with _session() as session:
         return join_rows([_infer(session, url, asked, part) for part in asked.slices])
@@ -133,7 +133,7 @@ def _infer(session: requests.Session, url: str, asked: GoldenRequest, part: slic
 
 def _session() -> requests.Session:
     session = requests.Session()
-    session.trust_env = False  # No proxy is asked for the way to this machine.
+    session.trust_env = False  # Requests to this machine need no proxy.
     return session
 
 
@@ -144,11 +144,12 @@ def _read(answer: requests.Response) -> requests.Response:
 
 
 KERAS = "transform_and_keras"
-"""The way of the training itself, which the others are compared with."""
+"""The name of the training's own prediction, by Transform and Keras, which others are compared
+with."""
 
 
 def ask_batch(asked: GoldenRequest, address: str) -> Arrays:
-    """By `predict`, of a Parquet file of the columns."""
+    """Returns the predictions of the command `predict` for a Parquet file."""
     del address
     with ScratchFolder() as scratch:
         given, output = Path(scratch) / "rows.parquet", Path(scratch) / "answers.parquet"
@@ -164,7 +165,8 @@ def ask_batch(asked: GoldenRequest, address: str) -> Arrays:
 
 
 def _write_pictures(asked: GoldenRequest, folder: Path) -> tuple[list[str], pa.Table]:
-    """Returns the columns that hold paths of pictures, and the rows with paths in them."""
+    """Writes pictures to files; returns the columns of their paths, and the rows with these paths.
+    """
     table = asked.table()
     names = [c.name for c in asked.model.interface.columns if c.picture == "path"]
     for name in names:
@@ -179,7 +181,7 @@ def _write_pictures(asked: GoldenRequest, folder: Path) -> tuple[list[str], pa.T
 def _from_columns(
     columns: Arrays, outputs: dict[str, tuple[str, tuple[int | None, ...]]]
 ) -> Arrays:
-    """Returns the outputs of a model as its signatures give them, of the columns of a table."""
+    """Returns the outputs of a model in the form of its signatures, from the columns of a table."""
     found: Arrays = {}
     scores = [name for name in columns if name.startswith(SCORE)]
     for name, (dtype, shape) in outputs.items():
@@ -209,11 +211,12 @@ WAYS: dict[str, Callable[[GoldenRequest, str], Arrays]] = {
     "open_inference": ask_open_inference,
     "predict": ask_batch,
 }
-"""Each takes what is asked, and the address of a server of the model; a variant is one more."""
+"""The function of each interface: takes the golden rows, and the address of a server of the model.
+"""
 
 
 def ways_of(model: Model) -> dict[str, Callable[[GoldenRequest, str], Arrays]]:
-    """Returns the ways by which a model can be asked."""
+    """Returns the interfaces that a model has."""
     return {name: ask for name, ask in WAYS.items() if model.takes_examples or name != EXAMPLES}
 
 
@@ -225,15 +228,15 @@ def certify(
     tolerance: float,
     to: Path,
 ) -> Certificate:
-    """Asks a model by every way, and writes down how far they agree.
+    """Compares the predictions of all interfaces of a model, and writes the certificate.
 
     Args:
-      folder: of the model.
-      rows: the golden ones.
-      reference: what Transform and Keras answer; None if they do not, then the answers by the first
-        way are what others are compared with.
-      why_not: the reason for that.
-      tolerance: the largest difference of answers that agree.
+      folder: the folder of the model.
+      rows: the golden rows.
+      reference: the predictions of Transform and Keras; None if there are none, then the first
+        interface is the reference.
+      why_not: the reason why there are none.
+      tolerance: the largest difference of predictions that agree.
       to: the folder for the certificate.
     """
     agreements, failures = {}, []
@@ -280,9 +283,9 @@ def certify(
 def _with_finite_answers(
     rows: Sequence[GoldenRow], reference: Arrays
 ) -> tuple[list[GoldenRow], Arrays, list[str]]:
-    """Returns the rows to which the model has answers, those, and a note of the others.
+    """Returns the rows with finite predictions, these predictions, and a note about the other rows.
 
-    What comes of NaN differs between operations and those that TensorFlow makes of several.
+    Results from NaN may differ between an operation and equivalent operations that TensorFlow uses.
     """
     numbers = [v.reshape(len(v), -1) for v in reference.values() if v.dtype != object]
     finite = np.all([np.isfinite(values).all(axis=1) for values in numbers], axis=0)

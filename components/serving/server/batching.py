@@ -185,7 +185,7 @@ class Batcher:
         self._suspect_queue: deque[_Waiting] = deque()
         self._is_suspects_turn = False
         self._suspects: dict[Hashable, float] = {}
-        """The time until which a suspect client's requests are predicted one by one, by client."""
+        """The time until which each suspect client's requests are predicted one by one."""
         self._queued = 0
         """The number of requests in both queues that have not been dropped."""
         self.waiting_rows = 0

@@ -363,8 +363,7 @@ class ClientConnection(HttpConnection):
 
     @property
     def idle_since(self) -> float:
-        """The time of the last response or of the start; infinite while the connection is in use.
-        """
+        """The time of the last response, or of the connection's start; infinite while in use."""
         if self._is_answering() or self.transport.is_closing():
             return math.inf
         if self.timeout_keep_alive_task is not None:

@@ -1,4 +1,4 @@
-"""Requests for predictions answered: read, asked of the model together with others, and written."""
+"""Prediction requests from parsing to response: read, coalesced, predicted and serialised."""
 
 from __future__ import annotations
 
@@ -63,33 +63,33 @@ from trainer_module.errors import DataError
 from trainer_module.machine import count_cores
 
 PICTURES_AT_ONCE = 4
-"""How many of the largest pictures a request may have; or as many pixels of smaller ones."""
+"""The most pixels of a request, as a multiple of the largest picture's."""
 _TENSORS_OF_BODY = 2
-"""The room that a large request takes for its tensors before they are known, in bodies."""
+"""The memory reserved for the tensors of a large request before they are known, in bodies."""
 
 
 class Asked(NamedTuple):
-    """A request that has been read, or some of its rows."""
+    """A parsed request, or some of its rows."""
 
     inputs: RequestInputs
     form: AnswerForm
     name: bytes
     rows: int
     start: int | None = None
-    """The place of the first row; None where it is all of them."""
+    """The place of the first row; None for all rows."""
 
 
 class _Joined(NamedTuple):
-    """Requests whose tensors are together."""
+    """The concatenated tensors of several requests."""
 
     places: Sequence[int]
-    """Of the requests, in the order of their rows."""
+    """The places of the requests, in the order of their rows."""
     columns: Arrays
 
 
 @dataclass(frozen=True, eq=False)
 class SignatureCall:
-    """A signature of a model, which several requests may ask together."""
+    """A callable signature of a model, which predicts coalesced requests."""
 
     model: Servable
     signature: str
@@ -98,10 +98,10 @@ class SignatureCall:
     log: RequestLog | None = None
 
     def __call__(self, asked: Sequence[Asked]) -> list[Any]:
-        """What is written for each request, or the Reply that refuses it.
+        """Returns the serialised outputs, or the Reply of an error, for each request.
 
-        Those that are wrong are found before the model is asked, which then is for all others at
-        once, if these are not too large together.
+        Invalid requests are found before the model is called. The model predicts all others
+        together, unless these are too large together.
         """
         found: dict[int, Any] = {}
         parts = self._join_halves(asked, range(len(asked)), found)
@@ -115,10 +115,9 @@ class SignatureCall:
     def _join_halves(
         self, asked: Sequence[Asked], places: Sequence[int], found: dict[int, Any]
     ) -> list[_Joined]:
-        """Returns the tensors of all these requests, of halves, or of halves of these, as they can
-        be had.
+        """Returns the tensors of all requests together; if that fails, of recursive halves.
 
-        What a request is refused with goes to `found`.
+        Errors of single requests are stored in `found`.
         """
         try:
             return [self._join(asked, places)]
@@ -129,9 +128,9 @@ class SignatureCall:
         return [one for half in _halves(places) for one in self._join_halves(asked, half, found)]
 
     def _join(self, asked: Sequence[Asked], places: Sequence[int]) -> _Joined:
-        """Returns the tensors of several requests.
+        """Returns the concatenated tensors of several requests.
 
-        Rows of JSON become tensors all at once, and so do columns.
+        JSON rows of all requests are converted together, and so are JSON columns.
         """
         order: tuple[list[int], ...] = [], [], []
         of_kind: tuple[list[Any], ...] = [], [], []
@@ -153,10 +152,11 @@ class SignatureCall:
         return _Joined([*chain.from_iterable(order)], self.checked(joined))
 
     def checked(self, tensors: Arrays) -> Arrays:
-        """Raises RequestError for tensors with a picture that is damaged or too large.
+        """Returns the tensors after checking their pictures and texts.
 
-        So it does where all of them together would keep others waiting for long, and for texts that
-        the model cannot read where these are refused.
+        Raises:
+          RequestError: a picture is damaged or too large, the pictures together are too large, or a
+            text cannot be parsed and `on_unreadable` is `refuse`.
         """
         most = self.options.max_pixels
         try:
@@ -181,9 +181,7 @@ class SignatureCall:
         return tensors
 
     def read(self, inputs: RequestInputs) -> Arrays:
-        """Returns the tensors of a request; raises RequestError where the model does not take
-        them.
-        """
+        """Returns the tensors of a request; raises RequestError for invalid inputs."""
         return self.checked(as_tensors(inputs, self.model.interface))
 
     @property
@@ -202,7 +200,7 @@ class SignatureCall:
         return answers
 
     def _ask(self, asked: Sequence[Asked], joined: _Joined, found: dict[int, Any]) -> None:
-        """Has requests answered, or halves of them, and of these, where the model fails."""
+        """Predicts requests together; if that fails, predicts recursive halves."""
         try:
             answers = BatchAnswers(self._answer(joined.columns))
         except Exception as error:
@@ -223,7 +221,7 @@ class SignatureCall:
         answers: BatchAnswers,
         found: dict[int, Any],
     ) -> None:
-        """Has what was answered written down, and finds what is sent to each client."""
+        """Serialises the outputs for each request, and logs the requests."""
         end = 0
         for place in joined.places:
             start, end = end, end + asked[place].rows
@@ -253,7 +251,7 @@ def _halves(places: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
 
 
 def join(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """Rows of several requests; lists are as long as the longest."""
+    """Returns the rows of several requests; lists are padded to the longest."""
     if len(parts) == 1:
         return parts[0]
     if parts[0].ndim == 1:
@@ -270,19 +268,19 @@ def join(parts: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _write(asked: Asked, answer: RequestAnswer) -> Any:
-    """Returns the reply, or what is written of some rows."""
+    """Returns the response, or the serialised outputs of some rows."""
     part = asked.form.part(answer)
     return asked.form.reply([part]) if asked.start is None else part
 
 
 class Predictions:
-    """Predictions by the versions of one model."""
+    """The prediction service for the versions of one model."""
 
     def __init__(self, options: ServeOptions, repository: Repository, is_shared: bool) -> None:
         """Args:
-        options: checked.
-        repository: of the versions.
-        is_shared: whether this is one of several workers.
+        options: the checked options.
+        repository: the versions of the model.
+        is_shared: whether this process is one of several workers.
         """
         self._options, self._repository = options, repository
         self.metrics = Metrics(
@@ -292,29 +290,29 @@ class Predictions:
             is_shared=is_shared,
         )
         self.room = Room(options.memory_bytes)
-        """For all requests under way."""
+        """The memory limit of all requests in progress."""
         self._executor = ThreadPoolExecutor(thread_name_prefix="model")
         self._batcher = Batcher(
             self._executor,
             self.metrics.batch_rows.observe,
-            # One core reads requests and writes answers.
+            # One core parses requests and writes responses.
             threads=max(1, count_cores() // options.workers - 1),
             seconds=options.answer_seconds,
             room=self.room,
         )
         self._reader = LargeReader(options)
         self._tasks: dict[Awaited, asyncio.Task[None]] = {}
-        """Those that answer large requests."""
+        """The tasks that answer large requests."""
         self._calls: dict[str, SignatureCall] = {}
         self.log = RequestLog(options.log, self.metrics.registry) if options.log else None
 
     def named(
         self, name: str, version: str | None = None, label: str | None = None
     ) -> tuple[int, Servable]:
-        """Returns the version that a path names, and its number.
+        """Returns the number and the model of the version that a path names.
 
         Raises:
-          RequestError: there is none, or none yet.
+          RequestError: the model or version does not exist, or is not loaded yet.
         """
         if name != self._options.name:
             raise RequestError(
@@ -323,12 +321,12 @@ class Predictions:
         return self._repository.find(version, label)
 
     def answer(self, request: PredictionRequest, answer: Awaited, held: Held | None = None) -> None:
-        """Has a request answered, now or later.
+        """Answers a request, at once or later.
 
         Args:
-          request: all of it.
-          answer: takes a Reply.
-          held: the room that its body has taken, if it has.
+          request: the received request.
+          answer: the future for the Reply.
+          held: the memory reserved for the body, if any.
         """
         try:
             path, size = request.path, memory_of(request.body)
@@ -351,7 +349,7 @@ class Predictions:
             answer.set_result(refusal(error))
 
     def drop(self, answer: Awaited) -> None:
-        """Has a request not answered any more, as nobody waits for that."""
+        """Cancels a request whose response is no longer needed."""
         task = self._tasks.pop(answer, None)
         if task is not None:
             task.cancel()
@@ -359,7 +357,7 @@ class Predictions:
             self._batcher.drop(answer)
 
     def _start(self, answering: Callable[[], Awaitable[Reply]], answer: Awaited) -> None:
-        """Has a request answered by a task of its own, in the usual time."""
+        """Starts a task that answers a request, with the usual timeout."""
         self._tasks[answer] = asyncio.create_task(self._finish(answering, answer))
 
     async def _finish(self, answering: Callable[[], Awaitable[Reply]], answer: Awaited) -> None:
@@ -367,7 +365,7 @@ class Predictions:
         try:
             async with asyncio.timeout(seconds):
                 begun = answering()
-                del answering  # It holds the body.
+                del answering  # Frees the reference to the body.
                 reply = await begun
         except TimeoutError:
             reply = refusal(late(seconds))
@@ -385,7 +383,7 @@ class Predictions:
         client: Hashable,
         held: Held | None,
     ) -> Reply:
-        """Answers a request that takes too long to read for others to wait meanwhile."""
+        """Answers a large request, which is parsed in the child process."""
         name, size = request.name, len(request.body)
         with Held(self.room) as more:
             more.take(_TENSORS_OF_BODY * size)
@@ -402,10 +400,10 @@ class Predictions:
     async def _answer_parts(
         self, read: ReadRequest, model: Servable, name: bytes, client: Hashable
     ) -> Reply:
-        """Answers a request of many rows by parts, between which others are answered."""
+        """Answers a request of many rows in parts, so that others are answered in between."""
         loop = asyncio.get_running_loop()
         call, rows = self._call(model, read.signature), read.rows
-        # Of the whole request, so that what is wrong with a row is said with its place.
+        # The whole request is checked first, so that errors name the right row.
         tensors = await loop.run_in_executor(self._executor, attempt, call.read, read.inputs)
         if isinstance(tensors, Reply):
             return tensors
@@ -435,7 +433,7 @@ class Predictions:
             return await loop.run_in_executor(self._executor, attempt, read.form.reply, parts)
 
     def _call(self, model: Servable, signature: str) -> SignatureCall:
-        """Returns the same one for requests that can be asked together."""
+        """Returns the callable signature, the same object for requests that can be coalesced."""
         found = self._calls.get(signature)
         if found is None or found.model is not model:
             found = SignatureCall(model, signature, self._options, self.metrics, self.log)
