@@ -165,8 +165,7 @@ def ask_batch(asked: GoldenRequest, address: str) -> Arrays:
 
 
 def _write_pictures(asked: GoldenRequest, folder: Path) -> tuple[list[str], pa.Table]:
-    """Writes pictures to files; returns the columns of their paths, and the rows with these paths.
-    """
+    """Writes pictures to files; returns the columns of paths, and the rows with these paths."""
     table = asked.table()
     names = [c.name for c in asked.model.interface.columns if c.picture == "path"]
     for name in names:

@@ -194,8 +194,7 @@ def _write_next(asked: _Asked, parts: Parts, checksum: int, unreadable: Counter[
 def _answer(
     job: PredictionJob, block: Block, start: int
 ) -> tuple[pa.Table, list[UnreadableValues]]:
-    """Returns the predictions for a slice of a block with the kept columns, and unreadable texts.
-    """
+    """Returns the predictions for a slice of a block with kept columns, and unreadable texts."""
     stop, size = start + job.batch_rows, job.batch_rows
     first, interface = replace(block.first, row=block.first.row + start), job.model.interface
     if block.rows is None:

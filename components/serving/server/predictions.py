@@ -221,7 +221,7 @@ class SignatureCall:
         answers: BatchAnswers,
         found: dict[int, Any],
     ) -> None:
-        """Serialises the outputs for each request, and logs the requests."""
+        """Serialises the outputs for each request, and adds the requests to the log."""
         end = 0
         for place in joined.places:
             start, end = end, end + asked[place].rows
