@@ -26,7 +26,7 @@ from components.serving.batch.reading import Input
 from components.serving.batch.writing import SCORE
 from components.serving.certificate import (
     AT_ONCE,
-    GoldenRequest,
+    GoldenInputs,
     ask_examples,
     ask_raw,
     compare,
@@ -73,14 +73,14 @@ def served(model: Model) -> Iterator[str]:
             thread.join()
 
 
-def ask_rest(asked: GoldenRequest, address: str) -> Arrays:
+def ask_rest(asked: GoldenInputs, address: str) -> Arrays:
     """Returns the predictions of TF Serving's REST API, with an object per row."""
     url = f"{address}/v1/models/{_NAME}:predict"
     with _session() as session:
         return join_rows([_predict(session, url, asked, part) for part in asked.slices])
 
 
-def _predict(session: requests.Session, url: str, asked: GoldenRequest, part: slice) -> Arrays:
+def _predict(session: requests.Session, url: str, asked: GoldenInputs, part: slice) -> Arrays:
     values = {name: tensor[part].tolist() for name, tensor in asked.tensors.items()}
     names = list(values)
     rows = [
@@ -115,14 +115,14 @@ def _from_json(values: list[Any], dtype: str) -> np.ndarray:
     return np.array(flat, object).reshape(texts.shape)
 
 
-def ask_open_inference(asked: GoldenRequest, address: str) -> Arrays:
+def ask_open_inference(asked: GoldenInputs, address: str) -> Arrays:
     """Returns the predictions of the Open Inference Protocol v2, with binary tensors."""
     url = f"{address}/v2/models/{_NAME}/infer"
     with _session() as session:
         return join_rows([_infer(session, url, asked, part) for part in asked.slices])
 
 
-def _infer(session: requests.Session, url: str, asked: GoldenRequest, part: slice) -> Arrays:
+def _infer(session: requests.Session, url: str, asked: GoldenInputs, part: slice) -> Arrays:
     inputs, tail = to_tensors({n: tensor[part] for n, tensor in asked.tensors.items()})
     head = orjson.dumps({"inputs": inputs, "parameters": {"binary_data_output": True}})
     headers = {HEADER_LENGTH: str(len(head)), "Content-Type": "application/octet-stream"}
@@ -148,7 +148,7 @@ KERAS = "transform_and_keras"
 with."""
 
 
-def ask_batch(asked: GoldenRequest, address: str) -> Arrays:
+def ask_batch(asked: GoldenInputs, address: str) -> Arrays:
     """Returns the predictions of the command `predict` for a Parquet file."""
     del address
     with ScratchFolder() as scratch:
@@ -164,7 +164,7 @@ def ask_batch(asked: GoldenRequest, address: str) -> Arrays:
     return _from_columns(columns, asked.model.outputs)
 
 
-def _write_pictures(asked: GoldenRequest, folder: Path) -> tuple[list[str], pa.Table]:
+def _write_pictures(asked: GoldenInputs, folder: Path) -> tuple[list[str], pa.Table]:
     """Writes pictures to files; returns the columns of paths, and the rows with these paths."""
     table = asked.table()
     names = [c.name for c in asked.model.interface.columns if c.picture == "path"]
@@ -203,7 +203,7 @@ def _numbered(name: str, columns: Arrays) -> list[str]:
     return [f"{name}_{place}" for place in range(1, count + 1)]
 
 
-WAYS: dict[str, Callable[[GoldenRequest, str], Arrays]] = {
+WAYS: dict[str, Callable[[GoldenInputs, str], Arrays]] = {
     EXAMPLES: lambda asked, address: ask_examples(asked),
     RAW: lambda asked, address: ask_raw(asked),
     "rest": ask_rest,
@@ -214,7 +214,7 @@ WAYS: dict[str, Callable[[GoldenRequest, str], Arrays]] = {
 """
 
 
-def ways_of(model: Model) -> dict[str, Callable[[GoldenRequest, str], Arrays]]:
+def ways_of(model: Model) -> dict[str, Callable[[GoldenInputs, str], Arrays]]:
     """Returns the interfaces that a model has."""
     return {name: ask for name, ask in WAYS.items() if model.takes_examples or name != EXAMPLES}
 
@@ -246,7 +246,7 @@ def certify(
     answers = reference
     files = digest_files(folder)
     try:
-        asked = GoldenRequest.of(load_model(folder), rows)
+        asked = GoldenInputs.of(load_model(folder), rows)
     except ScopelineError as error:
         failures.append(str(error))
     else:

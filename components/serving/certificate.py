@@ -195,7 +195,7 @@ AT_ONCE = 32
 
 
 @dataclass(frozen=True)
-class GoldenRequest:
+class GoldenInputs:
     """A model with its golden rows, in the form of each of its signatures."""
 
     model: Model
@@ -206,7 +206,7 @@ class GoldenRequest:
     """The inputs of `serving_raw` for the rows."""
 
     @classmethod
-    def of(cls, model: Model, rows: Sequence[GoldenRow]) -> GoldenRequest:
+    def of(cls, model: Model, rows: Sequence[GoldenRow]) -> GoldenInputs:
         """Returns the request for a model, with the tf.Examples of the golden rows parsed."""
         columns = _read_columns(rows, model.interface)
         return cls(
@@ -234,7 +234,7 @@ class GoldenRequest:
         return pa.table(found)
 
 
-def ask_examples(asked: GoldenRequest) -> Arrays:
+def ask_examples(asked: GoldenInputs) -> Arrays:
     """Returns the predictions of `serving_default`, which takes serialised tf.Examples."""
     examples = asked.examples
     return join_rows(
@@ -242,7 +242,7 @@ def ask_examples(asked: GoldenRequest) -> Arrays:
     )
 
 
-def ask_raw(asked: GoldenRequest) -> Arrays:
+def ask_raw(asked: GoldenInputs) -> Arrays:
     """Returns the predictions of `serving_raw`, which takes a tensor per column."""
     parts = ({n: tensor[part] for n, tensor in asked.tensors.items()} for part in asked.slices)
     return join_rows([asked.model.predict(part) for part in parts])
@@ -320,7 +320,7 @@ def check_answers(model: Model) -> None:
     if certificate is None:
         return
     rows, expected = read_golden(folder)
-    asked = GoldenRequest.of(model, rows)
+    asked = GoldenInputs.of(model, rows)
     for ask in (ask_raw, ask_examples) if model.takes_examples else (ask_raw,):
         apart = compare(expected, ask(asked), rows)
         if apart.largest_difference > certificate.tolerance:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class Failing:
+class FailureLog:
     """Keeps a repeated task running when it fails.
 
     Of consecutive equal failures only the first is logged; the first success after a failure is
@@ -22,7 +22,7 @@ class Failing:
         self._logger, self._says, self._last = logger, says, ""
 
     @contextmanager
-    def survived(self) -> Iterator[None]:
+    def suppressed(self) -> Iterator[None]:
         """Suppresses and logs exceptions of the `with` block; a repeated failure is logged only
         once.
         """

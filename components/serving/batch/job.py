@@ -33,7 +33,7 @@ BATCH_ROWS = 4096
 _AHEAD = 2
 """The number of blocks that are predicted while an earlier one is written."""
 
-_Asked = tuple[Block, list["Future[tuple[pa.Table, list[UnreadableValues]]]"]]
+_PendingBlock = tuple[Block, list["Future[tuple[pa.Table, list[UnreadableValues]]]"]]
 """A block, and for each slice the predictions and the texts that the model cannot parse."""
 
 
@@ -58,7 +58,7 @@ class PredictionJob:
 
 
 @dataclass(frozen=True)
-class Done:
+class PredictionResult:
     """The result of a batch prediction."""
 
     rows: int
@@ -68,7 +68,7 @@ class Done:
     """The number of texts that the model could not parse, by column, in the remaining rows."""
 
 
-def predict(job: PredictionJob, tell: Callable[[int], None]) -> Done:
+def predict(job: PredictionJob, tell: Callable[[int], None]) -> PredictionResult:
     """Writes the predictions for each row.
 
     Args:
@@ -83,7 +83,7 @@ def predict(job: PredictionJob, tell: Callable[[int], None]) -> Done:
         return _predict_alone(job, tell)
 
 
-def _predict_alone(job: PredictionJob, tell: Callable[[int], None]) -> Done:
+def _predict_alone(job: PredictionJob, tell: Callable[[int], None]) -> PredictionResult:
     parts = Parts(job.output, job.identity())
     blocks = _skip_done(job, parts)
     kept, unreadable = parts.rows, Counter[str]()
@@ -98,7 +98,7 @@ def _predict_alone(job: PredictionJob, tell: Callable[[int], None]) -> Done:
     except BaseException:
         parts.complete()
         raise
-    return Done(sum(part.rows for part in parts.done), kept, dict(unreadable))
+    return PredictionResult(sum(part.rows for part in parts.done), kept, dict(unreadable))
 
 
 def _with_kept(error: ScopelineError | OSError, job: PredictionJob, parts: Parts) -> Exception:
@@ -143,7 +143,7 @@ def _predict_blocks(
     tell: Callable[[int], None],
     unreadable: Counter[str],
 ) -> None:
-    waiting: deque[_Asked] = deque()
+    waiting: deque[_PendingBlock] = deque()
     readable, checksum = _Readable(blocks), 0
     with ThreadPoolExecutor(count_cores()) as pool:
         try:
@@ -176,7 +176,7 @@ class _Readable:
             self.error = error
 
 
-def _write_next(asked: _Asked, parts: Parts, checksum: int, unreadable: Counter[str]) -> int:
+def _write_next(asked: _PendingBlock, parts: Parts, checksum: int, unreadable: Counter[str]) -> int:
     """Writes the predictions of a block; returns the checksum of the part in progress."""
     block, futures = asked
     answers = [future.result() for future in futures]

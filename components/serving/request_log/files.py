@@ -237,7 +237,7 @@ def _read(content: bytes, name: str) -> _Content:
     return _Content(batches, known, is_damaged or (left > 0 and not is_cut), is_cut)
 
 
-class Room(NamedTuple):
+class CleanupResult(NamedTuple):
     """The result of `make_room`."""
 
     deleted: int
@@ -246,7 +246,7 @@ class Room(NamedTuple):
     """The error of a file that could not be deleted."""
 
 
-def make_room(folder: Path, most_bytes: int) -> Room:
+def make_room(folder: Path, most_bytes: int) -> CleanupResult:
     """Deletes damaged streams, then the oldest days; of a single day, the oldest files.
 
     As long as there are several days, no span loses only a part of its rows.
@@ -268,7 +268,7 @@ def make_room(folder: Path, most_bytes: int) -> Room:
                     deleted += 1
             except OSError as failure:
                 error = failure
-    return Room(deleted, error)
+    return CleanupResult(deleted, error)
 
 
 def _is_scratch(path: Path) -> bool:

@@ -14,7 +14,7 @@ from datetime import datetime
 import pyarrow as pa
 from prometheus_client import CollectorRegistry, Counter
 
-from components.serving.failing import Failing
+from components.serving.failing import FailureLog
 from components.serving.request_log.files import (
     MOST_BYTES,
     Loss,
@@ -24,7 +24,7 @@ from components.serving.request_log.files import (
     now_utc,
     unfinished,
 )
-from components.serving.request_log.rows import Answered, to_rows
+from components.serving.request_log.rows import AnsweredBatch, to_rows
 from components.serving.settings import LogOptions
 
 QUEUE_BYTES = 64 << 20
@@ -65,15 +65,15 @@ class RequestLog:
         """
         self._options, self._clock = options, clock
         self._queueing = threading.Lock()
-        self._queue: deque[Answered] = deque()
+        self._queue: deque[AnsweredBatch] = deque()
         self._waiting = 0
         """The number of bytes in the queue."""
         self._file: UnfinishedFile | None = None
         self._most_of_file = min(MOST_BYTES, options.most_bytes // _FILES_OF_LIMIT)
         self._looked, self._since = -math.inf, 0
         """The time of the last size check, and the bytes written since then."""
-        self._failing = defaultdict[str, Failing](
-            lambda: Failing(logger, "the request log cannot be written")
+        self._failing = defaultdict[str, FailureLog](
+            lambda: FailureLog(logger, "the request log cannot be written")
         )
         """The logs of failures, by the step that may fail."""
         self._stop = threading.Event()
@@ -101,9 +101,9 @@ class RequestLog:
         self._stop.set()
         self._thread.join(_END_SECONDS)
 
-    def note(self, answered: Answered) -> None:
+    def note(self, answered: AnsweredBatch) -> None:
         """Queues the requests that belong to the sample; may be called from any thread."""
-        with self._failing["note"].survived():
+        with self._failing["note"].suppressed():
             chosen = answered.only(lambda name: is_sampled(name, self._options.sample))
             if not chosen.requests:
                 return
@@ -120,7 +120,7 @@ class RequestLog:
         is_last = False
         while not is_last:
             is_last = self._stop.wait(_PAUSE_SECONDS)
-            with self._failing["turn"].survived():
+            with self._failing["turn"].suppressed():
                 self._write_waiting()
                 if is_last or self._is_over():
                     self._finish()
@@ -129,14 +129,14 @@ class RequestLog:
     def _write_waiting(self) -> None:
         while self._queue:
             together, outcome = self._take_next(), "disk_failed"
-            with self._failing["write"].survived():
+            with self._failing["write"].suppressed():
                 self._append(to_rows(together, self._options.dropped))
                 outcome = "written"
             self._rows.labels(outcome).inc(sum(one.rows for one in together))
             # Under load the queue may never become empty.
             self._look()
 
-    def _take_next(self) -> list[Answered]:
+    def _take_next(self) -> list[AnsweredBatch]:
         """Removes and returns the next requests of the queue that have the same columns."""
         found, rows = [self._queue.popleft()], 0
         while self._queue and self._queue[0].is_like(found[0]):
@@ -174,7 +174,7 @@ class RequestLog:
     def _finish(self) -> None:
         if self._file is not None:
             file, self._file = self._file, None
-            with self._failing["finish"].survived():
+            with self._failing["finish"].suppressed():
                 self._tell(file.finish())
 
     def _look(self, is_last: bool = False) -> None:
@@ -185,12 +185,12 @@ class RequestLog:
         self._looked, self._since = time.monotonic(), 0
         self._make_room()
         for path in unfinished(self._options.folder):
-            with self._failing[path.name].survived():
+            with self._failing[path.name].suppressed():
                 self._tell(finish_left(path, self._options.folder))
         self._make_room()
 
     def _make_room(self) -> None:
-        with self._failing["room"].survived():
+        with self._failing["room"].suppressed():
             # Leaves room for the rows until the next check, and for a file being converted.
             most = self._options.most_bytes - 3 * self._most_of_file
             room = make_room(self._options.folder, most)

@@ -41,7 +41,7 @@ class LoggedRequest(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Answered:
+class AnsweredBatch:
     """A batch of requests with its outputs."""
 
     requests: Sequence[LoggedRequest]
@@ -64,11 +64,11 @@ class Answered:
         values = (*self.columns.values(), *self.answers.values())
         return _OF_PYTHON * (len(self.requests) + len(values)) + sum(map(_size, values))
 
-    def is_like(self, other: Answered) -> bool:
+    def is_like(self, other: AnsweredBatch) -> bool:
         """Returns whether both batches have the same version and signature."""
         return self.model is other.model and self.signature == other.signature
 
-    def only(self, is_wanted: Callable[[str], bool]) -> Answered:
+    def only(self, is_wanted: Callable[[str], bool]) -> AnsweredBatch:
         """Returns the requests whose ids satisfy a condition."""
         wanted = [is_wanted(one.name) for one in self.requests]
         if all(wanted):
@@ -81,7 +81,7 @@ class Answered:
             answers={name: values[chosen] for name, values in self.answers.items()},
         )
 
-    def alone(self) -> Answered:
+    def alone(self) -> AnsweredBatch:
         """Returns a copy of arrays that are slices, so that no larger arrays stay in memory."""
         return replace(
             self,
@@ -102,7 +102,7 @@ def _size(values: np.ndarray) -> int:
     return values.nbytes + values.size * _OF_TEXT + sum(map(len, values.ravel().tolist()))
 
 
-def to_rows(together: Sequence[Answered], dropped: Collection[str]) -> pa.RecordBatch:
+def to_rows(together: Sequence[AnsweredBatch], dropped: Collection[str]) -> pa.RecordBatch:
     """Returns requests as rows of a table, in their order.
 
     Missing values are null. Whole numbers are integers, even if the model takes them as floats.
@@ -123,7 +123,7 @@ def to_rows(together: Sequence[Answered], dropped: Collection[str]) -> pa.Record
     return table.replace_schema_metadata(mark_own(own))
 
 
-def _own_columns(together: Sequence[Answered]) -> dict[str, pa.Array]:
+def _own_columns(together: Sequence[AnsweredBatch]) -> dict[str, pa.Array]:
     """Returns the columns that are added to the data: id, time, version and outputs."""
     ids = [name for one in together for request in one.requests for name in _ids(request)]
     times = np.repeat([round(one.time * 1000) for one in together], [one.rows for one in together])

@@ -23,10 +23,15 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from components.compat.uvicorn import check_uvicorn
-from components.serving.failing import Failing
+from components.serving.failing import FailureLog
 from components.serving.model import Servable
-from components.serving.server.batching import FutureAnswer
-from components.serving.server.connections import OPEN, ClientConnection, OpenConnections, has_key
+from components.serving.server.batching import AsyncResponseFuture
+from components.serving.server.connections import (
+    OPEN_PATHS,
+    ClientConnection,
+    OpenConnections,
+    has_key,
+)
 from components.serving.server.metrics import CLIENT_GONE, CONTENT_TYPE
 from components.serving.server.options import ServeOptions
 from components.serving.server.predictions import Predictions
@@ -34,9 +39,9 @@ from components.serving.server.protocols import rest
 from components.serving.server.protocols.open_inference import describe_tensors
 from components.serving.server.protocols.rest import describe_signatures
 from components.serving.server.reading import (
-    Held,
     PredictionPath,
     PredictionRequest,
+    Reservation,
     read_body,
     read_path,
 )
@@ -80,7 +85,7 @@ def make_config(
     endpoints = _Endpoints(options, repository, predictions, place)
     others = OpenConnections(options.connections)
     return uvicorn.Config(
-        _Guarded(_make_app(endpoints), predictions, options),
+        _PredictionMiddleware(_make_app(endpoints), predictions, options),
         http=cast("Any", partial(ClientConnection, predictions, options, others)),
         ws="none",
         loop="uvloop",
@@ -130,7 +135,7 @@ _NO_KEY = Reply(
 )
 
 
-class _Guarded:
+class _PredictionMiddleware:
     """Middleware that sets request ids, checks the API key, measures, and answers prediction
     requests.
 
@@ -156,7 +161,7 @@ class _Guarded:
             await send(message)
 
         try:
-            if path not in OPEN and not has_key(dict(scope["headers"]), self._options.key):
+            if path not in OPEN_PATHS and not has_key(dict(scope["headers"]), self._options.key):
                 await _send_reply(watch, _NO_KEY)
             elif scope["method"] == "POST" and (asked := read_path(path)) is not None:
                 await self._predict(asked, scope, receive, watch)
@@ -174,7 +179,7 @@ class _Guarded:
     async def _predict(
         self, path: PredictionPath, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        with Held(self._predictions.room) as held:
+        with Reservation(self._predictions.room) as held:
             try:
                 reply = await self._answer(path, scope, receive, held)
                 held.give_back(held.size)
@@ -186,12 +191,12 @@ class _Guarded:
             await _send_reply(send, reply)
 
     async def _answer(
-        self, path: PredictionPath, scope: Scope, receive: Receive, held: Held
+        self, path: PredictionPath, scope: Scope, receive: Receive, held: Reservation
     ) -> Reply:
         headers = dict(scope["headers"])
         body = await read_body(headers, receive, self._options, held)
         request = PredictionRequest(path, headers, body, request_id.get())
-        answer = FutureAnswer(scope["client"])
+        answer = AsyncResponseFuture(scope["client"])
         self._predictions.answer(request, answer, held)
         del body, request  # Frees them while the request waits.
         try:
@@ -251,9 +256,9 @@ class _Endpoints:
 
         A worker that no longer follows the versions exits, and the supervisor restarts it.
         """
-        failing = Failing(logger, "to tell the other workers failed, and is tried again")
+        failing = FailureLog(logger, "to tell the other workers failed, and is tried again")
         while self._repository.is_following:
-            with failing.survived():
+            with failing.suppressed():
                 place.tell(self._repository.number)
                 self._predictions.metrics.refresh()
             await asyncio.sleep(_TELL_SECONDS)

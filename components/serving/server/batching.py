@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
-from components.serving.server.reading import Room
+from components.serving.server.reading import MemoryBudget
 from components.serving.server.replies import Reply, RequestError, attempt, refusal
 
-Ask = Callable[[Sequence[Any]], list[Any]]
+PredictFunction = Callable[[Sequence[Any]], list[Any]]
 """Predicts several requests; returns an answer, or the Reply of an error, for each."""
 
 logger = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ _NEWEST = 0.2
 """The weight of the newest batch in the moving average of batch times."""
 
 
-class Awaited(Protocol):
+class ResponseFuture(Protocol):
     """A future for the response to a request; hashed by identity."""
 
     @property
@@ -63,7 +63,7 @@ class Awaited(Protocol):
         """Sets the response, or the Reply of an error."""
 
 
-class FutureAnswer(asyncio.Future[Any]):
+class AsyncResponseFuture(asyncio.Future[Any]):
     """An asyncio future for the response to a request."""
 
     def __init__(self, client: Hashable) -> None:
@@ -72,15 +72,15 @@ class FutureAnswer(asyncio.Future[Any]):
 
 
 @dataclass(slots=True, eq=False)
-class _Waiting:
+class _PendingRequest:
     """A request that waits for its response."""
 
-    ask: Ask
+    ask: PredictFunction
     request: Any
     rows: int
     size: int
     """The approximate memory of the request in bytes."""
-    answer: Awaited
+    answer: ResponseFuture
     due: float
     """The time at which the request times out."""
     is_queued: bool = True
@@ -89,13 +89,13 @@ class _Waiting:
 class _Batch(NamedTuple):
     """Coalesced requests, which are predicted together."""
 
-    parts: list[_Waiting]
+    parts: list[_PendingRequest]
     rows: int
     """The number of rows of all requests."""
     is_suspect: bool
 
     @property
-    def ask(self) -> Ask:
+    def ask(self) -> PredictFunction:
         return self.parts[0].ask
 
     def answer(self) -> tuple[list[Any], float]:
@@ -108,7 +108,7 @@ class _Batch(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Pace:
+class _BatchTimes:
     """The recent times of a model's batches, and the batch size that follows from them."""
 
     seconds: dict[int, float] = field(default_factory=dict)
@@ -166,7 +166,7 @@ class Batcher:
         *,
         threads: int,
         seconds: float = ANSWER_SECONDS,
-        room: Room | None = None,
+        room: MemoryBudget | None = None,
     ) -> None:
         """Args:
         executor: runs the model.
@@ -178,11 +178,11 @@ class Batcher:
         """
         self._executor, self._told, self._queue_rows = executor, told, queue_rows
         self._free = threads
-        self._paces: WeakKeyDictionary[Ask, _Pace] = WeakKeyDictionary()
+        self._paces: WeakKeyDictionary[PredictFunction, _BatchTimes] = WeakKeyDictionary()
         self._is_due_here = False
         """Whether a batch is scheduled in the thread of the event loop."""
-        self._queue: deque[_Waiting] = deque()
-        self._suspect_queue: deque[_Waiting] = deque()
+        self._queue: deque[_PendingRequest] = deque()
+        self._suspect_queue: deque[_PendingRequest] = deque()
         self._is_suspects_turn = False
         self._suspects: dict[Hashable, float] = {}
         """The time until which each suspect client's requests are predicted one by one."""
@@ -190,17 +190,19 @@ class Batcher:
         """The number of requests in both queues that have not been dropped."""
         self.waiting_rows = 0
         self._seconds = seconds
-        self._room = room or Room()
-        self._due: dict[Awaited, _Waiting] = {}
+        self._room = room or MemoryBudget()
+        self._due: dict[ResponseFuture, _PendingRequest] = {}
         """The unanswered requests, in the order of their timeouts."""
         self._timer: asyncio.TimerHandle | None = None
 
-    def most_rows(self, ask: Ask) -> int:
+    def most_rows(self, ask: PredictFunction) -> int:
         """Returns the most rows of a batch for a model."""
         pace = self._paces.get(ask)
         return FIRST_ROWS if pace is None else pace.most_rows
 
-    def ask(self, ask: Ask, request: Any, rows: int, answer: Awaited, size: int = 0) -> None:
+    def ask(
+        self, ask: PredictFunction, request: Any, rows: int, answer: ResponseFuture, size: int = 0
+    ) -> None:
         """Queues a request, and starts a batch if the model is idle.
 
         Args:
@@ -217,7 +219,7 @@ class Batcher:
             raise RequestError(f"{self.waiting_rows} rows wait already: come again later.", 503)
         self._room.take(size)
         loop = asyncio.get_running_loop()
-        one = _Waiting(ask, request, rows, size, answer, loop.time() + self._seconds)
+        one = _PendingRequest(ask, request, rows, size, answer, loop.time() + self._seconds)
         self._due[answer] = one
         if self._timer is None:
             self._timer = loop.call_later(self._seconds, self._give_up, loop)
@@ -227,7 +229,7 @@ class Batcher:
         self.waiting_rows += rows
         self._start(loop)
 
-    def drop(self, answer: Awaited) -> None:
+    def drop(self, answer: ResponseFuture) -> None:
         """Cancels a request whose response is no longer needed, unless its prediction is in
         progress.
         """
@@ -235,7 +237,7 @@ class Batcher:
         if one is not None:
             self._forget(one)
 
-    def _forget(self, one: _Waiting) -> None:
+    def _forget(self, one: _PendingRequest) -> None:
         """Marks a waiting request as dropped; its place in the queue is skipped later."""
         if one.is_queued:
             one.is_queued, one.request = False, None
@@ -274,7 +276,7 @@ class Batcher:
         self._free -= 1
         self._executor.submit(self._answer_in_thread, batch, loop)
 
-    def _next_queue(self) -> deque[_Waiting] | None:
+    def _next_queue(self) -> deque[_PendingRequest] | None:
         """Returns the queue whose turn it is, with a request at its front that has not been
         dropped.
         """
@@ -285,7 +287,7 @@ class Batcher:
             return self._suspect_queue
         return self._queue or None
 
-    def _next(self, queue: deque[_Waiting]) -> _Batch:
+    def _next(self, queue: deque[_PendingRequest]) -> _Batch:
         is_suspect = queue is self._suspect_queue
         self._is_suspects_turn = not is_suspect
         parts = [queue.popleft()]
@@ -350,7 +352,7 @@ class Batcher:
                     self._suspect(one.answer.client, loop.time())
             _tell(one.answer, answer)
         if is_whole:  # Otherwise the model may not have been called for all rows.
-            self._paces.setdefault(batch.ask, _Pace()).note(batch.rows, seconds)
+            self._paces.setdefault(batch.ask, _BatchTimes()).note(batch.rows, seconds)
 
     def _give_up(self, loop: asyncio.AbstractEventLoop) -> None:
         """Times out requests that are due; one timer for all costs less than one for each."""
@@ -365,7 +367,7 @@ class Batcher:
             _tell(answer, refusal(late(self._seconds)))
 
 
-def _tell(awaited: Awaited, answer: Any) -> None:
+def _tell(awaited: ResponseFuture, answer: Any) -> None:
     """Sets a response unless the client has gone; logs errors, so that others get theirs."""
     try:
         if not awaited.done():

@@ -39,7 +39,7 @@ from components.serving.server.replies import HEADER, Reply, RequestError, choos
 
 logger = logging.getLogger(__name__)
 
-OPEN = ("/healthz", "/v2/health/live", "/v2/health/ready")
+OPEN_PATHS = ("/healthz", "/v2/health/live", "/v2/health/ready")
 """The paths of health checks, which need no API key."""
 _BEARER = b"bearer "
 MOST_HEAD_BYTES = 1 << 16
@@ -106,7 +106,7 @@ class ClientConnection(HttpConnection):
 
     ASGI takes a task, four messages and two dictionaries per request, which is more time than all
     other work for a row. Therefore a prediction request that arrives whole is answered without
-    ASGI: `_Prediction` takes the place of uvicorn's cycle. A request that arrives in several
+    ASGI: `_PredictionCycle` takes the place of uvicorn's cycle. A request that arrives in several
     pieces, that is pipelined behind an unanswered one, or that has unusual headers is answered over
     ASGI.
 
@@ -115,7 +115,7 @@ class ClientConnection(HttpConnection):
     parsed, and nothing is read from the socket.
     """
 
-    flow: _Flow
+    flow: _FlowControl
 
     def __init__(
         self,
@@ -171,9 +171,9 @@ class ClientConnection(HttpConnection):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Starts the connection, or refuses it if there are too many."""
-        ending = _Ending(transport, self.loop, self._seconds)
+        ending = _ClosingTransport(transport, self.loop, self._seconds)
         super().connection_made(cast("asyncio.Transport", ending))
-        self.flow = _Flow(self.transport)
+        self.flow = _FlowControl(self.transport)
         self._find_room()
         self._wait_for_client()
 
@@ -467,7 +467,7 @@ class ClientConnection(HttpConnection):
         _check_head(version, self.headers, self._named)
         if version == "1.0":
             self.expect_100_continue = False
-        if self._is_spare and self.url.decode("latin-1") not in OPEN:
+        if self._is_spare and self.url.decode("latin-1") not in OPEN_PATHS:
             raise self._others.refusal()
         self._hand_on()
         if self._is_spare:
@@ -539,13 +539,13 @@ class ClientConnection(HttpConnection):
                 )
             return
         path, self._path = self._path, None
-        asked = _Prediction(self, path, choose_id(self._named.get(HEADER, b"")))
+        asked = _PredictionCycle(self, path, choose_id(self._named.get(HEADER, b"")))
         self.cycle = cast("Any", asked)
         self._running, self._task = asked, None
         body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
         self._predictions.answer(PredictionRequest(path, self._named, body, asked.name), asked)
 
-    def send(self, asked: _Prediction, reply: Reply) -> None:
+    def send(self, asked: _PredictionCycle, reply: Reply) -> None:
         """Sends the response to a request that avoided ASGI."""
         if len(reply.body) > _LARGE_BYTES:
             reply = self._take_room(reply)
@@ -629,7 +629,7 @@ async def _answer_unless_gone(
             raise
 
 
-class _Prediction:
+class _PredictionCycle:
     """A prediction request that avoids ASGI: both uvicorn's cycle and the batcher's response
     future.
     """
@@ -661,7 +661,7 @@ _NO_BODY = asyncio.Event()
 """The event of uvicorn's cycles that signals a body; unused, as the body is already there."""
 
 
-class _Flow(FlowControl):
+class _FlowControl(FlowControl):
     """uvicorn's flow control, without reading from the socket while received bytes are pending."""
 
     holds = False
@@ -672,7 +672,7 @@ class _Flow(FlowControl):
             super().resume_reading()
 
 
-class _Ending:
+class _ClosingTransport:
     """A transport whose close waits for the client to read all sent data, up to a timeout.
 
     Data written after the client has gone is dropped.

@@ -15,7 +15,7 @@ import numpy as np
 
 from components.serving.model import Servable
 from components.serving.request_log.log import RequestLog
-from components.serving.request_log.rows import Answered, LoggedRequest
+from components.serving.request_log.rows import AnsweredBatch, LoggedRequest
 from components.serving.requests import (
     EXAMPLES,
     MISSING,
@@ -25,7 +25,7 @@ from components.serving.requests import (
     find_unreadable,
     measure_pictures,
 )
-from components.serving.server.batching import Awaited, Batcher, FutureAnswer, late
+from components.serving.server.batching import AsyncResponseFuture, Batcher, ResponseFuture, late
 from components.serving.server.metrics import Metrics
 from components.serving.server.options import ServeOptions
 from components.serving.server.protocols.open_inference import check_tensors
@@ -39,20 +39,20 @@ from components.serving.server.protocols.values import (
 )
 from components.serving.server.reading import (
     SMALL_BYTES,
-    Held,
+    MemoryBudget,
     PredictionRequest,
     ReadRequest,
-    Room,
+    Reservation,
     memory_of,
     read_request,
 )
 from components.serving.server.reading_process import LargeReader
 from components.serving.server.replies import (
-    AnswerForm,
-    BatchAnswers,
+    BatchResults,
     Reply,
-    RequestAnswer,
     RequestError,
+    ResponseFormat,
+    ResultSlice,
     attempt,
     refusal,
     size_of_part,
@@ -68,11 +68,11 @@ _TENSORS_OF_BODY = 2
 """The memory reserved for the tensors of a large request before they are known, in bodies."""
 
 
-class Asked(NamedTuple):
+class ParsedRows(NamedTuple):
     """A parsed request, or some of its rows."""
 
     inputs: RequestInputs
-    form: AnswerForm
+    form: ResponseFormat
     name: bytes
     rows: int
     start: int | None = None
@@ -97,7 +97,7 @@ class SignatureCall:
     metrics: Metrics
     log: RequestLog | None = None
 
-    def __call__(self, asked: Sequence[Asked]) -> list[Any]:
+    def __call__(self, asked: Sequence[ParsedRows]) -> list[Any]:
         """Returns the serialised outputs, or the Reply of an error, for each request.
 
         Invalid requests are found before the model is called. The model predicts all others
@@ -113,7 +113,7 @@ class SignatureCall:
         return [found[place] for place in range(len(asked))]
 
     def _join_halves(
-        self, asked: Sequence[Asked], places: Sequence[int], found: dict[int, Any]
+        self, asked: Sequence[ParsedRows], places: Sequence[int], found: dict[int, Any]
     ) -> list[_Joined]:
         """Returns the tensors of all requests together; if that fails, of recursive halves.
 
@@ -127,7 +127,7 @@ class SignatureCall:
                 return []
         return [one for half in _halves(places) for one in self._join_halves(asked, half, found)]
 
-    def _join(self, asked: Sequence[Asked], places: Sequence[int]) -> _Joined:
+    def _join(self, asked: Sequence[ParsedRows], places: Sequence[int]) -> _Joined:
         """Returns the concatenated tensors of several requests.
 
         JSON rows of all requests are converted together, and so are JSON columns.
@@ -199,10 +199,10 @@ class SignatureCall:
             self.metrics.count_unreadable(self._find_unreadable(columns))
         return answers
 
-    def _ask(self, asked: Sequence[Asked], joined: _Joined, found: dict[int, Any]) -> None:
+    def _ask(self, asked: Sequence[ParsedRows], joined: _Joined, found: dict[int, Any]) -> None:
         """Predicts requests together; if that fails, predicts recursive halves."""
         try:
-            answers = BatchAnswers(self._answer(joined.columns))
+            answers = BatchResults(self._answer(joined.columns))
         except Exception as error:
             if len(joined.places) == 1:
                 found[joined.places[0]] = refusal(error)
@@ -216,23 +216,23 @@ class SignatureCall:
 
     def _write(
         self,
-        asked: Sequence[Asked],
+        asked: Sequence[ParsedRows],
         joined: _Joined,
-        answers: BatchAnswers,
+        answers: BatchResults,
         found: dict[int, Any],
     ) -> None:
         """Serialises the outputs for each request, and adds the requests to the log."""
         end = 0
         for place in joined.places:
             start, end = end, end + asked[place].rows
-            answer = RequestAnswer(answers, slice(start, end))
+            answer = ResultSlice(answers, slice(start, end))
             found[place] = attempt(_write, asked[place], answer)
         if self.log is not None:
             ones = [asked[place] for place in joined.places]
             requests = [LoggedRequest(one.name.decode(), one.rows, one.start) for one in ones]
             columns, arrays = joined.columns, answers.arrays
             self.log.note(
-                Answered(requests, time.time(), self.model, self.signature, columns, arrays)
+                AnsweredBatch(requests, time.time(), self.model, self.signature, columns, arrays)
             )
 
 
@@ -267,7 +267,7 @@ def join(parts: Sequence[np.ndarray]) -> np.ndarray:
     return together
 
 
-def _write(asked: Asked, answer: RequestAnswer) -> Any:
+def _write(asked: ParsedRows, answer: ResultSlice) -> Any:
     """Returns the response, or the serialised outputs of some rows."""
     part = asked.form.part(answer)
     return asked.form.reply([part]) if asked.start is None else part
@@ -289,7 +289,7 @@ class Predictions:
             lambda: repository.failures,
             is_shared=is_shared,
         )
-        self.room = Room(options.memory_bytes)
+        self.room = MemoryBudget(options.memory_bytes)
         """The memory limit of all requests in progress."""
         self._executor = ThreadPoolExecutor(thread_name_prefix="model")
         self._batcher = Batcher(
@@ -301,7 +301,7 @@ class Predictions:
             room=self.room,
         )
         self._reader = LargeReader(options)
-        self._tasks: dict[Awaited, asyncio.Task[None]] = {}
+        self._tasks: dict[ResponseFuture, asyncio.Task[None]] = {}
         """The tasks that answer large requests."""
         self._calls: dict[str, SignatureCall] = {}
         self.log = RequestLog(options.log, self.metrics.registry) if options.log else None
@@ -320,7 +320,9 @@ class Predictions:
             )
         return self._repository.find(version, label)
 
-    def answer(self, request: PredictionRequest, answer: Awaited, held: Held | None = None) -> None:
+    def answer(
+        self, request: PredictionRequest, answer: ResponseFuture, held: Reservation | None = None
+    ) -> None:
         """Answers a request, at once or later.
 
         Args:
@@ -343,12 +345,12 @@ class Predictions:
                     partial(self._answer_parts, read, model, request.name, answer.client), answer
                 )
                 return
-            asked = Asked(read.inputs, read.form, request.name, read.rows)
+            asked = ParsedRows(read.inputs, read.form, request.name, read.rows)
             self._batcher.ask(call, asked, read.rows, answer, size)
         except Exception as error:
             answer.set_result(refusal(error))
 
-    def drop(self, answer: Awaited) -> None:
+    def drop(self, answer: ResponseFuture) -> None:
         """Cancels a request whose response is no longer needed."""
         task = self._tasks.pop(answer, None)
         if task is not None:
@@ -356,11 +358,13 @@ class Predictions:
         else:
             self._batcher.drop(answer)
 
-    def _start(self, answering: Callable[[], Awaitable[Reply]], answer: Awaited) -> None:
+    def _start(self, answering: Callable[[], Awaitable[Reply]], answer: ResponseFuture) -> None:
         """Starts a task that answers a request, with the usual timeout."""
         self._tasks[answer] = asyncio.create_task(self._finish(answering, answer))
 
-    async def _finish(self, answering: Callable[[], Awaitable[Reply]], answer: Awaited) -> None:
+    async def _finish(
+        self, answering: Callable[[], Awaitable[Reply]], answer: ResponseFuture
+    ) -> None:
         seconds = self._options.answer_seconds
         try:
             async with asyncio.timeout(seconds):
@@ -381,11 +385,11 @@ class Predictions:
         number: int,
         model: Servable,
         client: Hashable,
-        held: Held | None,
+        held: Reservation | None,
     ) -> Reply:
         """Answers a large request, which is parsed in the child process."""
         name, size = request.name, len(request.body)
-        with Held(self.room) as more:
+        with Reservation(self.room) as more:
             more.take(_TENSORS_OF_BODY * size)
             read = await self._reader.read(request, number, model.interface)
             del request
@@ -408,12 +412,12 @@ class Predictions:
         if isinstance(tensors, Reply):
             return tensors
         parts, start = [], 0
-        with Held(self.room) as held:
+        with Reservation(self.room) as held:
             while start < rows:
                 end = min(rows, start + self._batcher.most_rows(call))
                 some = {column: values[start:end] for column, values in tensors.items()}
-                answer = FutureAnswer(client)
-                asked = Asked(some, read.form, name, end - start, start)
+                answer = AsyncResponseFuture(client)
+                asked = ParsedRows(some, read.form, name, end - start, start)
                 self._batcher.ask(call, asked, end - start, answer)
                 try:
                     part = await answer

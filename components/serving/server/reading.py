@@ -21,7 +21,7 @@ from starlette.types import Receive
 from components.serving.server.options import ServeOptions
 from components.serving.server.protocols import open_inference, rest
 from components.serving.server.protocols.values import RequestInputs, parse_json, row_count
-from components.serving.server.replies import AnswerForm, RequestError
+from components.serving.server.replies import RequestError, ResponseFormat
 from trainer_module.export.interface import ModelInterface
 
 _PATHS = re.compile(
@@ -94,7 +94,7 @@ _OF_BYTE = 4
 _QUOTE, _PIECE_BYTES = ord('"'), 1 << 20
 
 
-class Room:
+class MemoryBudget:
     """A counter of the memory of all requests in progress; used by the event loop's thread only."""
 
     def __init__(self, limit: int = sys.maxsize) -> None:
@@ -127,10 +127,10 @@ class Room:
         self.taken -= size
 
 
-class Held:
+class Reservation:
     """The memory of one request, reserved piece by piece and released at the end of a `with`."""
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: MemoryBudget) -> None:
         self._room, self.size = room, 0
 
     def __enter__(self) -> Self:
@@ -140,7 +140,7 @@ class Held:
         self.give_back(self.size)
 
     def take(self, size: int) -> None:
-        """Reserves more memory; raises RequestError as `Room.take` does."""
+        """Reserves more memory; raises RequestError as `MemoryBudget.take` does."""
         self._room.take(size, self.size)
         self.size += size
 
@@ -177,7 +177,7 @@ def memory_of_json(body: bytes) -> int:
 
 
 async def read_body(
-    headers: Mapping[bytes, bytes], receive: Receive, options: ServeOptions, held: Held
+    headers: Mapping[bytes, bytes], receive: Receive, options: ServeOptions, held: Reservation
 ) -> bytes:
     """Receives the whole body of a request.
 
@@ -227,7 +227,7 @@ async def read_body(
     return content
 
 
-async def _unpack(body: bytes, options: ServeOptions, held: Held) -> bytes:
+async def _unpack(body: bytes, options: ServeOptions, held: Reservation) -> bytes:
     """Returns a decompressed body; stops when the size limit is exceeded."""
     unpacker = zlib.decompressobj(_GZIP_OR_ZLIB)
     parts: list[bytes] = []
@@ -271,7 +271,7 @@ class ReadRequest(NamedTuple):
 
     signature: str
     inputs: RequestInputs
-    form: AnswerForm
+    form: ResponseFormat
     rows: int
 
 
@@ -293,7 +293,7 @@ def read_request(
       RequestError: the request is invalid, or has too many rows.
     """
     path, body = request.path, request.body
-    asked: tuple[str, RequestInputs, AnswerForm]
+    asked: tuple[str, RequestInputs, ResponseFormat]
     if path.verb is None:
         end = json_length(request)
         asked = open_inference.read_request(body, end, interface, path.name, number)

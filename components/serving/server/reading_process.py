@@ -53,7 +53,7 @@ _NICE = 5
 """The niceness of the process: small requests have priority if there are not enough cores."""
 
 
-_Question = tuple[PredictionRequest, int, ModelInterface]
+_ReadTask = tuple[PredictionRequest, int, ModelInterface]
 """The message to the process before the body: a request without body, the number of a version, and
 the interface of its model."""
 
@@ -98,10 +98,10 @@ class LargeReader:
           The parsed request with tensors, or the response of an error.
         """
         until = time.monotonic() + self._options.answer_seconds
-        question = request._replace(body=b""), number, interface
+        task = request._replace(body=b""), number, interface
         loop = asyncio.get_running_loop()
         await self._turn.acquire()
-        asked = self._thread.submit(self._ask, question, request.body, until)
+        asked = self._thread.submit(self._ask, task, request.body, until)
 
         def release(_: object) -> None:
             with suppress(RuntimeError):  # The loop has ended.
@@ -111,7 +111,7 @@ class LargeReader:
         asked.add_done_callback(release)
         return await asyncio.wrap_future(asked)
 
-    def _ask(self, question: _Question, body: bytes, until: float) -> ReadRequest | Reply:
+    def _ask(self, task: _ReadTask, body: bytes, until: float) -> ReadRequest | Reply:
         try:
             if self._process is None or not self._process.is_alive:
                 self._end()
@@ -121,7 +121,7 @@ class LargeReader:
             return refusal(RequestError("large requests cannot be read: come again later.", 503))
         answer: ReadRequest | Reply | None = None
         try:
-            answer = self._process.ask(question, body, until)
+            answer = self._process.ask(task, body, until)
         except TimeoutError:
             return refusal(late(self._options.answer_seconds))
         except (EOFError, OSError):
@@ -158,14 +158,14 @@ class _Process:
         """Whether the process is running."""
         return self._process.poll() is None
 
-    def ask(self, question: _Question, body: bytes, until: float) -> ReadRequest | Reply:
+    def ask(self, task: _ReadTask, body: bytes, until: float) -> ReadRequest | Reply:
         """Sends a request, and receives the parsed request or an error response.
 
         Raises:
           TimeoutError: the request takes too long.
           EOFError, OSError: the process has died.
         """
-        self._connection.send(question)
+        self._connection.send(task)
         self._connection.send_bytes(body)
         if not self._connection.poll(max(0.0, until - time.monotonic())):
             raise TimeoutError
@@ -207,9 +207,9 @@ def _send(name: str, values: np.ndarray) -> tuple[_Tensor, bytes | memoryview]:
     return _Tensor(name, values.shape, values.dtype, lengths), b"".join(flat)
 
 
-def _read(question: _Question, body: bytes, most_bytes: int, most_rows: int) -> ReadRequest | Reply:
+def _read(task: _ReadTask, body: bytes, most_bytes: int, most_rows: int) -> ReadRequest | Reply:
     """Returns the parsed request with tensors, or the response of an error."""
-    given, number, interface = question
+    given, number, interface = task
     try:
         request = given._replace(body=body)
         if memory_of_json(body[: json_length(request)]) > _OBJECT_BYTES * most_bytes:
@@ -248,8 +248,8 @@ def main(descriptor: str, most_bytes: str, most_rows: str) -> None:
     connection = Connection(int(descriptor))
     with suppress(EOFError, OSError):
         while True:
-            question: _Question = connection.recv()
-            found = _read(question, connection.recv_bytes(), int(most_bytes), int(most_rows))
+            task: _ReadTask = connection.recv()
+            found = _read(task, connection.recv_bytes(), int(most_bytes), int(most_rows))
             _answer(connection, found)
             del found
             gc.collect()

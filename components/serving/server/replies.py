@@ -134,7 +134,7 @@ _OF_TEXT = 64
 
 
 @dataclass(frozen=True)
-class BatchAnswers:
+class BatchResults:
     """The outputs of the model for a batch of requests."""
 
     arrays: Arrays
@@ -161,10 +161,10 @@ class BatchAnswers:
 
 
 @dataclass(frozen=True, slots=True)
-class RequestAnswer:
+class ResultSlice:
     """The slice of a batch's outputs that belongs to one request."""
 
-    of: BatchAnswers
+    of: BatchResults
     rows: slice
 
     @property
@@ -183,10 +183,10 @@ class RequestAnswer:
         return self.of.row_texts[self.rows]
 
 
-class AnswerForm(Protocol):
+class ResponseFormat(Protocol):
     """The format of a response; instances can be pickled."""
 
-    def part(self, answer: RequestAnswer) -> Any:
+    def part(self, answer: ResultSlice) -> Any:
         """Returns the serialised outputs of some of a request's rows."""
 
     def reply(self, parts: Sequence[Any]) -> Reply:
@@ -194,7 +194,7 @@ class AnswerForm(Protocol):
 
 
 def size_of_part(part: Any) -> int:
-    """Returns the approximate size in bytes of outputs that an `AnswerForm` has serialised."""
+    """Returns the approximate size in bytes of outputs that an `ResponseFormat` has serialised."""
     if isinstance(part, bytes):
         return len(part)
     if isinstance(part, np.ndarray):

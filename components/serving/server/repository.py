@@ -22,7 +22,7 @@ from components.pusher.versions import (
     read_withdrawal,
 )
 from components.serving.certificate import load_certified
-from components.serving.failing import Failing
+from components.serving.failing import FailureLog
 from components.serving.model import Servable
 from components.serving.requests import MISSING
 from components.serving.server.replies import RequestError
@@ -288,10 +288,10 @@ class Repository:
     def _follow(self) -> None:
         loads, failing = (
             self._loads,
-            Failing(logger, "the look at the versions failed, and is tried again"),
+            FailureLog(logger, "the look at the versions failed, and is tried again"),
         )
         while not self._stop.wait(_SETTLE_SECONDS if self._is_settling else POLL_SECONDS):
-            with failing.survived():
+            with failing.suppressed():
                 if self._loads != loads:
                     loads = self._loads
                     _free_memory()

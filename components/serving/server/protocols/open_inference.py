@@ -20,8 +20,8 @@ from components.serving.server.protocols.values import are_whole, from_columns, 
 from components.serving.server.replies import (
     BYTES,
     Reply,
-    RequestAnswer,
     RequestError,
+    ResultSlice,
     unknown_name,
 )
 from trainer_module.errors import counted
@@ -243,7 +243,7 @@ class Inference:
     are_bytes: bool
     """Whether outputs are binary if the request names none."""
 
-    def part(self, answer: RequestAnswer) -> Arrays:
+    def part(self, answer: ResultSlice) -> Arrays:
         """Returns the requested outputs of some rows, in the requested order.
 
         Raises:

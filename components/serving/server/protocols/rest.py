@@ -21,10 +21,10 @@ from components.serving.server.protocols.values import (
     from_columns,
 )
 from components.serving.server.replies import (
-    AnswerForm,
     Reply,
-    RequestAnswer,
     RequestError,
+    ResponseFormat,
+    ResultSlice,
     unknown_name,
 )
 from trainer_module.export.interface import ModelInterface
@@ -36,7 +36,7 @@ _ERROR = {"error_code": "OK", "error_message": ""}
 
 def read_request(
     verb: str, body: Any, interface: ModelInterface
-) -> tuple[str, RequestInputs, AnswerForm]:
+) -> tuple[str, RequestInputs, ResponseFormat]:
     """Returns the signature of a request, its inputs, and the format of the response.
 
     A `:predict` request without a signature name contains tf.Examples, as in TF Serving, or
@@ -60,7 +60,7 @@ def read_request(
     signature = _read_signature(body)
     if rows is not None and not isinstance(rows, list):
         raise RequestError("`instances` is no list: give one value a row.")
-    form: AnswerForm = _COLUMNS if rows is None else _ROWS
+    form: ResponseFormat = _COLUMNS if rows is None else _ROWS
     if signature == EXAMPLES or (not signature and _are_examples(rows, columns)):
         return EXAMPLES, {EXAMPLES_INPUT: _examples(rows, columns)}, form
     if rows is not None:
@@ -135,7 +135,7 @@ def _to_rows(body: Any, interface: ModelInterface) -> Rows:
 class _Rows:
     """The response to `:predict` by row."""
 
-    def part(self, answer: RequestAnswer) -> bytes:
+    def part(self, answer: ResultSlice) -> bytes:
         return b",".join(answer.row_texts)
 
     def reply(self, parts: Sequence[bytes]) -> Reply:
@@ -145,7 +145,7 @@ class _Rows:
 class _Columns:
     """The response to `:predict` by column; a single output has no name."""
 
-    def part(self, answer: RequestAnswer) -> dict[str, bytes]:
+    def part(self, answer: ResultSlice) -> dict[str, bytes]:
         return {name: b",".join(texts) for name, texts in answer.column_texts.items()}
 
     def reply(self, parts: Sequence[dict[str, bytes]]) -> Reply:
@@ -159,7 +159,7 @@ class _Columns:
 class _Results:
     """The response to `:regress`: a number per row."""
 
-    def part(self, answer: RequestAnswer) -> bytes:
+    def part(self, answer: ResultSlice) -> bytes:
         if "value" not in answer.of.arrays:
             raise RequestError("the model predicts a class: ask :classify or :predict.")
         return b",".join(answer.column_texts["value"])
@@ -171,7 +171,7 @@ class _Results:
 class _Classes(_Results):
     """The response to `:classify`: pairs of a class and its score, per row."""
 
-    def part(self, answer: RequestAnswer) -> bytes:
+    def part(self, answer: ResultSlice) -> bytes:
         if not {"classes", "scores"} <= answer.of.arrays.keys():
             raise RequestError("the model predicts a number: ask :regress or :predict.")
         rows = zip(*(answer.column_texts[name] for name in ("classes", "scores")), strict=True)
