@@ -13,7 +13,7 @@ import tensorflow as tf
 from PIL import Image
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
-from components.infra_validator.ways import certify
+from components.infra_validator.interfaces import certify
 from components.processes.worker import Channel, end_beyond
 from components.pusher.certificate import CertificateLimits, GoldenRow
 from components.serving.requests import join_rows
@@ -242,7 +242,7 @@ def main(payload: dict[str, Any], channel: Channel) -> None:
     model = Path(payload["model"])
     rows = _choose_rows(payload, model)
     if "transform_graph" in payload:
-        taken, reference, why_not = ask_keras(payload, rows)
+        taken, reference, why_not = predict_keras(payload, rows)
     else:
         taken, reference, why_not = rows, None, ""
     folder = Path(payload["folder"])
@@ -265,7 +265,7 @@ def _choose_rows(payload: dict[str, Any], model: Path) -> list[GoldenRow]:
     return choose_golden_rows(payload["examples"], statistics, interface)
 
 
-def ask_keras(
+def predict_keras(
     payload: dict[str, Any], rows: Sequence[GoldenRow]
 ) -> tuple[list[GoldenRow], dict[str, np.ndarray] | None, str]:
     """Returns the rows that the model accepts, and the predictions of Transform and Keras.

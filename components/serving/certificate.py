@@ -234,18 +234,18 @@ class GoldenInputs:
         return pa.table(found)
 
 
-def ask_examples(asked: GoldenInputs) -> Arrays:
+def predict_examples(golden: GoldenInputs) -> Arrays:
     """Returns the predictions of `serving_default`, which takes serialised tf.Examples."""
-    examples = asked.examples
+    examples = golden.examples
     return join_rows(
-        [asked.model.predict_examples({EXAMPLES_INPUT: examples[part]}) for part in asked.slices]
+        [golden.model.predict_examples({EXAMPLES_INPUT: examples[part]}) for part in golden.slices]
     )
 
 
-def ask_raw(asked: GoldenInputs) -> Arrays:
+def predict_raw(golden: GoldenInputs) -> Arrays:
     """Returns the predictions of `serving_raw`, which takes a tensor per column."""
-    parts = ({n: tensor[part] for n, tensor in asked.tensors.items()} for part in asked.slices)
-    return join_rows([asked.model.predict(part) for part in parts])
+    parts = ({n: tensor[part] for n, tensor in golden.tensors.items()} for part in golden.slices)
+    return join_rows([golden.model.predict(part) for part in parts])
 
 
 def _read_columns(rows: Sequence[GoldenRow], interface: ModelInterface) -> pa.RecordBatch:
@@ -320,9 +320,9 @@ def check_answers(model: Model) -> None:
     if certificate is None:
         return
     rows, expected = read_golden(folder)
-    asked = GoldenInputs.of(model, rows)
-    for ask in (ask_raw, ask_examples) if model.takes_examples else (ask_raw,):
-        apart = compare(expected, ask(asked), rows)
+    golden = GoldenInputs.of(model, rows)
+    for predict in (predict_raw, predict_examples) if model.takes_examples else (predict_raw,):
+        apart = compare(expected, predict(golden), rows)
         if apart.largest_difference > certificate.tolerance:
             raise DataError(
                 f"{model.folder} does not answer as its certificate says:"

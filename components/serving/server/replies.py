@@ -194,7 +194,7 @@ class ResponseFormat(Protocol):
 
 
 def size_of_part(part: Any) -> int:
-    """Returns the approximate size in bytes of outputs that an `ResponseFormat` has serialised."""
+    """Returns the approximate size in bytes of outputs that a `ResponseFormat` has serialised."""
     if isinstance(part, bytes):
         return len(part)
     if isinstance(part, np.ndarray):

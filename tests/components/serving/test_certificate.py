@@ -18,8 +18,8 @@ from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 from trainer_data import make_image, to_example
 
 from components.infra_validator.component import run_process
-from components.infra_validator.ways import KERAS, WAYS, certify
-from components.infra_validator.worker import EVAL_ROWS, ask_keras, choose_golden_rows
+from components.infra_validator.interfaces import INTERFACES, KERAS, certify
+from components.infra_validator.worker import EVAL_ROWS, choose_golden_rows, predict_keras
 from components.pusher.certificate import (
     CERTIFICATE_FILE,
     CERTIFICATE_FOLDER,
@@ -61,7 +61,7 @@ def reference(pushed: Pushed, golden: list[GoldenRow]) -> Arrays:
         "transform_graph": str(pushed.serving.parent / "graph"),
         "custom_config": TrainerSettings.model_validate(SETTINGS).to_custom_config(),
     }
-    taken, answers, why_not = ask_keras(payload, golden)
+    taken, answers, why_not = predict_keras(payload, golden)
     assert (taken, why_not) == (golden, "")
     assert answers is not None
     return answers
@@ -121,7 +121,7 @@ def test_all_ways_of_a_model_agree(certified: Path, golden: list[GoldenRow]) -> 
     certificate = read_certificate(certified / CERTIFICATE_PLACE)
     assert certificate is not None
     assert (certificate.failure, certificate.expected_by) == ("", KERAS)
-    assert certificate.ways.keys() == WAYS.keys()
+    assert certificate.ways.keys() == INTERFACES.keys()
     assert max(way.largest_difference for way in certificate.ways.values()) < 1e-5
     assert {"saved_model.pb", "assets.extra/inputs.json"} <= certificate.files.keys()
 

@@ -1,4 +1,4 @@
-"""The interfaces of a model, an entry of `WAYS` each, and the certificate that they agree."""
+"""The interfaces of a model, an entry of `INTERFACES` each, and the certificate that they agree."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from components.serving.batch.writing import SCORE
 from components.serving.certificate import (
     AT_ONCE,
     GoldenInputs,
-    ask_examples,
-    ask_raw,
     compare,
+    predict_examples,
+    predict_raw,
     write_certificate,
 )
 from components.serving.model import Model, load_model
@@ -73,15 +73,15 @@ def served(model: Model) -> Iterator[str]:
             thread.join()
 
 
-def ask_rest(asked: GoldenInputs, address: str) -> Arrays:
+def predict_rest(golden: GoldenInputs, address: str) -> Arrays:
     """Returns the predictions of TF Serving's REST API, with an object per row."""
     url = f"{address}/v1/models/{_NAME}:predict"
     with _session() as session:
-        return join_rows([_predict(session, url, asked, part) for part in asked.slices])
+        return join_rows([_predict(session, url, golden, part) for part in golden.slices])
 
 
-def _predict(session: requests.Session, url: str, asked: GoldenInputs, part: slice) -> Arrays:
-    values = {name: tensor[part].tolist() for name, tensor in asked.tensors.items()}
+def _predict(session: requests.Session, url: str, golden: GoldenInputs, part: slice) -> Arrays:
+    values = {name: tensor[part].tolist() for name, tensor in golden.tensors.items()}
     names = list(values)
     rows = [
         {name: _to_json(value) for name, value in zip(names, row, strict=True)}
@@ -89,7 +89,7 @@ def _predict(session: requests.Session, url: str, asked: GoldenInputs, part: sli
     ]
     body = orjson.dumps({"signature_name": RAW, "instances": rows})
     answers = _read(session.post(url, body, timeout=_SECONDS)).json()["predictions"]
-    outputs = asked.model.outputs
+    outputs = golden.model.outputs
     if len(outputs) == 1:
         answers = [{next(iter(outputs)): answer} for answer in answers]
     return {
@@ -115,15 +115,15 @@ def _from_json(values: list[Any], dtype: str) -> np.ndarray:
     return np.array(flat, object).reshape(texts.shape)
 
 
-def ask_open_inference(asked: GoldenInputs, address: str) -> Arrays:
+def predict_open_inference(golden: GoldenInputs, address: str) -> Arrays:
     """Returns the predictions of the Open Inference Protocol v2, with binary tensors."""
     url = f"{address}/v2/models/{_NAME}/infer"
     with _session() as session:
-        return join_rows([_infer(session, url, asked, part) for part in asked.slices])
+        return join_rows([_infer(session, url, golden, part) for part in golden.slices])
 
 
-def _infer(session: requests.Session, url: str, asked: GoldenInputs, part: slice) -> Arrays:
-    inputs, tail = to_tensors({n: tensor[part] for n, tensor in asked.tensors.items()})
+def _infer(session: requests.Session, url: str, golden: GoldenInputs, part: slice) -> Arrays:
+    inputs, tail = to_tensors({n: tensor[part] for n, tensor in golden.tensors.items()})
     head = orjson.dumps({"inputs": inputs, "parameters": {"binary_data_output": True}})
     headers = {HEADER_LENGTH: str(len(head)), "Content-Type": "application/octet-stream"}
     answer = _read(session.post(url, head + tail, headers=headers, timeout=_SECONDS))
@@ -148,26 +148,26 @@ KERAS = "transform_and_keras"
 with."""
 
 
-def ask_batch(asked: GoldenInputs, address: str) -> Arrays:
+def predict_batch(golden: GoldenInputs, address: str) -> Arrays:
     """Returns the predictions of the command `predict` for a Parquet file."""
     del address
     with ScratchFolder() as scratch:
         given, output = Path(scratch) / "rows.parquet", Path(scratch) / "answers.parquet"
-        pictures, table = _write_pictures(asked, Path(scratch))
+        pictures, table = _write_pictures(golden, Path(scratch))
         pq.write_table(table, given)
         folders = dict.fromkeys(pictures, scratch)
         rows = Input((str(given),), "parquet", pictures=folders, max_pixels=sys.maxsize)
-        job = PredictionJob(asked.model, rows, output, AT_ONCE)
+        job = PredictionJob(golden.model, rows, output, AT_ONCE)
         predict(job, lambda rows: None)
         table = pq.read_table(output)
     columns = {n: table.column(n).to_numpy(zero_copy_only=False) for n in table.column_names}
-    return _from_columns(columns, asked.model.outputs)
+    return _from_columns(columns, golden.model.outputs)
 
 
-def _write_pictures(asked: GoldenInputs, folder: Path) -> tuple[list[str], pa.Table]:
+def _write_pictures(golden: GoldenInputs, folder: Path) -> tuple[list[str], pa.Table]:
     """Writes pictures to files; returns the columns of paths, and the rows with these paths."""
-    table = asked.table()
-    names = [c.name for c in asked.model.interface.columns if c.picture == "path"]
+    table = golden.table()
+    names = [c.name for c in golden.model.interface.columns if c.picture == "path"]
     for name in names:
         place = table.column_names.index(name)
         paths = [f"{place}-{row}" for row in range(len(table))]
@@ -203,20 +203,24 @@ def _numbered(name: str, columns: Arrays) -> list[str]:
     return [f"{name}_{place}" for place in range(1, count + 1)]
 
 
-WAYS: dict[str, Callable[[GoldenInputs, str], Arrays]] = {
-    EXAMPLES: lambda asked, address: ask_examples(asked),
-    RAW: lambda asked, address: ask_raw(asked),
-    "rest": ask_rest,
-    "open_inference": ask_open_inference,
-    "predict": ask_batch,
+INTERFACES: dict[str, Callable[[GoldenInputs, str], Arrays]] = {
+    EXAMPLES: lambda golden, address: predict_examples(golden),
+    RAW: lambda golden, address: predict_raw(golden),
+    "rest": predict_rest,
+    "open_inference": predict_open_inference,
+    "predict": predict_batch,
 }
 """The function of each interface: takes the golden rows, and the address of a server of the model.
 """
 
 
-def ways_of(model: Model) -> dict[str, Callable[[GoldenInputs, str], Arrays]]:
+def interfaces_of(model: Model) -> dict[str, Callable[[GoldenInputs, str], Arrays]]:
     """Returns the interfaces that a model has."""
-    return {name: ask for name, ask in WAYS.items() if model.takes_examples or name != EXAMPLES}
+    return {
+        name: predict_rows
+        for name, predict_rows in INTERFACES.items()
+        if model.takes_examples or name != EXAMPLES
+    }
 
 
 def certify(
@@ -246,14 +250,14 @@ def certify(
     answers = reference
     files = digest_files(folder)
     try:
-        asked = GoldenInputs.of(load_model(folder), rows)
+        golden = GoldenInputs.of(load_model(folder), rows)
     except ScopelineError as error:
         failures.append(str(error))
     else:
-        with served(asked.model) as address:
-            for name, ask in ways_of(asked.model).items():
+        with served(golden.model) as address:
+            for name, predict_rows in interfaces_of(golden.model).items():
                 try:
-                    found = ask(asked, address)
+                    found = predict_rows(golden, address)
                 except ScopelineError as error:
                     failures.append(f"{name} does not answer: {error}")
                     continue
