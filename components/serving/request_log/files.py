@@ -128,12 +128,12 @@ def finish_left(path: Path, folder: Path) -> Loss | None:
     Raises:
       OSError: the disk is full or fails; a retry is possible.
     """
-    with _alone_with(path) as file:
+    with _locked(path) as file:
         return None if file is None else _to_parquet(path, file, folder)
 
 
 @contextmanager
-def _alone_with(path: Path) -> Iterator[BinaryIO | None]:
+def _locked(path: Path) -> Iterator[BinaryIO | None]:
     """Yields a file under an exclusive lock; yields None if another process has it or has finished
     it.
     """
@@ -295,7 +295,7 @@ def _time_of(path: Path) -> tuple[str, str] | None:
 def _delete(path: Path) -> bool:
     """Deletes a file unless a process is using it; returns whether the file is gone."""
     if path.parent.name == _UNFINISHED:
-        with _alone_with(path) as file:
+        with _locked(path) as file:
             if file is None:
                 return not path.exists()
             path.unlink(missing_ok=True)

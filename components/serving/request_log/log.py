@@ -104,10 +104,11 @@ class RequestLog:
     def note(self, answered: AnsweredBatch) -> None:
         """Queues the requests that belong to the sample; may be called from any thread."""
         with self._failing["note"].suppressed():
-            chosen = answered.only(lambda name: is_sampled(name, self._options.sample))
+            chosen = answered.select(lambda name: is_sampled(name, self._options.sample))
             if not chosen.requests:
                 return
-            chosen = chosen.alone()  # A slice would keep the arrays of the whole batch in memory.
+            # A slice would keep the arrays of the whole batch in memory.
+            chosen = chosen.without_views()
             with self._queueing:
                 has_room = self._waiting + chosen.size <= QUEUE_BYTES
                 if has_room:
@@ -124,7 +125,7 @@ class RequestLog:
                 self._write_waiting()
                 if is_last or self._is_over():
                     self._finish()
-                self._look(is_last)
+                self._maintain(is_last)
 
     def _write_waiting(self) -> None:
         while self._queue:
@@ -134,12 +135,12 @@ class RequestLog:
                 outcome = "written"
             self._rows.labels(outcome).inc(sum(one.rows for one in together))
             # Under load the queue may never become empty.
-            self._look()
+            self._maintain()
 
     def _take_next(self) -> list[AnsweredBatch]:
         """Removes and returns the next requests of the queue that have the same columns."""
         found, rows = [self._queue.popleft()], 0
-        while self._queue and self._queue[0].is_like(found[0]):
+        while self._queue and self._queue[0].has_same_signature(found[0]):
             rows += found[-1].rows
             if rows + self._queue[0].rows > _TOGETHER:
                 break
@@ -175,9 +176,9 @@ class RequestLog:
         if self._file is not None:
             file, self._file = self._file, None
             with self._failing["finish"].suppressed():
-                self._tell(file.finish())
+                self._report_loss(file.finish())
 
-    def _look(self, is_last: bool = False) -> None:
+    def _maintain(self, is_last: bool = False) -> None:
         """Enforces the size limit and converts abandoned streams, if the interval has passed."""
         is_time = time.monotonic() - self._looked > _LOOK_SECONDS
         if not (is_last or is_time or self._since > self._most_of_file):
@@ -186,7 +187,7 @@ class RequestLog:
         self._make_room()
         for path in unfinished(self._options.folder):
             with self._failing[path.name].suppressed():
-                self._tell(finish_left(path, self._options.folder))
+                self._report_loss(finish_left(path, self._options.folder))
         self._make_room()
 
     def _make_room(self) -> None:
@@ -200,7 +201,7 @@ class RequestLog:
             if room.error is not None:
                 raise room.error
 
-    def _tell(self, loss: Loss | None) -> None:
+    def _report_loss(self, loss: Loss | None) -> None:
         """Reports rows that could not be read from a stream."""
         if loss is not None:
             self._rows.labels("damaged").inc(loss.lost)

@@ -64,11 +64,11 @@ class AnsweredBatch:
         values = (*self.columns.values(), *self.answers.values())
         return _OF_PYTHON * (len(self.requests) + len(values)) + sum(map(_size, values))
 
-    def is_like(self, other: AnsweredBatch) -> bool:
+    def has_same_signature(self, other: AnsweredBatch) -> bool:
         """Returns whether both batches have the same version and signature."""
         return self.model is other.model and self.signature == other.signature
 
-    def only(self, is_wanted: Callable[[str], bool]) -> AnsweredBatch:
+    def select(self, is_wanted: Callable[[str], bool]) -> AnsweredBatch:
         """Returns the requests whose ids satisfy a condition."""
         wanted = [is_wanted(one.name) for one in self.requests]
         if all(wanted):
@@ -81,16 +81,16 @@ class AnsweredBatch:
             answers={name: values[chosen] for name, values in self.answers.items()},
         )
 
-    def alone(self) -> AnsweredBatch:
+    def without_views(self) -> AnsweredBatch:
         """Returns a copy of arrays that are slices, so that no larger arrays stay in memory."""
         return replace(
             self,
-            columns={name: _alone(values) for name, values in self.columns.items()},
-            answers={name: _alone(values) for name, values in self.answers.items()},
+            columns={name: _without_view(values) for name, values in self.columns.items()},
+            answers={name: _without_view(values) for name, values in self.answers.items()},
         )
 
 
-def _alone(values: np.ndarray) -> np.ndarray:
+def _without_view(values: np.ndarray) -> np.ndarray:
     whole = values.base
     is_part = isinstance(whole, np.ndarray) and whole.nbytes > values.nbytes
     return values.copy() if is_part else values

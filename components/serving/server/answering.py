@@ -59,7 +59,7 @@ def open_repository(options: ServeOptions) -> Repository:
       ConfigError: no version can be loaded, unless the server may wait for the first one.
     """
     repository = Repository(options.folder, _loader(options))
-    repository.look()
+    repository.scan()
     reasons = [f"version {s.number}: {s.message}" for s in repository.states if s.message]
     if repository.number is None and (reasons or not options.waits):
         incomplete = [f"version {s.number} is still being written" for s in repository.states]

@@ -62,7 +62,7 @@ _V1 = re.compile(
     r"(?P<verb>:(predict|classify|regress))?(/(?P<metadata>metadata))?"
 )
 
-_TELL_SECONDS = 0.5
+_SHARE_SECONDS = 0.5
 """The seconds between two updates of a worker's state for the other workers."""
 
 
@@ -243,7 +243,7 @@ class _Endpoints:
         self._repository.start()
         if log is not None:
             log.start()
-        telling = asyncio.create_task(self._tell(self._place)) if self._place else None
+        telling = asyncio.create_task(self._share_state(self._place)) if self._place else None
         yield
         if telling is not None:
             telling.cancel()
@@ -251,7 +251,7 @@ class _Endpoints:
         if log is not None:
             log.close()
 
-    async def _tell(self, place: WorkerPlace) -> None:
+    async def _share_state(self, place: WorkerPlace) -> None:
         """Shares the state of this worker with the others, periodically.
 
         A worker that no longer follows the versions exits, and the supervisor restarts it.
@@ -259,9 +259,9 @@ class _Endpoints:
         failing = FailureLog(logger, "to tell the other workers failed, and is tried again")
         while self._repository.is_following:
             with failing.suppressed():
-                place.tell(self._repository.number)
+                place.report(self._repository.number)
                 self._predictions.metrics.refresh()
-            await asyncio.sleep(_TELL_SECONDS)
+            await asyncio.sleep(_SHARE_SECONDS)
         logger.error("the versions are not followed any more: worker %d ends", place.number)
         signal.raise_signal(signal.SIGTERM)
 

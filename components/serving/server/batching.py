@@ -75,7 +75,7 @@ class AsyncResponseFuture(asyncio.Future[Any]):
 class _PendingRequest:
     """A request that waits for its response."""
 
-    ask: PredictFunction
+    predict: PredictFunction
     request: Any
     rows: int
     size: int
@@ -95,13 +95,13 @@ class _Batch(NamedTuple):
     is_suspect: bool
 
     @property
-    def ask(self) -> PredictFunction:
-        return self.parts[0].ask
+    def predict(self) -> PredictFunction:
+        return self.parts[0].predict
 
     def answer(self) -> tuple[list[Any], float]:
         """Returns the response or error of each request, and the seconds that the batch took."""
         began = time.perf_counter()
-        answers = attempt(self.ask, [one.request for one in self.parts])
+        answers = attempt(self.predict, [one.request for one in self.parts])
         if isinstance(answers, Reply):
             answers = [answers] * len(self.parts)
         return answers, time.perf_counter() - began
@@ -161,7 +161,7 @@ class Batcher:
     def __init__(
         self,
         executor: Executor,
-        told: Callable[[int], None],
+        on_batch: Callable[[int], None],
         queue_rows: int = QUEUE_ROWS,
         *,
         threads: int,
@@ -170,13 +170,13 @@ class Batcher:
     ) -> None:
         """Args:
         executor: runs the model.
-        told: a callback for the number of rows of each batch.
+        on_batch: a callback for the number of rows of each batch.
         queue_rows: the most rows that may wait.
         threads: the number of batches that run in parallel.
         seconds: the timeout after which a request fails with status 504.
         room: the memory limit of the requests.
         """
-        self._executor, self._told, self._queue_rows = executor, told, queue_rows
+        self._executor, self._on_batch, self._queue_rows = executor, on_batch, queue_rows
         self._free = threads
         self._paces: WeakKeyDictionary[PredictFunction, _BatchTimes] = WeakKeyDictionary()
         self._is_due_here = False
@@ -195,18 +195,23 @@ class Batcher:
         """The unanswered requests, in the order of their timeouts."""
         self._timer: asyncio.TimerHandle | None = None
 
-    def most_rows(self, ask: PredictFunction) -> int:
+    def most_rows(self, predict: PredictFunction) -> int:
         """Returns the most rows of a batch for a model."""
-        pace = self._paces.get(ask)
+        pace = self._paces.get(predict)
         return FIRST_ROWS if pace is None else pace.most_rows
 
-    def ask(
-        self, ask: PredictFunction, request: Any, rows: int, answer: ResponseFuture, size: int = 0
+    def enqueue(
+        self,
+        predict: PredictFunction,
+        request: Any,
+        rows: int,
+        answer: ResponseFuture,
+        size: int = 0,
     ) -> None:
         """Queues a request, and starts a batch if the model is idle.
 
         Args:
-          ask: the function that predicts; requests with the same function are coalesced.
+          predict: the function that predicts; requests with the same function are coalesced.
           request: the input of the function.
           rows: the number of rows of the request.
           answer: the future of the response, set in the calling thread.
@@ -219,7 +224,7 @@ class Batcher:
             raise RequestError(f"{self.waiting_rows} rows wait already: come again later.", 503)
         self._room.take(size)
         loop = asyncio.get_running_loop()
-        one = _PendingRequest(ask, request, rows, size, answer, loop.time() + self._seconds)
+        one = _PendingRequest(predict, request, rows, size, answer, loop.time() + self._seconds)
         self._due[answer] = one
         if self._timer is None:
             self._timer = loop.call_later(self._seconds, self._give_up, loop)
@@ -264,7 +269,7 @@ class Batcher:
 
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
         while self._free and not self._is_due_here and (queue := self._next_queue()):
-            pace = self._paces.get(queue[0].ask)
+            pace = self._paces.get(queue[0].predict)
             if pace is not None and pace.is_quick(queue[0].rows):
                 self._is_due_here = True
                 # Runs after the loop has read the requests of other clients.
@@ -291,11 +296,11 @@ class Batcher:
         is_suspect = queue is self._suspect_queue
         self._is_suspects_turn = not is_suspect
         parts = [queue.popleft()]
-        rows, most = parts[0].rows, self.most_rows(parts[0].ask)
+        rows, most = parts[0].rows, self.most_rows(parts[0].predict)
         while queue and not is_suspect:
             one = queue[0]
             if one.is_queued:
-                if one.ask is not parts[0].ask or rows + one.rows > most:
+                if one.predict is not parts[0].predict or rows + one.rows > most:
                     break
                 parts.append(one)
                 rows += one.rows
@@ -304,7 +309,7 @@ class Batcher:
             one.is_queued = False
         self._queued -= len(parts)
         self.waiting_rows -= rows
-        self._told(rows)
+        self._on_batch(rows)
         return _Batch(parts, rows, is_suspect)
 
     def _answer_here(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -312,7 +317,7 @@ class Batcher:
         try:
             if self._free and (queue := self._next_queue()):
                 batch = self._next(queue)
-                pace = self._paces.get(batch.ask)
+                pace = self._paces.get(batch.predict)
                 if pace is not None and pace.is_quick(batch.rows):
                     self._deliver(batch, *batch.answer(), loop)
                 else:  # Meanwhile other requests have joined the batch.
@@ -350,9 +355,9 @@ class Batcher:
                 is_whole = False
                 if may_suspect:
                     self._suspect(one.answer.client, loop.time())
-            _tell(one.answer, answer)
+            _resolve(one.answer, answer)
         if is_whole:  # Otherwise the model may not have been called for all rows.
-            self._paces.setdefault(batch.ask, _BatchTimes()).note(batch.rows, seconds)
+            self._paces.setdefault(batch.predict, _BatchTimes()).note(batch.rows, seconds)
 
     def _give_up(self, loop: asyncio.AbstractEventLoop) -> None:
         """Times out requests that are due; one timer for all costs less than one for each."""
@@ -364,10 +369,10 @@ class Batcher:
                 self._timer = loop.call_at(one.due, self._give_up, loop)
                 return
             self.drop(answer)
-            _tell(answer, refusal(late(self._seconds)))
+            _resolve(answer, refusal(late(self._seconds)))
 
 
-def _tell(awaited: ResponseFuture, answer: Any) -> None:
+def _resolve(awaited: ResponseFuture, answer: Any) -> None:
     """Sets a response unless the client has gone; logs errors, so that others get theirs."""
     try:
         if not awaited.done():

@@ -346,7 +346,7 @@ class Predictions:
                 )
                 return
             asked = ParsedRows(read.inputs, read.form, request.name, read.rows)
-            self._batcher.ask(call, asked, read.rows, answer, size)
+            self._batcher.enqueue(call, asked, read.rows, answer, size)
         except Exception as error:
             answer.set_result(refusal(error))
 
@@ -418,7 +418,7 @@ class Predictions:
                 some = {column: values[start:end] for column, values in tensors.items()}
                 answer = AsyncResponseFuture(client)
                 asked = ParsedRows(some, read.form, name, end - start, start)
-                self._batcher.ask(call, asked, end - start, answer)
+                self._batcher.enqueue(call, asked, end - start, answer)
                 try:
                     part = await answer
                 finally:

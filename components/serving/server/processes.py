@@ -170,7 +170,7 @@ class _Worker:
     process: SpawnProcess
     failed: Connection
 
-    def said(self) -> str:
+    def error_message(self) -> str:
         """Returns the message of a worker without a version to serve; empty for other exits."""
         try:
             return str(self.failed.recv()) if self.failed.poll() else ""
@@ -213,7 +213,7 @@ class Supervisor:
                 wait([one.process.sentinel for one in self._running.values()], _LOOKS_EVERY)
                 for number, worker in list(self._running.items()):
                     if not worker.process.is_alive():
-                        self._see_off(number, worker)
+                        self._schedule_restart(number, worker)
         finally:
             self._end()
 
@@ -244,18 +244,18 @@ class Supervisor:
         logger.info("worker %d is started (process %d)", number, process.pid)
         return _Worker(process, failed)
 
-    def _see_off(self, number: int, worker: _Worker) -> None:
+    def _schedule_restart(self, number: int, worker: _Worker) -> None:
         """Schedules the restart of a worker that has died."""
         del self._running[number]
         process, had_answered = worker.process, self._workers.is_up(number)
         self._have_answered |= any(map(self._workers.is_up, range(self._options.workers)))
-        said = worker.said()
+        said = worker.error_message()
         if said and not self._have_answered:
             raise ConfigError(said)
         if not said:
             name = name_signal(process.exitcode or 0)
             said = f"by {name}" if name else f"exit code {process.exitcode}"
-        self._workers.tell_gone(number)
+        self._workers.report_exit(number)
         mark_process_dead(process.pid, self._metrics)
         self._due[number] = time.monotonic() + (0.0 if had_answered else _AGAIN_SECONDS)
         logger.error("worker %d has died (%s): it is started again", number, said)

@@ -137,7 +137,7 @@ class Repository:
             raise RequestError(f"version {number} is not served; {current[0]} is.", 404)
         return current
 
-    def look(self) -> None:
+    def scan(self) -> None:
         """Scans the folder, and loads the newest version that was not withdrawn.
 
         A failed version is retried when its files have changed, or after a growing pause. A version
@@ -176,7 +176,7 @@ class Repository:
         self._failures.pop(number, None)
         if number == self.number:
             return said
-        self._tell(number, "END", said)
+        self._set_state(number, "END", said)
         return ""
 
     def _keep_withdrawn(self, said: str) -> None:
@@ -185,13 +185,13 @@ class Repository:
         said += "; it goes on answering, as no other version can be loaded"
         if self._states[self.number].message != said:
             logger.error("version %d: %s", self.number, said)
-        self._tell(self.number, "AVAILABLE", said)
+        self._set_state(self.number, "AVAILABLE", said)
 
     def _follow_version(self, number: int, path: Path) -> bool:
         """Loads a version unless it is served already; returns whether older versions can be
         skipped.
         """
-        listing = self._settled(number, path)
+        listing = self._settled_files(number, path)
         answers = number == self.number
         if listing is None:
             return answers
@@ -199,9 +199,9 @@ class Repository:
             if self._states[number].message:  # The version was withdrawn or damaged meanwhile.
                 self._clear(number)
             return True
-        return (self._is_due(number, listing) and self._try(number, path, listing)) or answers
+        return (self._is_due(number, listing) and self._try_load(number, path, listing)) or answers
 
-    def _settled(self, number: int, path: Path) -> Listing | None:
+    def _settled_files(self, number: int, path: Path) -> Listing | None:
         """Returns the files of a version; None while they are being written.
 
         Files count as written when they have not changed for a moment. rsync and cp may copy the
@@ -219,20 +219,20 @@ class Repository:
             return listing
         self._is_settling = True
         if number != self.number:
-            self._tell(number, "START")
+            self._set_state(number, "START")
         return None
 
     def _is_due(self, number: int, listing: Listing) -> bool:
         failure = self._failures.get(number)
         return failure is None or failure.listing != listing or failure.due <= time.monotonic()
 
-    def _try(self, number: int, path: Path, listing: Listing) -> bool:
+    def _try_load(self, number: int, path: Path, listing: Listing) -> bool:
         if number != self.number:
-            self._tell(number, "LOADING")
+            self._set_state(number, "LOADING")
         logger.info("version %d is loaded", number)
         try:
             model = self._load(path)
-            _ask_once(model)
+            _warm_up(model)
         except Exception as error:  # The old version stays in service after any error.
             words = str(error) if isinstance(error, ScopelineError) else f"{error!r}"
         else:
@@ -247,20 +247,20 @@ class Repository:
         self._loads += 1
         self._clear(number)
         if old is not None and old != number:
-            self._tell(old, "END")
+            self._set_state(old, "END")
         logger.info("version %d answers", number)
 
     def _clear(self, number: int) -> None:
         """Marks a version as available, without an error."""
         self._failures.pop(number, None)
-        self._tell(number, "AVAILABLE")
+        self._set_state(number, "AVAILABLE")
 
     def _fail(self, number: int, path: Path, listing: Listing, words: str) -> None:
         """Records that a version cannot be loaded, unless its files have changed meanwhile."""
         if _list_files(path)[0] != listing:
             self._is_settling = True
             if number != self.number:
-                self._tell(number, "START")
+                self._set_state(number, "START")
             return
         before = self._failures.get(number)
         pause = FIRST_PAUSE_SECONDS
@@ -269,7 +269,7 @@ class Repository:
         self._failures[number] = _Failure(listing, pause, time.monotonic() + pause)
         if number == self.number:
             words += "; what was loaded of it before goes on answering"
-        self._tell(number, "AVAILABLE" if number == self.number else "END", words)
+        self._set_state(number, "AVAILABLE" if number == self.number else "END", words)
         logger.error(
             "version %d does not serve: %s (it is tried again in %.0f s, or when its files change)",
             number,
@@ -277,7 +277,7 @@ class Repository:
             pause,
         )
 
-    def _tell(self, number: int, state: str, message: str = "") -> None:
+    def _set_state(self, number: int, state: str, message: str = "") -> None:
         self._states[number] = VersionState(number, state, message)
 
     def start(self) -> None:
@@ -295,7 +295,7 @@ class Repository:
                 if self._loads != loads:
                     loads = self._loads
                     _free_memory()
-                self.look()
+                self.scan()
 
     def stop(self) -> None:
         """Stops following the folder; a load in progress continues."""
@@ -335,7 +335,7 @@ def _free_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def _ask_once(model: Servable) -> None:
+def _warm_up(model: Servable) -> None:
     """Predicts a row of missing values, so that no client waits for the slow first prediction.
 
     Models of pictures are skipped, as a picture cannot be missing.

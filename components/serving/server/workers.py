@@ -20,15 +20,15 @@ class Workers:
     def __init__(self, count: int) -> None:
         self.count = count
         self._versions: Any = SPAWN.RawArray("q", [_STARTING] * count)
-        self._told: Any = SPAWN.RawArray("d", count)
+        self._reported: Any = SPAWN.RawArray("d", count)
         """The times of the updates by the monotonic clock, which all processes on Linux share."""
 
-    def tell(self, number: int, version: int | None) -> None:
+    def report(self, number: int, version: int | None) -> None:
         """Records that a worker is running, and the version that it serves, if any."""
-        self._told[number] = time.monotonic()
+        self._reported[number] = time.monotonic()
         self._versions[number] = version or _NO_VERSION
 
-    def tell_gone(self, number: int) -> None:
+    def report_exit(self, number: int) -> None:
         """Records that a worker has died, and will be restarted."""
         self._versions[number] = _STARTING
 
@@ -48,7 +48,7 @@ class Workers:
 
     def _count(self, least: int) -> int:
         since = time.monotonic() - _STALE_SECONDS
-        told = zip(self._versions, self._told, strict=True)
+        told = zip(self._versions, self._reported, strict=True)
         return sum(version >= least and when >= since for version, when in told)
 
 
@@ -59,6 +59,6 @@ class WorkerPlace:
     workers: Workers
     number: int
 
-    def tell(self, version: int | None) -> None:
+    def report(self, version: int | None) -> None:
         """Records the version that this worker serves."""
-        self.workers.tell(self.number, version)
+        self.workers.report(self.number, version)

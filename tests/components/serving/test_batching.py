@@ -67,7 +67,7 @@ def asked_at_once(gate: Gate, values: list[Any], queue_rows: int) -> list[Any]:
 
             async def ask(place: int, value: Any) -> list[Any]:
                 waiting = AsyncResponseFuture(place)
-                batcher.ask(question, asked_of(request(place, value)), 1, waiting)
+                batcher.enqueue(question, asked_of(request(place, value)), 1, waiting)
                 found = await waiting
                 if isinstance(found, Reply):
                     return found
@@ -141,7 +141,7 @@ def with_batcher(use: Callable[[Batcher], Any]) -> None:
 
 async def answer(batcher: Batcher, ask: Threads, request: Any, rows: int = 1) -> Any:
     waiting = AsyncResponseFuture(None)
-    batcher.ask(ask, request, rows, waiting)
+    batcher.enqueue(ask, request, rows, waiting)
     return await waiting
 
 
@@ -173,7 +173,7 @@ def test_client_of_a_request_that_made_a_batch_fail_is_asked_alone() -> None:
         for _ in range(3):
             waiting = [AsyncResponseFuture(("client", n)) for n in range(8)]
             for n, one in enumerate(waiting):
-                batcher.ask(ask, n, 1, one)
+                batcher.enqueue(ask, n, 1, one)
             found = [await one for one in waiting]
             assert [one for one in found if not isinstance(one, Reply)] == [0, 1, 2, 4, 5, 6, 7]
         assert batches[:2] == [[0], [1, 2, 3, 4, 5, 6, 7]]
@@ -215,7 +215,7 @@ def test_answer_that_cannot_be_given_takes_no_others_with_it(seconds: float) -> 
             batcher = Batcher(executor, lambda rows: None, threads=1, room=room, seconds=seconds)
             told = [Told(fails=n == 1) for n in range(4)]
             for one in told:
-                batcher.ask(ask, 7, 1, one, size=100)
+                batcher.enqueue(ask, 7, 1, one, size=100)
             if seconds > 1:
                 gate.set()
             await asyncio.sleep(0.2)
@@ -239,10 +239,10 @@ def test_requests_that_are_given_up_are_not_kept_while_the_model_hangs() -> None
         for _ in range(2000):
             told = Told()
             kept.add(told)
-            batcher.ask(ask, 7, 1, told)
+            batcher.enqueue(ask, 7, 1, told)
             batcher.drop(told)
         last = AsyncResponseFuture(None)
-        batcher.ask(ask, 7, 1, last)
+        batcher.enqueue(ask, 7, 1, last)
         assert len(kept) < 200
         gate.set()
         assert await last == 7

@@ -176,7 +176,7 @@ def test_version_whose_files_have_changed_never_serves(
 ) -> None:
     copy = copied(certified, tmp_path, change)
     repository = Repository(copy.parent)
-    repository.look()
+    repository.scan()
     assert repository.number is None
     (state,) = repository.states
     assert "has changed since the version was certified" in state.message

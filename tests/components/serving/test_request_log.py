@@ -285,8 +285,8 @@ def test_a_sample_of_requests_that_were_asked_together_keeps_their_rows(model: M
     fares = np.arange(6.0)
     counts = [LoggedRequest("a", 2), LoggedRequest("b", 1), LoggedRequest("c", 3)]
     asked = AnsweredBatch(counts, 0.0, model, RAW, {"fare": fares}, {"value": -fares})
-    assert asked.only(lambda name: True) is asked
-    some = asked.only(lambda name: name != "b")
+    assert asked.select(lambda name: True) is asked
+    some = asked.select(lambda name: name != "b")
     assert (some.requests, some.rows) == ([LoggedRequest("a", 2), LoggedRequest("c", 3)], 5)
     assert some.columns["fare"].tolist() == [0, 1, 3, 4, 5]
     assert some.answers["value"].tolist() == [-0.0, -1, -3, -4, -5]
@@ -626,7 +626,7 @@ def test_no_failure_ends_the_thread_or_an_answer(
         raise RuntimeError("of a kind that nobody knows")
 
     with monkeypatch.context() as broken:
-        broken.setattr(AnsweredBatch, "only", fail)
+        broken.setattr(AnsweredBatch, "select", fail)
         noted.note("a")
     with monkeypatch.context() as broken:
         broken.setattr("components.serving.request_log.log.make_room", fail)
