@@ -58,15 +58,15 @@ def import_tensorflow() -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if "tensorflow" in sys.modules:
         return
-    was_enabled, is_barred = gc.isenabled(), _KERAS not in sys.modules
+    was_enabled, hides_keras = gc.isenabled(), _KERAS not in sys.modules
     gc.disable()
-    if is_barred:
+    if hides_keras:
         # TensorFlow does without Keras if it cannot be imported.
         sys.modules[_KERAS] = None  # type: ignore[assignment]
     try:
         import tensorflow  # noqa: F401
     finally:
-        if is_barred:
+        if hides_keras:
             del sys.modules[_KERAS]
         gc.freeze()
         if was_enabled:
@@ -125,7 +125,7 @@ class Signatures:
         """Returns whether a signature exists and has exactly these inputs."""
         return name in self._signatures and {*self._signatures[name].inputs} == {*inputs}
 
-    def ask(self, name: str, inputs: Mapping[str, np.ndarray]) -> Arrays:
+    def call(self, name: str, inputs: Mapping[str, np.ndarray]) -> Arrays:
         """Calls a signature with inputs by name, and returns its outputs by name.
 
         Raises:
@@ -231,30 +231,30 @@ class Model:
 
     def predict(self, columns: Mapping[str, np.ndarray]) -> Arrays:
         """Returns the outputs by name for tensors by request name, [batch, ...] each."""
-        return self._ask(RAW, columns)
+        return self._predict(RAW, columns)
 
     def predict_examples(self, columns: Mapping[str, np.ndarray]) -> Arrays:
         """Returns the outputs by name for serialised tf.Examples, the only input."""
-        return self._ask(EXAMPLES, columns)
+        return self._predict(EXAMPLES, columns)
 
-    def _ask(self, signature: str, columns: Mapping[str, np.ndarray]) -> Arrays:
+    def _predict(self, signature: str, columns: Mapping[str, np.ndarray]) -> Arrays:
         measured = measure_pictures(columns, self.interface, are_examples=signature == EXAMPLES)
         if measured is None:
-            return self._ask_at_once(signature, columns)
+            return self._predict_part(signature, columns)
         parts = []
         for part, pixels in measured.portions():
             with _BUDGET.take(pixels):
-                parts.append(self._ask_at_once(signature, part))
+                parts.append(self._predict_part(signature, part))
         if len(parts) == 1:
             return parts[0]
         return join_rows(parts)
 
-    def _ask_at_once(self, signature: str, columns: Mapping[str, np.ndarray]) -> Arrays:
+    def _predict_part(self, signature: str, columns: Mapping[str, np.ndarray]) -> Arrays:
         import tensorflow as tf
 
-        asked = signature if self.variant is None else TRANSFORMS[signature]
+        name = signature if self.variant is None else TRANSFORMS[signature]
         try:
-            found = self._signatures.ask(asked, columns)
+            found = self._signatures.call(name, columns)
         except tf.errors.InvalidArgumentError as error:
             raise DataError(f"the model cannot take the rows: {_reason(error.message)}") from error
         except UnicodeDecodeError as error:

@@ -31,7 +31,7 @@ _TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True)
-class Asked:
+class ExpectedAnswer:
     """A request that clients send, and its correct answers."""
 
     path: str
@@ -51,7 +51,7 @@ class Orders:
     clients: int
     rate: float
     """The requests per second of each client."""
-    requests: list[Asked]
+    requests: list[ExpectedAnswer]
 
     def write(self, path: Path) -> None:
         """Writes the configuration as JSON."""
@@ -61,10 +61,12 @@ class Orders:
     def read(cls, path: Path) -> Orders:
         """Returns the configuration in a file."""
         content = json.loads(path.read_text())
-        return cls(**{**content, "requests": [Asked(**one) for one in content["requests"]]})
+        return cls(
+            **{**content, "requests": [ExpectedAnswer(**one) for one in content["requests"]]}
+        )
 
 
-def make_requests(models: Models) -> list[Asked]:
+def make_requests(models: Models) -> list[ExpectedAnswer]:
     """Returns each row as a request of both protocols; only Open Inference's answers name the
     version.
     """
@@ -73,7 +75,7 @@ def make_requests(models: Models) -> list[Asked]:
         head, tail = row.tensors()
         of_head = {HEADER_LENGTH: str(len(head))}
         for path, body, headers in ((PREDICT, row.rest(), {}), (INFER, head + tail, of_head)):
-            found.append(Asked(path, base64.b64encode(body).decode(), headers, row.scores))
+            found.append(ExpectedAnswer(path, base64.b64encode(body).decode(), headers, row.scores))
     return found
 
 
@@ -100,19 +102,19 @@ class Client:
         self._chance = random.Random(number)  # noqa: S311 - an order of requests, no secret
         self._connection: http.client.HTTPConnection | None = None
 
-    def ask(self, asked: Asked, end: threading.Event) -> list[Any]:
+    def ask(self, request: ExpectedAnswer, end: threading.Event) -> list[Any]:
         """Sends a request until it is answered; returns the line to print."""
         began, pause, troubles = time.monotonic(), _FIRST_PAUSE, []
         version, mark = None, LOST
         while not end.is_set() and time.monotonic() - began < _GIVE_UP_SECONDS:
             try:
-                status, body = self._try(asked)
+                status, body = self._try(request)
             except (OSError, http.client.HTTPException) as error:
                 self.close()
                 troubles.append(type(error).__name__)
             else:
                 if status == _OK:
-                    version, mark = read_answer(body, asked.scores)
+                    version, mark = read_answer(body, request.scores)
                     break
                 troubles.append(f"status {status}")
                 if status != _UNAVAILABLE:  # Other statuses are not retried.
@@ -121,14 +123,14 @@ class Client:
             pause = min(2 * pause, _LONGEST_PAUSE)
         return [self._number, began, time.monotonic() - began, version, mark, troubles]
 
-    def _try(self, asked: Asked) -> tuple[int, bytes]:
+    def _try(self, request: ExpectedAnswer) -> tuple[int, bytes]:
         if self._connection is None:
             self._connection = http.client.HTTPConnection(
                 "127.0.0.1", self._orders.port, timeout=_TRY_SECONDS
             )
-        headers = {"Authorization": f"Bearer {self._orders.key}", **asked.headers}
-        body = base64.b64decode(asked.body)
-        self._connection.request("POST", asked.path, body, headers)
+        headers = {"Authorization": f"Bearer {self._orders.key}", **request.headers}
+        body = base64.b64decode(request.body)
+        self._connection.request("POST", request.path, body, headers)
         answer = self._connection.getresponse()
         return answer.status, answer.read()
 

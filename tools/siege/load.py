@@ -19,7 +19,7 @@ _SURE = 10
 _END_SECONDS = 40
 
 
-class Asked(NamedTuple):
+class CompletedRequest(NamedTuple):
     """A completed request of a client."""
 
     client: int
@@ -48,7 +48,7 @@ class Load:
         orders.write(folder / "orders.json")
         command = [sys.executable, "-m", "tools.siege.clients", str(folder / "orders.json")]
         self._process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-        self.all: list[Asked] = []
+        self.all: list[CompletedRequest] = []
         self._more = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -56,7 +56,7 @@ class Load:
     def _read(self) -> None:
         for line in self._process.stdout or ():
             with self._more:
-                self.all.append(Asked(*json.loads(line)))
+                self.all.append(CompletedRequest(*json.loads(line)))
                 self._more.notify_all()
 
     def stop(self) -> None:
@@ -97,14 +97,14 @@ class Load:
 
         return self._wait(is_there, seconds)
 
-    def between(self, start: float, end: float) -> list[Asked]:
+    def between(self, start: float, end: float) -> list[CompletedRequest]:
         """Returns the requests that were in progress at any time of an interval."""
         with self._more:
             recent = list(self.all)
         return [one for one in recent if one.began < end and one.began + one.seconds > start]
 
 
-def is_right(asked: Asked, marks: Mapping[int, str | None]) -> bool:
+def is_right(asked: CompletedRequest, marks: Mapping[int, str | None]) -> bool:
     """Returns whether an answer is that of the version which it names.
 
     Args:
@@ -116,7 +116,7 @@ def is_right(asked: Asked, marks: Mapping[int, str | None]) -> bool:
     return asked.mark == marks.get(asked.version)
 
 
-def longest(asked: list[Asked]) -> float:
+def longest(asked: list[CompletedRequest]) -> float:
     """Returns the seconds of the slowest request; 0 if there are none."""
     return max((one.seconds for one in asked), default=0.0)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from tools.siege import hostile
 from tools.siege.clients import LOST
 from tools.siege.hostile import Front, UnexpectedError
-from tools.siege.load import Asked, is_right, wait_until
+from tools.siege.load import CompletedRequest, is_right, wait_until
 from tools.siege.siege import WHOLE, Attack, Siege
 from tools.siege.wire import ANSWER_SECONDS, SILENT
 
@@ -116,7 +116,7 @@ def judge_load(siege: Siege, seed: int) -> Counter[str]:
       The numbers of right, wrong and lost requests.
     """
     counts: Counter[str] = Counter(right=0, wrong=0, lost=0)
-    found: dict[tuple[Attack, str], list[Asked]] = {}
+    found: dict[tuple[Attack, str], list[CompletedRequest]] = {}
     for asked in siege.load.all:
         right = is_right(asked, siege.store.marks)
         what = "right" if right else "lost" if asked.mark == LOST else "wrong"
@@ -134,7 +134,7 @@ def judge_load(siege: Siege, seed: int) -> Counter[str]:
     return counts
 
 
-def _during(siege: Siege, asked: Asked, seed: int) -> Attack:
+def _during(siege: Siege, asked: CompletedRequest, seed: int) -> Attack:
     """Returns the attack that was in progress when a request was answered or given up."""
     at = asked.began + asked.seconds
     found = (one.attack for one in siege.played if one.began <= at <= one.ended)

@@ -68,28 +68,28 @@ class PredictionResult:
     """The number of texts that the model could not parse, by column, in the remaining rows."""
 
 
-def predict(job: PredictionJob, tell: Callable[[int], None]) -> PredictionResult:
+def predict(job: PredictionJob, on_progress: Callable[[int], None]) -> PredictionResult:
     """Writes the predictions for each row.
 
     Args:
       job: the input, model and output.
-      tell: a callback for the number of rows that are done.
+      on_progress: a callback for the number of rows that are done.
 
     Raises:
       ScopelineError: rows cannot be read or written; the message has the number of rows kept.
       TryLaterError: another command writes the output.
     """
     with only_writer(job.output):
-        return _predict_alone(job, tell)
+        return _predict_alone(job, on_progress)
 
 
-def _predict_alone(job: PredictionJob, tell: Callable[[int], None]) -> PredictionResult:
+def _predict_alone(job: PredictionJob, on_progress: Callable[[int], None]) -> PredictionResult:
     parts = Parts(job.output, job.identity())
     blocks = _skip_done(job, parts)
     kept, unreadable = parts.rows, Counter[str]()
-    tell(kept)
+    on_progress(kept)
     try:
-        _predict_blocks(job, blocks, parts, tell, unreadable)
+        _predict_blocks(job, blocks, parts, on_progress, unreadable)
         parts.join()
     except (ScopelineError, OSError) as error:
         with suppress(OSError):  # The disk may be full.
@@ -140,7 +140,7 @@ def _predict_blocks(
     job: PredictionJob,
     blocks: Iterator[Block],
     parts: Parts,
-    tell: Callable[[int], None],
+    on_progress: Callable[[int], None],
     unreadable: Counter[str],
 ) -> None:
     waiting: deque[_PendingBlock] = deque()
@@ -152,10 +152,10 @@ def _predict_blocks(
                 waiting.append((block, [pool.submit(_answer, job, block, s) for s in starts]))
                 if len(waiting) > _AHEAD:
                     checksum = _write_next(waiting.popleft(), parts, checksum, unreadable)
-                    tell(parts.rows_until_now)
+                    on_progress(parts.rows_until_now)
             while waiting:
                 checksum = _write_next(waiting.popleft(), parts, checksum, unreadable)
-            tell(parts.rows_until_now)
+            on_progress(parts.rows_until_now)
         finally:
             pool.shutdown(cancel_futures=True)
     if readable.error is not None:

@@ -14,7 +14,7 @@ from datetime import datetime
 import pyarrow as pa
 from prometheus_client import CollectorRegistry, Counter
 
-from components.serving.failing import FailureLog
+from components.serving.failure_log import FailureLog
 from components.serving.request_log.files import (
     MOST_BYTES,
     Loss,

@@ -23,7 +23,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from components.compat.uvicorn import check_uvicorn
-from components.serving.failing import FailureLog
+from components.serving.failure_log import FailureLog
 from components.serving.model import Servable
 from components.serving.server.batching import AsyncResponseFuture
 from components.serving.server.connections import (
@@ -256,9 +256,9 @@ class _Endpoints:
 
         A worker that no longer follows the versions exits, and the supervisor restarts it.
         """
-        failing = FailureLog(logger, "to tell the other workers failed, and is tried again")
+        failure_log = FailureLog(logger, "to tell the other workers failed, and is tried again")
         while self._repository.is_following:
-            with failing.suppressed():
+            with failure_log.suppressed():
                 place.report(self._repository.number)
                 self._predictions.metrics.refresh()
             await asyncio.sleep(_SHARE_SECONDS)

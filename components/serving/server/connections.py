@@ -51,7 +51,7 @@ _SPARE_SECONDS = 2.0
 """The seconds within which a request on a spare connection has to arrive."""
 _IDLE_SECONDS = 5.0
 """The idle seconds after which a connection may be closed for a new one, if there are too many."""
-_LOOK_SECONDS = 0.1
+_SEARCH_SECONDS = 0.1
 """The seconds between two searches for an idle connection, after a search that found none."""
 _WARN_SECONDS = 60.0
 """The seconds between two warnings that all connections are in use."""
@@ -60,12 +60,12 @@ _PIECE_BYTES = 1 << 12
 """
 _LARGE_BYTES = 1 << 20
 """The size from which a response counts towards the memory limit while it is sent."""
-_FAREWELL_SECONDS = 1.0
+_CLOSE_SECONDS = 1.0
 """The seconds that a client has to read the last response and to finish the TLS shutdown. uvloop
 allows half a minute, which would delay the end of the server as much."""
-_FAREWELL_BYTES = 1 << 20
+_CLOSE_BYTES = 1 << 20
 """The most bytes that the client may send in these seconds."""
-_GONE_SECONDS = 1.0
+_HALF_CLOSED_SECONDS = 1.0
 """The seconds for which a half-closed connection is kept: a client that has gone looks the same."""
 
 
@@ -89,7 +89,7 @@ class OpenConnections:
         if now - oldest.idle_since >= _IDLE_SECONDS:
             oldest.transport.close()
             return True
-        self._full_until = now + _LOOK_SECONDS
+        self._full_until = now + _SEARCH_SECONDS
         if now >= self._silent_until:
             self._silent_until = now + _WARN_SECONDS
             logger.warning("all %d connections are in use: new ones are refused", self.limit)
@@ -139,7 +139,7 @@ class ClientConnection(HttpConnection):
         """The task of the running cycle, if it uses ASGI."""
         self._path: PredictionPath | None = None
         """The path of a prediction request that avoids ASGI if it arrives whole."""
-        self._named: dict[bytes, bytes] = {}
+        self._head: dict[bytes, bytes] = {}
         """The headers of that request, by name."""
         self._parts: list[bytes] = []
         """The pieces of that request's body."""
@@ -150,7 +150,7 @@ class ClientConnection(HttpConnection):
         """Whether received bytes are discarded, as no further request is parsed."""
         self._has_shut_down = False
         """Whether the client has closed its sending side."""
-        self._farewell: Reply | None = None
+        self._last_reply: Reply | None = None
         """The error response to send when all requests are answered."""
         self._discarded = 0
         """The number of bytes received after the end."""
@@ -185,7 +185,7 @@ class ClientConnection(HttpConnection):
             self._is_spare = True
         else:
             self._is_over = True
-            self._say(refusal(self._others.refusal()))
+            self._write_error(refusal(self._others.refusal()))
             self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -222,7 +222,7 @@ class ClientConnection(HttpConnection):
             self.transport.close()  # Written data is sent before.
             return False
         self._is_over = self._has_shut_down = True
-        self._gone_timer = self.loop.call_later(_GONE_SECONDS, self.transport.abort)
+        self._gone_timer = self.loop.call_later(_HALF_CLOSED_SECONDS, self.transport.abort)
         return True
 
     def _is_answering(self) -> bool:
@@ -255,7 +255,7 @@ class ClientConnection(HttpConnection):
             return
         self._is_over, self._unread = True, b""
         if self._drop_unfinished():
-            self._farewell = refusal(error)
+            self._last_reply = refusal(error)
         self._end_if_answered()
 
     def _drop_unfinished(self) -> bool:
@@ -281,8 +281,8 @@ class ClientConnection(HttpConnection):
             return
         if self._gone_timer is not None:
             self._gone_timer.cancel()
-        if self._farewell is not None:
-            self._say(self._farewell)
+        if self._last_reply is not None:
+            self._write_error(self._last_reply)
         self.end_wait()
         self._stop_waiting()
         if self._has_shut_down or not self.transport.can_write_eof():
@@ -291,9 +291,9 @@ class ClientConnection(HttpConnection):
         # Closing a socket with unread input resets it, which would lose responses.
         self.flow.resume_reading()
         self.transport.write_eof()
-        self.loop.call_later(_FAREWELL_SECONDS, self.transport.close)
+        self.loop.call_later(_CLOSE_SECONDS, self.transport.close)
 
-    def _say(self, reply: Reply) -> None:
+    def _write_error(self, reply: Reply) -> None:
         """Writes a response to bytes that are no valid request, and so have no cycle."""
         self._predictions.metrics.observe("other", reply.status, 0.0)
         self._write(reply, choose_id(b""), keep_alive=False)
@@ -319,19 +319,19 @@ class ClientConnection(HttpConnection):
         """Continues with the pending requests, now that the client has read enough."""
         super().resume_writing()
         self._give_back_room()
-        self._go_on()
+        self._resume()
 
     def data_received(self, data: bytes) -> None:
         """Parses received bytes: part of a request, or several requests."""
         if self._is_over:
             self._discarded += len(data)
-            if self._discarded > _FAREWELL_BYTES:
+            if self._discarded > _CLOSE_BYTES:
                 self.transport.close()
             return
         self._is_silent = False
         self._read(self._unread + data if self._unread else data)
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         """Parses pending bytes, unless they still have to wait."""
         if self.flow.holds and not (self._is_parsing or self._is_over):
             self._read(self._unread)
@@ -353,7 +353,7 @@ class ClientConnection(HttpConnection):
             return
         if self._path is not None:
             self._path = None
-            self._hand_on()
+            self._start_asgi()
             super().on_body(b"".join(self._parts))
         self.flow.holds = bool(self._unread or self.pipeline)
         if self.flow.holds:
@@ -386,7 +386,7 @@ class ClientConnection(HttpConnection):
             self._end_if_answered()
             return
         if self.flow.holds and not self.pipeline:
-            self._go_on()
+            self._resume()
         if self._gets_body and self.cycle.response_complete:
             self._wait_for_client()
 
@@ -459,17 +459,17 @@ class ClientConnection(HttpConnection):
         if self.parser.should_upgrade():
             return
         self._stop_waiting()
-        self._named = dict(self.headers)
+        self._head = dict(self.headers)
         self._path, self._parts = self._find_plain_path(), []
         if self._path is not None:
             return
         version = self.parser.get_http_version()
-        _check_head(version, self.headers, self._named)
+        _check_head(version, self.headers, self._head)
         if version == "1.0":
             self.expect_100_continue = False
         if self._is_spare and self.url.decode("latin-1") not in OPEN_PATHS:
             raise self._others.refusal()
-        self._hand_on()
+        self._start_asgi()
         if self._is_spare:
             self.cycle.keep_alive = False
 
@@ -478,7 +478,7 @@ class ClientConnection(HttpConnection):
 
         The head of such a request passes `_check_head`, and needs no further checks.
         """
-        headers = self._named
+        headers = self._head
         if (
             self.parser.get_method() != b"POST"
             or self._is_answering()
@@ -497,7 +497,7 @@ class ClientConnection(HttpConnection):
             return None
         return read_plain_url(self.url)
 
-    def _hand_on(self) -> None:
+    def _start_asgi(self) -> None:
         """Starts the request in uvicorn, up to its body."""
         url, headers, expects = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()
@@ -539,11 +539,11 @@ class ClientConnection(HttpConnection):
                 )
             return
         path, self._path = self._path, None
-        asked = _PredictionCycle(self, path, choose_id(self._named.get(HEADER, b"")))
+        asked = _PredictionCycle(self, path, choose_id(self._head.get(HEADER, b"")))
         self.cycle = cast("Any", asked)
         self._running, self._task = asked, None
         body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-        self._predictions.answer(PredictionRequest(path, self._named, body, asked.name), asked)
+        self._predictions.answer(PredictionRequest(path, self._head, body, asked.name), asked)
 
     def send(self, asked: _PredictionCycle, reply: Reply) -> None:
         """Sends the response to a request that avoided ASGI."""
@@ -701,13 +701,13 @@ class _ClosingTransport:
         self._transport.close()
         is_secure = self._transport.get_extra_info("sslcontext") is not None
         if is_secure or self._transport.get_write_buffer_size():
-            self._loop.call_later(_FAREWELL_SECONDS, self._abort_when_sent, math.inf, 0.0)
+            self._loop.call_later(_CLOSE_SECONDS, self._abort_when_sent, math.inf, 0.0)
 
     def _abort_when_sent(self, before: float, stalled: float) -> None:
         size = self._transport.get_write_buffer_size()
-        stalled = 0.0 if size < before else stalled + _FAREWELL_SECONDS
+        stalled = 0.0 if size < before else stalled + _CLOSE_SECONDS
         if size and stalled < self._seconds:
-            self._loop.call_later(_FAREWELL_SECONDS, self._abort_when_sent, size, stalled)
+            self._loop.call_later(_CLOSE_SECONDS, self._abort_when_sent, size, stalled)
         else:
             self._transport.abort()
 

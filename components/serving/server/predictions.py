@@ -109,7 +109,7 @@ class SignatureCall:
             good = [place for place in range(len(asked)) if place not in found]
             parts = self._join_halves(asked, good, found)
         for part in parts:
-            self._ask(asked, part, found)
+            self._predict(asked, part, found)
         return [found[place] for place in range(len(asked))]
 
     def _join_halves(
@@ -199,7 +199,7 @@ class SignatureCall:
             self.metrics.count_unreadable(self._find_unreadable(columns))
         return answers
 
-    def _ask(self, asked: Sequence[ParsedRows], joined: _Joined, found: dict[int, Any]) -> None:
+    def _predict(self, asked: Sequence[ParsedRows], joined: _Joined, found: dict[int, Any]) -> None:
         """Predicts requests together; if that fails, predicts recursive halves."""
         try:
             answers = BatchResults(self._answer(joined.columns))
@@ -212,7 +212,7 @@ class SignatureCall:
             return
         for half in _halves(joined.places):
             for part in self._join_halves(asked, half, found):
-                self._ask(asked, part, found)
+                self._predict(asked, part, found)
 
     def _write(
         self,

@@ -38,9 +38,9 @@ _OTHER_FILES = 512
 METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 """The environment variable with prometheus_client's folder for metrics of several processes; read
 when prometheus_client is imported."""
-_LOOKS_EVERY = 0.1
+_POLL_SECONDS = 0.1
 """The seconds between two checks for signals and for workers to restart."""
-_AGAIN_SECONDS = 5.0
+_RESTART_SECONDS = 5.0
 """The pause in seconds before restarting a worker that died before it answered."""
 _END_SECONDS = SERVER_GRACE_SECONDS + 5
 """The seconds within which workers have to exit."""
@@ -210,7 +210,7 @@ class Supervisor:
         try:
             while not signalled:
                 self.start_due()
-                wait([one.process.sentinel for one in self._running.values()], _LOOKS_EVERY)
+                wait([one.process.sentinel for one in self._running.values()], _POLL_SECONDS)
                 for number, worker in list(self._running.items()):
                     if not worker.process.is_alive():
                         self._schedule_restart(number, worker)
@@ -225,7 +225,7 @@ class Supervisor:
             except OSError as error:  # The system is short of memory or processes.
                 if not self._have_answered:
                     raise
-                self._due[number] = time.monotonic() + _AGAIN_SECONDS
+                self._due[number] = time.monotonic() + _RESTART_SECONDS
                 logger.error("worker %d cannot be started yet: %s", number, error)
             else:
                 del self._due[number]
@@ -257,7 +257,7 @@ class Supervisor:
             said = f"by {name}" if name else f"exit code {process.exitcode}"
         self._workers.report_exit(number)
         mark_process_dead(process.pid, self._metrics)
-        self._due[number] = time.monotonic() + (0.0 if had_answered else _AGAIN_SECONDS)
+        self._due[number] = time.monotonic() + (0.0 if had_answered else _RESTART_SECONDS)
         logger.error("worker %d has died (%s): it is started again", number, said)
 
     def _end(self) -> None:

@@ -101,7 +101,7 @@ class LargeReader:
         task = request._replace(body=b""), number, interface
         loop = asyncio.get_running_loop()
         await self._turn.acquire()
-        asked = self._thread.submit(self._ask, task, request.body, until)
+        asked = self._thread.submit(self._read_in_process, task, request.body, until)
 
         def release(_: object) -> None:
             with suppress(RuntimeError):  # The loop has ended.
@@ -111,7 +111,7 @@ class LargeReader:
         asked.add_done_callback(release)
         return await asyncio.wrap_future(asked)
 
-    def _ask(self, task: _ReadTask, body: bytes, until: float) -> ReadRequest | Reply:
+    def _read_in_process(self, task: _ReadTask, body: bytes, until: float) -> ReadRequest | Reply:
         try:
             if self._process is None or not self._process.is_alive:
                 self._end()
@@ -121,11 +121,11 @@ class LargeReader:
             return refusal(RequestError("large requests cannot be read: come again later.", 503))
         answer: ReadRequest | Reply | None = None
         try:
-            answer = self._process.ask(task, body, until)
+            answer = self._process.read(task, body, until)
         except TimeoutError:
             return refusal(late(self._options.answer_seconds))
         except (EOFError, OSError):
-            return refusal(_takes_too_much())
+            return refusal(_memory_error())
         finally:
             if answer is None:  # A late answer would be taken for that of the next request.
                 self._end()
@@ -158,7 +158,7 @@ class _Process:
         """Whether the process is running."""
         return self._process.poll() is None
 
-    def ask(self, task: _ReadTask, body: bytes, until: float) -> ReadRequest | Reply:
+    def read(self, task: _ReadTask, body: bytes, until: float) -> ReadRequest | Reply:
         """Sends a request, and receives the parsed request or an error response.
 
         Raises:
@@ -183,7 +183,7 @@ def _end(process: subprocess.Popen[bytes], connection: Connection) -> None:
     connection.close()
 
 
-def _takes_too_much() -> RequestError:
+def _memory_error() -> RequestError:
     return RequestError("the request takes too much memory to read: send fewer rows at once.", 413)
 
 
@@ -213,14 +213,14 @@ def _read(task: _ReadTask, body: bytes, most_bytes: int, most_rows: int) -> Read
     try:
         request = given._replace(body=body)
         if memory_of_json(body[: json_length(request)]) > _OBJECT_BYTES * most_bytes:
-            raise _takes_too_much()
+            raise _memory_error()
         read = read_request(request, number, interface, most_rows)
         tensors = as_tensors(read.inputs, interface)
         if size_of_part(tensors) > _TENSOR_BYTES * most_bytes:
-            raise _takes_too_much()
+            raise _memory_error()
         return read._replace(inputs=tensors)
     except MemoryError:
-        return refusal(_takes_too_much())
+        return refusal(_memory_error())
     except Exception as error:
         return refusal(error)
 

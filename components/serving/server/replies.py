@@ -21,9 +21,9 @@ from trainer_module.errors import DataError
 
 logger = logging.getLogger(__name__)
 
-_Made = TypeVar("_Made")
+_Result = TypeVar("_Result")
 
-_AGAIN_SECONDS = b"1"
+_RETRY_SECONDS = b"1"
 """The value of Retry-After, in seconds, in responses with status 503."""
 
 
@@ -108,7 +108,7 @@ def refusal(error: BaseException) -> Reply:
         error = RequestError("there is too little memory for this now: come again later.", 503)
     if isinstance(error, RequestError | DataError):
         status = error.status if isinstance(error, RequestError) else 400
-        headers = ((b"retry-after", _AGAIN_SECONDS),) if status == 503 else ()
+        headers = ((b"retry-after", _RETRY_SECONDS),) if status == 503 else ()
         said = str(error)
         if len(said) > _LONGEST:
             said = f"{said[:_LONGEST]}..."
@@ -119,7 +119,7 @@ def refusal(error: BaseException) -> Reply:
     return Reply(orjson.dumps({"error": "the server failed; its log says more."}), status=500)
 
 
-def attempt(make: Callable[..., _Made], *given: Any) -> _Made | Reply:
+def attempt(make: Callable[..., _Result], *given: Any) -> _Result | Reply:
     """Returns the result of a function, or the response for its error."""
     try:
         return make(*given)

@@ -22,7 +22,7 @@ from components.pusher.versions import (
     read_withdrawal,
 )
 from components.serving.certificate import load_certified
-from components.serving.failing import FailureLog
+from components.serving.failure_log import FailureLog
 from components.serving.model import Servable
 from components.serving.requests import MISSING
 from components.serving.server.replies import RequestError
@@ -286,12 +286,12 @@ class Repository:
         self._thread.start()
 
     def _follow(self) -> None:
-        loads, failing = (
+        loads, failure_log = (
             self._loads,
             FailureLog(logger, "the look at the versions failed, and is tried again"),
         )
         while not self._stop.wait(_SETTLE_SECONDS if self._is_settling else POLL_SECONDS):
-            with failing.suppressed():
+            with failure_log.suppressed():
                 if self._loads != loads:
                     loads = self._loads
                     _free_memory()
