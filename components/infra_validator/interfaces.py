@@ -295,7 +295,7 @@ def _with_finite_answers(
     if finite.all():
         return list(rows), reference, []
     kept = [row for row, is_finite in zip(rows, finite, strict=True) if is_finite]
-    first = rows[int(np.argmin(finite))].says
+    first = rows[int(np.argmin(finite))].description
     note = (
         f"{len(rows) - len(kept)} of {len(rows)} golden rows have no finite answer, and are left"
         f" out; the first is where {first}"

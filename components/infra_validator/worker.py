@@ -61,13 +61,13 @@ def choose_golden_rows(
         return []
     parsed = statistics_pb2.DatasetFeatureStatisticsList.FromString(statistics)
     by_name = {f.path.step[-1] if f.path.step else f.name: f for f in parsed.datasets[0].features}
-    for place, (says, changed) in enumerate(_edges(interface, by_name)):
+    for place, (description, changed) in enumerate(_edges(interface, by_name)):
         usual = rows[:EVAL_ROWS]
         example = _at_edge([*usual[place:], *usual[:place]], changed, interface)
         size += len(example)
         if place >= EDGE_ROWS or size > 2 * MOST_BYTES:
             break
-        rows.append(GoldenRow(says, example))
+        rows.append(GoldenRow(description, example))
     return rows
 
 
@@ -93,7 +93,10 @@ def choose_edges(interface: ModelInterface) -> list[GoldenRow]:
     """
     usual = {column.name: [_usual(column)] * (column.width or 1) for column in interface.columns}
     base = to_example(usual, interface)
-    edges = [GoldenRow(says, _with(base, some, interface)) for says, some in _edges(interface, {})]
+    edges = [
+        GoldenRow(description, _with(base, some, interface))
+        for description, some in _edges(interface, {})
+    ]
     return [GoldenRow("every column is as usual", base), *edges[:EDGE_ROWS]]
 
 
@@ -135,7 +138,7 @@ def _edges(
     if missing:
         yield "every column is missing that may be", missing
     by_column = [
-        [(f"{column.name!r} {says}", {column.name: values}) for says, values in edges]
+        [(f"{column.name!r} {description}", {column.name: values}) for description, values in edges]
         for column in interface.columns
         for edges in [_edges_of(column, statistics.get(column.name))]
     ]
@@ -153,11 +156,13 @@ def _edges_of(
     column: RawColumn, statistics: statistics_pb2.FeatureNameStatistics | None
 ) -> list[Edge]:
     if column.picture:
-        return [(f"is a picture of {says}", [encoded]) for says, encoded in _pictures()]
+        return [
+            (f"is a picture of {description}", [encoded]) for description, encoded in _pictures()
+        ]
     edges: list[Edge] = [("is missing", [])] if _may_miss(column) else []
     of_type = _texts if column.dtype == "string" else _numbers
-    for says, value in of_type(column, statistics):
-        edges.append((says, [value] * (column.width or 1)))
+    for description, value in of_type(column, statistics):
+        edges.append((description, [value] * (column.width or 1)))
     if column.width is None and len(edges) > 1:
         edges.append(("has three values", edges[1][1] * 3))
     return edges
@@ -202,8 +207,10 @@ def _pictures() -> Iterator[tuple[str, bytes]]:
             mode, size, tuple(range(40, 200, 40))[: len(Image.new(mode, (1, 1)).getbands())]
         )
         picture.save(encoded, kind)
-        says = f"{size[0]} x {size[1]} pixels, {kind} in {'grey' if mode == 'L' else 'colour'}"
-        yield says, encoded.getvalue()
+        description = (
+            f"{size[0]} x {size[1]} pixels, {kind} in {'grey' if mode == 'L' else 'colour'}"
+        )
+        yield description, encoded.getvalue()
 
 
 def _with(
@@ -255,8 +262,8 @@ def _choose_rows(payload: dict[str, Any], model: Path) -> list[GoldenRow]:
     if path := payload["golden_rows"]:
         choose = load_own("the golden rows of the task's family", path)
         return [
-            GoldenRow(says, to_example(values, interface))
-            for says, values in choose(model, payload["custom_config"])
+            GoldenRow(description, to_example(values, interface))
+            for description, values in choose(model, payload["custom_config"])
         ]
     if "examples" not in payload:
         return choose_edges(interface)

@@ -34,7 +34,7 @@ CERTIFICATE_FILE = "certificate.json"
 class GoldenRow:
     """A row for which all interfaces have to predict the same."""
 
-    says: str
+    description: str
     """A description of the row's special feature."""
     example: bytes
     """A serialised tf.Example with its label."""

@@ -42,7 +42,7 @@ from trainer_module.errors import DamagedFileError, DataError
 from trainer_module.export.interface import ModelInterface, RawColumn
 from trainer_module.export.variants.manifest import hash_file
 
-_SAYS, _EXAMPLE = "row", "example"
+_DESCRIPTION, _EXAMPLE = "row", "example"
 _ANSWER = "answer "
 """The prefix of the columns that contain expected outputs."""
 
@@ -59,7 +59,7 @@ def write_certificate(
       answers: the expected outputs of the golden rows, by name.
     """
     columns = {
-        _SAYS: pa.array([row.says for row in rows]),
+        _DESCRIPTION: pa.array([row.description for row in rows]),
         _EXAMPLE: pa.array([row.example for row in rows], pa.binary()),
     }
     columns |= {_ANSWER + name: _to_column(values) for name, values in answers.items()}
@@ -82,11 +82,13 @@ def read_golden(folder: Path) -> tuple[list[GoldenRow], Arrays]:
     path = folder / GOLDEN_FILE
     try:
         table = pq.read_table(path)
-        says, examples = (table.column(name).to_pylist() for name in (_SAYS, _EXAMPLE))
+        descriptions, examples = (
+            table.column(name).to_pylist() for name in (_DESCRIPTION, _EXAMPLE)
+        )
     except (OSError, KeyError, pa.ArrowException) as error:
         what = f"is damaged ({type(error).__name__})"
         raise DamagedFileError.of(path, what, "push it again.") from None
-    rows = [GoldenRow(*row) for row in zip(says, examples, strict=True)]
+    rows = [GoldenRow(*row) for row in zip(descriptions, examples, strict=True)]
     answers = {
         name.removeprefix(_ANSWER): _to_array(table.column(name).combine_chunks())
         for name in table.column_names
@@ -128,12 +130,12 @@ def compare(expected: Arrays, found: Arrays, rows: Sequence[GoldenRow]) -> Agree
     worst = Agreement(0.0, "", "")
     if found.keys() != expected.keys():
         missing = sorted(found.keys() ^ expected.keys())[0]
-        return Agreement(float("inf"), rows[0].says, missing)
+        return Agreement(float("inf"), rows[0].description, missing)
     for name, values in expected.items():
         apart = _differences(name, values, found[name], expected)
         row = int(np.argmax(apart))
         if apart[row] > worst.largest_difference:
-            worst = Agreement(float(apart[row]), rows[row].says, name)
+            worst = Agreement(float(apart[row]), rows[row].description, name)
     return worst
 
 

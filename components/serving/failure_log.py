@@ -14,12 +14,12 @@ class FailureLog:
     logged too.
     """
 
-    def __init__(self, logger: logging.Logger, says: str) -> None:
+    def __init__(self, logger: logging.Logger, message: str) -> None:
         """Args:
         logger: the logger of the task.
-        says: the beginning of the logged message, such as "the log cannot be written".
+        message: the beginning of the logged message, such as "the log cannot be written".
         """
-        self._logger, self._says, self._last = logger, says, ""
+        self._logger, self._message, self._last = logger, message, ""
 
     @contextmanager
     def suppressed(self) -> Iterator[None]:
@@ -33,9 +33,9 @@ class FailureLog:
             if isinstance(error, OSError) and error.filename is not None:
                 said = f"{error.filename}: {error.strerror}"
             if said != self._last:
-                self._logger.error("%s: %s", self._says, said, exc_info=not is_usual)
+                self._logger.error("%s: %s", self._message, said, exc_info=not is_usual)
             self._last = said
         else:
             if self._last:
-                self._logger.info("%s: that is over", self._says)
+                self._logger.info("%s: that is over", self._message)
             self._last = ""

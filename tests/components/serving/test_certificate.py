@@ -83,7 +83,7 @@ def certified(
 
 
 def test_golden_rows_are_of_eval_and_at_each_edge(golden: list[GoldenRow]) -> None:
-    said = [row.says for row in golden]
+    said = [row.description for row in golden]
     assert said[0] == "row 1 of eval"
     assert sum(text.endswith("of eval") for text in said) == min(EVAL_ROWS, 50)
     for edge in (
@@ -108,7 +108,7 @@ def test_golden_pictures_are_small_ones_of_each_kind(tmp_path: Path) -> None:
         (RawColumn("image", "image", "string", False, 1, "bytes"),), "label", "string", "multiclass"
     )
     rows = choose_golden_rows([str(path)], statistics_of([example]), interface)
-    assert [row.says for row in rows][:2] == [
+    assert [row.description for row in rows][:2] == [
         "row 1 of eval",
         "'image' is a picture of 1 x 1 pixels, PNG in grey",
     ]
