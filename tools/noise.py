@@ -77,9 +77,7 @@ def _independent(rows: int, random: np.random.Generator) -> tuple[dict[str, np.n
 
 
 def _grouped(rows: int, random: np.random.Generator) -> tuple[dict[str, np.ndarray], Draw]:
-    """Returns a column of 20 to 100 groups, and a function that draws values correlated within
-    them.
-    """
+    """Returns a column of 20 to 100 groups, and a function that draws values by group."""
     group = random.integers(random.integers(20, 101), size=rows)
     share = random.uniform(0.5, 1)
 
@@ -92,9 +90,7 @@ def _grouped(rows: int, random: np.random.Generator) -> tuple[dict[str, np.ndarr
 
 
 def _ordered(rows: int, random: np.random.Generator) -> tuple[dict[str, np.ndarray], Draw]:
-    """Returns a column of days, and a function that draws values with an autocorrelation of 0.3 to
-    0.8.
-    """
+    """Returns a column of days, and a function that draws values autocorrelated by 0.3 to 0.8."""
     correlation = random.uniform(0.3, 0.8)
     days = np.arange(np.datetime64("2021-01-01"), np.datetime64("2021-01-01") + rows)
 

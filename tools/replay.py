@@ -109,9 +109,7 @@ class Replay:
         os.utime(path, (arrived, arrived))
 
     def command(self, number: int, ahead: timedelta = timedelta()) -> list[str]:
-        """Returns the command `schedule --once` of the night after a day, with a clock that may be
-        ahead.
-        """
+        """Returns `schedule --once` for the night after a day, with a clock that may be ahead."""
         now = datetime.combine(self.day(number + 1), CHECK) + ahead
         path = self.folder / "days" / "{YYYY}-{MM}-{DD}" / "*.csv"
         settings = [f"data.path={path}", *self._settings]

@@ -146,9 +146,7 @@ def _find_texts(table: Table, rows: Rows) -> dict[str, Any]:
 
 
 def numeric_columns(table: Table, rows: Rows) -> frozenset[str]:
-    """Returns the columns whose non-empty cells are all numbers, without the label of a
-    classification.
-    """
+    """Returns the columns of numbers or empty cells, without the label of a classification."""
     names = frozenset(name for name in rows[0] if all(_is_number(row[name]) for row in rows))
     return names if table.task is Task.REGRESSION else names - {table.label}
 

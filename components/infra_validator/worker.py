@@ -88,9 +88,7 @@ def _values(example: bytes, name: str) -> list[Value]:
 
 
 def choose_edges(interface: ModelInterface) -> list[GoldenRow]:
-    """Returns a row of zeros and unknown values, and copies of it with one column at an edge value
-    each.
-    """
+    """Returns a row of zeros and unknown values, and copies of it with an edge value each."""
     usual = {column.name: [_usual(column)] * (column.width or 1) for column in interface.columns}
     base = to_example(usual, interface)
     edges = [
@@ -112,9 +110,7 @@ def to_example(values: Mapping[str, Sequence[Value]], interface: ModelInterface)
 
 
 def _may_be_served(example: bytes, interface: ModelInterface) -> bool:
-    """Returns whether a server accepts a row, as it predicts all golden rows when it loads a
-    version.
-    """
+    """Returns whether a server accepts a row, as it predicts all golden rows before serving."""
     pictures = [column.name for column in interface.columns if column.picture]
     if not pictures:
         return True
@@ -131,9 +127,7 @@ def _read(files: Sequence[str]) -> Iterator[bytes]:
 def _edges(
     interface: ModelInterface, statistics: Statistics
 ) -> Iterator[tuple[str, dict[str, list[Value]]]]:
-    """Yields the changed values of each edge case with its description: first edges of all columns
-    first.
-    """
+    """Yields the changed values and descriptions of edge cases, the first of each column first."""
     missing = {column.name: list[Value]() for column in interface.columns if _may_miss(column)}
     if missing:
         yield "every column is missing that may be", missing
@@ -275,12 +269,11 @@ def _choose_rows(payload: dict[str, Any], model: Path) -> list[GoldenRow]:
 def predict_keras(
     payload: dict[str, Any], rows: Sequence[GoldenRow]
 ) -> tuple[list[GoldenRow], dict[str, np.ndarray] | None, str]:
-    """Returns the rows that the model accepts, and the predictions of Transform and Keras.
+    """Predicts the rows with Transform and Keras, without those that cannot be transformed.
 
     Returns:
       The accepted rows; their predictions by name, or None if the reference cannot be loaded; and
-        the
-      reason for that.
+        the reason for that.
     """
     from trainer_module.export.reference import KerasReference
 

@@ -44,9 +44,7 @@ def add_variants(artifact: Path, version: Path) -> None:
 
 
 def to_manifest(variants: Mapping[str, Variant]) -> str:
-    """Returns the JSON manifest of variants: sizes, SHA-256, metrics, runtimes and how to load
-    each.
-    """
+    """Returns the JSON manifest of variants: sizes, SHA-256, metrics, runtimes, `how_to_load`."""
     told = {
         name: {key: v for key, v in asdict(variant).items() if key not in _OF_A_VARIANT}
         for name, variant in variants.items()

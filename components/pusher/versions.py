@@ -122,9 +122,7 @@ def find_damage(version: Path, certificate: Path | None = None) -> str:
 
 
 def find_variant_damage(version: Path) -> str:
-    """Returns the damage of a version's variants, beginning with a file's path; empty if there is
-    none.
-    """
+    """Returns the damage of a version's variants, beginning with a path; empty if there is none."""
     try:
         for name in read_manifest(version):
             read_variant(version / VARIANTS_FOLDER / name)

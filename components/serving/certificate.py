@@ -226,9 +226,7 @@ class GoldenInputs:
         return [slice(start, start + AT_ONCE) for start in range(0, len(self.rows), AT_ONCE)]
 
     def table(self) -> pa.Table:
-        """Returns the rows as a table: a column of one value per row has scalars, others have
-        lists.
-        """
+        """Returns the rows as a table; columns of several values per row are lists."""
         found = {}
         for column in self.model.interface.columns:
             values = self.columns.column(column.name)

@@ -23,9 +23,7 @@ class FailureLog:
 
     @contextmanager
     def suppressed(self) -> Iterator[None]:
-        """Suppresses and logs exceptions of the `with` block; a repeated failure is logged only
-        once.
-        """
+        """Suppresses and logs exceptions of the `with` block; logs a repeated failure only once."""
         try:
             yield
         except Exception as error:

@@ -40,9 +40,7 @@ def join_rows(parts: Sequence[Mapping[str, np.ndarray]]) -> Arrays:
 
 
 def kind_of_column(dtype: str, is_whole: bool) -> ColumnKind:
-    """Returns the kind as which the values of a column are read, for the dtype that the model
-    takes.
-    """
+    """Returns the kind in which a column is read, for the dtype that the model takes."""
     if dtype == "string":
         return ColumnKind.BYTES
     return ColumnKind.INT if is_whole else ColumnKind.FLOAT
@@ -85,9 +83,7 @@ def _to_array(column: pa.Array, wanted: RawColumn, first: Cell) -> np.ndarray:
 
 
 def _check_finite(column: pa.Array, wanted: RawColumn, first: Cell) -> None:
-    """Raises DataError for infinite numbers, which training data and requests may not contain
-    either.
-    """
+    """Raises DataError for infinite numbers, which training data may not contain either."""
     found = find_infinite(column)
     if found is not None:
         place, number = found
@@ -136,9 +132,7 @@ class MeasuredRows:
     """The number of pixels in the pictures of each row."""
 
     def portions(self) -> Iterator[tuple[Arrays, int]]:
-        """Yields parts of the rows, each with as many pixels as may be decoded at a time, and their
-        pixels.
-        """
+        """Yields parts of the rows that may be decoded at once, each with its number of pixels."""
         all_pixels = sum(self.pixels)
         if all_pixels <= SERVED_PIXELS:
             yield self.columns, all_pixels

@@ -86,7 +86,7 @@ class Player:
         self._before: list[Night] = []
 
     def play(self, night: Night) -> Outcome:
-        """Runs a day and its night: a disturbed command if there is trouble, then an undisturbed
+        """Runs a day and its night: a disturbed command in case of trouble, then an undisturbed
         one.
         """
         log, told = self.days.event_log, len(self._receiver.told)

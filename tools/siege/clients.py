@@ -67,9 +67,7 @@ class Orders:
 
 
 def make_requests(models: Models) -> list[ExpectedAnswer]:
-    """Returns each row as a request of both protocols; only Open Inference's answers name the
-    version.
-    """
+    """Returns each row as a request of both protocols; only Open Inference names the version."""
     found = []
     for row in models.rows:
         head, tail = row.tensors()

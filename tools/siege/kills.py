@@ -96,9 +96,7 @@ def all_at_once(siege: Siege, chance: random.Random) -> None:
 
 @kill
 def stop(siege: Siege, chance: random.Random) -> None:
-    """Sends SIGTERM in the middle of a request, which still has to be answered; expects exit code
-    0.
-    """
+    """Sends SIGTERM in the middle of a request; expects its answer, and exit code 0."""
     body = post(chance.choice(siege.store.models.rows).rest(), ("Expect", "100-continue"))
     end = body.index(b"\r\n\r\n") + 4
     with Wire(siege.server.port) as wire:

@@ -86,9 +86,7 @@ class Load:
         return self._wait(is_there, seconds)
 
     def wait_for_all(self, since: float, seconds: float) -> bool:
-        """Returns whether each client gets an answer to a request that began after a time, within
-        seconds.
-        """
+        """Returns whether each client gets an answer to a request that began after a given time."""
 
         def is_there() -> bool:
             recent = self.all[-20 * self._clients :]

@@ -104,9 +104,7 @@ class Siege:
 
     @contextmanager
     def playing(self, attack: Attack) -> Iterator[None]:
-        """Attributes all faults in the `with` block to an attack, including tracebacks in the
-        server's log.
-        """
+        """Attributes faults in the `with` block to an attack, including tracebacks in the log."""
         self._attack, found, began = attack, len(self.faults), time.monotonic()
         yield
         self.check_alive()
@@ -131,9 +129,7 @@ class Siege:
             self.fault(f"version {self.store.right} is right, and {sorted(told)} answered")
 
     def comes(self) -> None:
-        """Expects the right version to answer soon; otherwise pushes a version for the next
-        attacks.
-        """
+        """Expects the right version to answer soon; otherwise pushes one for the next attacks."""
         if self.load.wait_for_version(self.store.right, _COME_SECONDS):
             return
         told = [one.version for one in self.load.all[-100:] if one.version is not None]
@@ -145,9 +141,7 @@ class Siege:
             self.fault(f"nor does version {self.store.right} answer, which was pushed then")
 
     def freeze(self, since: float) -> float:
-        """Returns the longest wait of a client in seconds, until all clients have been answered
-        again.
-        """
+        """Returns the longest wait of a client in seconds, until all clients are answered again."""
         end = time.monotonic()
         until = end + _ANSWER_SECONDS
         while not self.load.wait_for_all(end, _CHECK_SECONDS):

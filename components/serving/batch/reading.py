@@ -191,9 +191,7 @@ def _settings(given: Input, interface: ModelInterface) -> ExampleGenSettings:
 
 
 def _label_kind(interface: ModelInterface) -> str:
-    """Returns a task with the same kind of label that needs no options, such as an order of
-    classes.
-    """
+    """Returns a task with the same kind of label, without options such as an order of classes."""
     # A task without a label may belong to a family that is not registered here.
     if not interface.label:
         return Task.REGRESSION.value
@@ -268,9 +266,7 @@ def _gathered(rows: pa.RecordBatch, parts: Sequence[str]) -> pa.LargeListArray:
 
 
 def _as_texts(encoded: pa.Array, reader: TextReader) -> pa.LargeListArray:
-    """Returns numbers as the texts that the model parses, such as 1,234 where a comma precedes
-    decimals.
-    """
+    """Returns numbers as texts that the model parses, such as 1,234 with a decimal comma."""
     values = encoded.flatten().to_pylist()
     texts = [b"" if v != v else reader.write(v) or str(v).encode() for v in values]
     return lists(pa.array(texts, pa.binary()), list_lengths(encoded))

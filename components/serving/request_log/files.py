@@ -134,9 +134,7 @@ def finish_left(path: Path, folder: Path) -> Loss | None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[BinaryIO | None]:
-    """Yields a file under an exclusive lock; yields None if another process has it or has finished
-    it.
-    """
+    """Yields a file under an exclusive lock; None if another process has it or finished it."""
     try:
         file = path.open("r+b", buffering=0)  # On NFS, locks require write access.
     except FileNotFoundError:
@@ -186,9 +184,7 @@ def _to_parquet(stream: Path, file: BinaryIO, folder: Path) -> Loss | None:
 
 
 def _to_bytes(name: str, batch: pa.RecordBatch, first: int) -> bytes:
-    """Returns a batch in the format of a stream, which is readable even if other batches are
-    damaged.
-    """
+    """Returns a batch in the format of a stream, in which other batches may be damaged."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)

@@ -145,9 +145,7 @@ def _ids(request: LoggedRequest) -> list[str]:
 
 
 def _column(parts: Sequence[np.ndarray], wanted: RawColumn) -> pa.Array:
-    """Returns a column of [rows] arrays, or of lists from [rows, values] arrays of different
-    widths.
-    """
+    """Returns a column of values, or of lists, from the arrays of several batches."""
     if wanted.width == 1:
         return _values(np.concatenate(parts), wanted)
     alike = (list(some) for _, some in groupby(parts, key=lambda part: part.shape[1]))

@@ -129,9 +129,7 @@ class _BatchTimes:
         self.most_rows = min(BATCH_ROWS, 1 << max(fine, default=0))
 
     def _may_be_doubled(self, digits: int) -> bool:
-        """Returns whether batches of this size are short, or take less time per row than smaller
-        ones.
-        """
+        """Returns whether batches of this size are short, or faster per row than smaller ones."""
         seconds = self.seconds[digits]
         if seconds < LONG_SECONDS:
             return True
@@ -235,9 +233,7 @@ class Batcher:
         self._start(loop)
 
     def drop(self, answer: ResponseFuture) -> None:
-        """Cancels a request whose response is no longer needed, unless its prediction is in
-        progress.
-        """
+        """Cancels a request whose response is no longer needed, unless it is being predicted."""
         one = self._due.pop(answer, None)
         if one is not None:
             self._forget(one)
@@ -282,9 +278,7 @@ class Batcher:
         self._executor.submit(self._answer_in_thread, batch, loop)
 
     def _next_queue(self) -> deque[_PendingRequest] | None:
-        """Returns the queue whose turn it is, with a request at its front that has not been
-        dropped.
-        """
+        """Returns the queue whose turn it is, without dropped requests at its front."""
         for queue in (self._queue, self._suspect_queue):
             while queue and not queue[0].is_queued:
                 queue.popleft()

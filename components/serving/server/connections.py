@@ -1,11 +1,11 @@
 """Client connections: uvicorn's, with a path around ASGI for most prediction requests.
 
-Compared with the same application on plain uvicorn (httptools and uvloop), with 32 clients on the
-same 2 cores: for requests of a row and a model that takes no time, a process answers 2.6 times as
-many requests as over ASGI (14,383 and 5,480 a second, with 0.042 and 0.080 ms of a core each). For
-a small model, two workers answer 3.1 times as many (8,327 and 2,726 a second), as batches become
-larger. A request of 32 rows takes 1.4 to 1.6 times as much CPU time over ASGI. The limits, which
-apply to both paths, take 0.01 ms.
+The measurements compare this with the same application on plain uvicorn (httptools and uvloop),
+with 32 clients on the same 2 cores. For requests of a row and a model that takes no time, a process
+answers 2.6 times as many requests as over ASGI: 14,383 and 5,480 a second, with 0.042 and 0.080 ms
+of a core each. For a small model, two workers answer 3.1 times as many, 8,327 and 2,726 a second,
+as batches become larger. Over ASGI, a request of 32 rows takes 1.4 to 1.6 times as much CPU time.
+The limits, which apply to both paths, take 0.01 ms.
 """
 
 from __future__ import annotations
@@ -56,8 +56,7 @@ _SEARCH_SECONDS = 0.1
 _WARN_SECONDS = 60.0
 """The seconds between two warnings that all connections are in use."""
 _PIECE_BYTES = 1 << 12
-"""The bytes parsed at a time: a few dozen small requests, which may then wait for their responses.
-"""
+"""The bytes parsed at a time: a few dozen small requests, which may then wait for responses."""
 _LARGE_BYTES = 1 << 20
 """The size from which a response counts towards the memory limit while it is sent."""
 _CLOSE_SECONDS = 1.0
@@ -101,7 +100,7 @@ class OpenConnections:
 
 
 class ClientConnection(HttpConnection):
-    """A connection that parses requests, keeps their order, and passes them to the batcher or to
+    """A client connection, which keeps requests in order and answers them by the batcher or over
     ASGI.
 
     ASGI takes a task, four messages and two dictionaries per request, which is more time than all
@@ -128,12 +127,11 @@ class ClientConnection(HttpConnection):
         super().__init__(*arguments, **named)
         self._predictions, self._options, self._others = predictions, options, others
         self._seconds = options.body_seconds
-        """The seconds within which a head has to arrive, and within which the client has to read
-        some of a response."""
+        """The seconds for a head to arrive, and for the client to read some of a response."""
         self._is_spare = False
         """Whether the connection exceeds the limit, and serves health checks only."""
         self._running: Any = None
-        """The cycle whose response is in progress, or was last. `cycle` is that of the newest
+        """The cycle whose response is in progress, or was last; `cycle` is that of the newest
         request."""
         self._task: asyncio.Task[None] | None = None
         """The task of the running cycle, if it uses ASGI."""
@@ -405,10 +403,8 @@ class ClientConnection(HttpConnection):
 
         Returns:
           Bytes to parse next, if the request offers an upgrade to another protocol such as h2c: the
-            request
-          without the offer, and all that follows. Java's HTTP client sends the offer by default,
-            and the
-          parser would skip the body.
+            request without the offer, and all that follows. Java's HTTP client sends the offer by
+            default, and the parser would skip the body.
         """
         try:
             self.parser.feed_data(data)
@@ -508,9 +504,7 @@ class ClientConnection(HttpConnection):
         self.headers = []  # Collects the trailer of a chunked body, which nothing reads.
 
     def begin_answer(self, cycle: Any, app: Any) -> None:
-        """Starts and keeps the task that answers a request over ASGI; uvicorn keeps its own
-        private.
-        """
+        """Starts the task that answers a request over ASGI, and keeps a reference to it."""
         self._running = cycle
         answering = cycle.run_asgi(functools.partial(_answer_unless_gone, cycle, app))
         self._task = self.loop.create_task(answering)
@@ -630,9 +624,7 @@ async def _answer_unless_gone(
 
 
 class _PredictionCycle:
-    """A prediction request that avoids ASGI: both uvicorn's cycle and the batcher's response
-    future.
-    """
+    """A prediction request that avoids ASGI: uvicorn's cycle and the batcher's future in one."""
 
     __slots__ = (
         "_connection", "began", "client", "disconnected", "keep_alive", "message_event", "name",

@@ -72,9 +72,7 @@ class ServeOptions:
 
 
 def check_options(options: ServeOptions, is_insecure: bool) -> None:
-    """Raises ConfigError for a server without authentication, missing files or inconsistent
-    options.
-    """
+    """Raises ConfigError for missing authentication, missing files or inconsistent options."""
     if options.host not in _LOCAL and not options.key and not is_insecure:
         raise ConfigError(
             f"--host {options.host} would let anybody ask the model: set {KEY_VARIABLE}, or say"

@@ -188,9 +188,7 @@ class Repository:
         self._set_state(self.number, "AVAILABLE", said)
 
     def _follow_version(self, number: int, path: Path) -> bool:
-        """Loads a version unless it is served already; returns whether older versions can be
-        skipped.
-        """
+        """Loads a version unless it is served already; returns whether to skip older versions."""
         listing = self._settled_files(number, path)
         answers = number == self.number
         if listing is None:

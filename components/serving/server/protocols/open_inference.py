@@ -426,9 +426,7 @@ def _to_output(name: str, values: np.ndarray, is_binary: bool) -> tuple[dict[str
 
 
 def _join_bytes(values: np.ndarray) -> bytes:
-    """Returns texts with their lengths, the inverse of `_split_bytes`; equal values are encoded
-    once.
-    """
+    """Returns texts with their lengths, the inverse of `_split_bytes`."""
     if values.ndim > 1 and len(values) > 1 and (values == values[0]).all():
         return _join_bytes(values[0]) * len(values)
     flat = values.ravel().tolist()
