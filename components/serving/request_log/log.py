@@ -138,7 +138,7 @@ class RequestLog:
             self._maintain()
 
     def _take_next(self) -> list[AnsweredBatch]:
-        """Removes and returns the next requests of the queue that have the same columns."""
+        """Removes and returns the next requests of the queue that share version and signature."""
         found, rows = [self._queue.popleft()], 0
         while self._queue and self._queue[0].has_same_signature(found[0]):
             rows += found[-1].rows
