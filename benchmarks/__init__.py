@@ -1,1 +1,1 @@
-"""Measurements against stock TFX, side by side; printed as tables, never asserted."""
+"""Benchmarks against stock TFX and others; results are printed as tables, never asserted."""

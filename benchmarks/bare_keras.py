@@ -1,6 +1,6 @@
-"""MNIST in plain Keras, as a script would have it: what the Trainer is measured against.
+"""MNIST in plain Keras, as in a script: the reference for the Trainer's speed.
 
-Prints one line of JSON: seconds of `fit`, steps, and the loss and accuracy of the best epoch.
+Prints a line of JSON: seconds of `fit`, steps, and the loss and accuracy of the best epoch.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ def read_idx(path: Path) -> np.ndarray:
 
 
 def load(folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Images [n, 28, 28, 1] float32 from 0 to 1, and labels [n]."""
+    """Returns images [n, 28, 28, 1] float32 from 0 to 1, and labels [n]."""
     images = next(folder.glob("*images*"))
     labels = next(folder.glob("*labels*"))
     return read_idx(images)[..., np.newaxis].astype(np.float32) / 255, read_idx(labels)
 
 
 def build_model() -> tf_keras.Model:
-    """Returns the tutorial's: https://www.tensorflow.org/tutorials/distribute/keras."""
+    """Returns the tutorial's model: https://www.tensorflow.org/tutorials/distribute/keras."""
     return tf_keras.Sequential(
         [
             tf_keras.layers.Conv2D(32, 3, activation="relu", input_shape=(28, 28, 1)),
@@ -49,12 +49,12 @@ def build_model() -> tf_keras.Model:
 
 
 def decayed(epoch: int) -> float:
-    """Returns the tutorial's learning rate."""
+    """Returns the tutorial's learning rate for an epoch."""
     return 1e-3 if epoch < 3 else 1e-4 if epoch < 7 else 1e-5
 
 
 def main() -> None:
-    """Trains and prints."""
+    """Trains the model, and prints the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--epochs", type=int, default=12)

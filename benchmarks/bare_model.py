@@ -1,6 +1,6 @@
-"""A pushed model called in a loop, without any server: rows a second by rows a call.
+"""A pushed model called in a loop, without a server: rows a second by batch size.
 
-Once by the signature of `tf.saved_model.load`, and once in a session, as `serve` calls it.
+The model is called by the signature of `tf.saved_model.load`, and in a session as in `serve`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WARM_CALLS = 20
 
 
 def main() -> None:
-    """Prints rows a second by rows a call, and by second of CPU, as JSON."""
+    """Prints rows per second and per CPU second by batch size, as JSON."""
     from components.serving.model import import_tensorflow, load_model
 
     parser = argparse.ArgumentParser(description=__doc__)

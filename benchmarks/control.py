@@ -1,8 +1,8 @@
-"""Policies that learn by acting, and from logs; part of `make bench-tasks`.
+"""Policies learnt from interaction and from logs; part of `make bench-tasks`.
 
-CartPole-v1 online with several seeds, each to 100 evaluated episodes; the switches of the learner;
-then offline: a half-trained policy logs 50,000 transitions, from which another one learns; and the
-same logs with their rewards shuffled, which must not be blessed.
+CartPole-v1 is learnt online with several seeds, each evaluated for 100 episodes, and with switches
+of the learner. Then offline: a half-trained policy logs 50,000 transitions, from which another
+policy learns; and the same logs with shuffled rewards, from which no blessed policy may result.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from trainer_module.families.measured import Estimate, Measured
 
 CONFIG = Path(__file__).parents[1] / "configs" / "cartpole.yaml"
 NEEDED, SECONDS = 475, 600
-"""The mean return of 100 episodes, and the seconds that a training may take for it."""
+"""The mean return of 100 episodes to reach, and the seconds that training may take."""
 LOGGED = 50_000
-"""Transitions of the half-trained policy."""
+"""The number of transitions that the half-trained policy logs."""
 HALF_TRAINED = 3_000
-"""Steps of the environment that it has learnt from."""
+"""The number of environment steps that the half-trained policy is trained for."""
 CONSERVATIVE = 0.1
-"""The weight of CQL's term: with 1 a policy does what it has seen, whatever the rewards are."""
+"""The weight of CQL's term: with 1, a policy imitates the logs regardless of rewards."""
 _FALL = 20
-"""What it costs in these logs that the pole falls."""
+"""The cost of a fallen pole in these logs."""
 _EXPLORATION = 0.1
-"""The share of random actions in its logs."""
+"""The share of random actions in the logs."""
 _PLAIN = {"double": False, "dueling": False, "prioritised": False, "n_step": 1}
 SWITCHES: dict[str, dict[str, Any]] = {
     "as by default": {},
@@ -60,19 +60,19 @@ SWITCHES: dict[str, dict[str, Any]] = {
     "dueling": {**_PLAIN, "dueling": True},
     "prioritised": {**_PLAIN, "prioritised": True},
 }
-"""What is changed of the section `model`."""
+"""The changes of the section `model`."""
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A policy that was trained and measured."""
+    """A trained and evaluated policy."""
 
     folder: Path
-    """Of the exported model."""
+    """The folder of the exported model."""
     seconds: float
-    """From the config to the exported model, TensorFlow's import left out."""
+    """The seconds from the config to the exported model, without TensorFlow's import."""
     steps: int
-    """Of the environment until its best policy was there; offline of the optimizer."""
+    """The environment steps until the best policy; offline, the optimizer steps."""
     measured: Measured
 
     @property
@@ -82,14 +82,14 @@ class Trained:
 
     @property
     def estimate(self) -> Estimate:
-        """The same with its resamples."""
+        """The mean return with its resamples."""
         found = self.measured.metrics["return"]
         assert isinstance(found, Estimate)  # noqa: S101 - `measure` gives nothing else
         return found
 
 
 def train(folder: Path, config: PipelineConfig, files: Sequence[Path] = ()) -> Trained:
-    """Trains and measures as a run does, without TFX."""
+    """Trains and evaluates a policy as a run does, without TFX."""
     folder.mkdir(parents=True)
     data: dict[str, Any] = {"files": [str(file) for file in files]}
     if not files:
@@ -109,7 +109,7 @@ def train(folder: Path, config: PipelineConfig, files: Sequence[Path] = ()) -> T
 
 
 def online(folder: Path, seeds: Sequence[int], switches: Sequence[str], console: Console) -> None:
-    """The switches, each with several seeds: the mean return, and how long it took."""
+    """Trains with each switch and seed, and prints the mean returns and times."""
     table = Table("CartPole-v1, online", "mean return of 100 episodes", "seconds", "steps to best")
     for name, changed in SWITCHES.items():
         if switches and name not in switches:
@@ -137,10 +137,10 @@ def online(folder: Path, seeds: Sequence[int], switches: Sequence[str], console:
 
 
 def offline(folder: Path, seed: int, console: Console) -> None:
-    """From logs of a half-trained policy, and from the same with shuffled rewards."""
+    """Trains from the logs of a half-trained policy, and from logs with shuffled rewards."""
     half = load_config(CONFIG, [f"train.seed={seed}", f"train.steps={HALF_TRAINED}"])
     logging_policy = train(folder / f"half-{seed}", half)
-    # A fall costs something, and nothing else does: shuffled, rewards do not tell of falls.
+    # Only a fall has a cost, so shuffled rewards contain no information about falls.
     logged = EnvironmentSettings(half.data.path, {"sutton_barto_reward": True}, 10_000)
     episodes = 2 * LOGGED // int(logging_policy.value)
     act = exported_policy(logging_policy.folder)
@@ -178,7 +178,7 @@ def first(logs: Steps) -> Steps:
 
 
 def main() -> None:
-    """Measures, and prints."""
+    """Runs the benchmarks that the options specify."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--switches", nargs="*", default=[], help="only these of online")

@@ -1,8 +1,8 @@
-"""Generators of the shipped digits: how good they become, and how many steps a second they take.
+"""Generators of the shipped digits: their quality, and their steps per second.
 
-For each model and seed a generator is measured after its first epoch and after its last one, with
-the same held-out pictures. The steps are compared with those of a bare TensorFlow loop of the same
-networks, in turns, so that what else the machine does falls on both. `make bench-tasks` runs it.
+For each model and seed, a generator is evaluated after the first and the last epoch on the same
+held-out pictures. The speed is compared with a bare TensorFlow loop of the same networks, in turns,
+so that other load on the machine affects both. `make bench-tasks` runs the benchmark.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from trainer_module.settings import TrainerSettings
 
 CONFIG = Path(__file__).parents[1] / "configs/digits_gan.yaml"
 HELD_OUT = 5
-"""Every so many pictures one is held out."""
+"""The interval of held-out pictures: every fifth."""
 TURNS, EPOCHS = 3, 3
-"""Of the comparison of steps, and of each loop in a turn; the first epoch traces graphs."""
+"""The turns of the speed comparison, and the epochs of each loop; the first epoch traces graphs."""
 
 
 def write_splits(folder: Path) -> dict[str, list[str]]:
-    """Writes the digits as ExampleGen does; the files by split."""
+    """Writes the digits as ExampleGen does; returns the files by split."""
     splits: dict[str, list[str]] = {"train": [], "eval": []}
     writers = {name: tf.io.TFRecordWriter(str(folder / name), "GZIP") for name in splits}
     pictures = sorted(BUILTIN_DATA["digits"].locate(folder / "cache").glob("*/*.png"))
@@ -65,7 +65,7 @@ def write_splits(folder: Path) -> dict[str, list[str]]:
 
 
 def settings_of(kind: str, seed: int, epochs: int, conditional: bool) -> TrainerSettings:
-    """Those of the shipped config, with another model, seed and length."""
+    """Returns the settings of the shipped config, with another model, seed and number of epochs."""
     # The shipped options are those of a dcgan.
     model = [] if kind == "dcgan" else [f"model={{kind: {kind}}}"]
     overrides = [*model, f"train.seed={seed}", f"train.epochs={epochs}"]
@@ -74,7 +74,7 @@ def settings_of(kind: str, seed: int, epochs: int, conditional: bool) -> Trainer
 
 
 def arguments(settings: TrainerSettings, files: dict[str, list[str]], folder: Path) -> Any:
-    """What `run_fn` takes."""
+    """Returns the arguments of `run_fn`."""
     return SimpleNamespace(
         custom_config=settings.to_custom_config(),
         train_files=files["train"],
@@ -86,7 +86,7 @@ def arguments(settings: TrainerSettings, files: dict[str, list[str]], folder: Pa
 
 
 def learn(settings: TrainerSettings, files: dict[str, list[str]]) -> dict[str, Any]:
-    """Trains a generator and measures it: the values of the metrics, and seconds of training."""
+    """Trains and evaluates a generator; returns the metrics and the seconds of training."""
     with tempfile.TemporaryDirectory() as scratch:
         given = arguments(settings, files, Path(scratch))
         begun = time.monotonic()
@@ -104,9 +104,7 @@ def learn(settings: TrainerSettings, files: dict[str, list[str]]) -> dict[str, A
 
 
 def bare_steps(inputs: GenerationInputs) -> Callable[[], float]:
-    """Returns a loop as TensorFlow's tutorial of DCGAN has it, and nothing else; gives steps
-    per second.
-    """
+    """Returns a loop as in TensorFlow's DCGAN tutorial; the loop returns its steps per second."""
     deal, task = inputs.deal, generation_task(inputs.settings)
     model = Adversaries(task, inputs.shape, inputs.settings.train.learning_rate)
     generator, discriminator = model.generator, model.discriminator
@@ -147,7 +145,7 @@ def bare_steps(inputs: GenerationInputs) -> Callable[[], float]:
 
 
 def our_steps(settings: TrainerSettings, files: dict[str, list[str]]) -> float:
-    """Steps per second of the Trainer's loop, without its first epoch."""
+    """Returns the steps per second of the Trainer's loop, without its first epoch."""
     with tempfile.TemporaryDirectory() as scratch:
         trained = train(open_inputs(arguments(settings, files, Path(scratch))))
     seconds = trained.epoch_seconds[1:]
@@ -155,8 +153,8 @@ def our_steps(settings: TrainerSettings, files: dict[str, list[str]]) -> float:
 
 
 def compare_steps(kind: str, files: dict[str, list[str]]) -> tuple[float, float]:
-    """Steps per second of ours and of the bare loop: medians over turns."""
-    # As many steps at a time as in a training of full length.
+    """Returns the steps per second of the Trainer and of the bare loop: medians over turns."""
+    # The same steps per execution as in a full training.
     settings = settings_of(kind, 1, EPOCHS, conditional=True)
     at_once = settings.train.model_copy(update={"steps_per_execution": 16})
     settings = settings.model_copy(update={"train": at_once})
@@ -169,7 +167,7 @@ def compare_steps(kind: str, files: dict[str, list[str]]) -> tuple[float, float]
 
 
 def tell(kind: str, seed: int, first: dict[str, Any], last: dict[str, Any]) -> Iterator[str]:
-    """Yields a line of the table, and what people should know."""
+    """Yields a line with the metrics of a generator, and a line with the notes."""
     low, high = last["interval"]
     names = ("precision", "recall", "mode_coverage", "copies", "class_accuracy")
     shown = " ".join(f"{name} {last[name]:.3f}" for name in names if name in last)
@@ -183,7 +181,7 @@ def tell(kind: str, seed: int, first: dict[str, Any], last: dict[str, Any]) -> I
 
 
 def main() -> None:
-    """Prints the table."""
+    """Prints a line for each model, seed and comparison."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--epochs", type=int, default=load_config(CONFIG).train.epochs)

@@ -1,7 +1,7 @@
-"""Asks a server over HTTP, in a process of its own: as fast as it answers, or at a fixed rate.
+"""HTTP load on a server, from a separate process: at full speed, or at a fixed rate.
 
-At a fixed rate requests are due at times that the server has no say in, and latency counts from
-then: a server that is slow for a second cannot hide the requests that would have come meanwhile.
+At a fixed rate the due times of requests do not depend on the server, and latency is measured from
+them: a server that is slow for a second cannot hide the requests that were due meanwhile.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ import numpy as np
 import uvloop
 
 _LATE_SECONDS = 30.0
-"""How long an answer may take."""
+"""The timeout of a request in seconds."""
 _LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
 _OK = 200
 _AGAIN_SECONDS = 0.01
-"""Before a connection that was refused is tried again."""
+"""The pause before a refused connection is retried."""
 
 
 @dataclass
 class Result:
-    """What became of the requests."""
+    """The results of the requests."""
 
     latencies: list[float] = field(default_factory=list)
-    """Seconds of those that were answered."""
+    """The latencies of answered requests in seconds."""
     failures: list[tuple[float, str]] = field(default_factory=list)
-    """When others failed, in seconds since 1970, and why."""
+    """The times of failures, in seconds since 1970, and their causes."""
     seconds: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """What is printed; latencies in milliseconds."""
+        """Returns the statistics to print, with latencies in milliseconds."""
         found = np.array(self.latencies or [np.nan]) * 1000
         return {
             "answered": len(self.latencies),
@@ -57,31 +57,31 @@ class Result:
 
 
 class _Client(asyncio.Protocol):
-    """A connection by which one request at a time is asked.
+    """A connection that sends one request at a time.
 
-    It reads no more of HTTP than it has to: on the machine of the server, what a client takes of
-    a core is missing there.
+    It parses as little HTTP as possible: on the server's machine, CPU time of the client is lost to
+    the server.
     """
 
     def __init__(self, load: Load) -> None:
         self._load = load
         self._received = bytearray()
         self.due = self.asked = 0.0
-        """When its request should have been asked and when it was, in seconds since 1970."""
+        """The due time and the start of the request, in seconds since 1970."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Is ready."""
+        """Registers the client as idle."""
         self._transport = cast("asyncio.Transport", transport)
         self._load.take_idle(self)
 
     def ask(self, request: bytes, due: float) -> None:
-        """Sends a request."""
+        """Sends a request over the connection."""
         self._received.clear()
         self.due, self.asked = due, time.time()
         self._transport.write(request)
 
     def data_received(self, data: bytes) -> None:
-        """Takes a part of an answer."""
+        """Collects the response, and reports it when complete."""
         self._received += data
         head = self._received.find(b"\r\n\r\n")
         length = _LENGTH.search(self._received, 0, head) if head > 0 else None
@@ -90,28 +90,28 @@ class _Client(asyncio.Protocol):
         self._load.take_answer(self, int(self._received[9:12]))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing comes any more."""
+        """Reports the end of the connection."""
         self._load.take_end(self, ConnectionResetError.__name__)
 
     def close(self) -> None:
-        """Ends it."""
+        """Closes the connection after sending pending data."""
         self._transport.close()
 
     def abort(self) -> None:
-        """Ends it at once, whatever has not been sent."""
+        """Closes the connection at once, dropping unsent data."""
         self._transport.abort()
 
 
 class Load:
-    """Clients that ask for some seconds."""
+    """Clients that send requests for some seconds."""
 
     def __init__(self, url: str, body: bytes, headers: str, rate: float, seconds: float) -> None:
         """Args:
-        url: to post to.
-        body: of every request.
-        headers: of every request, a line each.
-        rate: requests a second; 0 asks again as soon as there is an answer.
-        seconds: to go on for.
+        url: the URL to post to.
+        body: the body of every request.
+        headers: the headers of every request, one per line.
+        rate: the requests per second; 0 for a new request after each response.
+        seconds: the duration.
         """
         to = urlsplit(url)
         self._host, self._port = to.hostname or "", to.port or 80
@@ -125,7 +125,7 @@ class Load:
         self._result = Result()
 
     async def run(self, clients: int) -> Result:
-        """Asks by so many connections."""
+        """Sends requests over the given number of connections; returns the results."""
         begin = time.time()
         self._end = begin + self._seconds
         with _every(1 / self._rate, self._ask_due) if self._rate else nullcontext():
@@ -140,12 +140,12 @@ class Load:
         return self._result
 
     def take_idle(self, client: _Client) -> None:
-        """Gives a client what is due, if it is not over."""
+        """Registers an idle client, and sends the next due request."""
         self._idle.append(client)
         self._ask_next()
 
     def take_answer(self, client: _Client, status: int) -> None:
-        """Counts an answer."""
+        """Records a response, and reuses the client."""
         self._asking.discard(client)
         now = time.time()
         if status == _OK:
@@ -155,7 +155,7 @@ class Load:
         self.take_idle(client)
 
     def take_end(self, client: _Client, reason: str) -> None:
-        """Counts a failure if there was a request, and connects anew."""
+        """Records a failure if a request was in progress, and reconnects."""
         if client in self._asking:
             self._asking.discard(client)
             self._result.failures.append((time.time(), reason))
@@ -199,14 +199,14 @@ class Load:
             if time.time() - client.asked > _LATE_SECONDS:
                 self._asking.discard(client)
                 self._result.failures.append((time.time(), TimeoutError.__name__))
-                client.abort()  # Which ends it, and so connects anew.
+                client.abort()  # The end of the connection leads to a new one.
 
 
 @contextmanager
 def _every(seconds: float, tick: Callable[[int], None]) -> Iterator[None]:
-    """Has a function called again and again, with how often its time has come since the last call.
+    """Calls a function periodically with the number of intervals since the last call.
 
-    The timers of event loops wait whole milliseconds, which would count as time of the server's.
+    The timers of event loops have a resolution of milliseconds, which would distort the latencies.
     """
     libc = ctypes.CDLL(None)
     timer = libc.timerfd_create(time.CLOCK_MONOTONIC, os.O_NONBLOCK)
@@ -222,7 +222,7 @@ def _every(seconds: float, tick: Callable[[int], None]) -> Iterator[None]:
 
 
 def main() -> None:
-    """Prints what became of the requests, as JSON."""
+    """Prints the results of the requests, as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("url")
     parser.add_argument("body", type=Path)

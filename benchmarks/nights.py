@@ -1,7 +1,7 @@
-"""What a pipeline costs that has retrained every night for years: its commands, and its disk.
+"""Costs of a pipeline that has retrained nightly for years: seconds of commands, and disk space.
 
-A thousand nights are simulated (`tools/simulated_days`), all of which are kept, and each command
-is timed without the imports; then the same after retention has kept what it keeps by default.
+A thousand nights are simulated (`tools/simulated_days`) and all kept. Each command is timed without
+its imports, then again after retention with the defaults.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ KEEP_ALL = {"versions": "all", "runs": "all"}
 
 
 def seconds(command: Callable[[], object]) -> float:
-    """Returns how long a command takes whose modules are imported."""
+    """Returns the seconds of a command without its imports."""
     with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
         command()
         began = time.perf_counter()
@@ -42,7 +42,7 @@ def seconds(command: Callable[[], object]) -> float:
 
 
 def measure(nights: Nights) -> dict[str, float]:
-    """Returns the seconds of each command, and the megabytes of each file that grows."""
+    """Returns the seconds of each command, and the megabytes of each growing file."""
     config, output = load_config(nights.file), nights.output
     pipelines = load_pipelines([nights.file], [], output)
     lock = nights.layout.scheduler_lock
@@ -61,7 +61,7 @@ def measure(nights: Nights) -> dict[str, float]:
 
 
 def main() -> None:
-    """Simulates the nights that the options ask for, and measures."""
+    """Simulates and measures the nights that the options specify."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nights", type=int, default=1000)
     options = parser.parse_args()

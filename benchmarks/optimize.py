@@ -1,9 +1,9 @@
-"""What each variant of a model costs and loses, beside the SavedModel; `make bench-optimize`.
+"""Cost and loss of accuracy of each variant, compared with the SavedModel; `make bench-optimize`.
 
-Pipelines are run, or found where an earlier call has left them with `--output`. Of the model that
-each has pushed all variants are made, asked for the whole eval split, and timed in processes of
-their own; the SavedModel is timed by its signature, in a process that has TensorFlow. Ratios of
-bytes are to the float32 numbers of the network's weights.
+Pipelines are run, or reused from an earlier call with `--output`. All variants of each pushed model
+are created, evaluated on the whole eval split, and timed in separate processes. The SavedModel is
+timed through its signature in a process with TensorFlow. Ratios of bytes refer to the float32
+weights of the network.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from trainer_module.export.variants.running import open_variant
 
 ROOT = Path(__file__).parents[1]
 SAMPLE = MOST_ROWS
-"""Examples of the train split that variants are calibrated by."""
+"""The number of train examples for the calibration of variants."""
 RESNET: dict[str, Any] = {
     "name": "resnet50",
     "data": {"format": "images", "path": "builtin:digits", "splits": {"train": 8, "eval": 2}},
@@ -56,17 +56,17 @@ RESNET: dict[str, Any] = {
     },
     "evaluate": {"metrics": ["accuracy", "log_loss"], "thresholds": {"accuracy": {"min": 0.5}}},
 }
-"""A network of 23 million weights at 64x64, on the digits that are shipped."""
+"""A network of 23 million weights at 64x64, on the shipped digits."""
 PRUNED = "_pruned"
-"""Ends the name of a pipeline whose network is trained to 80 % of zeros."""
+"""The suffix of pipelines whose network is pruned to 80 % zeros."""
 MNIST = ROOT.parent / "shared/data/mnist"
-"""Where its files are, unless another folder is named."""
+"""The default folder of MNIST's files."""
 PIPELINES = ("digits", "mnist", f"digits{PRUNED}", f"mnist{PRUNED}", "taxi", "reviews", "resnet50")
 
 
 @dataclass
 class Line:
-    """A line of the table."""
+    """The measurements of a variant, a line of the table."""
 
     pipeline: str
     variant: str
@@ -76,26 +76,26 @@ class Line:
     accuracy: float = 0.0
     auc: float | None = None
     farthest: float = 0.0
-    """By how much a score of the eval split is off, at most."""
+    """The largest difference of a score on the eval split."""
     failure: str = ""
     figures: dict[str, Any] = field(default_factory=dict)
     speedup: float = 0.0
-    """How often it answers one row while the SavedModel's signature answers it once."""
+    """The speed relative to the SavedModel's signature, at one row."""
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A model that was pushed, and the examples that its pipeline has transformed."""
+    """A pushed model, and the transformed examples of its pipeline."""
 
     saved_model: Path
     train: Arrays
     evaluation: Arrays
     labels: np.ndarray
-    """Of the eval split, [rows]."""
+    """The labels of the eval split, [rows]."""
 
 
 def train(name: str, output: Path, mnist: Path) -> Path:
-    """Runs a pipeline, unless it was run before; the folder of its output."""
+    """Runs a pipeline unless its output exists; returns the output folder."""
     folder = output / name
     if list(folder.glob(f"{name}/serving/{name}/*/saved_model.pb")):
         return folder
@@ -116,7 +116,7 @@ def train(name: str, output: Path, mnist: Path) -> Path:
 
 
 def read_trained(folder: Path) -> Trained:
-    """What the latest run of a pipeline has left."""
+    """Returns the model and the examples of a pipeline's latest run."""
     name = folder.name
     saved_model = _latest(folder.glob(f"{name}/serving/{name}/*/saved_model.pb")).parent
     transform = folder / name / "pipeline_root" / "Transform"
@@ -151,7 +151,7 @@ def _latest(paths: Iterable[Path]) -> Path:
 
 
 def ask(model: NumericModel, features: Arrays) -> Arrays:
-    """What TensorFlow gives for many rows."""
+    """Returns TensorFlow's predictions for many rows, in batches."""
     rows = len(next(iter(features.values())))
     parts = [
         model.predict({name: values[begin : begin + 256] for name, values in features.items()})
@@ -161,7 +161,7 @@ def ask(model: NumericModel, features: Arrays) -> Arrays:
 
 
 def score(line: Line, scores: np.ndarray, right: np.ndarray, labels: np.ndarray) -> None:
-    """Notes how good scores are, and how far from the SavedModel's."""
+    """Sets the accuracy and AUC of scores, and the largest difference from the SavedModel's."""
     line.accuracy = float(accuracy_score(labels, scores.argmax(1)))
     if scores.shape[1] == 2:
         line.auc = float(roc_auc_score(labels, scores[:, 1]))
@@ -169,7 +169,7 @@ def score(line: Line, scores: np.ndarray, right: np.ndarray, labels: np.ndarray)
 
 
 def compare(name: str, trained: Trained, variants: list[str], scratch: Path) -> list[Line]:
-    """Returns the SavedModel, then each variant of it."""
+    """Returns the measurements of the SavedModel, then those of each variant."""
     model = load_numeric(trained.saved_model)
     weights = sum(v.dtype.size * v.shape.num_elements() for v in model.function.variables)
     right = ask(model, trained.evaluation)["scores"]
@@ -197,7 +197,7 @@ def compare(name: str, trained: Trained, variants: list[str], scratch: Path) -> 
 
 
 def _measure_saved_model(saved_model: Path, sample: Path) -> dict[str, Any]:
-    """In a process of its own, too: this module with `--time-saved-model`."""
+    """Returns the measurements of `--time-saved-model`, which runs in a separate process."""
     command = [sys.executable, "-m", "benchmarks.optimize", "--time-saved-model"]
     told = subprocess.run(
         [*command, str(saved_model), str(sample)], check=True, capture_output=True, text=True
@@ -206,7 +206,7 @@ def _measure_saved_model(saved_model: Path, sample: Path) -> dict[str, Any]:
 
 
 def time_saved_model(saved_model: Path, sample: Path) -> None:
-    """Prints the figures of the signature `from_transformed`."""
+    """Prints the measurements of the signature `from_transformed`."""
     model = load_numeric(saved_model)
     requests = {feature.name: feature.request for feature in model.interface.features}
 
@@ -235,7 +235,7 @@ COLUMNS = (
 
 
 def as_markdown(lines: list[Line]) -> str:
-    """Returns the table."""
+    """Returns the lines as a Markdown table."""
     rows = [[title for title, _ in COLUMNS], ["---"] * len(COLUMNS)]
     rows += [
         [line.pipeline, line.variant, line.failure]
@@ -247,7 +247,7 @@ def as_markdown(lines: list[Line]) -> str:
 
 
 def main() -> None:
-    """Prints the table, and writes it where asked."""
+    """Prints the table, and writes the files that the options specify."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pipelines", nargs="+", choices=PIPELINES, default=list(PIPELINES))
     parser.add_argument("--variants", nargs="+", choices=list(KINDS), default=list(KINDS))

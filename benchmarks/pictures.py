@@ -1,7 +1,7 @@
-"""Steps per second of the Trainer's input of pictures, against `fit` on arrays in memory.
+"""Steps per second with the Trainer's input of pictures, compared with `fit` on arrays in memory.
 
-The same network is trained in turns by each way of reading the same pictures: what else the machine
-does then falls on all of them. Run it with `make bench-pictures`.
+The same network is trained in turns with each input of the same pictures, so that other load on the
+machine affects all. `make bench-pictures` runs the benchmark.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ AUGMENT = AugmentSettings(
 
 
 def make_pictures(count: int, side: int) -> tuple[np.ndarray, np.ndarray]:
-    """Noise, [count, side, side, 3] float32 of 256 levels, and classes [count, 1]."""
+    """Returns noise, [count, side, side, 3] float32 of 256 levels, and classes [count, 1]."""
     random = np.random.default_rng(1)
     pixels = random.integers(0, 256, (count, side, side, 3)).astype(np.float32) / 255
     return pixels, random.integers(0, CLASSES, (count, 1))
 
 
 def write_shards(folder: Path, pixels: np.ndarray, labels: np.ndarray, shards: int = 4) -> None:
-    """Writes the examples as Transform does."""
+    """Writes the examples to shards as Transform does."""
     for shard in range(shards):
         with tf.io.TFRecordWriter(str(folder / f"{shard}.gz"), "GZIP") as writer:
             for picture, label in zip(pixels[shard::shards], labels[shard::shards], strict=True):
@@ -64,7 +64,7 @@ def write_shards(folder: Path, pixels: np.ndarray, labels: np.ndarray, shards: i
 def make_splits(
     folder: Path, pixels: np.ndarray, labels: np.ndarray, batch: int
 ) -> Iterator[tuple[str, Split]]:
-    """Each way of reading the pictures, by its name."""
+    """Yields each input of the pictures with its name."""
     image = TransformedFeature("image", "image", pixels.shape[1:])
     problem = Problem(as_task("multiclass"), "y", tuple(map(str, range(CLASSES))), (image,))
     write_shards(folder, pixels, labels)
@@ -98,7 +98,7 @@ def make_model(split: Split, filters: list[int]) -> tf_keras.Model:
 def measure(
     folder: Path, count: int, side: int, batch: int, filters: list[int], rounds: int
 ) -> Mapping[str, list[float]]:
-    """Steps per second of each way, by round, without the epoch in which each begins to read."""
+    """Returns the steps per second of each input by round, without each first epoch."""
     pixels, labels = make_pictures(count, side)
     splits = dict(make_splits(folder, pixels, labels, batch))
     models = {name: make_model(split, filters) for name, split in splits.items()}
@@ -118,7 +118,7 @@ def measure(
 
 
 def main() -> None:
-    """Prints a line for each way."""
+    """Prints a line for each input."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=640)
     parser.add_argument("--side", type=int, default=64)

@@ -1,4 +1,4 @@
-"""A server in a process of its own, what it is asked, and the load on it."""
+"""A server in a separate process, its requests, and the load on it."""
 
 from __future__ import annotations
 
@@ -30,37 +30,37 @@ NAME = "taxi"
 
 @dataclass(frozen=True)
 class ServedProcess:
-    """A server that runs."""
+    """A running server process."""
 
     process: subprocess.Popen[bytes]
     address: str
 
     @property
     def url(self) -> str:
-        """Where predictions are asked for."""
+        """The URL of predictions."""
         return f"{self.address}/v1/models/{NAME}:predict"
 
     @property
     def infer_url(self) -> str:
-        """Where they are by Open Inference."""
+        """The URL of predictions by Open Inference."""
         return f"{self.address}/v2/models/{NAME}/infer"
 
     @property
     def megabytes(self) -> float:
-        """What it has of memory."""
+        """The resident memory of all processes."""
         return sum(float(one.memory_info().rss) for one in self._processes) / 2**20
 
     @property
     def cpu_seconds(self) -> float:
-        """That it has used."""
+        """The CPU seconds that all processes have used."""
         used = [one.cpu_times() for one in self._processes]
         return sum(float(times.user + times.system) for times in used)
 
     def leave_core(self) -> int | None:
-        """Leaves the last core to clients, where there are several; gives it.
+        """Reserves the last core for clients, if there are several cores; returns its number.
 
-        A kernel may put a client and the server on one core for some milliseconds while another is
-        idle, which is no time of the server's.
+        Otherwise the kernel may run a client and the server on the same core for some milliseconds
+        while another core is idle, which would count as latency of the server.
         """
         process = psutil.Process(self.process.pid)
         *others, last = process.cpu_affinity()
@@ -71,7 +71,7 @@ class ServedProcess:
 
     @property
     def _processes(self) -> list[psutil.Process]:
-        """It, and its workers."""
+        """The server process and its workers."""
         process = psutil.Process(self.process.pid)
         return [process, *process.children(recursive=True)]
 
@@ -84,7 +84,7 @@ class ServedProcess:
 
 @contextmanager
 def running(serving: Path, log: Path, *options: str) -> Iterator[ServedProcess]:
-    """`serve` over a folder of versions, from when it answers."""
+    """Starts `serve` for a folder of versions; yields the server once it is ready."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = int(free.getsockname()[1])
     command = [sys.executable, str(ROOT / "local_runner.py"), "serve", "--model", str(serving)]
@@ -114,9 +114,7 @@ def _is_ready(server: ServedProcess) -> bool:
 
 
 def write_tensors(interface: ModelInterface, rows: Path, path: Path) -> str:
-    """Returns the rows of a request as tensors of Open Inference; gives the header that this
-    takes.
-    """
+    """Writes a request's rows as an Open Inference request; returns the header that it needs."""
     from components.serving.server.protocols.open_inference import HEADER_LENGTH, to_tensors
     from components.serving.server.protocols.values import rows_to_arrays
 
@@ -129,7 +127,7 @@ def write_tensors(interface: ModelInterface, rows: Path, path: Path) -> str:
 
 
 def write_body(serving: Path, path: Path, rows: int) -> None:
-    """A request for the first rows of the shipped data."""
+    """Writes a request for the first rows of the shipped data."""
     import pyarrow.csv as pa_csv
 
     table = pa_csv.read_csv(BUILTIN_DATA["taxi"].locate(path.parent)).slice(0, rows).to_pylist()
@@ -153,7 +151,7 @@ def start_load(
     header: str = "",
     core: int | None = None,
 ) -> subprocess.Popen[str]:
-    """Begins to ask, in a process of its own."""
+    """Starts the load in a separate process."""
     options = {"--clients": clients, "--rate": rate, "--seconds": seconds}
     arguments = [str(item) for pair in options.items() for item in pair]
     arguments += ["--header", header] if header else []
@@ -166,12 +164,12 @@ def start_load(
 
 
 def result_of(load: subprocess.Popen[str]) -> dict[str, Any]:
-    """What it found, when it has ended."""
+    """Returns the results of a load when it has ended."""
     return dict(json.loads(load.communicate()[0]))
 
 
 def measure_bare(serving: Path, body: Path, rows: list[int], *options: str) -> dict[str, Any]:
-    """Returns the newest version in a loop, in a process of its own."""
+    """Returns the speed of the newest version in a loop, from a separate process."""
     command = [sys.executable, str(ROOT / "benchmarks" / "bare_model.py")]
     command += [str(list_versions(serving)[-1]), str(body), "--rows", *map(str, rows), *options]
     done = subprocess.run(

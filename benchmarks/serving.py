@@ -1,4 +1,4 @@
-"""`serve` under load: against the bare model, and while versions come, go and are corrupt."""
+"""`serve` under load: compared with the bare model, and during changes of versions."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ _MODEL = (
 LOG_RATE = 500
 LATENCY_ROUNDS = 3
 LOG_ROUNDS = 3
-"""With and without a log in turn, as a machine has better and worse seconds."""
+"""The rounds of measurements with and without a log in turn, as the machine's speed varies."""
 
 
 def make_model(folder: Path) -> Path:
-    """Trains mlp on the taxi rows; gives the folder of its versions."""
+    """Trains an mlp on the taxi rows; returns the folder of its versions."""
     command = [sys.executable, str(ROOT / "local_runner.py"), "run"]
     command += ["--config", str(ROOT / "configs" / "taxi.yaml"), "--output", str(folder)]
     for setting in _MODEL:
@@ -61,24 +61,24 @@ def make_model(folder: Path) -> Path:
 
 @dataclass(frozen=True)
 class Speed:
-    """What a server did with as many requests as 32 clients could ask."""
+    """The speed of a server under full load by 32 clients."""
 
     rows: int
-    """Of a request."""
+    """The rows of a request."""
     rate: float
-    """Requests a second."""
+    """The requests per second."""
     cpu: float
-    """Seconds of the server's CPU for a request."""
+    """The server's CPU seconds per request."""
     client_cpu: float
-    """Cores that the clients took."""
+    """The number of cores that the clients used."""
     batch: int
-    """Rows that were asked of the model together."""
+    """The mean number of rows in a batch."""
 
 
 def measure_most(
     server: ServedProcess, body: Path, rows: int, seconds: float, header: str = ""
 ) -> Speed:
-    """As fast as it answers; by Open Inference where a header says what the body is."""
+    """Returns the speed under full load; a header selects Open Inference."""
     url = server.infer_url if header else server.url
     result_of(start_load(url, body, 2.0, header=header))  # Warm.
     metrics = [f"scopeline_batch_rows_{what}" for what in ("sum", "count")]
@@ -91,10 +91,11 @@ def measure_most(
 
 
 def measure_speed(serving: Path, folder: Path, seconds: float, console: Console) -> float:
-    """Against the bare model, by one worker and by one per core, and latency at half the load.
+    """Measures the speed compared with the bare model, with one worker and one per core, and
+    latency.
 
     Returns:
-      That rate of requests of a row.
+      Half of the rate of requests of a row with one worker, at which latency is measured.
     """
     half = 0.0
     for rows in (32, 1):
@@ -142,7 +143,7 @@ def _measure_latency(
 
 
 def measure_forms(serving: Path, folder: Path, rows: int, seconds: float, console: Console) -> None:
-    """Rows as tensors of Open Inference, and variants, which take transformed features."""
+    """Measures requests of JSON and of tensors, and variants, which take transformed features."""
     version = list_versions(serving)[-1]
     body, tensors, features = (folder / name for name in ("rows.json", "tensors", "features.json"))
     write_body(serving, body, rows)
@@ -173,7 +174,7 @@ def _print_form(form: str, found: Speed, best: float, console: Console) -> None:
 
 
 def measure_log(serving: Path, folder: Path, seconds: float, console: Console) -> None:
-    """How long requests take at a fixed rate, with and without a log of all of them."""
+    """Measures latency at a fixed rate, with and without a log of all requests."""
     body = folder / "1.json"
     write_body(serving, body, 1)
     found: dict[bool, list[float]] = {False: [], True: []}
@@ -195,7 +196,7 @@ def measure_log(serving: Path, folder: Path, seconds: float, console: Console) -
 
 
 def change_versions(serving: Path, seconds: float) -> None:
-    """Swaps, a corrupt version and a rollback, spread over some seconds."""
+    """Pushes versions, a corrupt version and a rollback, spread over some seconds."""
     pause = seconds / (SWAPS + 3)
     for _ in range(SWAPS):
         time.sleep(pause)
@@ -217,7 +218,7 @@ def change_versions(serving: Path, seconds: float) -> None:
 def measure_changes(
     serving: Path, folder: Path, seconds: float, rate: float, console: Console
 ) -> None:
-    """Load at a fixed rate while versions change, up to a stop."""
+    """Measures load at a fixed rate while versions change, until the server is stopped."""
     with running(serving, folder / "log") as server:
         load = start_load(server.url, folder / "1.json", seconds + 3, rate)
         time.sleep(seconds / 10)
@@ -240,7 +241,7 @@ def measure_changes(
 
 
 def main() -> None:
-    """Runs all of it."""
+    """Runs all measurements of the server."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement")
     parser.add_argument("--changes", type=float, default=60.0, help="seconds of load with changes")

@@ -1,4 +1,4 @@
-"""What a stock TFX pipeline runs for the taxi data: the usual preprocessing and Keras model."""
+"""The module file of a stock TFX pipeline for the taxi data: preprocessing and a Keras model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BATCH_SIZE = 64
 
 
 def _dense(column: tf.SparseTensor | tf.Tensor) -> tf.Tensor:
-    """Returns a column as [batch], with an empty value where there was none."""
+    """Returns a column as [batch], with a default value for missing ones."""
     if not isinstance(column, tf.SparseTensor):
         return tf.reshape(column, [-1])
     default: Any = "" if column.dtype == tf.string else 0
@@ -35,7 +35,7 @@ def _dense(column: tf.SparseTensor | tf.Tensor) -> tf.Tensor:
 
 
 def preprocessing_fn(inputs: dict[str, Any]) -> dict[str, tf.Tensor]:
-    """Returns the template's: z-scores, buckets and vocabularies."""
+    """Returns the template's features: z-scores, buckets and vocabularies."""
     outputs = {name: tft.scale_to_z_score(_dense(inputs[name])) for name in NUMERIC}
     for name in BUCKETS:
         outputs[name] = tft.bucketize(_dense(inputs[name]), BUCKET_COUNT)
@@ -79,7 +79,7 @@ def _dataset(files: Any, accessor: DataAccessor, schema: Any) -> tf.data.Dataset
 
 
 def run_fn(fn_args: FnArgs) -> None:
-    """Trains for the steps asked and exports serving and transform signatures."""
+    """Trains for the given number of steps, and exports serving and transform signatures."""
     output = tft.TFTransformOutput(fn_args.transform_output)
     schema = output.transformed_metadata.schema
     model = _model()

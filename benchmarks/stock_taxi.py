@@ -95,7 +95,7 @@ def _eval_config() -> tfma.EvalConfig:
 
 
 def seconds_per_component(root: Path) -> dict[str, float]:
-    """From registration to publication of each execution, as the metadata has it."""
+    """Returns the seconds between the registration and publication of each execution."""
     config = metadata.sqlite_metadata_connection_config(str(root / "metadata.db"))
     with metadata.Metadata(config) as handle:
         kinds = {kind.id: kind.name for kind in handle.store.get_execution_types()}
@@ -109,7 +109,7 @@ def seconds_per_component(root: Path) -> dict[str, float]:
 
 
 def main() -> int:
-    """Runs the pipeline once."""
+    """Runs the pipeline once, and prints the seconds."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", type=Path, help="a folder with one CSV file")
     parser.add_argument("root", type=Path, help="where output goes")

@@ -1,6 +1,6 @@
-"""The Trainer against plain Keras, and two workers against one, on MNIST's 10,000 images.
+"""The Trainer compared with plain Keras, and two workers with one, on MNIST's 10,000 images.
 
-Both sides of a comparison run in turn, several times; printed are medians and ratios.
+Both sides of a comparison run in turn, several times; the printed values are medians and ratios.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ TUTORIAL: dict[str, Any] = {
         },
     },
 }
-"""https://www.tensorflow.org/tutorials/distribute/keras, as a config of ours."""
+"""https://www.tensorflow.org/tutorials/distribute/keras, as a config of Scopeline."""
 LARGE: dict[str, Any] = {
     "model": {"kind": "cnn", "filters": [64, 128, 128], "hidden_units": [32], "dropout": 0.0},
     "train": {"epochs": 4, "batch_size": 512, "learning_rate": 0.001},
 }
-"""Much arithmetic per step for the gradients that are exchanged."""
+"""Settings with much arithmetic per step, relative to the exchanged gradients."""
 ONE_THREAD = {
     "TF_NUM_INTRAOP_THREADS": "1",
     "OMP_NUM_THREADS": "1",
@@ -48,7 +48,7 @@ ONE_THREAD = {
 
 
 def train(output: Path, settings: dict[str, Any], environment: dict[str, str]) -> dict[str, Any]:
-    """Runs the pipeline, whose data components are cached; returns its training and metrics."""
+    """Runs the pipeline, whose data components are cached; returns the summary of its training."""
     overrides = {
         "data.path": str(MNIST),
         "evaluate.thresholds": "{}",
@@ -71,7 +71,7 @@ def _flat(settings: dict[str, Any]) -> list[tuple[str, Any]]:
 
 
 def bare(seed: int, epochs: int, steps_per_execution: int) -> dict[str, Any]:
-    """Runs the plain Keras script."""
+    """Runs the plain Keras script; returns its results."""
     script = ROOT / "benchmarks" / "bare_keras.py"
     options = {"data": MNIST, "seed": seed, "epochs": epochs}
     options["steps-per-execution"] = steps_per_execution
@@ -87,7 +87,7 @@ def with_train(settings: dict[str, Any], **changes: Any) -> dict[str, Any]:
 
 
 def compare_with_keras(output: Path, rounds: int) -> Table:
-    """Steps per second of the Trainer and of the script, with everything that each does."""
+    """Compares the steps per second of the Trainer and of the script, with all that each does."""
     table = Table("steps per execution", "Keras, steps/s", "Trainer, steps/s", "ratio")
     for execution in (1, 16):
         speeds: dict[str, list[float]] = {"keras": [], "ours": []}
@@ -104,7 +104,7 @@ def compare_with_keras(output: Path, rounds: int) -> Table:
 
 
 def compare_workers(output: Path, rounds: int) -> Table:
-    """Examples per second of two workers with a thread each, and of one such worker."""
+    """Compares the examples per second of two single-threaded workers and of one."""
     table = Table("workers", "examples/s", "ratio")
     speeds: dict[int, list[float]] = {1: [], 2: []}
     for seed in range(1, rounds + 1):
@@ -114,7 +114,7 @@ def compare_workers(output: Path, rounds: int) -> Table:
                 seed=seed,
                 strategy="multi_worker_mirrored",
                 cluster={"workers": workers},
-                # The same global batch: the same work, shared.
+                # Keeps the global batch size, so that the total work is equal.
                 batch_size=LARGE["train"]["batch_size"] // workers,
             )
             speeds[workers].append(train(output, settings, ONE_THREAD)["examples_per_second"])
@@ -125,7 +125,7 @@ def compare_workers(output: Path, rounds: int) -> Table:
 
 
 def compare_tutorial(output: Path, rounds: int) -> Table:
-    """Loss and accuracy of the best epoch, on the held-out fifth."""
+    """Compares the loss and accuracy of the best epoch, on the held-out fifth."""
     table = Table("seed", "Keras, loss", "accuracy", "Trainer, loss", "accuracy")
     for seed in range(1, rounds + 1):
         keras = bare(seed, 12, 1)
@@ -146,7 +146,7 @@ COMPARISONS: dict[str, Callable[[Path, int], Table]] = {
 
 
 def main() -> None:
-    """Runs the comparisons that are asked for."""
+    """Runs the comparisons that the options specify."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=COMPARISONS)
     parser.add_argument("--rounds", type=int, default=3)

@@ -1,9 +1,9 @@
 """Stock TFX and Scopeline on the same taxi data, in turn: seconds per component, and ratios.
 
-Both train for as many steps of as many rows. The networks are about as large, but not the same: the
-stock one is the template's. It is evaluated on a tenth as many batches as it is trained on, and
-reports the accuracy; ours is evaluated on the whole eval split after every epoch, and reports the
-area under the curve as well.
+Both train for the same number of steps of the same batch size. The networks are of similar size,
+but not equal: the stock network is the template's. The stock pipeline evaluates a tenth as many
+batches as it trains on, and reports the accuracy. Scopeline evaluates the whole eval split after
+every epoch, and also reports the area under the curve.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from benchmarks.stock_module import BATCH_SIZE  # noqa: E402
 from components.example_gen.builtin import BUILTIN_DATA  # noqa: E402
 
 SIZES = {"small": (1, 3), "large": (20, 1)}
-"""How often the rows are repeated, and the epochs to train."""
+"""The repetitions of the rows, and the epochs to train."""
 SHIPPED_ROWS = 15_002
 TRAIN_SHARE = 2 / 3
-"""Stock ExampleGen splits 2 to 1; ours is told to do the same."""
+"""The share of stock ExampleGen's train split, which Scopeline's settings copy."""
 STEPS = {
     "ExampleGen": "CsvExampleGen",
     **{
@@ -54,21 +54,21 @@ STEPS = {
 
 @dataclass(frozen=True)
 class TaxiData:
-    """The CSV and how many rows it has."""
+    """A folder with a CSV file, and its number of rows."""
 
     folder: Path
     rows: int
 
 
 def write_data(folder: Path, repeat: int) -> TaxiData:
-    """Writes the shipped taxi rows a number of times below one header."""
+    """Writes the shipped taxi rows repeatedly below one header."""
     header, *rows = BUILTIN_DATA["taxi"].locate(folder).read_text().splitlines(keepends=True)
     (folder / "taxi.csv").write_text(header + "".join(rows) * repeat)
     return TaxiData(folder, len(rows) * repeat)
 
 
 def run_stock(data: TaxiData, root: Path, epochs: int) -> dict[str, float]:
-    """Seconds per component of the stock pipeline."""
+    """Returns the seconds per component of the stock pipeline."""
     steps = int(data.rows * TRAIN_SHARE * epochs / BATCH_SIZE)
     command = [
         sys.executable,
@@ -84,7 +84,7 @@ def run_stock(data: TaxiData, root: Path, epochs: int) -> dict[str, float]:
 
 
 def run_ours(data: TaxiData, root: Path, epochs: int) -> dict[str, Cost]:
-    """What each component of ours costs."""
+    """Returns the cost of each of Scopeline's components."""
     settings = [
         f"data.path={data.folder / 'taxi.csv'}",
         "data.splits={train: 2, eval: 1}",
@@ -114,7 +114,7 @@ def _data(repeat: int) -> Iterator[tuple[TaxiData, Path]]:
 
 
 def compare(repeat: int, epochs: int) -> Table:
-    """Runs both on so many copies of the rows and tabulates."""
+    """Runs both pipelines on repeated rows, and returns a table of seconds and ratios."""
     with _data(repeat) as (data, scratch):
         stock = run_stock(data, scratch / "stock", epochs)
         ours = run_ours(data, scratch / "ours", epochs)
@@ -126,7 +126,7 @@ def compare(repeat: int, epochs: int) -> Table:
 
 
 def measure(repeat: int, epochs: int) -> Table:
-    """Runs ours alone on so many copies of the rows and tabulates."""
+    """Runs Scopeline alone on repeated rows, and returns a table of costs."""
     with _data(repeat) as (data, scratch):
         ours = run_ours(data, scratch / "ours", epochs)
     table = _table(data, epochs, "Scopeline, s", "of CPU, s", "largest process, MiB")
@@ -144,7 +144,7 @@ def _table(data: TaxiData, epochs: int, *columns: str) -> Table:
 
 
 def main() -> None:
-    """Runs the sizes that are asked for."""
+    """Runs the sizes that the options specify."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("sizes", nargs="*", choices=[*SIZES, []], help="default: all")
     parser.add_argument(

@@ -22,7 +22,7 @@ from filelock import FileLock
 
 from components.disk import write_whole
 from components.pusher.versions import SAVED_MODEL
-from components.serving.batch.job import Done
+from components.serving.batch.job import PredictionResult
 from components.serving.batch.reading import Input
 from components.serving.batch.writing import only_writer
 from components.serving.model import Model, import_tensorflow, load_model
@@ -239,7 +239,7 @@ class _AnswerShard(beam.DoFn):
 _LONGEST_REASON = 500
 
 
-def predict_on_beam(work: Work, args: Sequence[str]) -> Done:
+def predict_on_beam(work: Work, args: Sequence[str]) -> PredictionResult:
     """Writes a file of answers for each file of rows.
 
     Args:
@@ -258,7 +258,7 @@ def predict_on_beam(work: Work, args: Sequence[str]) -> Done:
         return _predict_shards(work, shards, args)
 
 
-def _predict_shards(work: Work, shards: Sequence[Shard], args: Sequence[str]) -> Done:
+def _predict_shards(work: Work, shards: Sequence[Shard], args: Sequence[str]) -> PredictionResult:
     work.output.begin(_identity(work))
     kept = sum(found.rows for shard in shards if (found := work.output.outcome(shard)))
     with shared_module_path():
@@ -300,7 +300,7 @@ def _reason(error: Exception) -> str:
     return shorten(lines[-1] if lines else repr(error), _LONGEST_REASON)
 
 
-def _sum(output: OutputFolder, shards: Sequence[Shard], kept: int) -> Done:
+def _sum(output: OutputFolder, shards: Sequence[Shard], kept: int) -> PredictionResult:
     """What came of all shards, of which each has to be answered."""
     outcomes = [output.outcome(shard) for shard in shards]
     if errors := [found.error for found in outcomes if found is not None and found.error]:
@@ -318,4 +318,6 @@ def _sum(output: OutputFolder, shards: Sequence[Shard], kept: int) -> Done:
     unreadable = Counter[str]()
     for found in outcomes:
         unreadable.update(found.unreadable if found is not None else {})
-    return Done(sum(found.rows for found in outcomes if found is not None), kept, dict(unreadable))
+    return PredictionResult(
+        sum(found.rows for found in outcomes if found is not None), kept, dict(unreadable)
+    )

@@ -1,1 +1,1 @@
-"""What is run by hand or by CI, and is no part of the product."""
+"""Tools for developers and CI, which are not part of the product."""

@@ -1,4 +1,4 @@
-"""Builds the container image of deploy/Dockerfile, with labels that say what is in it."""
+"""Builds the container image of deploy/Dockerfile, with labels that describe its content."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def read_version() -> str:
 
 
 def read_revision() -> str:
-    """Returns the commit of this checkout; empty where it is none."""
+    """Returns the commit of this checkout; empty outside of a Git repository."""
     git = shutil.which("git")
     if git is None:
         return ""
@@ -33,7 +33,7 @@ def read_revision() -> str:
 
 
 def build_command(image: str, extra: str = "") -> list[str]:
-    """What `docker` is told to build the image, from the repository's root."""
+    """Returns docker's arguments for building the image from the repository's root."""
     arguments = {"VERSION": read_version(), "REVISION": read_revision(), "CODE": code_hash()}
     arguments |= {"EXTRA": extra} if extra else {}
     build = [f"--build-arg={name}={value}" for name, value in arguments.items()]
@@ -41,7 +41,7 @@ def build_command(image: str, extra: str = "") -> list[str]:
 
 
 def find_obstacle(docker: str | None) -> str | None:
-    """Why docker cannot build here, and what to do; None if it can."""
+    """Returns the reason why docker cannot build here, with the remedy; None if docker can."""
     if docker is None:
         return (
             "docker is not installed here. Install Docker Engine, or run this with another builder "
@@ -55,7 +55,7 @@ def find_obstacle(docker: str | None) -> str | None:
 
 
 def main() -> int:
-    """Builds, or says what keeps it from that."""
+    """Builds the image, or prints the reason why docker cannot."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("image", nargs="?", default=f"scopeline:{read_version()}")
     parser.add_argument("--extra", default="", choices=["", "gpu"], help="gpu: CUDA's libraries")

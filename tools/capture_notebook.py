@@ -1,6 +1,6 @@
 """Executes a notebook in place: `python tools/capture_notebook.py docs/notebook.ipynb`.
 
-A cluster has to run: `python local_runner.py cluster start`.
+Requires a running cluster: `python local_runner.py cluster start`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ CELL_SECONDS = 120
 
 
 def execute(path: Path, environment: Mapping[str, str] | None = None) -> nbformat.NotebookNode:
-    """Returns the notebook with the outputs of a run from the repository's root, and nothing of
-    when.
+    """Returns the notebook with outputs, executed in the repository's root, without timestamps.
 
     Args:
-      path: the notebook.
-      environment: added to the kernel's.
+      path: the path of the notebook.
+      environment: additional variables of the kernel's environment.
 
     Raises:
       nbclient.exceptions.CellExecutionError: a cell raised an error.
@@ -35,17 +34,17 @@ def execute(path: Path, environment: Mapping[str, str] | None = None) -> nbforma
         kernel_name="python3",
         record_timing=False,
         coalesce_streams=True,
-        # What TensorFlow's C++ says as it is imported goes to the terminal.
+        # Messages of TensorFlow's C++ code go to the terminal instead of the notebook.
         extra_arguments=["--IPKernelApp.capture_fd_output=False"],
         resources={"metadata": {"path": str(ROOT)}},
     )
     client.execute(env={**os.environ, **(environment or {})})
-    notebook.metadata.pop("language_info", None)  # It has the version of Python here.
+    notebook.metadata.pop("language_info", None)  # Contains the local version of Python.
     return notebook
 
 
 def main() -> None:
-    """Writes the notebook anew."""
+    """Executes the notebook, and writes it with the new outputs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("notebook", type=Path)
     path = parser.parse_args().notebook

@@ -1,4 +1,4 @@
-"""Draws what a command prints: `python tools/capture_run.py docs/run.svg` for the README."""
+"""Writes a picture of a command's output: `python tools/capture_run.py docs/run.svg`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WIDTH = 100
 
 
 def main() -> int:
-    """Runs the command without animations but with colours, and writes the picture."""
+    """Runs the command with colours and without animations, and writes the picture."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("picture", type=Path)
     parser.add_argument("command", nargs="*", default=["make", "run"])

@@ -1,18 +1,18 @@
-"""Finds where code of ours touches the insides of other libraries outside `compat`.
+"""Finds uses of private parts of other libraries outside of `compat`.
 
-A touch is, in a package of ours:
+A use is, in one of our packages:
 
-- a private name, or one of a package that is not public, that is imported, also by
-  `import_module`, or read from an import;
-- a private attribute that no code of ours defines, also one that `getattr`, `attrgetter` and their
-  like name;
-- an attribute that is set in an imported module or class, by `=`, `del`, `setattr`, `delattr`,
-  `patch.object` or its `__dict__`, also where that has been given another name first, as by a loop;
-- a private method of a class with a foreign base, also by way of a class of ours, if it calls that
-  of the base or no code of ours calls it: an override.
+- a private name, or a name of a private package, that is imported, also by `import_module`, or read
+  from an import;
+- a private attribute that our code does not define, also by `getattr`, `attrgetter` and similar
+  functions;
+- an attribute that is set on an imported module or class, by `=`, `del`, `setattr`, `delattr`,
+  `patch.object` or its `__dict__`, also through another variable, such as that of a loop;
+- an override: a private method of a class with a foreign base, also an indirect one, that calls the
+  method of the base or that our code does not call.
 
-It reads the text alone: a private name that both a library and code of ours define is taken for
-ours. What only looks like a touch has `# no inside` and a reason on its line.
+Only the source text is analysed: a private name that both a library and our code define counts as
+ours. A false positive is marked by `# no inside` and a reason on its line.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from pathlib import Path
 
 ROOTS = ("pipeline", "components", "trainer_module")
 ROOM = "compat"
-"""The name of the rooms, and of the modules, that may touch insides."""
+"""The name of the packages and modules that may use private parts of libraries."""
 NONE = "# no inside"
-"""Begins the comment on a line that only looks like a touch."""
+"""The beginning of the comment that marks a false positive."""
 _RUNNERS = ("local_runner", "kubeflow_runner")
 _NOT_PUBLIC = ("tensorflow.python.", "tensorflow.lite.python.", "tf_keras.src.", "keras.src.")
-"""Packages that their libraries do not document."""
+"""The undocumented packages of libraries."""
 _BY_NAME = ("getattr", "setattr", "hasattr", "delattr")
 _PATCH = "patch.object"
 _SETTING = ("setattr", "delattr", _PATCH)
@@ -41,23 +41,23 @@ _IMPORTERS = ("import_module", "__import__", "find_spec")
 
 @dataclass(frozen=True)
 class Touch:
-    """A place that touches an inside."""
+    """A place that uses a private part of a library."""
 
     path: Path
     line: int
     what: str
 
     def __str__(self) -> str:
-        """As editors open it."""
+        """Returns the place in the form that editors open."""
         return f"{self.path}:{self.line}: {self.what}"
 
 
 def find_touches(folder: Path, roots: tuple[str, ...] = ROOTS) -> list[Touch]:
-    """Returns the touches outside `compat`, by file and line.
+    """Returns the uses outside of `compat`, by file and line.
 
     Args:
-      folder: that the packages are in.
-      roots: the packages of ours.
+      folder: the folder of the packages.
+      roots: the names of our packages.
     """
     files = sorted(path for root in roots for path in (folder / root).rglob("*.py"))
     texts = {path.relative_to(folder): path.read_text() for path in files}
@@ -79,15 +79,15 @@ def find_touches(folder: Path, roots: tuple[str, ...] = ROOTS) -> list[Touch]:
 
 @dataclass
 class _Names:
-    """The private names in code of ours."""
+    """The private names in our code."""
 
     defined: set[str] = field(default_factory=set)
     read: Counter[str] = field(default_factory=Counter)
-    """How often each is read from an object other than `super()`."""
+    """The number of reads of each name from an object other than `super()`."""
     bases: dict[str, set[str]] = field(default_factory=dict)
-    """By the name of each class of ours, the last names of its bases."""
+    """The last names of the bases of each of our classes."""
     foreign: set[str] = field(default_factory=set)
-    """Classes of ours with a foreign base."""
+    """Our classes with a foreign base."""
 
     @classmethod
     def of(cls, trees: Mapping[Path, ast.Module]) -> _Names:
@@ -110,7 +110,7 @@ class _Names:
     def find_foreign(
         self, trees: Mapping[Path, ast.Module], modules: Mapping[Path, _Module]
     ) -> None:
-        """Finds the classes of ours that have a foreign base, however far up."""
+        """Finds our classes with a direct or indirect foreign base."""
         for path, tree in trees.items():
             classes = (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
             foreign = modules[path].foreign
@@ -121,10 +121,10 @@ class _Names:
 
 @dataclass
 class _Module:
-    """What the names in a file stand for."""
+    """The meanings of the names in a file."""
 
     foreign: dict[str, str] = field(default_factory=dict)
-    """Modules, classes and functions of other libraries, and their full names."""
+    """The full names of imported modules, classes and functions of other libraries."""
     private: list[tuple[int, str]] = field(default_factory=list)
     """The line and the name of each private import."""
 
@@ -141,14 +141,14 @@ class _Module:
                 is_private = any(map(_is_private, [*source.split("."), name]))
                 if is_private or f"{source}.{name}.".startswith(_NOT_PUBLIC):
                     module.private.append((_line(node), f"import of {source} {name}".rstrip()))
-        # Another name for the same, as for a type checker: `module: Any = stats_impl`.
+        # An assignment gives an import another name, such as `module: Any = stats_impl`.
         for node in ast.walk(tree):
             for target, value in _named(node):
                 module._bind(target, value)
         return module
 
     def _bind(self, target: ast.expr, value: ast.expr | None) -> None:
-        """Notes that a name stands for something foreign, if it does."""
+        """Records that a variable refers to a foreign object, if it does."""
         if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
             for one, its in zip(target.elts, value.elts, strict=False):
                 self._bind(one, its)
@@ -156,7 +156,7 @@ class _Module:
             self.foreign[target.id] = self.full_name(value)
 
     def full_name(self, value: ast.expr) -> str:
-        """What `a.b.c` is called in full; empty if `a` is not foreign."""
+        """Returns the full name of `a.b.c`; empty if `a` is not foreign."""
         root = _root(value)
         is_foreign = root in self.foreign
         return self.foreign[root] + ast.unparse(value).removeprefix(root) if is_foreign else ""
@@ -185,7 +185,7 @@ def _touches(tree: ast.Module, module: _Module, names: _Names) -> Iterator[tuple
 
 
 def _by_name(node: ast.Call, module: _Module) -> Iterator[tuple[int, str]]:
-    """What `getattr`, `attrgetter`, `patch.object` and their like touch."""
+    """Yields uses through `getattr`, `attrgetter`, `patch.object` and similar functions."""
     if loaded := _loaded(node):
         if f"{loaded}.".startswith(_NOT_PUBLIC) or any(map(_is_private, loaded.split("."))):
             yield node.lineno, f"import of {loaded}"
@@ -204,13 +204,13 @@ def _by_name(node: ast.Call, module: _Module) -> Iterator[tuple[int, str]]:
 
 
 def _overrides(node: ast.ClassDef, names: _Names) -> Iterator[tuple[int, str]]:
-    """Yields the private methods of a class that its foreign base has, too, or calls."""
+    """Yields the private methods of a class that its foreign base defines or calls, too."""
     for method in node.body:
         if not isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         inside = (n for n in ast.walk(method) if isinstance(n, ast.Attribute))
         calls_base = any(n.attr == method.name and _is_super(n.value) for n in inside)
-        # What a decorator of the library's is called with, such as a validator, is for it to call.
+        # A method with a decorator call, such as a validator, is called by the library by design.
         if any(isinstance(decorator, ast.Call) for decorator in method.decorator_list):
             continue
         if _is_private(method.name) and (calls_base or not names.read[method.name]):
@@ -218,7 +218,7 @@ def _overrides(node: ast.ClassDef, names: _Names) -> Iterator[tuple[int, str]]:
 
 
 def _imported(node: ast.AST) -> Iterator[tuple[str, str, str]]:
-    """Yields the module, the name in it and the name here of each import."""
+    """Yields the module, the imported name and the local name of each import."""
     if isinstance(node, ast.Import):
         for alias in node.names:
             yield alias.name, "", alias.asname or alias.name.split(".")[0]
@@ -228,7 +228,7 @@ def _imported(node: ast.AST) -> Iterator[tuple[str, str, str]]:
 
 
 def _named(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None]]:
-    """What gets a name, and what it is a name of: by `=`, `:=` or a loop."""
+    """Yields the target and the value of each assignment by `=`, `:=` or a loop."""
     if isinstance(node, ast.Assign):
         yield from ((target, node.value) for target in node.targets)
     elif isinstance(node, ast.AnnAssign | ast.NamedExpr):
@@ -261,7 +261,7 @@ def _last(node: ast.expr) -> str:
 
 
 def _loaded(node: ast.Call) -> str:
-    """Returns the module that a call imports by a name in full; empty where it imports none."""
+    """Returns the full name of the module that a call imports; empty for other calls."""
     name = node.args[0] if node.args and _last(node.func) in _IMPORTERS else None
     return str(name.value) if isinstance(name, ast.Constant) else ""
 
@@ -280,7 +280,7 @@ def _line(node: ast.AST) -> int:
 
 
 def main() -> None:
-    """Prints the touches; exits by 1 if there are any."""
+    """Prints the uses; exits with 1 if there are any."""
     touches = find_touches(Path())
     for touch in touches:
         print(touch)

@@ -1,4 +1,4 @@
-"""Writes the pages that follow from the code: the config reference and its JSON Schema."""
+"""Writes the generated documentation: the config reference and its JSON Schema."""
 
 from __future__ import annotations
 

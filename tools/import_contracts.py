@@ -1,4 +1,4 @@
-"""Contracts of import-linter: circles of modules, and what is imported by code that runs."""
+"""Contracts of import-linter: cycles of modules, and imports at run time."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from importlinter.contracts.forbidden import ForbiddenContract
 
 
 class AcyclicModules(Contract):
-    """Keeps the modules of some packages from importing each other in a circle.
+    """A contract that forbids import cycles between the modules of some packages.
 
-    import-linter's own contract for this looks at packages beside each other. Here a registry, in a
-    package's `__init__`, may be read by a module that others of the package import.
+    import-linter's own contract for this compares sibling packages. Here a registry in a package's
+    `__init__` may be read by a module that other modules of the package import.
     """
 
     packages = fields.ListField(subfield=fields.StringField())
     ignore_imports = fields.SetField(subfield=fields.ImportExpressionField(), required=False)
 
     def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:
-        """Looks for a circle."""
+        """Searches for an import cycle."""
         del verbose
         remove_ignored_imports(graph, self.ignore_imports, AlertLevel.ERROR)  # type: ignore[arg-type]
         prefixes = tuple(str(package) for package in self.packages)  # type: ignore[attr-defined]
@@ -37,19 +37,19 @@ class AcyclicModules(Contract):
         return ContractCheck(kept=True)
 
     def render_broken_contract(self, check: ContractCheck) -> None:
-        """Prints one circle, each module imported by the next."""
+        """Prints a cycle, in which each module is imported by the next."""
         output.print_error(" <- ".join(check.metadata["circle"]))
 
 
 class ForbiddenAtRunTime(ForbiddenContract):
-    """Keeps modules from importing others when they run.
+    """A contract that forbids imports at run time.
 
-    What stands under `if TYPE_CHECKING` does not count; the packages that Python imports on the way
-    to a module do, which import-linter passes over.
+    Imports under `if TYPE_CHECKING` are ignored. The parent packages of an imported module count as
+    imported, as Python imports them too; import-linter ignores these.
     """
 
     def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:
-        """Looks at the imports that Python makes."""
+        """Checks the imports that Python executes."""
         del graph
         at_run_time = build_graph(
             *self.session_options["root_packages"],
@@ -65,7 +65,7 @@ class ForbiddenAtRunTime(ForbiddenContract):
 
 
 def _packages(module: str) -> Iterator[str]:
-    """Yields the packages that a module lies in."""
+    """Yields the packages that contain a module."""
     while "." in module:
         module = module.rpartition(".")[0]
         yield module

@@ -1,7 +1,7 @@
-"""Makes what BERT is compared with in tests: a tiny random model, its tokens and hidden states.
+"""Creates the reference of the BERT tests: a tiny random model, its tokens and hidden states.
 
-Needs `transformers` and `torch`, which the product does without, so run it in an environment of
-their own: `python tools/make_bert_reference.py tests/trainer_module/models/data/bert`.
+Requires `transformers` and `torch`, which the product does not depend on, so run it in a separate
+environment: `python tools/make_bert_reference.py tests/trainer_module/models/data/bert`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WORDS = (
 
 
 def make_texts() -> list[str]:
-    """Each line of words, each word that is odd, and mixtures of all of them."""
+    """Returns the lines of words, each unusual word, and random mixtures of all words."""
     generator = random.Random(1)  # noqa: S311
     words = [word for line in WORDS for word in line.split(" ")]
     texts = ["", " ", *WORDS, *words]
@@ -44,7 +44,7 @@ def make_texts() -> list[str]:
 
 
 def make_vocabulary(folder: Path, texts: list[str]) -> Path:
-    """Pieces learnt from every second text, so that the others have unknown ones."""
+    """Writes a vocabulary learnt from every second text, so that other texts have unknown words."""
     learner = BertWordPieceTokenizer(lowercase=True)
     learner.train_from_iterator(texts[::2], vocab_size=500, min_frequency=1, show_progress=False)
     learner.save_model(str(folder))
@@ -69,7 +69,7 @@ def main(folder: Path) -> None:
     model = BertForSequenceClassification(config).eval()
     with torch.no_grad():
         for parameter in model.parameters():
-            # Far from what a new model is, lest a bias or a scale that is left out goes unnoticed.
+            # Changes the initial zeros and ones, so that a missing bias or scale is noticed.
             parameter.add_(torch.randn_like(parameter) * 0.1)
     model.save_pretrained(folder)
     tokenizer = BertTokenizer(vocab=str(vocabulary))

@@ -1,8 +1,8 @@
-"""The share of tables of pure noise whose models are pushed, from the file of data to the push.
+"""Measures the share of tables of pure noise whose models are pushed, in complete pipeline runs.
 
-Each table has columns that say nothing of the label, whose rows are independent (`plain`, `tuned`),
-alike within groups (`grouped`) or alike in time (`ordered`). A run of `local_runner.py` with the
-defaults takes it through the whole pipeline. A model that is pushed is a false verdict.
+The columns of each table are independent of the label. The rows are independent (`plain`, `tuned`),
+correlated within groups (`grouped`) or in time (`ordered`). `local_runner.py` runs the whole
+pipeline with its defaults. A pushed model is a false positive.
 """
 
 from __future__ import annotations
@@ -30,22 +30,23 @@ from pipeline.exit_codes import EXIT_NOT_BLESSED, EXIT_PUSHED, EXIT_UNUSABLE
 from trainer_module.machine import count_cores
 
 MOST_PUSHED = 0.07
-"""Of the tables of each kind: a test at 5 % with the luck of 100 tables."""
+"""The largest accepted share of pushed tables of a kind: 5 % plus the random error of 100 tables.
+"""
 TASKS = ("binary", "multiclass", "regression")
 PRELOADED = ["tensorflow_model_analysis", "tensorflow_transform", "tf_keras", "tfx.components"]
-"""Imported once, in the process that the processes of the runs are forked from."""
+"""The modules that are imported once, in the fork server of the runs."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Columns of noise; none says anything of `label` that holds for other rows."""
+    """Columns of noise, which are independent of `label`."""
 
     task: str
     columns: dict[str, np.ndarray]
-    """[rows] each, in the order of the file."""
+    """The columns in the order of the file, [rows] each."""
 
     def write(self, path: Path) -> None:
-        """Writes it as CSV with a line of names."""
+        """Writes the table as CSV with a header."""
         with path.open("w", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(self.columns)
@@ -53,15 +54,15 @@ class Table:
 
 
 Draw = Callable[[], np.ndarray]
-"""Draws [rows] numbers of mean 0 and standard deviation 1, anew at each call."""
+"""Draws [rows] numbers with mean 0 and standard deviation 1."""
 
 
 def make_table(kind: str, seed: int) -> Table:
-    """Draws a table; the same for the same arguments.
+    """Returns a random table, determined by the arguments.
 
     Args:
       kind: one of `KINDS`.
-      seed: which table of its kind.
+      seed: the number of the table among those of its kind.
     """
     random = np.random.default_rng([list(KINDS).index(kind), seed])
     rows = int(np.exp(random.uniform(np.log(150), np.log(1500))))
@@ -76,7 +77,7 @@ def _independent(rows: int, random: np.random.Generator) -> tuple[dict[str, np.n
 
 
 def _grouped(rows: int, random: np.random.Generator) -> tuple[dict[str, np.ndarray], Draw]:
-    """Rows of 20 to 100 groups; most of a value is that of its group."""
+    """Returns a column of 20 to 100 groups, and a function that draws values by group."""
     group = random.integers(random.integers(20, 101), size=rows)
     share = random.uniform(0.5, 1)
 
@@ -89,7 +90,7 @@ def _grouped(rows: int, random: np.random.Generator) -> tuple[dict[str, np.ndarr
 
 
 def _ordered(rows: int, random: np.random.Generator) -> tuple[dict[str, np.ndarray], Draw]:
-    """Returns a row per day; a correlation of 0.3 to 0.8 between neighbours."""
+    """Returns a column of days, and a function that draws values autocorrelated by 0.3 to 0.8."""
     correlation = random.uniform(0.3, 0.8)
     days = np.arange(np.datetime64("2021-01-01"), np.datetime64("2021-01-01") + rows)
 
@@ -104,7 +105,7 @@ def _ordered(rows: int, random: np.random.Generator) -> tuple[dict[str, np.ndarr
 
 
 def _column(values: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Numbers, skewed numbers, integers or categories that follow from drawn values."""
+    """Returns numbers, skewed numbers, integers or categories made from drawn values."""
     shape = random.integers(4)
     if shape == 0:
         return values.round(4)
@@ -122,7 +123,7 @@ def _label(task: str, values: np.ndarray, random: np.random.Generator) -> np.nda
 
 
 def _cut(values: np.ndarray, classes: int, random: np.random.Generator) -> np.ndarray:
-    """Cuts values into classes of random shares, each at least a third of an equal one."""
+    """Cuts values into classes of random shares, each at least a third of an equal share."""
     shares = 1 / 3 + 2 / 3 * random.dirichlet(np.ones(classes)) * classes
     bounds = np.quantile(values, np.cumsum(shares / shares.sum())[:-1])
     return np.asarray(np.array([f"c{n}" for n in range(classes)])[np.searchsorted(bounds, values)])
@@ -130,7 +131,7 @@ def _cut(values: np.ndarray, classes: int, random: np.random.Generator) -> np.nd
 
 @dataclass(frozen=True)
 class Kind:
-    """How the rows of a table depend on one another, and what a config says of them."""
+    """The dependence between the rows of a table, and the settings that describe it."""
 
     rows: Callable[[int, np.random.Generator], tuple[dict[str, np.ndarray], Draw]]
     data: dict[str, Any]
@@ -146,12 +147,12 @@ KINDS = {
 
 
 def run_table(kind: str, seed: int, folder: Path) -> int:
-    """Runs a table through the pipeline, in this process, which has to be a fresh one.
+    """Runs the pipeline on a table in this process, which has to be a fresh one.
 
     Args:
       kind: one of `KINDS`.
-      seed: which table of its kind.
-      folder: to be made; has the table, the config, the output and `run.txt` afterwards.
+      seed: the number of the table among those of its kind.
+      folder: the folder to create, for the table, the config, the output and `run.txt`.
 
     Returns:
       The exit code of the run.
@@ -177,7 +178,7 @@ def run_table(kind: str, seed: int, folder: Path) -> int:
 def run_tables(
     kinds: list[str], tables: int, folder: Path, jobs: int
 ) -> Iterator[tuple[str, int, int]]:
-    """Runs tables of each kind; gives the kind, the seed and the exit code of each as it ends."""
+    """Runs tables of each kind; yields the kind, the seed and the exit code of each run."""
     os.environ["TF_USE_LEGACY_KERAS"] = "1"
     context = get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
@@ -192,11 +193,11 @@ def run_tables(
 
 
 def report(kind: str, codes: Counter[int]) -> tuple[str, bool]:
-    """Returns the line of a kind, and whether no more was pushed than may be, and nothing failed.
+    """Returns the line of a kind, and whether few enough models were pushed and no run failed.
 
     Args:
       kind: one of `KINDS`.
-      codes: how many runs ended with which exit code; data that is refused is not pushed, either.
+      codes: the number of runs by exit code; refused data counts as not pushed.
     """
     ran = codes[EXIT_PUSHED] + codes[EXIT_NOT_BLESSED] + codes[EXIT_UNUSABLE]
     failed = codes.total() - ran
@@ -209,7 +210,7 @@ def report(kind: str, codes: Counter[int]) -> tuple[str, bool]:
 
 
 def main() -> None:
-    """Runs the tables that the options ask for; exit code 1 where too many are pushed."""
+    """Runs the tables that the options specify; exits with 1 if too many models are pushed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tables", type=int, default=100, help="of each kind")
     parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))

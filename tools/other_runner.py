@@ -1,8 +1,8 @@
-"""The same pipeline and predictions by Beam in this process and by a runner in another, compared.
+"""Compares the pipeline and predictions on Beam's direct runner with another runner.
 
-What Beam's own runner in this process forgives (what cannot be pickled, what is only known here)
-shows on Flink, Spark or Dataflow. Run it with `make other-runner`: it builds Prism, Beam's portable
-runner, where Go is installed. `--flink-jar` and `--endpoint` take others.
+Errors that the direct runner hides, such as objects that cannot be pickled or state that exists
+only in this process, appear on Flink, Spark or Dataflow. `make other-runner` builds Prism, Beam's
+portable runner, if Go is installed. `--flink-jar` and `--endpoint` select other runners.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ PRISM = "github.com/apache/beam/sdks/v2/go/cmd/prism"
 BUILT = ROOT / ".tools" / "prism"
 FILES, ROWS = 4, 500
 MOST_APART = 0.02
-"""Rows come in another order from another runner, and the network is another one by that."""
+"""The largest accepted difference of a metric: another runner changes the order of rows, and with
+it the trained network."""
 ANSWERS = ("answers_here", "answers_there")
 _START_SECONDS = 30.0
 CONFIG = {
@@ -44,7 +45,7 @@ CONFIG = {
 
 
 def build_prism() -> Path:
-    """Returns the runner at Beam's version, built once; its sources come from Go's registry."""
+    """Returns the Prism binary of Beam's version, built once from the Go module registry."""
     go = shutil.which("go")
     if go is None:
         sys.exit("other-runner: no Go to build Prism with; give --flink-jar or --endpoint")
@@ -59,7 +60,7 @@ def build_prism() -> Path:
 
 @contextmanager
 def served_by_prism(folder: Path) -> Iterator[str]:
-    """Yields the address of a Prism that runs until the end."""
+    """Yields the address of a Prism process, which is stopped afterwards."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -80,7 +81,7 @@ def served_by_prism(folder: Path) -> Iterator[str]:
 
 
 def write_rows(folder: Path) -> None:
-    """Files of customers: a number, a category, a sentence, and whether they stay."""
+    """Writes files of customers: a number, a category, a sentence, and the label."""
     generator = random.Random(1)  # noqa: S311
     (folder / "rows").mkdir()
     for number in range(FILES):
@@ -94,7 +95,7 @@ def write_rows(folder: Path) -> None:
 
 
 def scopeline(folder: Path, command: str, *arguments: str) -> float:
-    """Runs a command to its end, which has to be a good one; its seconds."""
+    """Runs a command of Scopeline, and returns its seconds; exits if the command fails."""
     begun = time.monotonic()
     line = [sys.executable, str(ROOT / "local_runner.py"), command, "--config", "rows.yaml"]
     done = subprocess.run([*line, *arguments], cwd=folder, capture_output=True, text=True)
@@ -104,7 +105,7 @@ def scopeline(folder: Path, command: str, *arguments: str) -> float:
 
 
 def compare_runs(folder: Path, runner: str, configured: Sequence[str]) -> bool:
-    """Runs in both ways; whether they read the same and learnt alike."""
+    """Runs the pipeline on both runners; returns whether the examples and the metrics agree."""
     (folder / "rows.yaml").write_text(yaml.safe_dump(CONFIG))
     here = scopeline(folder, "run", "--output", "here")
     there = scopeline(folder, "run", "--output", "there", *configured)
@@ -120,13 +121,13 @@ def compare_runs(folder: Path, runner: str, configured: Sequence[str]) -> bool:
 
 
 def summary(output: Path) -> dict[str, Any]:
-    """Of the one run there."""
+    """Returns the summary of the only run in an output folder."""
     (found,) = output.glob("rows/runs/*/summary.json")
     return dict(json.loads(found.read_text()))
 
 
 def compare_answers(folder: Path, runner: str, configured: Sequence[str]) -> bool:
-    """Predicts in both ways by the same model; whether the answers are equal."""
+    """Predicts on both runners with the same model; returns whether the predictions are equal."""
     (model,) = (folder / "there" / "rows" / "serving" / "rows").iterdir()
     asked = ("--model", str(model), "--input", "rows/*.csv", "--columns", "age", "--output")
     here = scopeline(folder, "predict", *asked, ANSWERS[0], "--runner", "direct")
@@ -140,7 +141,7 @@ def compare_answers(folder: Path, runner: str, configured: Sequence[str]) -> boo
 
 
 def compare(folder: Path, runner: str, args: Sequence[str]) -> None:
-    """Exits with 1 where the two ways do not agree."""
+    """Compares both runners; exits with 1 if they disagree."""
     write_rows(folder)
     configured = ("--set", f"beam.args={json.dumps(list(args))}")
     agree = compare_runs(folder, runner, configured)
@@ -149,7 +150,7 @@ def compare(folder: Path, runner: str, args: Sequence[str]) -> None:
 
 
 def main() -> None:
-    """Reads the command line."""
+    """Runs the comparison that the command line specifies."""
     parser = argparse.ArgumentParser(description=__doc__)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--flink-jar", metavar="FILE", help="Beam's job server for Flink")

@@ -1,15 +1,15 @@
-"""Let two manylinux_2_39 wheels load on an older Linux, by editing their symbol version tables.
+"""Lets two manylinux_2_39 wheels load on an older Linux, by editing their symbol version tables.
 
-The ml-metadata and tensorflow-data-validation 1.21 wheels ask for glibc 2.38 and libstdc++ 13.
-Only six of their symbols do, and each has an older equivalent, so on a system that lacks those
-versions this step rewrites the requirement of each wheel's one extension module:
+The ml-metadata and tensorflow-data-validation 1.21 wheels require glibc 2.38 and libstdc++ 13. Only
+six of their symbols do, and each has an older equivalent. On a system that lacks those versions,
+this tool edits the requirements of the extension module of each wheel:
 
-* a version the running libraries lack is marked weak, so that the loader accepts its absence;
+* a version that the system's libraries lack is marked weak, so that the loader accepts its absence;
 * a symbol bound to such a version becomes unversioned, and is renamed to its equivalent by
-  pointing at a string that the string table already holds.
+  pointing at a string that the string table already contains.
 
-Where the libraries are new enough nothing is touched. A second call finds nothing to do.
-Only the standard library is used: this runs before anything else can be imported.
+If the libraries are new enough, nothing is changed. A second call changes nothing either. Only the
+standard library is used, as the tool runs before other packages can be imported.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ ISOC23_FUNCTIONS = {
 
 
 class UnknownBinaryError(Exception):
-    """The file is not what this step knows how to edit; the message says what was found."""
+    """An error for a file that this tool cannot edit; the message describes the file."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """One section of an ELF file: type, file offset and size in bytes, and linked section."""
+    """A section of an ELF file: type, file offset and size in bytes, and linked section."""
 
     type: int
     offset: int
@@ -56,7 +56,7 @@ class Section:
 
 @dataclass(frozen=True)
 class VersionNeed:
-    """One needed symbol version: its name, its index, and where its flags stand in the file."""
+    """A required symbol version: its name, its index, and the offset of its flags in the file."""
 
     library: str
     name: bytes
@@ -99,8 +99,10 @@ class ElfFile:
         return bytes(self.data[start : self.data.index(0, start)])
 
     def find_string(self, text: bytes) -> int:
-        """Returns the offset of a string in the dynamic string table; UnknownBinaryError if
-        absent.
+        """Returns the offset of a string in the dynamic string table.
+
+        Raises:
+          UnknownBinaryError: the table lacks the string.
         """
         start, end = self.strings.offset, self.strings.offset + self.strings.size
         position = self.data.find(b"\0" + text + b"\0", start, end)
@@ -128,7 +130,7 @@ class ElfFile:
             library_at += following
 
     def symbols_of(self, version_index: int) -> Iterator[int]:
-        """Indices of the dynamic symbols bound to a version."""
+        """Returns the indices of the dynamic symbols bound to a version."""
         count = self.symbols.size // SYMBOL_SIZE
         indices = struct.unpack_from(f"<{count}H", self.data, self.versions.offset)
         return (i for i, index in enumerate(indices) if index & 0x7FFF == version_index)
@@ -143,27 +145,27 @@ class ElfFile:
         struct.pack_into("<I", self.data, self.symbols.offset + symbol * SYMBOL_SIZE, string_offset)
 
     def make_weak(self, symbol: int) -> None:
-        """Gives a symbol weak binding, so that nothing has to define it."""
+        """Sets a symbol's binding to weak, so that no library has to define it."""
         at = self.symbols.offset + symbol * SYMBOL_SIZE + 4
         self.data[at] = (STB_WEAK << 4) | (self.data[at] & 0xF)
 
     def unversion(self, symbol: int) -> None:
-        """Unbinds a symbol from its version."""
+        """Removes the version of a symbol."""
         struct.pack_into("<H", self.data, self.versions.offset + 2 * symbol, VER_NDX_GLOBAL)
 
     def make_need_weak(self, need: VersionNeed) -> None:
-        """Lets the loader accept that a needed version is absent."""
+        """Marks a required version as weak, so that the loader accepts its absence."""
         struct.pack_into("<H", self.data, need.flags_offset, VER_FLG_WEAK)
 
 
 def _replace_symbol(elf: ElfFile, symbol: int) -> None:
-    """Binds one symbol of a missing version to its older equivalent."""
+    """Replaces a symbol of a missing version with its older equivalent."""
     name = elf.symbol_name(symbol)
     if name in ISOC23_FUNCTIONS:
         # The plain function's name is the suffix of the same string.
         elf.rename(symbol, elf.find_string(name) + len(ISOC23_PREFIX))
     elif name == b"__cxa_call_terminate":
-        # Only reached when an exception leaves a noexcept function: ending the process is right.
+        # Only called when an exception leaves a noexcept function, which should abort.
         elf.rename(symbol, elf.find_string(b"abort"))
     elif name == b"_ZSt21ios_base_library_initv":
         # Exists to force a link against a new libstdc++; nothing calls it.
@@ -202,7 +204,7 @@ def relax(data: bytearray, provides: Callable[[str, bytes], bool]) -> int:
 
 
 def _loaded_library(name: str) -> Path:
-    """Returns the file the dynamic loader picks for a library name."""
+    """Returns the file that the dynamic loader chooses for a library name."""
     import ctypes
 
     ctypes.CDLL(name)
@@ -214,7 +216,7 @@ def _loaded_library(name: str) -> Path:
 
 
 class SystemVersions:
-    """Which symbol versions the running libc and libstdc++ define; each is read once, lazily."""
+    """The symbol versions that the system's libc and libstdc++ define; each file is read once."""
 
     def __init__(self) -> None:
         self._contents: dict[str, bytes] = {}
@@ -227,11 +229,11 @@ class SystemVersions:
 
 
 def relax_file(path: Path, provides: Callable[[str, bytes], bool]) -> int:
-    """Edits a copy of an extension module and renames it into place; see relax()."""
+    """Edits a copy of an extension module with `relax`, and renames the copy into place."""
     data = bytearray(path.read_bytes())
     relaxed = relax(data, provides)
     if relaxed:
-        # A new file: the installed one may be a hard link into the package cache.
+        # Written to a new file, as the installed one may be a hard link into the package cache.
         copy = path.with_suffix(f".{os.getpid()}.tmp")
         try:
             copy.write_bytes(data)
@@ -243,7 +245,7 @@ def relax_file(path: Path, provides: Callable[[str, bytes], bool]) -> int:
 
 
 def main() -> int:
-    """Relaxes the two wheels of a site-packages folder; exit code 1 on anything unknown."""
+    """Edits the two wheels of a site-packages folder; returns 1 if a file is unknown."""
     parser = argparse.ArgumentParser(description="Let the TFX wheels load on an older Linux.")
     parser.add_argument("site_packages", type=Path)
     folder = parser.parse_args().site_packages

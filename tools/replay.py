@@ -1,7 +1,7 @@
-"""Plays days of taxi data through the scheduler with a simulated clock, as in docs/scheduling.md.
+"""Runs the scheduler on days of taxi data with a simulated clock, as in docs/scheduling.md.
 
-Each day the day's trips arrive, the clock shows a quarter past three, and `schedule --once` does
-what is due. Some days bring nothing, and one brings trips whose labels are shuffled.
+Each day's trips arrive in the following night; then `schedule --once` runs with the clock at a
+quarter past three. Some days have no data, and one day has shuffled labels.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ LABEL = "big_tipper"
 FIRST_DAY = date(2024, 1, 1)
 ZONE = ZoneInfo("America/Chicago")
 RARELY_MISSING = 0.01
-"""Trips that lack a column are left out if fewer than this share of all trips lack it."""
+"""The share of trips below which a column counts as rarely missing; trips without it are left out.
+"""
 MINOR_COLUMNS = (
     "company",
     "pickup_latitude",
@@ -47,15 +48,15 @@ MINOR_COLUMNS = (
     "trip_start_month",
     "trip_start_day",
 )
-"""Columns that the label hardly depends on: each adds a second to a night, in Transform."""
+"""The columns with little effect on the label; each adds a second to a night, in Transform."""
 ARRIVAL = time(1, tzinfo=ZONE)
-"""When the trips of the day before arrive."""
+"""The time at which the trips of the previous day arrive."""
 CHECK = time(3, 15, tzinfo=ZONE)
-"""When `schedule --once` is called, a little after the config's cron expression fires."""
+"""The time of `schedule --once`, shortly after the time of the config's cron expression."""
 
 
 class Replay:
-    """A folder of days, and the output folder that their models go to."""
+    """A folder of days, and the output folder of their models."""
 
     def __init__(
         self, folder: Path, days: int, quiet: set[int], poisoned: Collection[int], *settings: str
@@ -63,11 +64,11 @@ class Replay:
         """Prepares the trips of all days.
 
         Args:
-          folder: for the days' files and the output.
-          days: how many.
-          quiet: days, counted from 1, on which nothing arrives.
-          poisoned: days whose labels are shuffled.
-          settings: changes of the config, `key=value` each.
+          folder: the folder for the days' files and the output.
+          days: the number of days.
+          quiet: the days without data, counted from 1.
+          poisoned: the days with shuffled labels.
+          settings: overrides of the config, `key=value` each.
         """
         self.folder = folder
         self.output = folder / "output"
@@ -82,7 +83,7 @@ class Replay:
         return FIRST_DAY + timedelta(days=number - 1)
 
     def deliver(self, number: int) -> None:
-        """The trips of a day arrive, at one o'clock of the night after it."""
+        """Writes the trips of a day, which arrive at one o'clock in the following night."""
         if number in self._quiet:
             return
         rows = self._trips[number - 1]
@@ -103,12 +104,12 @@ class Replay:
         return self.folder / "days" / self.day(number).isoformat() / "trips.csv"
 
     def arrive(self, path: Path, number: int) -> None:
-        """A file gets the time at which the trips of a day come."""
+        """Sets the modification time of a file to the arrival time of a day's trips."""
         arrived = datetime.combine(self.day(number + 1), ARRIVAL).timestamp()
         os.utime(path, (arrived, arrived))
 
     def command(self, number: int, ahead: timedelta = timedelta()) -> list[str]:
-        """`schedule --once` in the night after a day, by a clock that may be ahead."""
+        """Returns `schedule --once` for the night after a day, with a clock that may be ahead."""
         now = datetime.combine(self.day(number + 1), CHECK) + ahead
         path = self.folder / "days" / "{YYYY}-{MM}-{DD}" / "*.csv"
         settings = [f"data.path={path}", *self._settings]
@@ -123,13 +124,13 @@ class Replay:
         return [*runner, "--config", str(CONFIG), "--output", str(self.output)]
 
     def play(self, number: int) -> subprocess.CompletedProcess[str]:
-        """Returns a day and the night after it."""
+        """Delivers a day, and runs the night after it."""
         self.deliver(number)
         return subprocess.run(self.command(number), capture_output=True, text=True, check=False)
 
     @property
     def event_log(self) -> EventLog:
-        """Every decision of the replay, and what came of it."""
+        """The event log of all decisions and results of the replay."""
         return EventLog(self.output / NAME / "ledger.db")
 
     @property
@@ -144,7 +145,7 @@ class Replay:
 
 
 def steps_to_reach(summary: dict[str, Any], loss: float) -> int | None:
-    """Optimizer steps until the evaluation loss was that low; None if it never was."""
+    """Returns the optimizer steps until the evaluation loss reached a value; None if never."""
     training = summary["training"]
     per_epoch = training["steps"] // training["epochs"]
     for epoch, found in enumerate(training["history"]["val_loss"], 1):
@@ -160,8 +161,8 @@ def _read_trips(unpacked: Path) -> list[dict[str, str]]:
     for file in files:
         with file.open(newline="") as opened:
             rows += list(csv.DictReader(opened))
-    # The schema is inferred from the first day. A column that a few trips of thousands lack is
-    # missing in none of that day's, so that a later trip without it would be an anomaly.
+    # The schema is inferred from the first day, in which a rarely missing column is probably
+    # complete. A later trip without the column would then be an anomaly.
     missing = Counter(column for row in rows for column, value in row.items() if not value)
     rarely = [column for column, n in missing.items() if n < RARELY_MISSING * len(rows)]
     rows = [row for row in rows if all(row[column] for column in rarely)]
@@ -189,7 +190,7 @@ def _outcome(events: list[LoggedEvent]) -> str:
 
 
 def _report(replay: Replay, console: Console) -> None:
-    """Plays all days, and prints a line for each."""
+    """Runs all days, and prints a line for each."""
     line = "{:<12}{:>7}{:>11}{:>7}{:>12}  {}"
     console.print(line.format("day", "window", "rows read", "steps", "serves", "what happened"))
     last_event, first_loss = 0, 0.0
@@ -220,7 +221,7 @@ def _rows_read(events: list[LoggedEvent]) -> int:
 
 
 def main() -> None:
-    """Prepares the days that the options ask for, and plays them."""
+    """Prepares and runs the days that the options specify."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--days", type=int, default=30)
     parser.add_argument("--quiet", type=int, nargs="*", default=[10, 11], help="without trips")

@@ -1,1 +1,1 @@
-"""What a run costs: seconds and memory, by component."""
+"""Costs of a run: seconds and memory per component."""

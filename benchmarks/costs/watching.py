@@ -1,4 +1,4 @@
-"""A run of ours as a process that is watched: seconds per component, and the memory it takes."""
+"""A run in a monitored process: seconds per component, and the memory it uses."""
 
 from __future__ import annotations
 
@@ -22,29 +22,30 @@ _LOOKS_EVERY = 0.2
 
 @dataclass(frozen=True)
 class Cost:
-    """What a component costs."""
+    """The cost of a component."""
 
     seconds: float
     cpu: float
-    """Seconds of all processes on all cores, which others on the machine disturb less."""
+    """The CPU seconds of all processes, which depend less on other load on the machine."""
     peak: int
-    """Bytes of the largest process while it ran; memory that forks share counts in each."""
+    """The bytes of the largest process during the component; memory shared by forks counts in each.
+    """
 
     @property
     def cells(self) -> tuple[str, str, str]:
-        """As a table shows it, the memory in MiB."""
+        """The cells of a table, with the memory in MiB."""
         return f"{self.seconds:.1f}", f"{self.cpu:.1f}", f"{self.peak >> 20:,}"
 
 
 def run_watched(config: Path | str, output: Path, settings: Sequence[str]) -> dict[str, Cost]:
-    """What each component of `local_runner.py run` costs, and the whole.
+    """Returns the cost of each component of `local_runner.py run`, and of the whole run.
 
-    A run that fails ends the program with what it said.
+    A failed run ends the program with its output.
 
     Args:
       config: the YAML file.
       output: an empty folder.
-      settings: `key=value`, each in the place of what the file says.
+      settings: overrides of the config, `key=value` each.
     """
     command = [sys.executable, "local_runner.py", "run", "--config", str(config)]
     command += ["--output", str(output)]
@@ -56,7 +57,7 @@ def run_watched(config: Path | str, output: Path, settings: Sequence[str]) -> di
         running = subprocess.Popen(
             command, cwd=ROOT, env=environment, stdout=said, stderr=subprocess.STDOUT
         )
-        # By how many components had ended: what they are called is known once they have.
+        # Keyed by the number of completed components, as a name is known only after completion.
         peaks: dict[int, int] = defaultdict(int)
         used: dict[int, float] = defaultdict(float)
         while running.poll() is None:
@@ -78,7 +79,7 @@ def run_watched(config: Path | str, output: Path, settings: Sequence[str]) -> di
 
 
 def _components(output: Path) -> dict[str, float]:
-    """Returns the seconds of those that have ended."""
+    """Returns the seconds of the completed components."""
     for summary in output.glob("*/runs/*/summary.json"):
         return {
             one["name"]: one["seconds"] for one in json.loads(summary.read_text())["components"]
@@ -87,14 +88,14 @@ def _components(output: Path) -> dict[str, float]:
 
 
 def _look_at(pid: int) -> Cost:
-    """What a process and those below it have used so far, and have now."""
+    """Returns the CPU seconds of a process and its descendants so far, and their current memory."""
     sizes, spent = [0], 0.0
     try:
         process = psutil.Process(pid)
         for one in (process, *process.children(recursive=True)):
             sizes.append(one.memory_info().rss)
-            # With those below it that have ended.
+            # Includes descendants that have ended.
             spent += sum(one.cpu_times()[:4])
     except psutil.NoSuchProcess:
-        pass  # Some end while they are looked at.
+        pass  # A process may end meanwhile.
     return Cost(0.0, spent, max(sizes))

@@ -1,7 +1,7 @@
-"""Tables of more and more columns through a whole pipeline: seconds and memory per component.
+"""Whole pipelines on wide tables: seconds and memory per component by number of columns.
 
-Half of the columns are numbers, half are categories, and the label follows from a few of them. The
-config says nothing of either.
+Half of the columns are numbers, half are categories, and the label depends on a few of them. The
+config describes none of the columns.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CATEGORIES = 12
 
 
 def write_table(path: Path, rows: int, columns: int) -> None:
-    """Writes a table as its name says, with the label in a column of its own."""
+    """Writes a table in the format of its suffix, with the label in an additional column."""
     random = np.random.default_rng(columns)
     numbers = random.normal(size=(rows, (columns + 1) // 2)).round(3)
     codes = random.integers(0, CATEGORIES, (rows, columns // 2))
@@ -38,7 +38,7 @@ def write_table(path: Path, rows: int, columns: int) -> None:
 
 
 def run(rows: int, columns: int, data_format: str) -> dict[str, Cost]:
-    """What each component costs."""
+    """Returns the cost of each component."""
     with tempfile.TemporaryDirectory(prefix="scopeline-bench-") as scratch:
         path, config = Path(scratch, f"wide.{data_format}"), Path(scratch, "wide.yaml")
         write_table(path, rows, columns)
@@ -47,7 +47,7 @@ def run(rows: int, columns: int, data_format: str) -> dict[str, Cost]:
 
 
 def main() -> None:
-    """Runs the widths that are asked for."""
+    """Runs the numbers of columns that the options specify."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--columns", type=int, nargs="+", default=[50, 500, 5000])
     parser.add_argument("--rows", type=int, default=2000)

@@ -1,6 +1,6 @@
-"""Scopeline's data components in one process and in several: seconds of each, and ratios.
+"""The data components in one process and in several: seconds of each, and ratios.
 
-The rows are those that are shipped, repeated in as many files as processes could share.
+The shipped rows are repeated in several files, so that the processes can share them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FILES = 8
 
 
 def compare(rows: int, workers: int) -> Table:
-    """Runs both and tabulates."""
+    """Runs both, and returns a table of the costs."""
     with tempfile.TemporaryDirectory(prefix="scopeline-workers-") as scratch:
         folder = Path(scratch) / "data"
         written = 0
@@ -52,7 +52,7 @@ def compare(rows: int, workers: int) -> Table:
 
 
 def main() -> None:
-    """Runs the comparison that is asked for."""
+    """Runs the comparison that the options specify."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=3_000_400)
     parser.add_argument("--workers", type=int, default=count_cores())

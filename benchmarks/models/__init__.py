@@ -1,1 +1,1 @@
-"""The default model of tables beside scikit-learn's, over many tables."""
+"""The default model of tables compared with scikit-learn, on many tables."""

@@ -1,8 +1,8 @@
-"""The default model of tables beside scikit-learn's on many tables; `make bench-models`.
+"""The default model of tables compared with scikit-learn on many tables; `make bench-models`.
 
-Each table is dealt into 64 % to train on, 16 % by which our side picks its best epoch, and 20 %
-that neither side sees, which all are measured on. A seed deals the rows and seeds the models;
-printed are medians over the seeds.
+Each table is split into 64 % for training, 16 % from which the default model selects its best
+epoch, and 20 % for the evaluation. A seed determines the split and the models; the printed values
+are medians over the seeds.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from trainer_module.settings import Task
 
 
 def measure(table: Table, kinds: list[str], seeds: int, search_seconds: int) -> Score:
-    """Returns the medians over the seeds, of ours by the kind of the model and of theirs."""
+    """Returns the medians over the seeds, of our models by kind and of the peers."""
     values: dict[str, list[float]] = {}
     seconds = []
     rows = table.rows()
@@ -58,7 +58,7 @@ def measure(table: Table, kinds: list[str], seeds: int, search_seconds: int) -> 
 
 
 def score(table: Table, train: Rows, test: Rows, predicted: np.ndarray) -> float:
-    """AUC of two classes, accuracy of more, the root mean squared error of numbers."""
+    """Returns the AUC for two classes, the accuracy for more, or the root mean squared error."""
     labels = [row[table.label] for row in test]
     if table.task is Task.REGRESSION:
         return float(np.sqrt(np.mean((np.array(labels, float) - predicted.ravel()) ** 2)))
@@ -69,7 +69,7 @@ def score(table: Table, train: Rows, test: Rows, predicted: np.ndarray) -> float
 
 
 def main() -> None:
-    """Measures the tables that are asked for, and prints them."""
+    """Runs the tables that the options specify, and prints the scores."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tables", type=int, default=len(TABLES), help="only the first so many")
     parser.add_argument("--only", nargs="*", help="tables by name")

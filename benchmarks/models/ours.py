@@ -1,4 +1,4 @@
-"""Our side: the rows through Transform once, and a model of the Trainer's for each seed."""
+"""Our side of the comparison: Transform once per split, and a trained model per seed."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ from trainer_module.settings.tune import TuneSettings
 from trainer_module.tuning.plan import SearchPlan
 
 TUNED = "tuned"
-"""The default model with what a search by itself finds."""
+"""The default model with the settings that an automatic search finds."""
 
 
 @dataclass(frozen=True)
 class Transformed:
-    """What Transform made of a table's rows, in a folder."""
+    """The output of Transform for a table, in a folder."""
 
     root: Path
     table: Table
     numbers: frozenset[str]
     features: Mapping[str, Any]
-    """What the columns of text were found to be."""
+    """The settings of the text columns."""
 
     def predict(self, kind: str, seed: int, rows: Rows, seconds: int = 0) -> np.ndarray:
-        """Trains a model of a kind with its defaults; [rows] numbers, or [rows, classes] scores.
+        """Trains a model with its defaults; returns [rows] numbers or [rows, classes] scores.
 
         Args:
-          kind: of the model; `TUNED` is what `tune: auto` finds.
-          seed: of the model, and of the search.
-          rows: to predict.
-          seconds: that a search may take.
+          kind: the kind of model; `TUNED` uses the result of `tune: auto`.
+          seed: the seed of the model and of the search.
+          rows: the rows to predict.
+          seconds: the time limit of a search.
         """
         sections = {"model": {"kind": kind}, "train": {"seed": seed}, "features": self.features}
         target = self.root / f"{kind}-{seed}"
@@ -79,7 +79,7 @@ class Transformed:
         return np.asarray(found[name].numpy())
 
     def _search(self, seed: int, seconds: int, target: Path) -> TrainerSettings:
-        """Returns the settings that a search by itself finds."""
+        """Returns the settings that an automatic search finds."""
         told = {"label": self.table.label, "task": self.table.task, "features": self.features}
         plan = SearchPlan(
             given={**told, "model": {}, "train": {"seed": seed}},
@@ -106,7 +106,7 @@ class Transformed:
 
 
 def transform(table: Table, train: Rows, evaluation: Rows, root: Path) -> Transformed:
-    """Infers the schema of the train rows as SchemaGen does, and runs Transform over both."""
+    """Infers the schema of the train rows as SchemaGen does, and runs Transform on both splits."""
     numbers = numeric_columns(table, [*train, *evaluation])
     records = [to_example(row, numbers) for row in train]
     for split, rows in (("train", records), ("eval", [to_example(r, numbers) for r in evaluation])):
@@ -140,19 +140,19 @@ def transform(table: Table, train: Rows, evaluation: Rows, root: Path) -> Transf
 
 
 def _find_texts(table: Table, rows: Rows) -> dict[str, Any]:
-    """Returns the settings of columns of sentences, as a first run chooses them."""
+    """Returns the settings of text columns, as a first run chooses them."""
     columns = {name: pa.array([row[name] for row in rows]) for name in table.texts}
     return {name: c.settings for name, c in choose_types(look_at(columns, {})).items()}
 
 
 def numeric_columns(table: Table, rows: Rows) -> frozenset[str]:
-    """Returns the columns of which every cell that is not empty is a number; a class is none."""
+    """Returns the columns of numbers or empty cells, without the label of a classification."""
     names = frozenset(name for name in rows[0] if all(_is_number(row[name]) for row in rows))
     return names if table.task is Task.REGRESSION else names - {table.label}
 
 
 def to_example(row: dict[str, str], numbers: frozenset[str]) -> bytes:
-    """Returns a serialized tf.Example without the cells that are empty."""
+    """Returns a serialised tf.Example without the empty cells."""
     features = {
         name: tf.train.Feature(float_list=tf.train.FloatList(value=[float(cell)]))
         if name in numbers

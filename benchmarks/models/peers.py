@@ -1,6 +1,6 @@
-"""Their side: scikit-learn's linear models and gradient boosting, with their defaults.
+"""The peers: scikit-learn's linear models and gradient boosting, with their defaults.
 
-Of text alone, logistic regression on TF-IDF of words and pairs of them.
+For tables of text alone: logistic regression on TF-IDF of words and bigrams.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from benchmarks.models.tables import Rows, Table
 from trainer_module.settings import Task
 
 MOST_CATEGORIES = 255
-"""That gradient boosting takes as categories; those of a column with more are numbers to it."""
+"""The most categories of a column for gradient boosting; columns with more are used as numbers."""
 
 
 def predictions(
     table: Table, numbers: frozenset[str], train: Rows, test: Rows, seed: int
 ) -> dict[str, np.ndarray]:
-    """What each peer predicts for the test rows: numbers, or scores by sorted class."""
+    """Returns each peer's predictions for the test rows: numbers, or scores by sorted class."""
     columns = [name for name in train[0] if name != table.label]
     numeric = [i for i, name in enumerate(columns) if name in numbers]
     texts = [i for i, name in enumerate(columns) if name not in numbers]
@@ -58,7 +58,7 @@ def predictions(
 
 
 def _matrix(rows: Rows, columns: list[str], numbers: frozenset[str]) -> np.ndarray:
-    """[rows, columns] of numbers, NaN where missing, and texts, empty where missing."""
+    """Returns [rows, columns] of numbers, NaN if missing, and texts, empty if missing."""
     cells = [
         [float(row[name] or "nan") if name in numbers else row[name] for name in columns]
         for row in rows

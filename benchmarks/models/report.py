@@ -1,4 +1,4 @@
-"""The table that is printed."""
+"""The printed table of scores."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from trainer_module.settings import Task
 
 METRICS = {Task.BINARY: "auc", Task.MULTICLASS: "accuracy", Task.REGRESSION: "rmse"}
 MARGIN = 0.005
-"""Of AUC and accuracy; of errors it is `ERROR_MARGIN`, relative."""
+"""The margin of AUC and accuracy; that of errors is `ERROR_MARGIN`, relative."""
 ERROR_MARGIN = 0.01
 PEERS = ("linear", "boosting")
 
 
 @dataclass(frozen=True)
 class Score:
-    """What a table came to."""
+    """The scores of a table."""
 
     table: Table
     rows: int
     medians: dict[str, float]
-    """By peer, and by the kind of our model."""
+    """The median scores by peer, and by the kind of our model."""
     seconds: float
-    """Of our training and export."""
+    """The seconds of our training and export."""
 
     def verdict(self, kind: str) -> str:
-        """Returns whether our model is better or worse than the better peer, beyond the margin."""
+        """Returns whether our model is better or worse than the best peer, beyond the margin."""
         ours, theirs = self.medians[kind], [self.medians[n] for n in PEERS if n in self.medians]
         if self.table.task is Task.REGRESSION:
             ahead, margin = min(theirs) - ours, ERROR_MARGIN * min(theirs)
@@ -38,7 +38,7 @@ class Score:
         return "better" if ahead > margin else "worse" if ahead < -margin else "as good"
 
     def cells(self, kinds: list[str]) -> list[str]:
-        """Its row in the table."""
+        """Returns the cells of the score's row in the printed table."""
         names = (*PEERS, *kinds)
         shown = [f"{self.medians[n]:.4g}" if n in self.medians else "" for n in names]
         verdicts = [self.verdict(kind) for kind in kinds]
@@ -46,16 +46,16 @@ class Score:
         return [self.table.name, str(self.rows), metric, *shown, *verdicts, f"{self.seconds:.0f}"]
 
     def line(self, kinds: list[str]) -> str:
-        """Returns the same as it is found."""
+        """Returns the score's row as a line of progress."""
         return " | ".join(self.cells(kinds))
 
     def as_json(self) -> dict[str, Any]:
-        """For a file."""
+        """Returns the scores for a JSON file."""
         return {"table": self.table.name, "rows": self.rows, **self.medians}
 
 
 def as_table(scores: list[Score], kinds: list[str]) -> Shown:
-    """All of them."""
+    """Returns a table of all scores."""
     verdicts = [f"{kind} is" for kind in kinds]
     shown = Shown("table", "rows", "metric", *PEERS, *kinds, *verdicts, "seconds")
     for score in scores:

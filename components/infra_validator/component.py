@@ -1,4 +1,4 @@
-"""TFX's InfraValidator by its place and its output; no Docker, and no canary of a model server."""
+"""A replacement of TFX's InfraValidator without Docker, which compares a model's interfaces."""
 
 from __future__ import annotations
 
@@ -52,31 +52,32 @@ logger = logging.getLogger(__name__)
 BLESSED_PROPERTY = "blessed"
 """TFX's custom property of an InfraBlessing."""
 LIMITS_KEY = "certificate"
-"""As the config calls them, which plans show."""
+"""The key of the limits, as in the config; plans show it."""
 GOLDEN_ROWS_KEY = "golden_rows"
 _EVAL_SPLIT, _TRAIN_SPLIT = "eval", "train"
 _STATISTICS_FILE = "FeatureStats.pb"
 _WORKER = "components.infra_validator.worker"
 _ON_CPU = {"CUDA_VISIBLE_DEVICES": "-1"}
-"""Beside a run that has all memory of the GPUs; and all ways are asked on the same device."""
+"""Hides the GPUs: the run may use all of their memory, and all interfaces need the same device."""
 
 Artifacts = dict[str, list[Artifact]]
 
 
 class CertifyingExecutor(base_executor.BaseExecutor):
-    """Blesses a model whose answers agree, whichever way it is asked."""
+    """An executor that blesses a model if all of its interfaces predict the same."""
 
     def Do(  # noqa: N802 - TFX's name
         self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
     ) -> None:
-        """Takes what `InfraValidatorSpec` says, gives `blessing` with the certificate in it.
+        """Certifies the model of `InfraValidatorSpec`'s inputs, and writes `blessing` with the
+        certificate.
 
-        A model that Evaluator has not blessed is not asked, and one of which nothing tells how to
-        ask it, as that of a `run_fn` of the user's, is blessed without a certificate.
+        A model that Evaluator has not blessed is not certified. A model without an interface file,
+        such as one from a user's `run_fn`, is blessed without a certificate.
 
         Raises:
-          TrainingError: the process took too long or too much memory.
-          WorkerFailedError: it failed otherwise.
+          TrainingError: the process exceeded its time or memory limit.
+          WorkerFailedError: the process failed otherwise.
         """
         (blessing,) = output_dict[specs.BLESSING_KEY]
         if not model_utils.is_model_blessed(
@@ -102,7 +103,7 @@ class CertifyingExecutor(base_executor.BaseExecutor):
 
 
 def _mark(blessing: Artifact, is_blessed: bool) -> None:
-    """As TFX's InfraValidator does it, and Pusher reads it."""
+    """Records the blessing as TFX's InfraValidator does, for Pusher to read."""
     blessing.set_int_custom_property(BLESSED_PROPERTY, int(is_blessed))
     name = "INFRA_BLESSED" if is_blessed else "INFRA_NOT_BLESSED"
     write_text("", blessing.uri, name)
@@ -117,7 +118,7 @@ def read_certificate(uri: str) -> dict[str, Any]:
 def _payload(
     input_dict: Artifacts, exec_properties: dict[str, Any], model: str, scratch: str
 ) -> dict[str, Any]:
-    """What the process is told; a model elsewhere is copied to this machine."""
+    """Returns the arguments of the process; a remote model is copied to this machine."""
     if is_remote(model):
         io_utils.copy_dir(model, os.path.join(scratch, "model"))
         model = os.path.join(scratch, "model")
@@ -140,11 +141,11 @@ def _payload(
 
 
 def run_process(payload: dict[str, Any], limits: CertificateLimits) -> None:
-    """Runs the process of a certificate to its end.
+    """Runs the certification in a child process, and waits for its end.
 
     Raises:
-      TrainingError: it took too long, or too much memory.
-      WorkerFailedError: it failed otherwise.
+      TrainingError: the process exceeded its time or memory limit.
+      WorkerFailedError: the process failed otherwise.
     """
     spec = WorkerSpec(
         Place("certificate", 0, "certificate"),
@@ -163,7 +164,7 @@ def run_process(payload: dict[str, Any], limits: CertificateLimits) -> None:
 
 
 class InfraValidatorSpec(component_spec.ComponentSpec):
-    """What it takes and gives; the parameters are explained at the component."""
+    """The inputs, outputs and parameters of `InfraValidator`, which documents them."""
 
     PARAMETERS = {
         name: ExecutionParameter(type=str) for name in (CUSTOM_CONFIG_KEY, LIMITS_KEY)
@@ -184,10 +185,11 @@ class InfraValidatorSpec(component_spec.ComponentSpec):
 
 
 class InfraValidator(base_component.BaseComponent):
-    """Asks a blessed model for golden rows, in a process of its own, by every way there is.
+    """A component that compares the predictions of all interfaces of a blessed model on golden
+    rows.
 
-    Gives `blessing`, an InfraBlessing: blessed if all answers agree. Its folder holds the
-    certificate and the golden rows, which Pusher puts into the version.
+    Its output `blessing`, an InfraBlessing, is blessed if all predictions agree. The artifact
+    contains the certificate and the golden rows, which Pusher copies into the version.
     """
 
     SPEC_CLASS = InfraValidatorSpec
@@ -205,18 +207,18 @@ class InfraValidator(base_component.BaseComponent):
         schema: BaseChannel | None = None,
         golden_rows: str | None = None,
     ) -> None:
-        """Constructs the component.
+        """Constructs the component from channels and settings.
 
         Args:
           model: a channel of Model.
-          model_blessing: a channel of ModelBlessing; a model that is not blessed is not asked.
-          limits: how far answers may be apart, and what finding out may take.
-          custom_config: the settings of the training, as Trainer is told them.
-          transform_graph: a channel of TransformGraph, which the model was trained behind.
-          examples: a channel of Examples, as they were read; without, the golden rows come from
-            `golden_rows`, or are columns at their edges.
-          statistics: a channel of ExampleStatistics of the same.
-          schema: a channel of Schema, with the choices of what columns are.
+          model_blessing: a channel of ModelBlessing; a model that is not blessed is not certified.
+          limits: the tolerance, timeout and memory limit.
+          custom_config: the settings of the training, as for Trainer.
+          transform_graph: a channel of the TransformGraph that the model was trained with.
+          examples: a channel of Examples as ingested; without it the golden rows come from
+            `golden_rows`, or have a column at an edge value each.
+          statistics: a channel of ExampleStatistics of the examples.
+          schema: a channel of Schema, with the chosen types of columns.
           golden_rows: the import path of a family's function, see `Family.golden_rows`.
         """
         spec = InfraValidatorSpec(

@@ -1,4 +1,4 @@
-"""The process of a certificate: chooses golden rows, asks Keras, and has all other ways asked."""
+"""The certification process: chooses golden rows, predicts with Keras, and compares interfaces."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import tensorflow as tf
 from PIL import Image
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
-from components.infra_validator.ways import certify
+from components.infra_validator.interfaces import certify
 from components.processes.worker import Channel, end_beyond
 from components.pusher.certificate import CertificateLimits, GoldenRow
 from components.serving.requests import join_rows
@@ -26,28 +26,28 @@ from trainer_module.settings import TrainerSettings
 EVAL_ROWS = 200
 EDGE_ROWS = 150
 MOST_BYTES = 4 << 20
-"""Of the rows together, as they are kept in each version."""
+"""The most bytes of all golden rows, which each version contains."""
 _LEAST_ROWS = 8
-"""However large they are."""
+"""The least number of rows, regardless of their size."""
 _NEVER_SEEN = "never seen \u2603"
 _LONG = 300
-"""Characters of a text that is longer than most."""
+"""The number of characters of an unusually long text."""
 
 Value = bytes | float | int
 Edge = tuple[str, list[Value]]
-"""What a column is at an edge, in words, and its values there; none where it is missing."""
+"""The description of an edge case of a column, and its values; no values if it is missing."""
 Statistics = Mapping[str, statistics_pb2.FeatureNameStatistics]
 
 
 def choose_golden_rows(
     examples: Sequence[str], statistics: bytes, interface: ModelInterface
 ) -> list[GoldenRow]:
-    """Rows of the files first, then copies of them with one column at an edge each.
+    """Returns rows of the files, then copies of them with one column at an edge value each.
 
     Args:
-      examples: gzipped TFRecord files of the eval split.
+      examples: the gzipped TFRecord files of the eval split.
       statistics: a serialised DatasetFeatureStatisticsList of the train split.
-      interface: of the model.
+      interface: the interface of the model.
     """
     rows, size = [], 0
     for place, example in enumerate(_read(examples)):
@@ -61,20 +61,20 @@ def choose_golden_rows(
         return []
     parsed = statistics_pb2.DatasetFeatureStatisticsList.FromString(statistics)
     by_name = {f.path.step[-1] if f.path.step else f.name: f for f in parsed.datasets[0].features}
-    for place, (says, changed) in enumerate(_edges(interface, by_name)):
+    for place, (description, changed) in enumerate(_edges(interface, by_name)):
         usual = rows[:EVAL_ROWS]
         example = _at_edge([*usual[place:], *usual[:place]], changed, interface)
         size += len(example)
         if place >= EDGE_ROWS or size > 2 * MOST_BYTES:
             break
-        rows.append(GoldenRow(says, example))
+        rows.append(GoldenRow(description, example))
     return rows
 
 
 def _at_edge(
     rows: Sequence[GoldenRow], changed: Mapping[str, Sequence[Value]], interface: ModelInterface
 ) -> bytes:
-    """Returns the first of these rows that was not at an edge yet, put there."""
+    """Returns the first row whose values differ from the edge values, with these set."""
     for row in rows:
         if any(_values(row.example, name) != list(values) for name, values in changed.items()):
             return _with(row.example, changed, interface)
@@ -88,10 +88,13 @@ def _values(example: bytes, name: str) -> list[Value]:
 
 
 def choose_edges(interface: ModelInterface) -> list[GoldenRow]:
-    """Copies of a row of zeros and of nothing seen before, with one column at an edge each."""
+    """Returns a row of zeros and unknown values, and copies of it with an edge value each."""
     usual = {column.name: [_usual(column)] * (column.width or 1) for column in interface.columns}
     base = to_example(usual, interface)
-    edges = [GoldenRow(says, _with(base, some, interface)) for says, some in _edges(interface, {})]
+    edges = [
+        GoldenRow(description, _with(base, some, interface))
+        for description, some in _edges(interface, {})
+    ]
     return [GoldenRow("every column is as usual", base), *edges[:EDGE_ROWS]]
 
 
@@ -107,7 +110,7 @@ def to_example(values: Mapping[str, Sequence[Value]], interface: ModelInterface)
 
 
 def _may_be_served(example: bytes, interface: ModelInterface) -> bool:
-    """Returns whether a server answers a row: each asks itself all golden rows before it does."""
+    """Returns whether a server accepts a row, as it predicts all golden rows before serving."""
     pictures = [column.name for column in interface.columns if column.picture]
     if not pictures:
         return True
@@ -124,12 +127,12 @@ def _read(files: Sequence[str]) -> Iterator[bytes]:
 def _edges(
     interface: ModelInterface, statistics: Statistics
 ) -> Iterator[tuple[str, dict[str, list[Value]]]]:
-    """What is changed in a row, and how that is said: the first edge of all columns first."""
+    """Yields the changed values and descriptions of edge cases, the first of each column first."""
     missing = {column.name: list[Value]() for column in interface.columns if _may_miss(column)}
     if missing:
         yield "every column is missing that may be", missing
     by_column = [
-        [(f"{column.name!r} {says}", {column.name: values}) for says, values in edges]
+        [(f"{column.name!r} {description}", {column.name: values}) for description, values in edges]
         for column in interface.columns
         for edges in [_edges_of(column, statistics.get(column.name))]
     ]
@@ -147,11 +150,13 @@ def _edges_of(
     column: RawColumn, statistics: statistics_pb2.FeatureNameStatistics | None
 ) -> list[Edge]:
     if column.picture:
-        return [(f"is a picture of {says}", [encoded]) for says, encoded in _pictures()]
+        return [
+            (f"is a picture of {description}", [encoded]) for description, encoded in _pictures()
+        ]
     edges: list[Edge] = [("is missing", [])] if _may_miss(column) else []
     of_type = _texts if column.dtype == "string" else _numbers
-    for says, value in of_type(column, statistics):
-        edges.append((says, [value] * (column.width or 1)))
+    for description, value in of_type(column, statistics):
+        edges.append((description, [value] * (column.width or 1)))
     if column.width is None and len(edges) > 1:
         edges.append(("has three values", edges[1][1] * 3))
     return edges
@@ -183,7 +188,7 @@ def _numbers(
 
 
 def _pictures() -> Iterator[tuple[str, bytes]]:
-    """Small ones of every kind that the models decode."""
+    """Yields small pictures of every kind that the models decode, with their descriptions."""
     for mode, size, kind in (
         ("L", (1, 1), "PNG"),
         ("RGB", (2, 3), "PNG"),
@@ -196,8 +201,10 @@ def _pictures() -> Iterator[tuple[str, bytes]]:
             mode, size, tuple(range(40, 200, 40))[: len(Image.new(mode, (1, 1)).getbands())]
         )
         picture.save(encoded, kind)
-        says = f"{size[0]} x {size[1]} pixels, {kind} in {'grey' if mode == 'L' else 'colour'}"
-        yield says, encoded.getvalue()
+        description = (
+            f"{size[0]} x {size[1]} pixels, {kind} in {'grey' if mode == 'L' else 'colour'}"
+        )
+        yield description, encoded.getvalue()
 
 
 def _with(
@@ -222,11 +229,11 @@ def _with(
 
 
 _AT_ONCE = 32
-"""Rows, which may be pictures."""
+"""The number of rows in a batch; the rows may contain pictures."""
 
 
 def main(payload: dict[str, Any], channel: Channel) -> None:
-    """Writes the certificate; see `CertifyingExecutor` for what the payload says."""
+    """Writes the certificate; `CertifyingExecutor` documents the payload."""
     limits = CertificateLimits(**payload["limits"])
     too_large = TrainingError(
         f"the model needs more than {limits.memory:g} GiB to answer: a server would as well;"
@@ -236,7 +243,7 @@ def main(payload: dict[str, Any], channel: Channel) -> None:
     model = Path(payload["model"])
     rows = _choose_rows(payload, model)
     if "transform_graph" in payload:
-        taken, reference, why_not = ask_keras(payload, rows)
+        taken, reference, why_not = predict_keras(payload, rows)
     else:
         taken, reference, why_not = rows, None, ""
     folder = Path(payload["folder"])
@@ -244,13 +251,13 @@ def main(payload: dict[str, Any], channel: Channel) -> None:
 
 
 def _choose_rows(payload: dict[str, Any], model: Path) -> list[GoldenRow]:
-    """Those of the model's family, those of the examples, or the columns at their edges."""
+    """Returns golden rows from the model's family, from the examples, or from edge values."""
     interface = read_interface(model)
     if path := payload["golden_rows"]:
         choose = load_own("the golden rows of the task's family", path)
         return [
-            GoldenRow(says, to_example(values, interface))
-            for says, values in choose(model, payload["custom_config"])
+            GoldenRow(description, to_example(values, interface))
+            for description, values in choose(model, payload["custom_config"])
         ]
     if "examples" not in payload:
         return choose_edges(interface)
@@ -259,11 +266,14 @@ def _choose_rows(payload: dict[str, Any], model: Path) -> list[GoldenRow]:
     return choose_golden_rows(payload["examples"], statistics, interface)
 
 
-def ask_keras(
+def predict_keras(
     payload: dict[str, Any], rows: Sequence[GoldenRow]
 ) -> tuple[list[GoldenRow], dict[str, np.ndarray] | None, str]:
-    """Returns the rows that the model takes, what Transform and Keras answer, and why they do
-    not.
+    """Predicts the rows with Transform and Keras, without those that cannot be transformed.
+
+    Returns:
+      The accepted rows; their predictions by name, or None if the reference cannot be loaded; and
+        the reason for that.
     """
     from trainer_module.export.reference import KerasReference
 
@@ -280,7 +290,7 @@ def ask_keras(
             try:
                 answers.append(reference.answer([row.example for row in batch]))
             except tf.errors.InvalidArgumentError:
-                continue  # One of them cannot be transformed: each by itself.
+                continue  # A row cannot be transformed: the rows are tried one by one.
             taken += batch
             if batch is some:
                 break

@@ -1,4 +1,4 @@
-"""A certificate, and whether files are those that it is about; nothing here needs TensorFlow."""
+"""The certificate of a version, and the check of its files; needs no TensorFlow."""
 
 from __future__ import annotations
 
@@ -14,75 +14,76 @@ from trainer_module.export.variants.manifest import hash_file
 
 @dataclass(frozen=True)
 class CertificateLimits:
-    """Of one certificate."""
+    """The limits of a certification."""
 
     tolerance: float
-    """The largest difference of two answers: of scores as such, of other numbers a share."""
+    """The largest allowed difference of two predictions: absolute for scores, relative for other
+    numbers."""
     timeout: float
-    """Seconds for all of it."""
+    """The timeout of the whole certification, in seconds."""
     memory: float
-    """GiB of the process."""
+    """The memory limit of the process, in GiB."""
 
 
 CERTIFICATE_FOLDER = "certificate"
-"""In an InfraBlessing: what belongs into the version, below `assets.extra`."""
+"""The folder of an InfraBlessing that is copied to `assets.extra` of the version."""
 CERTIFICATE_FILE = "certificate.json"
 
 
 @dataclass(frozen=True)
 class GoldenRow:
-    """A row that a model is asked for."""
+    """A row for which all interfaces have to predict the same."""
 
-    says: str
-    """What is special about it, in words."""
+    description: str
+    """A description of the row's special feature."""
     example: bytes
     """A serialised tf.Example with its label."""
 
 
 EXTRA_FOLDER = "assets.extra"
-"""In a version's folder; model servers and loaders leave it alone."""
+"""The folder of a version for additional files, which model servers and loaders ignore."""
 CERTIFICATE_PLACE = f"{EXTRA_FOLDER}/{CERTIFICATE_FOLDER}"
-"""In a version."""
+"""The path of the certificate's folder in a version."""
 PROVENANCE_FILE = f"{EXTRA_FOLDER}/pushed.json"
-"""Where a version comes from, and whether it was pushed with a certificate."""
+"""The path of the file with a version's origin, and whether it was pushed with a certificate."""
 GOLDEN_FILE = "golden.parquet"
-"""Beside the certificate: the golden rows and their answers."""
+"""The file beside the certificate with the golden rows and their predictions."""
 _REMEDY = "push it again, or go back by `rollback`."
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far the answers by one way are from those expected."""
+    """The difference between the predictions of one interface and the expected ones."""
 
     largest_difference: float
-    """Of scores as such, of other numbers for each unit of them."""
+    """The largest difference: absolute for scores, relative for other numbers."""
     row: str
-    """The golden row that it is of, in words."""
+    """The description of the golden row with the largest difference."""
     output: str
-    """What differs most."""
+    """The output with the largest difference."""
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """That a version answers alike by every way, or what is against it."""
+    """The result of a certification: whether all interfaces of a version predict the same."""
 
     tolerance: float
     rows: int
     expected_by: str
-    """The way that all others are compared with."""
+    """The interface whose predictions are the expected ones."""
     ways: dict[str, Agreement] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     failure: str = ""
-    """What differs, in a sentence; empty if nothing does."""
+    """A sentence that describes the difference; empty if there is none."""
     files: dict[str, str] = field(default_factory=dict)
-    """SHA-256 of each of the model's files, and of the golden rows, by the path in a version."""
+    """The SHA-256 of each file of the model, and of the golden rows, by the path in a version."""
 
 
 def read_certificate(folder: Path) -> Certificate | None:
-    """Returns the certificate in a folder; None where it has none.
+    """Returns the certificate in a folder; None if there is none.
 
     Raises:
-      DamagedFileError: it cannot be read, or its golden rows are there alone.
+      DamagedFileError: the certificate is unreadable, or is missing beside golden rows.
     """
     path = folder / CERTIFICATE_FILE
     try:
@@ -103,14 +104,15 @@ def _read_agreement(way: dict[str, Any]) -> Agreement:
 
 
 def check_certified_files(version: Path, certificate: Path | None = None) -> None:
-    """Checks the files of a version by its certificate; one without a certificate is taken as is.
+    """Checks the files of a version against its certificate; accepts a version without a
+    certificate.
 
     Args:
-      version: its folder, or a SavedModel that is not pushed yet.
-      certificate: the folder of the certificate, if it is elsewhere than in the version.
+      version: the folder of a version, or a SavedModel that is not pushed yet.
+      certificate: the folder of the certificate, if it is outside of the version.
 
     Raises:
-      DamagedFileError: a file is gone, or its content is not what was certified.
+      DamagedFileError: a file is missing, or differs from the certified one.
     """
     folder = certificate or version / CERTIFICATE_PLACE
     found = read_certificate(folder)
@@ -142,6 +144,6 @@ def _was_certified(version: Path) -> bool:
 
 
 def digest_files(folder: Path) -> dict[str, str]:
-    """SHA-256 of each file below a folder, by its path there."""
+    """Returns the SHA-256 of each file below a folder, by relative path."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): hash_file(path) for path in files}

@@ -1,4 +1,4 @@
-"""TFX's Pusher with an atomic push, which takes the accepted variants of a model as well."""
+"""TFX's Pusher with an atomic push, which also pushes the accepted variants of a model."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ _PUSHED, _DESTINATION, _VERSION = "pushed", "pushed_destination", "pushed_versio
 
 
 class AtomicPushExecutor(executor.Executor):
-    """Copies beside the versions, flushes to disk, and renames into place.
+    """An executor that copies beside the versions, flushes to disk, and renames into place.
 
-    A version is in the serving folder whole, or not at all. The stock executor copies file by file
-    into the version's folder, where a model server, or a run that starts after this one was
-    killed, can meet it half written. It also pushes twice, if a run is killed after the push and
-    before that is in the metadata; here a version says which model it is of.
+    A version appears in the serving folder atomically. The stock executor copies file by file into
+    the version's folder, where a model server, or the next run after a killed one, can find it
+    incomplete. It also pushes twice if a run is killed between the push and its record in the
+    metadata; here the version itself records its model.
     """
 
     def __init__(self, context: base_executor.BaseExecutor.Context | None = None) -> None:
-        """As TFX makes executors, with the run that the execution is of."""
+        """Creates the executor as TFX does, with the run of the execution."""
         super().__init__(context)
         self._run = context.pipeline_run_id if context else None
 
@@ -67,10 +67,10 @@ class AtomicPushExecutor(executor.Executor):
         output_dict: dict[str, list[Artifact]],
         exec_properties: dict[str, Any],
     ) -> None:
-        """Pushes the model if it is blessed; inputs and outputs as of the stock executor.
+        """Pushes the model if it is blessed, with the stock executor's inputs and outputs.
 
-        A model that was withdrawn is not pushed: Evaluator, which runs again as the mark has
-        changed the model's artifact, may well bless it once more.
+        A withdrawn model is not pushed, even if it is blessed: marking it has changed the Model
+        artifact, so Evaluator runs again and may bless it again.
         """
         destination = pusher_pb2.PushDestination()
         proto_utils.json_to_proto(
@@ -91,8 +91,8 @@ class AtomicPushExecutor(executor.Executor):
             _mark(pushed)
             return
         if is_remote(base):
-            # Object stores have no rename; the stock order, saved_model.pb last, serves there. A
-            # copy that a stop cuts off would stay half a version.
+            # Object stores have no atomic rename; there the stock order suffices, which copies
+            # saved_model.pb last. A stop during the copy would leave an incomplete version.
             pass_last_chance()
             super().Do(input_dict, output_dict, exec_properties)
             if variants is not None and pushed.get_int_custom_property(_PUSHED):
@@ -106,7 +106,7 @@ class AtomicPushExecutor(executor.Executor):
         folder = None if variants is None else Path(variants)
         certificate = Path(certificates[0].uri) / CERTIFICATE_FOLDER if certificates else None
         version = self._push(exported, model, Path(base), folder, certificate)
-        # From the version, so that the copy holds its provenance as well.
+        # Copied from the version, so that the artifact contains the provenance.
         io_utils.copy_dir(str(version), pushed.uri)
         _mark(pushed, version)
 
@@ -118,7 +118,7 @@ class AtomicPushExecutor(executor.Executor):
         variants: Path | None,
         certificate: Path | None,
     ) -> Path:
-        """Pushes, unless the newest version is this model already, with these variants."""
+        """Pushes the model, unless the newest version already is this model with these variants."""
         provenance = Provenance(
             model=model.uri,
             model_id=model.id,
@@ -136,7 +136,7 @@ class AtomicPushExecutor(executor.Executor):
         return push_new_version(exported, base, provenance, variants, certificate)
 
     def _push_variants(self, variants: str, pushed: Artifact) -> None:
-        """Copies them beside a model in an object store, the manifest last."""
+        """Copies the variants beside a model in an object store, the manifest last."""
         with ScratchFolder() as scratch:
             taken, version = Path(scratch, "artifact"), Path(scratch, "version")
             copy_folder(variants, str(taken))
@@ -152,7 +152,7 @@ class AtomicPushExecutor(executor.Executor):
 
 
 def _mark(pushed: Artifact, version: Path | None = None) -> None:
-    """Says of an artifact whether it is pushed, and as which version, as TFX's Pusher does."""
+    """Sets the custom properties of a PushedModel as TFX's Pusher does."""
     pushed.set_int_custom_property(_PUSHED, int(version is not None))
     if version is not None:
         pushed.set_string_custom_property(_DESTINATION, str(version))
@@ -162,7 +162,7 @@ def _mark(pushed: Artifact, version: Path | None = None) -> None:
 def _read_variants(
     input_dict: dict[str, list[Artifact]],
 ) -> tuple[str | None, OptimizerReport | None]:
-    """Returns the folder of the variants, and their report; None where the config asks for none."""
+    """Returns the folder of the variants and their report; None if the config asks for none."""
     if not input_dict.get(VARIANTS_KEY):
         return None, None
     uri = artifact_utils.get_single_uri(input_dict[VARIANTS_KEY])
@@ -170,7 +170,7 @@ def _read_variants(
 
 
 class PusherSpec(standard_component_specs.PusherSpec):
-    """Stock's, with variants of the model."""
+    """The stock spec with an optional channel of the model's variants."""
 
     INPUTS = standard_component_specs.PusherSpec.INPUTS | {
         VARIANTS_KEY: ChannelParameter(type=ModelVariants, optional=True)
@@ -178,7 +178,7 @@ class PusherSpec(standard_component_specs.PusherSpec):
 
 
 class Pusher(base_component.BaseComponent):
-    """Puts a blessed model, with its accepted variants, where a model server picks it up."""
+    """A component that copies a blessed model with its accepted variants to the serving folder."""
 
     SPEC_CLASS = PusherSpec
     EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(AtomicPushExecutor)
@@ -191,7 +191,7 @@ class Pusher(base_component.BaseComponent):
         variants: BaseChannel | None,
         base_directory: str,
     ) -> None:
-        """Constructs the component.
+        """Constructs the component from channels.
 
         Args:
           model: a channel of Model.

@@ -1,4 +1,4 @@
-"""The variants of a version: those that were accepted, beside its SavedModel; needs no TFX."""
+"""The accepted variants of a version, beside its SavedModel; needs no TFX."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from trainer_module.errors import ConfigError, DamagedFileError, DataError
 from trainer_module.export.variants.manifest import VARIANT_FILE, Variant, read_variant
 
 VARIANTS_FOLDER = "variants"
-"""In a version's folder, with a folder for each."""
+"""The folder of a version that contains a folder for each variant."""
 MANIFEST_FILE = "manifest.json"
-"""Beside them."""
+"""The file beside the variants that lists them."""
 
 _OF_A_VARIANT = ("inputs", "outputs", "classes")
-"""Long, and in the `variant.json` of each."""
+"""The long fields that the manifest leaves out, as each variant's `variant.json` has them."""
 
 
 def add_variants(artifact: Path, version: Path) -> None:
-    """Copies the accepted variants into a version that nobody sees yet.
+    """Copies the accepted variants into a version that is not in place yet.
 
     Args:
       artifact: the folder of the Optimizer's artifact.
       version: the folder of the version.
 
     Raises:
-      DataError: a variant's files are not what it was accepted as.
+      DataError: the files of a variant differ from the accepted ones.
     """
     report = OptimizerReport.model_validate_json((artifact / REPORT_FILE).read_text())
     if not report.accepted:
@@ -44,9 +44,7 @@ def add_variants(artifact: Path, version: Path) -> None:
 
 
 def to_manifest(variants: Mapping[str, Variant]) -> str:
-    """Returns the JSON that lists variants: sizes, sha256, metrics, runtimes and how to load
-    each.
-    """
+    """Returns the JSON manifest of variants: sizes, SHA-256, metrics, runtimes, `how_to_load`."""
     told = {
         name: {key: v for key, v in asdict(variant).items() if key not in _OF_A_VARIANT}
         for name, variant in variants.items()
@@ -55,10 +53,10 @@ def to_manifest(variants: Mapping[str, Variant]) -> str:
 
 
 def read_manifest(version: Path) -> dict[str, dict[str, Any]]:
-    """What a version's folder says of its variants, by name; empty where it has none.
+    """Returns the manifest of a version's variants, by name; empty if there are none.
 
     Raises:
-      DamagedFileError: it says something that cannot be read.
+      DamagedFileError: the manifest cannot be read.
     """
     path = version / VARIANTS_FOLDER / MANIFEST_FILE
     try:
@@ -71,8 +69,7 @@ def read_manifest(version: Path) -> dict[str, dict[str, Any]]:
 
 
 def accepted_variants(artifact: Path) -> list[str]:
-    """Returns the names of those that a version of the model would have; empty where the files are
-    gone.
+    """Returns the names of the accepted variants of a model; empty if the report is missing.
 
     Args:
       artifact: the folder of the Optimizer's artifact.
@@ -82,12 +79,14 @@ def accepted_variants(artifact: Path) -> list[str]:
 
 
 def has_variants(version: Path, artifact: Path | None) -> bool:
-    """Returns whether a version has what is accepted now; a model is pushed again with other
-    variants.
+    """Returns whether a version has the variants that are accepted now.
+
+    Pusher pushes a model again if the accepted variants have changed.
 
     Args:
       version: the folder of a version of the model.
-      artifact: the folder of the Optimizer's artifact; None where no variants are asked for.
+      artifact: the folder of the Optimizer's artifact; None if the config asks for no variants,
+        which any version satisfies.
     """
     if artifact is None:
         return True

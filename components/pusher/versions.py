@@ -1,4 +1,4 @@
-"""Versions in a serving folder, each a folder whose name is a number; nothing here needs TFX."""
+"""Versions in a serving folder, each a folder whose name is a number; needs no TFX."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from trainer_module.errors import DamagedFileError, DataError
 from trainer_module.export.variants.manifest import read_variant
 
 INCOMING_PREFIX = ".incoming-"
-"""Model servers look at folders that are numbers; what is being copied has no such name."""
+"""The prefix of folders that are being copied; model servers only read folders that are numbers."""
 ABANDONED_SECONDS = 3600.0
-"""What another machine has not changed for so long, it does not write any more."""
+"""The seconds without a change after which another machine's copy counts as abandoned."""
 OUTGOING_PREFIX = ".deleted-"
-"""What is being deleted has no such name either."""
+"""The prefix of folders that are being deleted."""
 WITHDRAWN_PROPERTY = "withdrawn"
 """A custom property of a Model artifact: 1 if the model must not be used again."""
 WAITS_PROPERTY = "waits"
@@ -43,31 +43,31 @@ WAITS_PROPERTY = "waits"
 BLESSES_PROPERTY = "current_model_id"
 """TFX's custom property of a ModelBlessing: the id of its model."""
 WITHDRAWN_FILE = f"{EXTRA_FOLDER}/withdrawn.json"
-"""Marks a version as withdrawn, until that is lifted; a copy that is pushed has no such mark."""
+"""The path of the marker of a withdrawn version; a pushed copy has no such marker."""
 SAVED_MODEL = "saved_model.pb"
-"""What makes a folder a SavedModel."""
+"""The file that every SavedModel has."""
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a version comes from."""
+    """The origin of a version."""
 
     model: str | None
-    """The uri of the Model artifact."""
+    """The URI of the Model artifact."""
     model_id: int | None = None
     model_created: int | None = None
-    """When the artifact was recorded, in milliseconds since 1970: after a new start with empty
-    metadata, uris and ids come up again."""
+    """The creation time of the artifact in milliseconds since 1970. It is needed as URIs and ids
+    repeat after a restart with empty metadata."""
     run: str | None = None
     pushed_at: str = ""
-    """ISO 8601."""
+    """The time of the push in ISO 8601."""
     copy_of: int | None = None
-    """The version that a rollback put in service again."""
+    """The version that a rollback has pushed again."""
     certified: bool = False
-    """Whether a certificate was pushed with it."""
+    """Whether the version was pushed with a certificate."""
 
     def is_of(self, other: Provenance) -> bool:
-        """Returns whether both are of the same model artifact."""
+        """Returns whether both versions come from the same Model artifact."""
         return (self.model, self.model_id, self.model_created) == (
             other.model,
             other.model_id,
@@ -76,7 +76,7 @@ class Provenance:
 
 
 def now() -> str:
-    """Returns the time for a provenance."""
+    """Returns the current time in the format of a provenance."""
     return datetime.now().astimezone().isoformat(timespec="milliseconds")
 
 
@@ -93,7 +93,7 @@ def _is_version(path: Path) -> bool:
 
 
 def read_provenance(version: Path) -> Provenance | None:
-    """What a version's folder says of itself; None where it says nothing that can be read."""
+    """Returns the provenance of a version; None if it is missing or unreadable."""
     try:
         content: dict[str, Any] = json.loads((version / PROVENANCE_FILE).read_text())
         return Provenance(**content)
@@ -102,13 +102,15 @@ def read_provenance(version: Path) -> Provenance | None:
 
 
 def find_damage(version: Path, certificate: Path | None = None) -> str:
-    """What is wrong with a version's SavedModel, beginning with a file's path; empty if nothing is.
+    """Returns the damage of a version's SavedModel, beginning with a file's path; empty if there is
+    none.
 
-    All files are read. They have to be what the certificate says; without one nothing is known.
+    All files are read and compared with the certificate; without one only the graph's presence is
+    checked.
 
     Args:
-      version: its folder, or a SavedModel that is not pushed yet.
-      certificate: the folder of the certificate, if it is elsewhere than in the version.
+      version: the folder of a version, or a SavedModel that is not pushed yet.
+      certificate: the folder of the certificate, if it is outside of the version.
     """
     if not (version / SAVED_MODEL).is_file():
         return f"{SAVED_MODEL} is not there"
@@ -120,7 +122,7 @@ def find_damage(version: Path, certificate: Path | None = None) -> str:
 
 
 def find_variant_damage(version: Path) -> str:
-    """Returns the same of a version's variants, each of which has to be what was accepted."""
+    """Returns the damage of a version's variants, beginning with a path; empty if there is none."""
     try:
         for name in read_manifest(version):
             read_variant(version / VARIANTS_FOLDER / name)
@@ -136,24 +138,27 @@ def _shown(error: DamagedFileError, version: Path) -> str:
 
 
 def read_withdrawal(version: Path) -> str | None:
-    """Why a version was withdrawn, empty if no reason is known; None if it was not withdrawn.
+    """Returns the reason why a version was withdrawn.
+
+    Returns:
+      The reason, empty if none is known; None if the version was not withdrawn.
 
     Raises:
-      OSError: that cannot be read, as of a disk that fails.
+      OSError: the marker cannot be read, for example from a failing disk.
     """
     try:
         return str(json.loads((version / WITHDRAWN_FILE).read_text())["reason"] or "")
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return None
     except (ValueError, TypeError, KeyError):
-        return ""  # Whatever is in the file, somebody withdrew the version.
+        return ""  # A damaged marker still means that the version was withdrawn.
 
 
 def mark_withdrawn(version: Path, reason: str | None) -> None:
-    """Leaves word in a version that it was withdrawn, which survives a power failure.
+    """Marks a version as withdrawn; the marker survives a power failure.
 
     Raises:
-      OSError: nothing can be written there.
+      OSError: the marker cannot be written.
     """
     file = version / WITHDRAWN_FILE
     if file.exists():
@@ -167,7 +172,7 @@ def mark_withdrawn(version: Path, reason: str | None) -> None:
 
 
 def lift_withdrawal(version: Path) -> None:
-    """Takes that word back; raises OSError if it cannot be deleted."""
+    """Deletes the marker of a withdrawn version; raises OSError if that fails."""
     file = version / WITHDRAWN_FILE
     if file.exists():
         file.unlink()
@@ -175,9 +180,10 @@ def lift_withdrawal(version: Path) -> None:
 
 
 def free_version(base: Path) -> Path:
-    """Returns the folder of a new version, higher than all others, or it would not be served.
+    """Returns the folder of a new version, with a number higher than all others.
 
-    It is named by the time in seconds, or later if the newest is from this second or the future.
+    The number is the current time in seconds, or higher if the newest version is from this second
+    or from the future.
     """
     newest = max((int(path.name) for path in list_versions(base)), default=0)
     return base / str(max(int(time.time()), newest + 1))
@@ -190,22 +196,22 @@ def push_new_version(
     variants: Path | None = None,
     certificate: Path | None = None,
 ) -> Path:
-    """Copies a SavedModel into a serving folder as its newest version, whole or not at all.
+    """Copies a SavedModel into a serving folder as its newest version, atomically.
 
-    The copy is in place once its files are those of the certificate.
+    The copy is checked against the certificate before it is put in place.
 
     Args:
-      model: the SavedModel's folder.
-      base: the serving folder, which is made if need be; others may push to it at the same time.
-      provenance: is in the version from the first moment; without, it keeps what `model` has.
-      variants: the folder of the Optimizer's artifact, whose accepted variants are, too.
-      certificate: a folder that goes along into `assets.extra`, if it is there.
+      model: the folder of the SavedModel.
+      base: the serving folder, created if missing; others may push to it at the same time.
+      provenance: the origin to store in the version; by default the version keeps that of `model`.
+      variants: the folder of the Optimizer's artifact, whose accepted variants are copied too.
+      certificate: a folder that is copied into `assets.extra`, if it exists.
 
     Returns:
-      The version's folder.
+      The folder of the version.
 
     Raises:
-      DataError: a file is not what was certified, or a variant not what was accepted.
+      DataError: a file differs from the certified one, or a variant from the accepted one.
     """
     with _incoming(model, base, provenance, variants, certificate) as incoming:
         while True:
@@ -214,7 +220,7 @@ def push_new_version(
             try:
                 incoming.rename(version)
             except OSError as error:
-                # Another pipeline has taken that number a moment ago.
+                # Another pipeline has just used this number.
                 if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                     raise
             else:
@@ -222,14 +228,14 @@ def push_new_version(
 
 
 def push_version(model: Path, version: Path) -> None:
-    """Copies a SavedModel into a serving folder under a number, whole or not at all.
+    """Copies a SavedModel into a serving folder under a given number, atomically.
 
     Args:
-      model: the SavedModel's folder, with its provenance.
-      version: the folder it gets, below the serving folder, which is made if need be.
+      model: the folder of the SavedModel, with its provenance.
+      version: the folder of the version, below the serving folder, which is created if missing.
 
     Raises:
-      DataError: a file is not what was certified, or a variant not what was accepted.
+      DataError: a file differs from the certified one, or a variant from the accepted one.
     """
     with _incoming(model, version.parent) as incoming:
         pass_last_chance()
@@ -244,15 +250,15 @@ def _incoming(
     variants: Path | None = None,
     certificate: Path | None = None,
 ) -> Iterator[Path]:
-    """Yields a copy of a model in the serving folder that no server looks at, and that is to be
-    renamed.
+    """Yields a checked copy of a model in the serving folder, which is to be renamed.
 
-    Its lock says that it is being written; what a killed process has left has none.
+    Servers ignore the copy. A lock shows that it is in progress; a copy that a killed process has
+    left has no lock.
     """
     base.mkdir(parents=True, exist_ok=True)
     _delete_incoming(base)
     with ExitStack() as cleanup:
-        with deferred():  # A stop comes before the folder is there, or after what deletes it is.
+        with deferred():  # A stop signal cannot separate the folder from its cleanup.
             incoming, lock = _make_locked(base)
             cleanup.callback(_discard, incoming, lock)
         try:
@@ -264,7 +270,7 @@ def _incoming(
                 shutil.copytree(certificate, extra, dirs_exist_ok=True)
         except OSError as error:
             raise _explained(error, model, incoming) from None
-        (incoming / WITHDRAWN_FILE).unlink(missing_ok=True)  # The copy is in service again.
+        (incoming / WITHDRAWN_FILE).unlink(missing_ok=True)  # A pushed copy is not withdrawn.
         if damage := find_damage(incoming) or find_variant_damage(incoming):
             raise DataError(f"{model}: it is not pushed, as of its copy {damage}.")
         if provenance is not None:
@@ -279,18 +285,16 @@ def _incoming(
 
 
 def _discard(incoming: Path, lock: int) -> None:
-    """Deletes a copy, unless it has been renamed, and ends its lock."""
+    """Deletes a copy unless it has been renamed, and releases its lock."""
     with deferred():
         shutil.rmtree(incoming, ignore_errors=True)
         os.close(lock)
 
 
 def _explained(error: OSError, model: Path, incoming: Path) -> OSError:
-    """Returns an error of copying a model, with the file, and with the room that is needed and
-    there is.
-    """
+    """Returns the error of a failed copy, with the file and the needed and available disk space."""
     why = first_of_many(error)
-    shutil.rmtree(incoming, ignore_errors=True)  # What was copied has taken room.
+    shutil.rmtree(incoming, ignore_errors=True)  # First, as the partial copy takes space.
     if why.filename is None or why.errno is None:
         return why
     needed = show_size(sum(sizes_below(model)))
@@ -303,10 +307,10 @@ def _make_locked(base: Path) -> tuple[Path, int]:
     own = f"{INCOMING_PREFIX}{socket.gethostname()}-"
     while True:
         folder = Path(tempfile.mkdtemp(prefix=own, dir=base))
-        # Before it has its lock, another push may take it for abandoned.
+        # Before the lock, another push may take the folder for abandoned and delete it.
         with suppress(FileNotFoundError):
             lock = os.open(folder, os.O_RDONLY)
-            with suppress(OSError):  # Not every file system has locks; its age has to do there.
+            with suppress(OSError):  # Without support for locks, the age of the folder decides.
                 fcntl.flock(lock, fcntl.LOCK_EX)
             if folder.exists():
                 return folder, lock
@@ -314,22 +318,22 @@ def _make_locked(base: Path) -> tuple[Path, int]:
 
 
 def _delete_incoming(base: Path) -> None:
-    """Deletes the copies that killed pushes have left, and none that is being written."""
+    """Deletes copies that killed pushes have left, but none in progress."""
     for found in base.glob(f"{INCOMING_PREFIX}*"):
         host, _, _ = found.name.removeprefix(INCOMING_PREFIX).rpartition("-")
         if host == socket.gethostname() and _delete_unlocked(found):
             continue
-        # Locks of other machines may not be seen here.
+        # Locks of other machines may be invisible here.
         if _age(found) > ABANDONED_SECONDS:
             shutil.rmtree(found, ignore_errors=True)
 
 
 def _delete_unlocked(folder: Path) -> bool:
-    """Deletes a folder of this machine unless its lock is held; whether there are such locks."""
+    """Deletes a folder of this machine unless it is locked; returns whether locks are supported."""
     try:
         lock = os.open(folder, os.O_RDONLY)
     except OSError:
-        return True  # It is gone.
+        return True  # The folder is gone.
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         shutil.rmtree(folder, ignore_errors=True)
@@ -344,17 +348,17 @@ def _delete_unlocked(folder: Path) -> bool:
 
 
 def restore_version(archive: Path, destination: str) -> str:
-    """Pushes a version again whose folder is gone or damaged; a remote folder is not looked at.
+    """Pushes a version again if its folder is missing or damaged; remote folders are not checked.
 
     Args:
-      archive: Pusher's own copy of it.
-      destination: the folder, or URI, that it was pushed to.
+      archive: Pusher's own copy of the version.
+      destination: the folder or URI that the version was pushed to.
 
     Returns:
-      What was wrong with it, in words; empty if nothing was.
+      A description of the damage; empty if there was none.
 
     Raises:
-      DataError: it is gone or damaged, and the copy is damaged as well.
+      DataError: the version is missing or damaged, and the copy is damaged as well.
     """
     if is_remote(destination):
         return ""
@@ -376,7 +380,7 @@ def restore_version(archive: Path, destination: str) -> str:
 
 
 def _age(path: Path) -> float:
-    """Seconds since its last change; none if it is gone."""
+    """Returns the seconds since the last change of a path; 0 if the path does not exist."""
     try:
         return time.time() - path.stat().st_mtime
     except OSError:
@@ -384,7 +388,7 @@ def _age(path: Path) -> float:
 
 
 def delete_whole(folder: Path) -> None:
-    """Deletes a version, or another folder: who looks for it sees it whole, or not at all."""
+    """Deletes a folder atomically: other processes see either the whole folder or none."""
     outgoing = folder.with_name(f"{OUTGOING_PREFIX}{folder.name}")
     folder.rename(outgoing)
     _flush(folder.parent)
@@ -392,13 +396,13 @@ def delete_whole(folder: Path) -> None:
 
 
 def delete_abandoned(base: Path) -> None:
-    """Deletes what a killed `delete_whole` has left."""
+    """Deletes folders that a killed `delete_whole` has left."""
     for outgoing in base.glob(f"{OUTGOING_PREFIX}*"):
         shutil.rmtree(outgoing)
 
 
 def _flush(path: Path) -> None:
-    """Makes a file's content, or a folder's entries, survive a power failure."""
+    """Flushes the content of a file, or the entries of a folder, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,1 +1,1 @@
-"""What asks and serves pushed models; imports neither TFX nor Beam."""
+"""Loading and serving of pushed models; imports neither TFX nor Beam."""

@@ -1,4 +1,4 @@
-"""Whether a version still is what was certified: asked before it serves."""
+"""The check of a version against its certificate, before the version serves."""
 
 from __future__ import annotations
 
@@ -42,24 +42,24 @@ from trainer_module.errors import DamagedFileError, DataError
 from trainer_module.export.interface import ModelInterface, RawColumn
 from trainer_module.export.variants.manifest import hash_file
 
-_SAYS, _EXAMPLE = "row", "example"
+_DESCRIPTION, _EXAMPLE = "row", "example"
 _ANSWER = "answer "
-"""Begins the names of columns of answers."""
+"""The prefix of the columns that contain expected outputs."""
 
 
 def write_certificate(
     certificate: Certificate, folder: Path, rows: Sequence[GoldenRow], answers: Arrays
 ) -> None:
-    """Writes all of a certificate into a folder, with the digest of its golden rows.
+    """Writes a certificate and its golden rows into a folder.
 
     Args:
-      certificate: without that digest.
-      folder: which there is.
-      rows: the golden ones.
-      answers: those expected.
+      certificate: the certificate; the digest of the golden rows is added to its files.
+      folder: an existing folder.
+      rows: the golden rows.
+      answers: the expected outputs of the golden rows, by name.
     """
     columns = {
-        _SAYS: pa.array([row.says for row in rows]),
+        _DESCRIPTION: pa.array([row.description for row in rows]),
         _EXAMPLE: pa.array([row.example for row in rows], pa.binary()),
     }
     columns |= {_ANSWER + name: _to_column(values) for name, values in answers.items()}
@@ -74,19 +74,21 @@ def write_certificate(
 
 
 def read_golden(folder: Path) -> tuple[list[GoldenRow], Arrays]:
-    """Returns the golden rows, and what is expected of them.
+    """Returns the golden rows, and their expected outputs by name.
 
     Raises:
-      DamagedFileError: they cannot be read.
+      DamagedFileError: the file cannot be read.
     """
     path = folder / GOLDEN_FILE
     try:
         table = pq.read_table(path)
-        says, examples = (table.column(name).to_pylist() for name in (_SAYS, _EXAMPLE))
+        descriptions, examples = (
+            table.column(name).to_pylist() for name in (_DESCRIPTION, _EXAMPLE)
+        )
     except (OSError, KeyError, pa.ArrowException) as error:
         what = f"is damaged ({type(error).__name__})"
         raise DamagedFileError.of(path, what, "push it again.") from None
-    rows = [GoldenRow(*row) for row in zip(says, examples, strict=True)]
+    rows = [GoldenRow(*row) for row in zip(descriptions, examples, strict=True)]
     answers = {
         name.removeprefix(_ANSWER): _to_array(table.column(name).combine_chunks())
         for name in table.column_names
@@ -113,32 +115,32 @@ _CLASS, _CLASSES, _SCORES = "class", "classes", "scores"
 
 
 def compare(expected: Arrays, found: Arrays, rows: Sequence[GoldenRow]) -> Agreement:
-    """Returns the largest difference of all rows and outputs.
+    """Returns the largest difference between two sets of outputs, over all rows and outputs.
 
-    Scores differ by so much as such. Other numbers, whose unit nobody knows, differ by a share of
-    the expected one, or of the usual size of the output where that is larger. Text is equal,
-    or differs without end; but of two classes whose scores are as good as equal either may be the
-    most probable one.
+    Scores are compared by absolute difference. Other numbers, whose unit is unknown, are compared
+    by the difference relative to the expected value, or to the root mean square of the output where
+    that is larger. Texts are equal or infinitely different; but where the predicted classes differ,
+    the difference is the gap between their scores, as either class may win a near tie.
 
     Args:
-      expected: answers by name, [rows, ...] each.
-      found: the same of another way.
-      rows: what was asked.
+      expected: the expected outputs by name, [rows, ...] each.
+      found: the outputs of another interface for the same rows.
+      rows: the golden rows that were predicted.
     """
     worst = Agreement(0.0, "", "")
     if found.keys() != expected.keys():
         missing = sorted(found.keys() ^ expected.keys())[0]
-        return Agreement(float("inf"), rows[0].says, missing)
+        return Agreement(float("inf"), rows[0].description, missing)
     for name, values in expected.items():
         apart = _differences(name, values, found[name], expected)
         row = int(np.argmax(apart))
         if apart[row] > worst.largest_difference:
-            worst = Agreement(float(apart[row]), rows[row].says, name)
+            worst = Agreement(float(apart[row]), rows[row].description, name)
     return worst
 
 
 def _differences(name: str, expected: np.ndarray, found: np.ndarray, answers: Arrays) -> np.ndarray:
-    """Of each row, [rows] float64."""
+    """Returns the largest difference of an output in each row, [rows] float64."""
     if expected.shape != found.shape:
         return np.full(len(expected), np.inf)
     if expected.dtype != object:
@@ -154,12 +156,10 @@ def _differences(name: str, expected: np.ndarray, found: np.ndarray, answers: Ar
 
 
 def _usual_size(numbers: np.ndarray) -> float:
-    """Returns the root of the mean square of those that are finite; 1 where there is nothing
-    but zeros.
-    """
+    """Returns the root mean square of the finite numbers; 1 if they are all 0 or there are none."""
     finite = np.abs(numbers[np.isfinite(numbers)])
     largest = finite.max(initial=0.0)
-    # Squares of shares: those of the numbers may be too large.
+    # The numbers are scaled first, as the squares of large numbers overflow.
     return float(largest * np.sqrt(np.mean((finite / largest) ** 2))) if largest else 1.0
 
 
@@ -171,8 +171,9 @@ def _of_numbers(expected: np.ndarray, found: np.ndarray, usual: float) -> np.nda
 
 
 def _gaps(expected: np.ndarray, found: np.ndarray, answers: Arrays) -> np.ndarray:
-    """Returns how far the scores of two classes are apart, by row; infinite of a class that is
-    none.
+    """Returns the difference between the scores of two classes in each row.
+
+    The gap is infinite where a name is not among the classes.
     """
     names = _as_text(answers[_CLASSES])
 
@@ -186,29 +187,29 @@ def _gaps(expected: np.ndarray, found: np.ndarray, answers: Arrays) -> np.ndarra
 
 
 def _as_text(values: np.ndarray) -> np.ndarray:
-    """Bytes as JSON has them."""
+    """Returns bytes decoded as the JSON of an answer shows them."""
     decoded = [v.decode(errors="replace") for v in values.reshape(-1).tolist()]
     return np.array(decoded, object).reshape(values.shape)
 
 
 AT_ONCE = 32
-"""Rows that are asked for together, which may be pictures."""
+"""The number of golden rows in a batch; the rows may contain pictures."""
 
 
 @dataclass(frozen=True)
-class GoldenRequest:
-    """A model, and what it is asked."""
+class GoldenInputs:
+    """A model with its golden rows, in the form of each of its signatures."""
 
     model: Model
     rows: Sequence[GoldenRow]
     columns: pa.RecordBatch
     """The rows as ExampleGen's sources would read them."""
     tensors: Arrays
-    """The rows as `serving_raw` takes them."""
+    """The inputs of `serving_raw` for the rows."""
 
     @classmethod
-    def of(cls, model: Model, rows: Sequence[GoldenRow]) -> GoldenRequest:
-        """Takes the examples apart."""
+    def of(cls, model: Model, rows: Sequence[GoldenRow]) -> GoldenInputs:
+        """Returns the request for a model, with the tf.Examples of the golden rows parsed."""
         columns = _read_columns(rows, model.interface)
         return cls(
             model, rows, columns, to_request(columns, Cell("the golden rows", 1), model.interface)
@@ -216,18 +217,16 @@ class GoldenRequest:
 
     @property
     def examples(self) -> np.ndarray:
-        """The rows as `serving_default` takes them."""
+        """The input of `serving_default`: serialised tf.Examples."""
         return np.array([row.example for row in self.rows], object)
 
     @property
     def slices(self) -> list[slice]:
-        """Those of the rows that are asked for together."""
+        """The slices that cut the rows into batches."""
         return [slice(start, start + AT_ONCE) for start in range(0, len(self.rows), AT_ONCE)]
 
     def table(self) -> pa.Table:
-        """Returns the rows as a file of columns has them: a single value as such, several as a
-        list.
-        """
+        """Returns the rows as a table; columns of several values per row are lists."""
         found = {}
         for column in self.model.interface.columns:
             values = self.columns.column(column.name)
@@ -235,18 +234,18 @@ class GoldenRequest:
         return pa.table(found)
 
 
-def ask_examples(asked: GoldenRequest) -> Arrays:
-    """By the signature of serialised tf.Examples."""
-    examples = asked.examples
+def predict_examples(golden: GoldenInputs) -> Arrays:
+    """Returns the predictions of `serving_default`, which takes serialised tf.Examples."""
+    examples = golden.examples
     return join_rows(
-        [asked.model.predict_examples({EXAMPLES_INPUT: examples[part]}) for part in asked.slices]
+        [golden.model.predict_examples({EXAMPLES_INPUT: examples[part]}) for part in golden.slices]
     )
 
 
-def ask_raw(asked: GoldenRequest) -> Arrays:
-    """By the signature of a tensor per column."""
-    parts = ({n: tensor[part] for n, tensor in asked.tensors.items()} for part in asked.slices)
-    return join_rows([asked.model.predict(part) for part in parts])
+def predict_raw(golden: GoldenInputs) -> Arrays:
+    """Returns the predictions of `serving_raw`, which takes a tensor per column."""
+    parts = ({n: tensor[part] for n, tensor in golden.tensors.items()} for part in golden.slices)
+    return join_rows([golden.model.predict(part) for part in parts])
 
 
 def _read_columns(rows: Sequence[GoldenRow], interface: ModelInterface) -> pa.RecordBatch:
@@ -268,7 +267,7 @@ def _read_column(parsed: Sequence[Any], column: RawColumn) -> pa.LargeListArray:
     values: list[Any] = []
     lengths = np.zeros(len(parsed), np.int64)
     for place, features in enumerate(parsed):
-        # Asking the message for a key that it lacks would add it.
+        # Indexing the protobuf map with a missing key would insert the key.
         which = features[column.name].WhichOneof("kind") if column.name in features else None
         if which is not None:
             found = list(getattr(features[column.name], which).value)
@@ -280,46 +279,50 @@ def _read_column(parsed: Sequence[Any], column: RawColumn) -> pa.LargeListArray:
 
 
 def load_certified(version: Path, variant: str | None = None) -> Model:
-    """Loads a version that still is what was certified; one without a certificate is taken as is.
+    """Loads a version after checking its files and predictions against its certificate.
+
+    A version without a certificate is loaded unchecked.
 
     Args:
-      version: its folder.
-      variant: what answers in its place. Its file has to be what was accepted, and it need not
-        answer as the model does.
+      version: the folder of the version.
+      variant: the name of a variant that predicts in place of the SavedModel. Its file has to be
+        the certified one, but its predictions may differ from those of the SavedModel.
 
     Raises:
       ConfigError: the version has no such variant.
-      DataError: it has changed, cannot be loaded, or answers otherwise.
+      DataError: the files have changed, the model cannot be loaded, or its predictions differ from
+        the certified ones.
     """
-    check_certified_files(version)  # First: changed bytes may end the process that loads them.
+    check_certified_files(version)  # First, as loading a damaged file may crash the process.
     model = load_model(version, variant)
     check_answers(replace(model, variant=None))
     return model
 
 
 def load_certified_variant(version: Path, variant: str) -> TransformedModel:
-    """Loads a variant alone of a version whose files are those that were certified.
+    """Loads only a variant of a version, after checking the version's files against its
+    certificate.
 
-    What the SavedModel answers is not asked, as that would take TensorFlow.
+    The predictions of the SavedModel are not checked, as that would require TensorFlow.
 
     Raises:
       ConfigError: the version has no such variant.
-      DataError: it has changed, or cannot be loaded.
+      DataError: the files have changed, or the variant cannot be loaded.
     """
     check_certified_files(version)
     return load_transformed(version, variant)
 
 
 def check_answers(model: Model) -> None:
-    """Raises DataError for a model that does not answer what its certificate says."""
+    """Raises DataError if the predictions of a model differ from those in its certificate."""
     folder = model.folder / CERTIFICATE_PLACE
     certificate = read_certificate(folder)
     if certificate is None:
         return
     rows, expected = read_golden(folder)
-    asked = GoldenRequest.of(model, rows)
-    for ask in (ask_raw, ask_examples) if model.takes_examples else (ask_raw,):
-        apart = compare(expected, ask(asked), rows)
+    golden = GoldenInputs.of(model, rows)
+    for predict in (predict_raw, predict_examples) if model.takes_examples else (predict_raw,):
+        apart = compare(expected, predict(golden), rows)
         if apart.largest_difference > certificate.tolerance:
             raise DataError(
                 f"{model.folder} does not answer as its certificate says:"

@@ -1,4 +1,4 @@
-"""A pushed version, loaded: what a server asks of it, the SavedModel, and a variant in its place.
+"""Loading of a pushed version, as a server needs it: the SavedModel, or a variant in its place.
 
 Imports TensorFlow where it is used.
 """
@@ -39,34 +39,34 @@ from trainer_module.machine import count_cores
 
 @dataclass(frozen=True)
 class FeatureColumn(RawColumn):
-    """A transformed feature, which requests bring as they would bring a column."""
+    """A transformed feature that requests may contain in place of a column."""
 
     shape: tuple[int, ...] = ()
-    """Of one row; its product is the width."""
+    """The shape of a row; the product of its sizes is the width."""
 
 
 _KERAS = "tf_keras"
 
 
 def import_tensorflow() -> None:
-    """Imports it without Keras, which no signature needs: a fifth less to import.
+    """Imports TensorFlow without Keras, which no signature needs; that saves a fifth of the time.
 
-    Meanwhile no garbage is collected, as imports leave none. Whoever needs Keras later, imports it
-    as ever.
+    Garbage collection is off meanwhile, as imports leave no garbage. Keras can be imported later as
+    usual.
     """
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if "tensorflow" in sys.modules:
         return
-    was_enabled, is_barred = gc.isenabled(), _KERAS not in sys.modules
+    was_enabled, hides_keras = gc.isenabled(), _KERAS not in sys.modules
     gc.disable()
-    if is_barred:
-        # TensorFlow does without what cannot be imported.
+    if hides_keras:
+        # TensorFlow does without Keras if it cannot be imported.
         sys.modules[_KERAS] = None  # type: ignore[assignment]
     try:
         import tensorflow  # noqa: F401
     finally:
-        if is_barred:
+        if hides_keras:
             del sys.modules[_KERAS]
         gc.freeze()
         if was_enabled:
@@ -86,30 +86,30 @@ class _Call:
 
 
 class Signatures:
-    """The signatures of one SavedModel; may be asked by several threads at once.
+    """The signatures of a SavedModel; several threads may call them at once.
 
-    They run in a session, as TensorFlow Serving runs them. A signature that `tf.saved_model.load`
-    gives costs a millisecond of Python and of hand-overs between threads for each call of a small
-    network; a session costs a third of that, and holds Python's lock for less of it.
+    They run in a session, as in TensorFlow Serving. A signature returned by `tf.saved_model.load`
+    costs a millisecond per call of a small network, for Python code and for switches between
+    threads; a session costs a third of that, and holds Python's lock for less of the time.
     """
 
     def __init__(self, folder: Path, is_parallel: bool = False) -> None:
-        """Loads the SavedModel.
+        """Loads the SavedModel of a folder into a session.
 
         Args:
-          folder: of the SavedModel.
-          is_parallel: whether operations of a call that do not depend on each other run side by
-            side. That pays for pictures, which are decoded one by one.
+          folder: the folder of the SavedModel.
+          is_parallel: whether independent operations of a call run in parallel, which helps with
+            pictures, as they are decoded one by one.
 
         Raises:
-          Exception: as TensorFlow raises it, which is all sorts of things for damaged files.
+          Exception: any error of TensorFlow, whose type varies for damaged files.
         """
         self._session, self._signatures = with_operations(lambda: _load(folder))
         self._is_parallel = is_parallel
         self._calls: dict[str, _Call] = {}
 
     def outputs(self, name: str) -> dict[str, tuple[str, tuple[int | None, ...]]]:
-        """Returns the dtype and the shape of what a signature gives, by name."""
+        """Returns the dtype and the shape of each output of a signature, by name."""
         import tensorflow as tf
 
         tensors = self._signatures[name].outputs
@@ -122,17 +122,17 @@ class Signatures:
         }
 
     def takes(self, name: str, *inputs: str) -> bool:
-        """Returns whether there is a signature that takes these inputs and no others."""
+        """Returns whether a signature exists and has exactly these inputs."""
         return name in self._signatures and {*self._signatures[name].inputs} == {*inputs}
 
-    def ask(self, name: str, inputs: Mapping[str, np.ndarray]) -> Arrays:
-        """What a signature gives for inputs by name.
+    def call(self, name: str, inputs: Mapping[str, np.ndarray]) -> Arrays:
+        """Calls a signature with inputs by name, and returns its outputs by name.
 
         Raises:
-          tf.errors.OpError: the graph refuses them.
+          tf.errors.OpError: the graph rejects the inputs.
         """
         call = self._calls.get(name)
-        if call is None:  # Of two threads that come here at once, both make it.
+        if call is None:  # Two threads may both create the call, which is harmless.
             call = self._calls[name] = self._make_call(name)
         found = call.run(*(inputs[name] for name in call.inputs))
         return dict(zip(call.outputs, found, strict=True))
@@ -158,7 +158,7 @@ def _load(folder: Path) -> tuple[Any, dict[str, Any]]:
 
 @contextmanager
 def _without_advice() -> Iterator[None]:
-    """TensorFlow advises `tf.saved_model.load` to whoever uses a session."""
+    """Silences TensorFlow's advice to use `tf.saved_model.load` in place of a session."""
     logger = logging.getLogger("tensorflow")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -169,16 +169,16 @@ def _without_advice() -> Iterator[None]:
 
 
 def open_named(version: Path, name: str, interface: ModelInterface) -> RunnableVariant:
-    """Loads a variant, which has to name the classes that the version does, in their order.
+    """Loads a variant, and checks that its classes are those of the version, in the same order.
 
     Args:
-      version: its folder.
-      name: of the variant.
-      interface: of the version.
+      version: the folder of the version.
+      name: the name of the variant.
+      interface: the interface of the version.
 
     Raises:
       ConfigError: the version has no such variant.
-      DataError: it is damaged, names other classes, or its runtime is not there.
+      DataError: the variant is damaged, has other classes, or its runtime is not installed.
     """
     opened = open_variant(find_variant(version, name), count_cores())
     classes = opened.variant.classes
@@ -197,90 +197,91 @@ _PLACES = re.compile(
 )
 
 TRANSFORMS = {RAW: "serving_raw_transform", EXAMPLES: "serving_transform"}
-"""The signatures that take the same, and give what a variant takes."""
+"""The signatures that transform the inputs of each serving signature to the inputs of a variant."""
 
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A version that answers; may be asked by several threads at once.
+    """A loaded version, which several threads may call at once.
 
-    What it is asked for raises DataError where the model refuses it, such as a damaged picture. Of
-    pictures no more are decoded at a time than memory has room for.
+    The methods raise DataError for rows that the model rejects, such as damaged pictures. The
+    number of pictures that are decoded at a time is limited by memory.
     """
 
     folder: Path
     interface: ModelInterface
     _signatures: Signatures
     variant: RunnableVariant | None = None
-    """Answers in place of the network, for what the transform graph makes of the columns."""
+    """The variant that takes the transformed features in place of the network, if there is one."""
 
     @property
     def platform(self) -> str:
-        """What it runs on, as Triton calls it."""
+        """The platform of the model in Triton's terms."""
         return "tensorflow_savedmodel"
 
     @property
     def takes_examples(self) -> bool:
-        """Whether it has a signature for them."""
+        """Whether the model has a signature for serialised tf.Examples."""
         return self._signatures.takes(EXAMPLES, EXAMPLES_INPUT)
 
     @property
     def outputs(self) -> dict[str, tuple[str, tuple[int | None, ...]]]:
-        """The dtype and the shape of what it answers, by name."""
+        """The dtype and the shape of each output, by name."""
         return self._signatures.outputs(RAW)
 
     def predict(self, columns: Mapping[str, np.ndarray]) -> Arrays:
-        """Answers by name for tensors by the names of requests, [batch, ...] each."""
-        return self._ask(RAW, columns)
+        """Returns the outputs by name for tensors by request name, [batch, ...] each."""
+        return self._predict(RAW, columns)
 
     def predict_examples(self, columns: Mapping[str, np.ndarray]) -> Arrays:
-        """Returns the same for serialised tf.Examples, which are the one column there is."""
-        return self._ask(EXAMPLES, columns)
+        """Returns the outputs by name for serialised tf.Examples, the only input."""
+        return self._predict(EXAMPLES, columns)
 
-    def _ask(self, signature: str, columns: Mapping[str, np.ndarray]) -> Arrays:
+    def _predict(self, signature: str, columns: Mapping[str, np.ndarray]) -> Arrays:
         measured = measure_pictures(columns, self.interface, are_examples=signature == EXAMPLES)
         if measured is None:
-            return self._ask_at_once(signature, columns)
+            return self._predict_part(signature, columns)
         parts = []
         for part, pixels in measured.portions():
             with _BUDGET.take(pixels):
-                parts.append(self._ask_at_once(signature, part))
+                parts.append(self._predict_part(signature, part))
         if len(parts) == 1:
             return parts[0]
         return join_rows(parts)
 
-    def _ask_at_once(self, signature: str, columns: Mapping[str, np.ndarray]) -> Arrays:
+    def _predict_part(self, signature: str, columns: Mapping[str, np.ndarray]) -> Arrays:
         import tensorflow as tf
 
-        asked = signature if self.variant is None else TRANSFORMS[signature]
+        name = signature if self.variant is None else TRANSFORMS[signature]
         try:
-            found = self._signatures.ask(asked, columns)
+            found = self._signatures.call(name, columns)
         except tf.errors.InvalidArgumentError as error:
             raise DataError(f"the model cannot take the rows: {_reason(error.message)}") from error
         except UnicodeDecodeError as error:
-            # Of TensorFlow's message, which quotes the bytes that it was given.
+            # TensorFlow's message quotes input bytes, which may not be UTF-8.
             said = error.object.decode(errors="backslashreplace")
             raise DataError(f"the model cannot take the rows: {_reason(said)}") from error
         return found if self.variant is None else self.variant.answer(self.variant.predict(found))
 
 
 def _reason(message: str) -> str:
-    """What is wrong, of a message of TensorFlow's: not where in the graph it was found."""
+    """Returns the cause in a message of TensorFlow, without places in the graph."""
     lines = (_PLACES.sub("", line).strip() for line in message.splitlines())
     said = next((line for line in lines if line), message)
     return "".join(sign if sign.isprintable() else "?" for sign in shorten(said))
 
 
 def load_model(folder: Path, variant: str | None = None) -> Model:
-    """Loads a version, and a variant of it that answers in its place.
+    """Loads a version, and optionally a variant that predicts in place of its network.
 
     Args:
-      folder: of the version.
-      variant: its name; None for the SavedModel itself.
+      folder: the folder of the version.
+      variant: the name of the variant; None for the SavedModel itself.
 
     Raises:
       ConfigError: the version has no such variant.
-      DataError: one is damaged, no version of ours, or lacks the variant's runtime.
+      DataError: the version or the variant is damaged, the folder is no pushed version, or the
+        variant's runtime is not installed.
     """
     interface = read_interface(folder)
     runnable = None
@@ -291,7 +292,7 @@ def load_model(folder: Path, variant: str | None = None) -> Model:
     has_pictures = any(column.picture for column in interface.columns)
     try:
         return Model(folder, interface, Signatures(folder, has_pictures), runnable)
-    except Exception as error:  # TensorFlow raises all sorts for files that are cut off.
+    except Exception as error:  # The type varies: TensorFlow raises many for truncated files.
         said = shorten(error)
         raise DataError(
             f"{folder} cannot be loaded ({type(error).__name__}: {said}): it is damaged; push it"
@@ -304,7 +305,7 @@ _PLATFORMS: dict[Format, str] = {"litert": "litert_tflite", "onnx": "onnxruntime
 
 @dataclass(frozen=True, eq=False)
 class TransformedModel:
-    """A variant of a version, asked for what Transform has made of the columns."""
+    """A variant of a version, which takes transformed features without TensorFlow."""
 
     folder: Path
     interface: ModelInterface
@@ -314,11 +315,11 @@ class TransformedModel:
 
     @property
     def platform(self) -> str:
-        """What it runs on, as Triton calls it."""
+        """The platform of the variant in Triton's terms."""
         return _PLATFORMS[self.variant.variant.format]
 
     def predict(self, columns: Mapping[str, np.ndarray]) -> Arrays:
-        """Answers by name for features by name, of [batch] or [batch, width] each."""
+        """Returns the outputs by name for features by name, [batch] or [batch, width] each."""
         features = {
             tensor.name: columns[tensor.name]
             .reshape(-1, *_shape(tensor))
@@ -328,7 +329,7 @@ class TransformedModel:
         return self.variant.answer(self.variant.predict(features))
 
     def predict_examples(self, columns: Mapping[str, np.ndarray]) -> Arrays:
-        """Raises DataError: tf.Examples hold columns, which only TensorFlow transforms."""
+        """Raises DataError: tf.Examples contain columns, which only TensorFlow transforms."""
         raise DataError(
             f"this server takes transformed features ({', '.join(self.interface.by_request)}), and"
             " no tf.Examples: ask one that was started without --transformed."
@@ -336,19 +337,19 @@ class TransformedModel:
 
 
 Servable = Model | TransformedModel
-"""A version that answers; may be asked by several threads at once."""
+"""A loaded version, which several threads may call at once."""
 
 
 def load_transformed(version: Path, variant: str) -> TransformedModel:
-    """Loads a variant of a version, and nothing else of it.
+    """Loads only a variant of a version, without the SavedModel.
 
     Args:
-      version: its folder.
-      variant: its name.
+      version: the folder of the version.
+      variant: the name of the variant.
 
     Raises:
       ConfigError: the version has no such variant.
-      DataError: it is damaged, or its runtime is not there.
+      DataError: the variant is damaged, or its runtime is not installed.
     """
     given = read_interface(version)
     opened = open_named(version, variant, given)
@@ -367,7 +368,7 @@ def load_transformed(version: Path, variant: str) -> TransformedModel:
 
 
 def _shape(tensor: VariantTensor) -> tuple[int, ...]:
-    """Of one row, of which every size is known."""
+    """Returns the shape of a row; sizes that are unknown become 1."""
     return tuple(size or 1 for size in tensor.shape[1:])
 
 

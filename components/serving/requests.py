@@ -1,7 +1,7 @@
-"""What a model is asked: columns as tensors, pictures by their headers, texts that it cannot read.
+"""Inputs of a model: columns as tensors, headers of pictures, and unreadable texts.
 
-A text that the model cannot read as the number, the date, or the yes or no of its column counts as
-missing; nothing in the answer tells.
+A text that the model cannot parse as the number, date or boolean of its column counts as a missing
+value; the response does not show that.
 """
 
 from __future__ import annotations
@@ -26,20 +26,21 @@ from trainer_module.features.pixels import SERVED_PIXELS, read_header
 
 Arrays = dict[str, np.ndarray]
 RAW, EXAMPLES = "serving_raw", "serving_default"
-"""The signatures that serve: of a tensor per column, and of serialised tf.Examples."""
+"""The serving signatures: `serving_raw` takes a tensor per column, `serving_default` serialised
+tf.Examples."""
 EXAMPLES_INPUT = "examples"
-"""The one input of the latter."""
+"""The only input of `serving_default`."""
 MISSING: dict[str, object] = {"string": b"", "float32": np.nan, "float64": np.nan}
-"""What stands for a missing value, by dtype; int64 has none."""
+"""The value that marks a missing value, by dtype; int64 has none."""
 
 
 def join_rows(parts: Sequence[Mapping[str, np.ndarray]]) -> Arrays:
-    """Returns the rows of several answers, one after the other."""
+    """Returns the rows of several outputs, concatenated by name."""
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def kind_of_column(dtype: str, is_whole: bool) -> ColumnKind:
-    """Returns how a column is read that a model takes as a dtype."""
+    """Returns the kind in which a column is read, for the dtype that the model takes."""
     if dtype == "string":
         return ColumnKind.BYTES
     return ColumnKind.INT if is_whole else ColumnKind.FLOAT
@@ -48,18 +49,18 @@ def kind_of_column(dtype: str, is_whole: bool) -> ColumnKind:
 def to_request(
     rows: pa.RecordBatch, first: Cell, interface: ModelInterface
 ) -> dict[str, np.ndarray]:
-    """What the signature `serving_raw` takes for rows.
+    """Returns the inputs of the signature `serving_raw` for rows.
 
     Args:
-      rows: encoded columns, those that the model asks for among them.
-      first: where they begin, for messages.
-      interface: of the model.
+      rows: encoded columns, which include all columns of the model.
+      first: the place of the first row, for error messages.
+      interface: the interface of the model.
 
     Returns:
-      By the names of requests, [rows] or [rows, values]; bytes as objects.
+      Arrays by request name, [rows] or [rows, values]; bytes as objects.
 
     Raises:
-      DataError: names the first row that the model cannot take.
+      DataError: the model cannot take a row; the message names the first one.
     """
     return {c.request: _to_array(rows.column(c.name), c, first) for c in interface.columns}
 
@@ -82,7 +83,7 @@ def _to_array(column: pa.Array, wanted: RawColumn, first: Cell) -> np.ndarray:
 
 
 def _check_finite(column: pa.Array, wanted: RawColumn, first: Cell) -> None:
-    """Refuses what the data of a training may not hold either, and no request."""
+    """Raises DataError for infinite numbers, which training data may not contain either."""
     found = find_infinite(column)
     if found is not None:
         place, number = found
@@ -111,29 +112,27 @@ def _to_numpy(values: pa.Array, dtype: str) -> np.ndarray:
         found = values.fill_null(b"") if values.null_count else values
         return found.to_numpy(zero_copy_only=False)
     target = pa.from_numpy_dtype(np.dtype(dtype))
-    # Nulls of a column of floats become NaN; whole numbers that may be missing travel as float64.
+    # Nulls in float columns become NaN; nullable integers are sent as float64.
     return values.cast(target, safe=False).to_numpy(zero_copy_only=False).astype(dtype, copy=False)
 
 
 def numpy_dtype(dtype: str) -> type | str:
-    """What NumPy knows a dtype of the model's as: bytes are objects."""
+    """Returns the NumPy dtype of a model's dtype; bytes are objects."""
     return object if dtype == "string" else dtype
 
 
 @dataclass(frozen=True)
 class MeasuredRows:
-    """What a model is asked, of which the pictures' headers have been read."""
+    """Rows of a request whose picture headers have been read."""
 
     columns: Arrays
-    """As they were, but for tf.Examples: they are written anew, so that TensorFlow, which parses
-    them by code of its own, finds the pictures that were measured."""
+    """The input columns. tf.Examples are serialised again, so that TensorFlow's own parser finds
+    the pictures that were measured."""
     pixels: list[int]
-    """Of the pictures of each row."""
+    """The number of pixels in the pictures of each row."""
 
     def portions(self) -> Iterator[tuple[Arrays, int]]:
-        """Yields the rows in parts of as many pixels as are decoded at a time, with their
-        pixels.
-        """
+        """Yields parts of the rows that may be decoded at once, each with its number of pixels."""
         all_pixels = sum(self.pixels)
         if all_pixels <= SERVED_PIXELS:
             yield self.columns, all_pixels
@@ -161,20 +160,20 @@ def measure_pictures(
     most: int | None = None,
     where: Callable[[int], str] = _ROW,
 ) -> MeasuredRows | None:
-    """Reads the headers of all pictures that are asked about.
+    """Reads the headers of all pictures in a request.
 
     Args:
-      columns: what is asked by the names of requests, or one of serialised tf.Examples.
-      interface: of the model.
-      are_examples: whether it is the latter.
-      most: pixels that a picture may have; None for as many as it has.
-      where: says which row one is, counted from 0.
+      columns: the inputs by request name, or the one input of serialised tf.Examples.
+      interface: the interface of the model.
+      are_examples: whether the input is tf.Examples.
+      most: the most pixels that a picture may have; None for no limit.
+      where: formats the number of a row, counted from 0, for error messages.
 
     Returns:
-      None if the model takes no pictures.
+      The rows with their pixels; None if the model takes no pictures.
 
     Raises:
-      DataError: names the first row with a picture that cannot be decoded, or is too large.
+      DataError: a picture cannot be decoded or is too large; the message names the first such row.
     """
     pictures = [column for column in interface.columns if column.picture]
     if not pictures:
@@ -199,7 +198,7 @@ def measure_pictures(
 def _parse(
     columns: Mapping[str, np.ndarray], names: Sequence[str], where: Callable[[int], str]
 ) -> tuple[Arrays, dict[str, list[Sequence[bytes]]]]:
-    """Returns the examples written anew, and the values of some of their columns, by row."""
+    """Returns the examples serialised again, and the values of some of their columns by row."""
     ((title, examples),) = columns.items()
     values: dict[str, list[Sequence[bytes]]] = {name: [] for name in names}
     written = np.empty(len(examples), object)
@@ -212,7 +211,7 @@ def _parse(
 
 
 def _parsed(examples: np.ndarray, where: Callable[[int], str]) -> Iterator[Any]:
-    """Yields the tf.Examples of serialised ones; raises DataError for the first that is none."""
+    """Yields parsed tf.Examples; raises DataError for the first that cannot be parsed."""
     import tensorflow as tf
     from google.protobuf.message import DecodeError
 
@@ -224,38 +223,38 @@ def _parsed(examples: np.ndarray, where: Callable[[int], str]) -> Iterator[Any]:
 
 
 def _texts_of(example: Any, name: str) -> Sequence[bytes]:
-    """Returns the texts of a column; to ask the message for one that is not there would add it."""
+    """Returns the texts of a column, without inserting the column where it is missing."""
     features = example.features.feature
     return features[name].bytes_list.value if name in features else ()
 
 
 _SHOWN = 40
-"""Characters of a text in a message."""
+"""The most characters of a text that a message shows."""
 
 
 @dataclass(frozen=True)
 class UnreadableValues:
-    """Texts of a column that the model cannot read."""
+    """The texts of a column that the model cannot parse."""
 
     column: str
     count: int
     row: int
-    """The first row that holds one, from 0."""
+    """The first row with such a text, counted from 0."""
     text: str
-    """The beginning of the first one."""
+    """The beginning of the first such text."""
     right: str
-    """What would be right, in words."""
+    """A description of valid texts."""
 
 
 def find_unreadable(
     columns: Mapping[str, np.ndarray], interface: ModelInterface, *, are_examples: bool
 ) -> list[UnreadableValues]:
-    """Returns the columns with texts that the model cannot read, by the first row of each.
+    """Returns the columns with texts that the model cannot parse, sorted by the first row of each.
 
     Args:
-      columns: what is asked by the names of requests, or one of serialised tf.Examples.
-      interface: of the model.
-      are_examples: whether it is the latter.
+      columns: the inputs by request name, or the one input of serialised tf.Examples.
+      interface: the interface of the model.
+      are_examples: whether the input is tf.Examples.
 
     Raises:
       DataError: a row is no tf.Example.
@@ -278,9 +277,7 @@ def find_unreadable(
 
 
 def _of_examples(examples: np.ndarray, interface: ModelInterface) -> dict[str, np.ndarray]:
-    """Returns the texts of serialised tf.Examples by the names of requests, [rows]; the first
-    of a row.
-    """
+    """Returns the first text of each row of serialised tf.Examples, by request name."""
     found = {name: np.full(len(examples), b"", object) for name in interface.text_readers}
     for place, example in enumerate(_parsed(examples, _ROW)):
         for name, values in found.items():

@@ -1,4 +1,4 @@
-"""The config's sections `requests` and `log`: how a model is asked, and what is kept of that."""
+"""The config's sections `requests` and `log`: the handling of inputs, and the log of requests."""
 
 from __future__ import annotations
 
@@ -10,41 +10,42 @@ from trainer_module.sections import Settings
 
 
 class OnUnreadable(StrEnum):
-    """What a text does that the model cannot read as what its column is."""
+    """The treatment of texts that the model cannot parse as values of their column."""
 
     MISSING = "missing"
     REFUSE = "refuse"
 
 
 class RequestSettings(Settings):
-    """How `serve` and `predict` take what a model is asked."""
+    """How `serve` and `predict` treat inputs."""
 
     on_unreadable: OnUnreadable = OnUnreadable.MISSING
-    """What a text does that the model cannot read as the number, the date, or the yes or no of its
-    column: it counts as a missing value, and is counted, or the request is refused."""
+    """The treatment of a text that the model cannot parse as the number, date or boolean of its
+    column: `missing` counts it as a missing value and reports the number of such texts, `refuse`
+    rejects the request."""
 
 
 class LogSettings(Settings):
-    """What `serve --log-requests` writes down."""
+    """The contents of the log that `serve --log-requests` writes."""
 
     drop: list[str] = []
-    """Columns that are left out, such as those with people's names; those that `features` ignores
-    are as well."""
+    """Columns to leave out of the log, such as names of people. Columns that `features` ignores are
+    left out as well."""
 
 
 DEFAULT_LIMIT = 4096
-"""Megabytes that a log may have: days of a busy server, and little of a disk."""
+"""The default size limit of a log in megabytes: enough for days of a busy server."""
 MEGABYTE = 1_000_000
 
 
 @dataclass(frozen=True)
 class LogOptions:
-    """A log of requests."""
+    """The options of a log of requests."""
 
     folder: Path
     sample: float = 1.0
-    """The share of requests that is written down."""
+    """The share of requests that is logged."""
     most_bytes: int = DEFAULT_LIMIT * MEGABYTE
-    """Of all its files; then the oldest day goes."""
+    """The size limit of all files; beyond it the oldest day is deleted."""
     dropped: frozenset[str] = frozenset()
-    """Columns of the data that are not written down."""
+    """The columns of the data that are not logged."""

@@ -1,4 +1,4 @@
-"""Which version of a pushed model is asked."""
+"""The choice of the version of a pushed model to load."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from trainer_module.errors import ConfigError
 
 
 def find_version(serving: str, number: int | None) -> Path:
-    """Returns a version in a serving folder, the newest that was not withdrawn where none is named.
+    """Returns the folder of a version: the given one, or else the newest that was not withdrawn.
 
     Raises:
-      ConfigError: it is not there, no version is, all were withdrawn, or the folder is remote.
-      DamagedFileError: its files are not those that were certified.
+      ConfigError: the version does not exist, there is no version, all were withdrawn, or the
+        folder is remote.
+      DamagedFileError: the files differ from the certified ones.
     """
     if is_remote(serving):
         raise remote_error(serving)
@@ -37,8 +38,11 @@ def newest_version(folder: Path) -> Path | None:
 
 
 def _checked(version: Path | None, folder: Path) -> Path:
-    """Returns the version; raises ConfigError if there is none, and DamagedFileError if it is
-    damaged.
+    """Returns the version after checking its files.
+
+    Raises:
+      ConfigError: there is no version, as all were withdrawn.
+      DamagedFileError: the files differ from the certified ones.
     """
     if version is None:
         raise ConfigError(
@@ -49,16 +53,17 @@ def _checked(version: Path | None, folder: Path) -> Path:
 
 
 def remote_error(serving: str) -> ConfigError:
-    """That a folder cannot be read here."""
+    """Returns the error for a remote folder, which cannot be read directly."""
     return ConfigError(f"{serving} is remote: copy a version here, and name it by --model DIR.")
 
 
 def check_model(folder: Path) -> Path:
-    """Returns the folder, if it is a SavedModel; of a folder of versions, the newest not withdrawn.
+    """Returns a folder that contains a SavedModel, or the newest usable version in a folder of
+    versions.
 
     Raises:
-      ConfigError: it is neither, or all versions were withdrawn.
-      DamagedFileError: its files are not those that were certified.
+      ConfigError: the folder is neither, or all versions were withdrawn.
+      DamagedFileError: the files differ from the certified ones.
     """
     versions = versions_folder(folder)
     if (folder / SAVED_MODEL).is_file():
@@ -67,10 +72,10 @@ def check_model(folder: Path) -> Path:
 
 
 def versions_folder(folder: Path) -> Path:
-    """Returns the folder of versions that a folder is, or that it is one of.
+    """Returns the folder of versions for a folder that is one, or that is a version.
 
     Raises:
-      ConfigError: it is neither.
+      ConfigError: the folder is neither.
     """
     if (folder / SAVED_MODEL).is_file():
         return folder.resolve().parent

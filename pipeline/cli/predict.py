@@ -46,7 +46,7 @@ MOST_SAMPLES = 1_000_000
 """That one command writes."""
 
 if TYPE_CHECKING:
-    from components.serving.batch.job import Done
+    from components.serving.batch.job import PredictionResult
     from components.serving.batch.reading import Input
 
 
@@ -385,7 +385,7 @@ def _input(asked: ChosenModel, pattern: str, columns: str, output: Path) -> Inpu
     return given
 
 
-def _summary(asked: ChosenModel, done: Done, seconds: float, output: Path) -> str:
+def _summary(asked: ChosenModel, done: PredictionResult, seconds: float, output: Path) -> str:
     rate = f"{(done.rows - done.kept) / max(seconds, 1e-9):,.0f} rows a second"
     earlier = f", {done.kept:,} of them by an earlier command" if done.kept else ""
     who = f"version {asked.folder.name}"

@@ -14,7 +14,7 @@ from kubernetes_schemas import assert_confined, assert_valid, assert_volumes_mat
 
 import local_runner
 from components.processes.ending import SERVER_GRACE_SECONDS
-from components.serving.server.connections import OPEN
+from components.serving.server.connections import OPEN_PATHS
 from components.serving.server.metrics import Metrics
 from components.serving.server.options import KEY_VARIABLE
 from pipeline.config.loading import load_config
@@ -163,7 +163,7 @@ def test_our_server_reads_the_pushed_folder_with_options_that_there_are() -> Non
     # Else it would refuse to listen at all addresses.
     assert container["env"][0]["name"] == KEY_VARIABLE
     paths = {probe: container[probe]["httpGet"]["path"] for probe in PROBES}
-    assert set(paths.values()) <= set(OPEN)
+    assert set(paths.values()) <= set(OPEN_PATHS)
     # Longer than the server takes to answer what has come.
     assert pod["terminationGracePeriodSeconds"] > SERVER_GRACE_SECONDS
     assert pod["securityContext"]["runAsUser"] == USER

@@ -1,5 +1,6 @@
-"""Throws at scheduled retraining what months bring, and checks each night that it holds.
+"""A test of scheduled retraining under adverse conditions, over simulated months.
 
-`days` draws from a seed what each day brings and each night suffers, `troubles` makes nights hard,
-`checks` says what has to hold whatever happened. `python -m tools.chaos` plays it.
+`days` draws the data of each day and the trouble of each night from a seed, `troubles` causes
+faults such as kills and full disks, `checks` contains the invariants to check after each night.
+`python -m tools.chaos` runs the test.
 """

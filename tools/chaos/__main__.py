@@ -1,4 +1,4 @@
-"""Plays a seed: `make chaos`, or `python -m tools.chaos --seed 7 --days 14`."""
+"""Runs the nights of a seed: `make chaos`, or `python -m tools.chaos --seed 7 --days 14`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MEGABYTES = 600
 
 
 def main() -> None:
-    """Plays the days that the options ask for; exits with 1 if something did not hold."""
+    """Runs the days that the options specify; exits with 1 if a check failed."""
     parser = argparse.ArgumentParser(prog="python -m tools.chaos", description=__doc__)
     parser.add_argument("--days", type=int, default=30)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1000))
@@ -45,7 +45,7 @@ def main() -> None:
             for fault in found.faults:
                 console.print(f"    {fault}", style="red")
     console.print(f"{options.days} nights, {faults} faults; {pushed} of {good} good days pushed")
-    # The noise of small evaluations may keep one from it, and shuffled labels before it another.
+    # The noise of small evaluations may prevent a push, and so may earlier shuffled labels.
     sys.exit(1 if faults or pushed < good / 2 else 0)
 
 

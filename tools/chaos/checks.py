@@ -1,4 +1,4 @@
-"""What has to hold after each night, whatever happened in it."""
+"""Invariants that hold after each night, whatever happened."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ TOLD = {
     DayData.SHIFTED: "failed",
     DayData.BROKEN: "failed",
 }
-"""The occasions that people are told of such days by."""
+"""The occasions of the notifications that such days cause."""
 _STORES = ("ledger.db", "metadata.db")
 
 
 def find_faults(replay: Replay) -> Iterator[str]:
-    """What is not as it has to be after any command, whatever became of it."""
+    """Yields violations of the invariants that hold after any command."""
     output = replay.output / NAME
     for process in psutil.process_iter(["cmdline"]):
         command = " ".join(process.info["cmdline"] or [])
@@ -46,14 +46,15 @@ def find_faults(replay: Replay) -> Iterator[str]:
     if replay.versions:
         try:
             ask_model(serving / replay.versions[-1])
-        except Exception as error:  # TensorFlow raises what it likes.
+        except Exception as error:  # TensorFlow raises various types.
             yield f"version {replay.versions[-1]} does not answer: {error}"
 
 
 def find_half_artifacts(replay: Replay) -> Iterator[str]:
-    """What no run would ever delete or find: folders and artifacts without each other.
+    """Yields artifacts without files, and artifact folders without an execution.
 
-    What a component wrote that was stopped goes with its run, by the execution that is recorded.
+    No run would ever find or delete these. Files of a stopped component are deleted with its run,
+    as its execution is recorded.
     """
     output = replay.output / NAME
     with closing(sqlite3.connect(output / "metadata.db")) as connection:
@@ -68,11 +69,11 @@ def find_half_artifacts(replay: Replay) -> Iterator[str]:
 
 
 _LIVE = 2
-"""Of ML Metadata's states of an artifact."""
+"""The state of a live artifact in ML Metadata."""
 
 
 def ask_model(folder: Path) -> dict[str, Any]:
-    """Loads a version, and has it predict for a row of which everything is missing."""
+    """Loads a version, and returns its prediction for a row of missing values."""
     import tensorflow as tf
 
     serve = tf.saved_model.load(str(folder)).signatures["serving_raw"]
@@ -84,17 +85,17 @@ def ask_model(folder: Path) -> dict[str, Any]:
 def judge(
     before: Sequence[Night], night: Night, code: int, events: list[LoggedEvent], told: list[str]
 ) -> Iterator[str]:
-    """What a night that ended undisturbed did otherwise than docs/scheduling.md says.
+    """Yields deviations of an undisturbed night from docs/scheduling.md.
 
     Args:
-      before: the nights before it.
-      night: what it was.
-      code: the exit code of its last look.
-      events: what its looks added to the history.
-      told: the occasions that came to the webhook.
+      before: the nights before.
+      night: the night to check.
+      code: the exit code of the last `schedule --once`.
+      events: the events that the night has added to the history.
+      told: the occasions of the notifications that the webhook received.
     """
     finished = [event for event in events if event.kind is EventKind.FINISHED]
-    # What came last, of days with rows, decides.
+    # The last arrived day with rows determines the outcome.
     came_late = bool(before) and before[-1].data is DayData.LATE
     arrived = [day for day in before if day.data not in WITHOUT_ROWS]
     arrived += [night] if night.data not in (*WITHOUT_ROWS, DayData.LATE) else []

@@ -1,4 +1,4 @@
-"""Days that are good, and days that are empty, late, corrected, shifted, poisoned or broken."""
+"""The data of simulated days: good, empty, late, corrected, shifted, poisoned or broken."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tools.replay import MINOR_COLUMNS, Replay
 
 
 class DayData(StrEnum):
-    """What a day brings."""
+    """The kind of data that a day delivers."""
 
     GOOD = "good"
     QUIET = "nothing"
@@ -28,23 +28,23 @@ class DayData(StrEnum):
 
 
 TRAINED_AT_ONCE = (DayData.GOOD, DayData.CORRECTED, DayData.POISONED)
-"""Days that are trained on in the night after them."""
+"""The kinds of days that are trained on in the following night."""
 WITHOUT_ROWS = (DayData.QUIET, DayData.EMPTY, DayData.HEADER)
 REFUSED = (DayData.SHIFTED, DayData.BROKEN)
-"""Days that are not trained on."""
+"""The kinds of days that are rejected."""
 _GOOD_FIRST = 1
 _MORE_GOOD, _MORE_QUIET = 4, 3
-"""Good days, and nights without trouble, for each round of all kinds."""
+"""The number of additional good days, and of nights without trouble, per round of all kinds."""
 _MOST_DAYS = 30
-"""The trips are dealt to so many days, however few are played."""
+"""The least number of days that the trips are divided among."""
 _CORRECTED_SHARE = 0.75
 _SHIFT = 500.0
-"""Miles, where trips have 3 on the average."""
+"""The miles that are added to trips, which have 3 on average."""
 
 
 @dataclass(frozen=True)
 class Night:
-    """A day, and the night after it."""
+    """The data of a day, and the trouble of the night after it."""
 
     number: int
     data: DayData
@@ -52,7 +52,7 @@ class Night:
 
 
 def draw(seed: int, days: int) -> list[Night]:
-    """Nights of every kind, in an order that the seed decides; the first is good."""
+    """Returns nights of every kind, in an order determined by the seed; the first day is good."""
     chance = random.Random(seed)  # noqa: S311 - a plan, no secret
     kinds, troubles = [DayData.GOOD] * _GOOD_FIRST, [Trouble.NONE] * _GOOD_FIRST
     while len(kinds) < days or len(troubles) < days:
@@ -64,15 +64,15 @@ def draw(seed: int, days: int) -> list[Night]:
 
 
 class BadDays(Replay):
-    """A folder of days, some of them bad."""
+    """A replay in which some days have faulty data."""
 
     def __init__(self, folder: Path, nights: Sequence[Night], *settings: str) -> None:
         """Prepares the trips of all days.
 
         Args:
-          folder: for the days' files and the output.
-          nights: what the days bring.
-          settings: changes of the config, `key=value` each.
+          folder: the folder for the days' files and the output.
+          nights: the nights, with the kinds of data.
+          settings: overrides of the config, `key=value` each.
         """
         quiet = {night.number for night in nights if night.data is DayData.QUIET}
         poisoned = {night.number for night in nights if night.data is DayData.POISONED}
@@ -82,7 +82,7 @@ class BadDays(Replay):
         self._late: list[int] = []
 
     def deliver(self, number: int) -> None:
-        """What a day brings, as its kind says."""
+        """Delivers the data of a day, according to its kind."""
         for late in self._late:
             super().deliver(late)
             self.arrive(self.file(late), number)

@@ -1,4 +1,4 @@
-"""Plays nights: looks that are disturbed, one that is not, and what is to be said of them."""
+"""Runs of nights: a disturbed `schedule --once`, an undisturbed one, and the checks of both."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tools.chaos.troubles import Receiver, Trouble, full_disk, kill_family
 _OCCASIONS = "failed, not_blessed, pushed, drift, stale, skipped, left_out, held"
 _LONGEST_LOOK = 900
 _FIRST_GUESS = 20.0
-"""Seconds of a night, until one has been measured."""
+"""The assumed seconds of a night, until one has been measured."""
 _DELIVERIES = 30.0
-"""Seconds that a webhook which hangs may add to a night, and some."""
+"""The most seconds that a hanging webhook may add to a night."""
 _AHEAD = {Trouble.AHEAD: timedelta(days=30), Trouble.BACK: timedelta(hours=-2)}
 _KILLED = -9
 _NEXT_LOOK = timedelta(minutes=10)
@@ -30,19 +30,19 @@ _SHOWN = (EventKind.PUSHED, EventKind.NOT_BLESSED, EventKind.FAILED, EventKind.S
 
 @dataclass
 class Outcome:
-    """What a night came to."""
+    """The result of a night."""
 
     night: Night
     day: str
     codes: list[int] = field(default_factory=list)
-    """Of the looks, the disturbed one first."""
+    """The exit codes of the night's commands, the disturbed one first."""
     events: list[LoggedEvent] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
-    """What did not hold."""
+    """The checks that failed."""
 
     def line(self) -> str:
-        """For people."""
+        """Returns the result as a line for the console."""
         became = next((event for event in self.events if event.kind in _SHOWN), None)
         what = f"{became.kind.value}: {became.message}" if became else "nothing"
         codes = " ".join(map(str, self.codes))
@@ -51,7 +51,7 @@ class Outcome:
 
 
 class Player:
-    """Plays nights one after the other, in one folder."""
+    """A runner of nights, one after the other, in one folder."""
 
     def __init__(
         self,
@@ -61,14 +61,14 @@ class Player:
         seed: int,
         start: Callable[..., subprocess.Popen[str]] = subprocess.Popen,
     ) -> None:
-        """Prepares the days.
+        """Prepares the data of all days.
 
         Args:
-          folder: for the days' files and the output.
-          nights: what happens.
-          receiver: of the notifications.
-          seed: of the moments at which a look is killed or stopped.
-          start: begins a look that is not killed, as `subprocess.Popen` does.
+          folder: the folder for the days' files and the output.
+          nights: the nights to run.
+          receiver: the receiver of the notifications.
+          seed: the seed of the times at which commands are killed or stopped.
+          start: starts a command that is not killed, as `subprocess.Popen` does.
         """
         self.days = BadDays(
             folder,
@@ -86,8 +86,8 @@ class Player:
         self._before: list[Night] = []
 
     def play(self, night: Night) -> Outcome:
-        """Returns a day and its night; after a look that was disturbed, another goes on
-        undisturbed.
+        """Runs a day and its night: a disturbed command in case of trouble, then an undisturbed
+        one.
         """
         log, told = self.days.event_log, len(self._receiver.told)
         known = max((event.id for event in log.events()), default=0)
@@ -107,7 +107,7 @@ class Player:
         return outcome
 
     def _disturb(self, night: Night, outcome: Outcome) -> None:
-        """A look that does not come to its end, or at the wrong time."""
+        """Runs `schedule --once` under the trouble of the night."""
         if night.trouble in _AHEAD:
             outcome.codes.append(self._end(self._begin(night, _AHEAD[night.trouble])))
         elif night.trouble is Trouble.DISK and self.days.output.is_mount():
@@ -131,7 +131,7 @@ class Player:
 
     def _stop(self, night: Night, outcome: Outcome) -> None:
         kills = night.trouble is Trouble.KILL
-        # A run that is forked is no child of its scheduler, and would not be found.
+        # A forked run is no child of its scheduler, so it could not be found and killed.
         process = self._begin(night, start=subprocess.Popen if kills else self._start)
         try:
             process.wait(self._chance.uniform(0.5, self._longest))
@@ -141,17 +141,17 @@ class Player:
             code = self._end(process)
             if code in (EXIT_INTERRUPTED, _KILLED) and self.days.versions != served:
                 outcome.faults.append("a version was pushed after the stop")
-            time.sleep(1)  # The children of a killed run notice.
+            time.sleep(1)  # Lets the children of a killed run exit.
         outcome.codes.append(process.returncode)
 
     def _ask(self, command: str) -> None:
-        """Has a command of local_runner.py done, for a reason."""
+        """Runs a command of local_runner.py with a reason; raises RuntimeError if it fails."""
         asked = self.days.ask(command, "--reason", "chaos")
         if code := self._end(self._start(asked, stdout=subprocess.DEVNULL, text=True)):
             raise RuntimeError(f"{' '.join(asked)} ended with {code}")
 
     def _look(self, night: Night) -> int:
-        """Returns the next look, when a retry is due."""
+        """Runs `schedule --once` when a retry is due; returns its exit code."""
         began = time.monotonic()
         code = self._end(self._begin(night, _NEXT_LOOK))
         self._longest = max(self._longest, time.monotonic() - began)

@@ -1,4 +1,4 @@
-"""What makes nights hard: kills, stops, clocks that jump, full disks, hanging webhooks."""
+"""Faults that disturb nights: kills, stops, clock changes, full disks, hanging webhooks."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pathlib import Path
 import psutil
 
 _ROOM_BYTES = 100 << 10
-"""What a full disk has left."""
+"""The bytes that a full disk has left."""
 
 
 class Trouble(StrEnum):
-    """What befalls a night."""
+    """The fault that disturbs a night."""
 
     NONE = ""
     KILL = "kill -9"
@@ -33,12 +33,12 @@ class Trouble(StrEnum):
 
 
 class Receiver:
-    """A webhook's server: keeps what it is told, and may leave its clients without an answer."""
+    """A webhook's server that stores notifications, and can be made to hang."""
 
     def __init__(self) -> None:
-        """Listens on a free port of this machine."""
+        """Starts the server on a free local port."""
         self.told: list[str] = []
-        """The occasions, oldest first."""
+        """The occasions of the notifications, oldest first."""
         self._answers = threading.Event()
         self._answers.set()
         receiver = self
@@ -53,7 +53,7 @@ class Receiver:
                     self.end_headers()
 
             def log_message(self, *arguments: object) -> None:
-                """Says nothing."""
+                """Suppresses the server's log."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
@@ -61,12 +61,12 @@ class Receiver:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The URL of the server."""
         return f"http://127.0.0.1:{self._server.server_port}/"
 
     @contextmanager
     def hanging(self) -> Iterator[None]:
-        """Answers nobody for as long as this lasts."""
+        """Delays all responses until the end of the `with` block."""
         self._answers.clear()
         try:
             yield
@@ -76,7 +76,7 @@ class Receiver:
 
 @contextmanager
 def small_disk(folder: Path, megabytes: int) -> Iterator[bool]:
-    """Gives a folder a file system of its own; yields whether this machine lets us."""
+    """Mounts a small file system on a folder; yields whether this machine permits it."""
     folder.mkdir(parents=True, exist_ok=True)
     options = ["-t", "tmpfs", "-o", f"size={megabytes}m", "chaos", str(folder)]
     mounted = os.geteuid() == 0 and _runs("mount", *options)
@@ -96,7 +96,7 @@ def _runs(program: str, *arguments: str) -> bool:
 
 @contextmanager
 def full_disk(folder: Path) -> Iterator[None]:
-    """Fills the file system of a folder but for a little."""
+    """Fills the file system of a folder, except for a small rest."""
     ballast = folder / "ballast"
     system = os.statvfs(folder)
     free = system.f_bavail * system.f_frsize
@@ -109,7 +109,7 @@ def full_disk(folder: Path) -> Iterator[None]:
 
 
 def kill_family(process: subprocess.Popen[str]) -> None:
-    """Kills a process and all below it."""
+    """Kills a process and all of its descendants."""
     with suppress(psutil.NoSuchProcess):
         parent = psutil.Process(process.pid)
         for member in [*parent.children(recursive=True), parent]:

@@ -1,6 +1,7 @@
-"""Besieges a server: hostile requests, damaged versions and kills, while clients go on asking.
+"""A robustness test of the server: hostile requests, damaged versions and kills under load.
 
-`models` makes what is served, `server` starts it under the memory limit of the shipped manifest,
-`load` has clients ask and their answers compared; `hostile`, `versions` and `kills` are attacks,
-each kind a function in a registry; `play` plays and judges them. `make siege` does all of it.
+`models` trains the served models, `server` starts the server with the memory limit of the shipped
+manifest, and `load` runs clients and compares their answers. `hostile`, `versions` and `kills`
+contain attacks, a registered function for each kind; `play` runs and judges them. `make siege` runs
+the whole test.
 """

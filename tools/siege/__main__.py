@@ -1,4 +1,4 @@
-"""Besieges a server: `make siege`, or `python -m tools.siege --seed 7 --only huge_picture`."""
+"""Runs the siege: `make siege`, or `python -m tools.siege --seed 7 --only huge_picture`."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from tools.siege.wire import CLOSED
 _CLIENTS, _RATE = 12, 12.0
 _WARM_SECONDS = 2.0
 _SHORT = (30, 3, 2)
-"""Hostile requests, damaged versions and kills."""
+"""The numbers of hostile requests, damaged versions and kills in a short run."""
 _OK = 200
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is played."""
+    """The attacks of a run."""
 
     seed: int
     hostile: list[Attack]
@@ -46,12 +46,12 @@ class Plan:
 
     @classmethod
     def of(cls, seed: int, counts: tuple[int, int, int], only: str | None = None) -> Plan:
-        """Attacks of every kind, or of one.
+        """Returns attacks of every kind, or of one kind.
 
         Args:
-          seed: of all that is drawn.
-          counts: hostile requests, damaged versions and kills.
-          only: the name of a kind, of whose attacks it is then as many as of all would be.
+          seed: the seed of all random choices.
+          counts: the numbers of hostile requests, damaged versions and kills.
+          only: the name of a kind; only its attacks out of all are kept.
         """
         sorts: tuple[Mapping[str, object], ...] = (hostile.KINDS, versions.KINDS, kills.KINDS)
         drawn = [draw(seed, kinds, count) for kinds, count in zip(sorts, counts, strict=True)]
@@ -62,7 +62,7 @@ class Plan:
 def besieged(
     models: Models, folder: Path, console: Console, workers: int = 1
 ) -> Iterator[tuple[Siege, MemoryLimit]]:
-    """Yields a server with clients; afterwards nothing of them runs."""
+    """Yields a server with clients, and its memory limit; ends all processes afterwards."""
     with limited(memory_limit()) as limit:
         server = Server(models.serving, folder, limit, workers)
         load, siege = None, None
@@ -82,17 +82,17 @@ def besieged(
 
 
 def besiege(plan: Plan, models: Models, folder: Path, longest: float, console: Console) -> bool:
-    """Plays all of it, and shows what came of it.
+    """Runs the attacks of a plan, and prints the results.
 
     Args:
-      plan: what is played.
-      models: are served.
-      folder: for the server's log and what the clients are told.
-      longest: seconds that clients may wait during a hostile request.
-      console: takes progress and the result.
+      plan: the attacks to run.
+      models: the models to serve.
+      folder: the folder for the server's log and the clients' orders.
+      longest: the most seconds that clients may wait during a hostile request.
+      console: the console for progress and results.
 
     Returns:
-      Whether every expectation held.
+      Whether all expectations held.
     """
     began = time.monotonic()
     with besieged(models, folder, console) as (siege, limit):
@@ -149,7 +149,7 @@ def _show(plan: Plan, siege: Siege, found: Found, counts: Counter[str], console:
 
 
 def main() -> None:
-    """Plays what the options ask for; exits with 1 if an expectation did not hold."""
+    """Runs the siege that the options specify; exits with 1 if an expectation did not hold."""
     parser = argparse.ArgumentParser(prog="python -m tools.siege", description=__doc__)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1000))
     kinds = [*hostile.KINDS, *versions.KINDS, *kills.KINDS]
@@ -163,7 +163,7 @@ def main() -> None:
     options = parser.parse_args()
     counts = _SHORT if options.short else (options.hostile, options.versions, options.kills)
     plan = Plan.of(options.seed, counts, options.only)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # So that nothing is left behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # Runs the cleanup.
     console = Console(soft_wrap=True, highlight=False)
     console.print(f"seed {options.seed}")
     with tempfile.TemporaryDirectory(prefix="scopeline-siege-") as scratch:

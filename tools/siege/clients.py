@@ -1,7 +1,7 @@
-"""Well-behaved clients, in a process of their own: `python -m tools.siege.clients ORDERS`.
+"""Well-behaved clients in a separate process: `python -m tools.siege.clients ORDERS`.
 
-Each asks again and again by a connection that it keeps, tries again what is lost on the way or
-answered with 503, and prints a line of JSON for each request.
+Each client sends requests over a persistent connection, retries after lost connections and status
+503, and prints a line of JSON per request.
 """
 
 from __future__ import annotations
@@ -21,64 +21,64 @@ from typing import Any
 from tools.siege.models import HEADER_LENGTH, INFER, PREDICT, Models
 
 LOST, OTHER = "lost", "other"
-"""What is said of a request that no try has had answered, and of an answer of no model."""
+"""The marks of a request whose retries all failed, and of an answer that matches no model."""
 _OK, _UNAVAILABLE = 200, 503
 _GIVE_UP_SECONDS = 90.0
 _TRY_SECONDS = 30.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
-"""Seconds between tries, which double."""
+"""The seconds between tries; they double from the first to the longest."""
 _TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A request that clients send, and what is right."""
+class ExpectedAnswer:
+    """A request that clients send, and its correct answers."""
 
     path: str
     body: str
-    """In base64."""
+    """The body in base64."""
     headers: dict[str, str]
     scores: dict[str, float]
-    """The right one, by the mark of the model that answers."""
+    """The correct score by the mark of the model."""
 
 
 @dataclass(frozen=True)
 class Orders:
-    """What the process is to do."""
+    """The configuration of the clients' process."""
 
     port: int
     key: str
     clients: int
     rate: float
-    """Requests a second, of each client."""
-    requests: list[Asked]
+    """The requests per second of each client."""
+    requests: list[ExpectedAnswer]
 
     def write(self, path: Path) -> None:
-        """For the process to read."""
+        """Writes the configuration as JSON."""
         path.write_text(json.dumps(asdict(self)))
 
     @classmethod
     def read(cls, path: Path) -> Orders:
-        """What was written."""
+        """Returns the configuration in a file."""
         content = json.loads(path.read_text())
-        return cls(**{**content, "requests": [Asked(**one) for one in content["requests"]]})
+        return cls(
+            **{**content, "requests": [ExpectedAnswer(**one) for one in content["requests"]]}
+        )
 
 
-def make_requests(models: Models) -> list[Asked]:
-    """Each row by both protocols; only Open Inference's answers say which version gave them."""
+def make_requests(models: Models) -> list[ExpectedAnswer]:
+    """Returns each row as a request of both protocols; only Open Inference names the version."""
     found = []
     for row in models.rows:
         head, tail = row.tensors()
         of_head = {HEADER_LENGTH: str(len(head))}
         for path, body, headers in ((PREDICT, row.rest(), {}), (INFER, head + tail, of_head)):
-            found.append(Asked(path, base64.b64encode(body).decode(), headers, row.scores))
+            found.append(ExpectedAnswer(path, base64.b64encode(body).decode(), headers, row.scores))
     return found
 
 
 def read_answer(body: bytes, scores: dict[str, float]) -> tuple[int | None, str]:
-    """Returns the version that says it has answered, and the mark of the model whose answer it
-    is.
-    """
+    """Returns the version in an answer, if any, and the mark of the model whose score it has."""
     try:
         content: dict[str, Any] = json.loads(body)
         if "predictions" in content:
@@ -93,57 +93,57 @@ def read_answer(body: bytes, scores: dict[str, float]) -> tuple[int | None, str]
 
 
 class Client:
-    """One of them."""
+    """A well-behaved client of the server."""
 
     def __init__(self, orders: Orders, number: int) -> None:
         self._orders, self._number = orders, number
         self._chance = random.Random(number)  # noqa: S311 - an order of requests, no secret
         self._connection: http.client.HTTPConnection | None = None
 
-    def ask(self, asked: Asked, end: threading.Event) -> list[Any]:
-        """Asks until there is an answer; gives the line that is printed."""
+    def ask(self, request: ExpectedAnswer, end: threading.Event) -> list[Any]:
+        """Sends a request until it is answered; returns the line to print."""
         began, pause, troubles = time.monotonic(), _FIRST_PAUSE, []
         version, mark = None, LOST
         while not end.is_set() and time.monotonic() - began < _GIVE_UP_SECONDS:
             try:
-                status, body = self._try(asked)
+                status, body = self._try(request)
             except (OSError, http.client.HTTPException) as error:
                 self.close()
                 troubles.append(type(error).__name__)
             else:
                 if status == _OK:
-                    version, mark = read_answer(body, asked.scores)
+                    version, mark = read_answer(body, request.scores)
                     break
                 troubles.append(f"status {status}")
-                if status != _UNAVAILABLE:  # Nothing that is tried again.
+                if status != _UNAVAILABLE:  # Other statuses are not retried.
                     break
             end.wait(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
         return [self._number, began, time.monotonic() - began, version, mark, troubles]
 
-    def _try(self, asked: Asked) -> tuple[int, bytes]:
+    def _try(self, request: ExpectedAnswer) -> tuple[int, bytes]:
         if self._connection is None:
             self._connection = http.client.HTTPConnection(
                 "127.0.0.1", self._orders.port, timeout=_TRY_SECONDS
             )
-        headers = {"Authorization": f"Bearer {self._orders.key}", **asked.headers}
-        body = base64.b64decode(asked.body)
-        self._connection.request("POST", asked.path, body, headers)
+        headers = {"Authorization": f"Bearer {self._orders.key}", **request.headers}
+        body = base64.b64decode(request.body)
+        self._connection.request("POST", request.path, body, headers)
         answer = self._connection.getresponse()
         return answer.status, answer.read()
 
     def close(self) -> None:
-        """Ends its connection."""
+        """Closes the connection to the server."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def go_on(self, end: threading.Event, lock: threading.Lock) -> None:
-        """Asks until the end."""
+        """Sends random requests until the end."""
         while not end.is_set():
             line = self.ask(self._chance.choice(self._orders.requests), end)
             if line[4] == LOST and end.is_set():
-                break  # It was not given the time to try again.
+                break  # The end came before its retries.
             with lock:
                 sys.stdout.write(json.dumps(line) + "\n")
                 sys.stdout.flush()
@@ -152,7 +152,7 @@ class Client:
 
 
 def main() -> None:
-    """Asks until SIGTERM."""
+    """Runs the clients until SIGTERM."""
     orders, end, lock = Orders.read(Path(sys.argv[1])), threading.Event(), threading.Lock()
     signal.signal(signal.SIGTERM, lambda *_: end.set())
     signal.signal(signal.SIGINT, signal.SIG_IGN)

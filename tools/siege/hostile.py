@@ -1,4 +1,4 @@
-"""Hostile requests: for each kind a function that sends them and returns what is answered."""
+"""Hostile requests: a function per kind, which sends them and returns the statuses."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from tools.siege.server import KEY
 from tools.siege.wire import ANSWER_SECONDS, CLOSED, Wire, drip, exchange, request
 
 REFUSED = (CLOSED, *range(400, 500), 503)
-"""What a request may be answered that nobody should send."""
+"""The acceptable statuses of an invalid request."""
 TAKEN = (200, *REFUSED)
-"""And one that some servers may well answer."""
+"""The acceptable statuses of a request that a server may also answer."""
 _MOST_BYTES = 64 << 20
-"""Of a body, by docs/serving.md."""
+"""The size limit of a body, according to docs/serving.md."""
 _SLOW_SECONDS = 20.0
-"""In which all of a request has to come, by docs/serving.md."""
+"""The seconds within which a whole request has to arrive, according to docs/serving.md."""
 _LONG_SECONDS = 30.0
-"""In which a request is answered that is long and good, by docs/serving.md."""
+"""The seconds within which a valid long request is answered, according to docs/serving.md."""
 _GONE_SECONDS = 0.5
 
 
 class UnexpectedError(Exception):
-    """An answer that is wrong beyond its status."""
+    """An error for an answer that is wrong in more than its status."""
 
 
 @dataclass(frozen=True)
 class Front:
-    """Where an attack goes, and what it draws from."""
+    """The target of an attack, and its source of rows and random numbers."""
 
     port: int
     rows: Sequence[Row]
@@ -47,35 +47,35 @@ class Front:
 
     @property
     def row(self) -> Row:
-        """One that is good."""
+        """A randomly chosen valid row."""
         return self.chance.choice(self.rows)
 
     def predict(self, body: bytes, *headers: tuple[str, str]) -> int:
-        """Asks TF Serving's REST API by a connection of its own; gives the status."""
+        """Sends a request of TF Serving's REST API over a new connection; returns the status."""
         return exchange(self.port, post(body, *headers))[0]
 
     def pack(self, body: bytes) -> int:
-        """Returns the same, of a body in gzip."""
+        """Sends a gzipped request of TF Serving's REST API; returns the status."""
         return self.predict(gzip.compress(body, 6), ("Content-Encoding", "gzip"))
 
     def infer(self, inputs: Any, tail: bytes = b"", length: str = "") -> int:
-        """Asks by Open Inference, with bytes behind the JSON."""
+        """Sends a request of Open Inference with bytes after the JSON; returns the status."""
         head = json.dumps({"inputs": inputs}).encode()
         return exchange(self.port, infer(head, tail, length))[0]
 
     def show(self, picture: bytes) -> int:
-        """Asks for a row with a picture, by one of the protocols."""
+        """Sends a row with a picture, over one of the protocols; returns the status."""
         if self.chance.random() < 0.5:
             return self.predict(instances([self.with_picture(picture)]))
         head, tail = replace(self.row, photo=picture).tensors()
         return self.infer(json.loads(head)["inputs"], tail)
 
     def with_picture(self, picture: bytes) -> dict[str, Any]:
-        """Returns a good row but for its picture."""
+        """Returns a valid row with another picture."""
         return {**self.row.instance(), "photo": {"b64": base64.b64encode(picture).decode()}}
 
     def raw(self, data: bytes, count: int = 1) -> list[int]:
-        """Sends bytes; gives the statuses of so many answers."""
+        """Sends bytes over a new connection; returns the statuses of `count` responses."""
         return exchange(self.port, data, count)
 
 
@@ -104,9 +104,9 @@ class Kind:
 
     attack: Attack
     allowed: Collection[int] = REFUSED
-    """Statuses."""
+    """The acceptable statuses."""
     is_slow: bool = False
-    """Takes as long as the server waits for what does not come: goes on beside others."""
+    """Whether the attack lasts as long as the server's timeouts; it then runs beside others."""
 
 
 KINDS: dict[str, Kind] = {}
@@ -115,7 +115,7 @@ KINDS: dict[str, Kind] = {}
 def hostile(
     allowed: Collection[int] = REFUSED, is_slow: bool = False
 ) -> Callable[[Attack], Attack]:
-    """Registers a kind."""
+    """Returns a decorator that registers a kind."""
 
     def register(attack: Attack) -> Attack:
         KINDS[attack.__name__] = Kind(attack, allowed, is_slow)
@@ -125,24 +125,24 @@ def hostile(
 
 
 def _together(times: int, ask: Callable[[], int]) -> list[int]:
-    """Asks several times at once."""
+    """Sends a request several times in parallel; returns the statuses."""
     with ThreadPoolExecutor(times) as pool:
         return [one.result() for one in [pool.submit(ask) for _ in range(times)]]
 
 
-# What unpacks or is parsed to many times its size.
+# Requests that are many times as large when decompressed or parsed.
 
 
 @hostile()
 def gzip_of_empty_rows(front: Front) -> list[int]:
-    """64 MiB of `{}` in 65 KB, of two clients at once."""
+    """Sends 64 MiB of `{}` compressed to 65 KB, from two clients in parallel."""
     body = _packed_rows(b"{}", front.chance.choice([_MOST_BYTES, _MOST_BYTES // 4]))
     return _together(2, lambda: front.predict(body, ("Content-Encoding", "gzip")))
 
 
 @hostile()
 def gzip_of_numbers(front: Front) -> list[int]:
-    """Rows that are numbers, lists or null."""
+    """Sends rows that are numbers, lists, texts or null."""
     row = front.chance.choice([b"0", b"[]", b"null", b"[[0]]", b'""'])
     packed = _packed_rows(row, _MOST_BYTES // 2)
     return [front.predict(packed, ("Content-Encoding", "gzip"))]
@@ -150,14 +150,14 @@ def gzip_of_numbers(front: Front) -> list[int]:
 
 @functools.cache
 def _packed_rows(row: bytes, size: int) -> bytes:
-    """Returns a request for as many rows of a kind as unpack to somewhat less than a size."""
+    """Returns a gzipped request with as many equal rows as nearly decompress to a size."""
     count = (size - 100) // (len(row) + 1)
     return gzip.compress(b'{"instances":[' + (row + b",") * count + row + b"]}")
 
 
 @hostile()
 def gzip_beyond_the_limit(front: Front) -> list[int]:
-    """Returns a gigabyte of blanks in a megabyte."""
+    """Sends a gigabyte of blanks compressed to a megabyte."""
     return [front.predict(_packed_blanks(), ("Content-Encoding", "gzip"))]
 
 
@@ -169,7 +169,7 @@ def _packed_blanks() -> bytes:
 
 @hostile()
 def no_gzip(front: Front) -> list[int]:
-    """Bodies that are not what their encoding says."""
+    """Sends bodies that do not match their Content-Encoding."""
     whole = gzip.compress(front.row.rest())
     body = front.chance.choice([whole[:-9], whole + b"more", gzip.compress(whole), b"", b"x" * 99])
     encoding = front.chance.choice(["gzip", "deflate", "br", "gzip, gzip", "x" * 5000])
@@ -178,27 +178,27 @@ def no_gzip(front: Front) -> list[int]:
 
 @hostile()
 def nested_json(front: Front) -> list[int]:
-    """Lists and objects some millions deep."""
+    """Sends lists and objects that are nested millions deep."""
     opening = front.chance.choice([b"[", b'{"a":', b"[NaN,", b'{"instances":['])
     return [front.pack(opening * (front.chance.choice([1, 16, 60]) * (1 << 20) // len(opening)))]
 
 
 @hostile()
 def nan_rows(front: Front) -> list[int]:
-    """Numbers that only the slower parser of JSON takes."""
+    """Sends NaN, which only the slower JSON parser accepts."""
     return [front.predict(_packed_rows(b"NaN", 16 << 20), ("Content-Encoding", "gzip"))]
 
 
 @hostile()
 def many_keys(front: Front) -> list[int]:
-    """Returns an object of half a million names."""
+    """Sends an object with half a million keys."""
     names = b",".join(b'"k%d":0' % number for number in range(500_000))
     return [front.pack(b'{"instances":[{' + names + b"}]}")]
 
 
 @hostile()
 def long_number(front: Front) -> list[int]:
-    """Returns a number of some million digits."""
+    """Sends a number with three million digits."""
     digits = front.chance.choice([b"9", b"0.1", b"1e"]) + b"1" * 3_000_000
     row = front.row.rest().replace(b'"size": ', b'"size": ' + digits)
     return [front.predict(row), front.predict(b'{"instances":' + digits + b"}")]
@@ -206,21 +206,21 @@ def long_number(front: Front) -> list[int]:
 
 @hostile(TAKEN)
 def long_text(front: Front) -> list[int]:
-    """Returns a category of 30 MB."""
+    """Sends a category of 30 MB."""
     row = {**front.row.instance(), "colour": "x" * (30 << 20)}
     return [front.predict(instances([row]))]
 
 
 @hostile(TAKEN)
 def many_rows(front: Front) -> list[int]:
-    """Good rows, but 50,000 of them, by REST: they may take as long as good requests may."""
+    """Sends 50,000 valid rows by REST, which may take as long as valid requests may."""
     body = post(instances([front.row.instance()] * 50_000))
     return exchange(front.port, body, seconds=_LONG_SECONDS)
 
 
 @hostile(TAKEN)
 def many_rows_by_columns(front: Front) -> list[int]:
-    """Columns of 200,000 values, packed."""
+    """Sends gzipped columns of 200,000 values."""
     row, count = front.row.instance(), 200_000
     columns = {name: [value] * count for name, value in row.items() if name != "photo"}
     photo = base64.b64encode(pictures.png(1, 1)).decode()
@@ -233,20 +233,20 @@ def many_rows_by_columns(front: Front) -> list[int]:
 
 @hostile()
 def huge_picture(front: Front) -> list[int]:
-    """12,000 x 12,000 pixels of one colour."""
+    """Sends a picture of 12,000 x 12,000 pixels of one colour."""
     return [front.show(pictures.huge(front.chance.choice(["PNG", "JPEG", "GIF"])))]
 
 
 @hostile()
 def huge_pictures_together(front: Front) -> list[int]:
-    """Returns the same of four clients at once."""
+    """Sends a huge picture from four clients in parallel."""
     body = instances([front.with_picture(pictures.huge("PNG"))])
     return _together(4, lambda: front.predict(body))
 
 
 @hostile()
 def huge_picture_among_good_rows(front: Front) -> list[int]:
-    """Returns the same in a row among others."""
+    """Sends a huge picture in a row among valid ones."""
     rows = [front.row.instance() for _ in range(16)]
     rows.insert(front.chance.randrange(16), front.with_picture(pictures.huge("PNG")))
     return [front.predict(instances(rows))]
@@ -254,7 +254,7 @@ def huge_picture_among_good_rows(front: Front) -> list[int]:
 
 @hostile()
 def huge_picture_as_example(front: Front) -> list[int]:
-    """Returns the same in a serialised tf.Example."""
+    """Sends a huge picture in a serialised tf.Example."""
     photo = _field(1, _field(1, pictures.huge("PNG")))  # A Feature, of a BytesList.
     example = _field(1, _field(1, _field(1, b"photo") + _field(2, photo)))
     row = {"b64": base64.b64encode(example).decode()}
@@ -262,7 +262,7 @@ def huge_picture_as_example(front: Front) -> list[int]:
 
 
 def _field(number: int, data: bytes) -> bytes:
-    """Returns a field of a protocol buffer that has a length."""
+    """Returns a length-delimited field of a protocol buffer."""
     size, length = len(data), bytearray()
     while size > 127:
         length.append(size & 127 | 128)
@@ -272,58 +272,58 @@ def _field(number: int, data: bytes) -> bytes:
 
 @hostile()
 def large_refused_rows(front: Front) -> list[int]:
-    """Eight bodies of 20 MB, of a row whose picture is none."""
+    """Sends eight bodies of 20 MB, with a row whose picture is random bytes."""
     body = instances([front.with_picture(front.chance.randbytes(15 << 20))])
     return [front.predict(body) for _ in range(8)]
 
 
 @hostile(TAKEN)
 def deep_picture(front: Front) -> list[int]:
-    """Returns a PNG of eight bytes a pixel."""
+    """Sends a PNG with eight bytes per pixel."""
     return [front.show(pictures.deep_png())]
 
 
 @hostile(TAKEN)
 def wide_picture(front: Front) -> list[int]:
-    """Returns a line of pixels, or a column."""
+    """Sends a very wide or very high picture."""
     sides = front.chance.choice([(200_000, 1), (1, 200_000), (1_000_000, 40)])
     return [front.show(pictures.png(*sides))]
 
 
 @hostile()
 def many_large_pictures(front: Front) -> list[int]:
-    """64 pictures of 9 megapixels in one request."""
+    """Sends 64 pictures of 9 megapixels in one request."""
     body = post(instances([front.with_picture(pictures.png(3000, 3000))] * 64))
     return exchange(front.port, body)
 
 
 @hostile()
 def lying_picture(front: Front) -> list[int]:
-    """Returns a small file whose header says that it is huge."""
+    """Sends a small file whose header claims a huge picture."""
     return [front.show(pictures.lying(front.chance))]
 
 
 @hostile()
 def damaged_picture(front: Front) -> list[int]:
-    """No picture, or a part of one."""
+    """Sends truncated, damaged or invalid pictures."""
     return [front.show(pictures.damaged(front.chance)) for _ in range(4)]
 
 
 @hostile()
 def damaged_pictures_in_batches(front: Front) -> list[int]:
-    """Rows of which some have damaged pictures, of four clients at once."""
+    """Sends rows of which some have damaged pictures, from four clients in parallel."""
     rows = [front.row.instance() for _ in range(60)]
     rows += [front.with_picture(pictures.damaged(front.chance)) for _ in range(4)]
     front.chance.shuffle(rows)
     return _together(4, lambda: front.predict(instances(rows)))
 
 
-# HTTP that is none.
+# Invalid HTTP.
 
 
 @hostile()
 def number_of_5000_digits(front: Front) -> list[int]:
-    """In a header that gives a length."""
+    """Sends a length of 5,000 digits in a header."""
     digits = front.chance.choice("123456789") * 5000
     of_body = post(front.row.rest()).replace(
         b"Content-Length: ", f"Content-Length: {digits}".encode()
@@ -334,14 +334,14 @@ def number_of_5000_digits(front: Front) -> list[int]:
 
 @hostile(TAKEN)
 def pipelined_upgrades(front: Front) -> list[int]:
-    """800 offers of another protocol at once."""
+    """Sends 800 pipelined offers to upgrade to another protocol."""
     offer = [("Connection", "Upgrade, HTTP2-Settings"), ("Upgrade", "h2c")]
     return front.raw(post(front.row.rest(), *offer) * 800, 800)[-1:]
 
 
 @hostile()
 def unknown_transfer_encoding(front: Front) -> list[int]:
-    """`xchunked`, and its like."""
+    """Sends an unknown Transfer-Encoding such as `xchunked`."""
     coding = front.chance.choice(["xchunked", "chunked, xchunked", "gzip", "chunked chunked", ""])
     return front.raw(
         post(b"").replace(b"Content-Length: 0", f"Transfer-Encoding: {coding}".encode())
@@ -350,7 +350,7 @@ def unknown_transfer_encoding(front: Front) -> list[int]:
 
 @hostile(TAKEN)
 def garbage_behind_good_requests(front: Front) -> list[int]:
-    """Requests that are good, and behind them no HTTP."""
+    """Sends valid requests followed by garbage."""
     count = front.chance.randrange(1, 8)
     garbage = front.chance.choice([b"\0" * 99, b"nothing\r\n\r\n", front.chance.randbytes(300)])
     statuses = front.raw(post(front.row.rest()) * count + garbage, count + 1)
@@ -361,13 +361,13 @@ def garbage_behind_good_requests(front: Front) -> list[int]:
 
 @hostile(is_slow=True)
 def slow_head(front: Front) -> list[int]:
-    """Heads that come by a byte a second, by 20 connections."""
+    """Sends heads at a byte per second over 20 connections."""
     return _drip(front, request(PREDICT, b"", [(f"X-{n}", "y" * 50) for n in range(9)]), b"")
 
 
 @hostile(is_slow=True)
 def slow_body(front: Front) -> list[int]:
-    """Bodies that come by a byte a second, by 20 connections."""
+    """Sends bodies at a byte per second over 20 connections."""
     whole = post(front.row.rest())
     head = whole[: whole.index(b"\r\n\r\n") + 4]
     return _drip(front, whole[len(head) :], head)
@@ -384,7 +384,7 @@ def _drip(front: Front, data: bytes, head: bytes) -> list[int]:
 
 @hostile()
 def endless_body(front: Front) -> list[int]:
-    """Chunks without an end, as fast as they are taken."""
+    """Sends chunks without an end, as fast as the server reads."""
     head = post(b"").replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
     chunk = b"100000\r\n" + b"x" * (1 << 20) + b"\r\n"
     with Wire(front.port) as wire:
@@ -397,7 +397,7 @@ def endless_body(front: Front) -> list[int]:
 
 @hostile(TAKEN)
 def never_read(front: Front) -> list[int]:
-    """Requests of which nobody takes the answers."""
+    """Sends requests without reading the responses."""
     status = request("/metrics", headers=[("Authorization", f"Bearer {KEY}")], method="GET")
     with ExitStack() as stack:
         with suppress(OSError):
@@ -410,7 +410,7 @@ def never_read(front: Front) -> list[int]:
 
 @hostile()
 def huge_head(front: Front) -> list[int]:
-    """Returns a header, a path or a number of headers beyond all measure."""
+    """Sends an extremely long header, path or method, or thousands of headers."""
     good = post(front.row.rest())
     long, many = b"x" * (2 << 20), b"".join(b"X-%d: y\r\n" % number for number in range(20_000))
     changed = front.chance.choice(
@@ -426,7 +426,7 @@ def huge_head(front: Front) -> list[int]:
 
 @hostile()
 def bad_chunks(front: Front) -> list[int]:
-    """Chunks whose sizes are none, negative or huge."""
+    """Sends chunks with invalid, negative or huge sizes."""
     head = post(b"").replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
     size = front.chance.choice([b"-1", b"xyz", b"f" * 40, b"5;" + b"x" * 100_000, b"", b"0x5"])
     return front.raw(head + size + b"\r\nhello\r\n0\r\n\r\n")
@@ -434,7 +434,7 @@ def bad_chunks(front: Front) -> list[int]:
 
 @hostile()
 def two_lengths(front: Front) -> list[int]:
-    """Two lengths that differ, or a length and chunks, as those send who smuggle requests."""
+    """Sends two different lengths, or a length and chunks, as in request smuggling."""
     more = front.chance.choice(
         ["Content-Length: 3", "Content-Length: +5", "Transfer-Encoding: chunked"]
     )
@@ -444,7 +444,7 @@ def two_lengths(front: Front) -> list[int]:
 
 @hostile()
 def no_http(front: Front) -> list[int]:
-    """TLS, HTTP/2, another protocol, or paths and methods that there are not."""
+    """Sends TLS, HTTP/2, invalid HTTP, or unknown paths and methods."""
     hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + front.chance.randbytes(500)
     return front.raw(
         front.chance.choice(
@@ -464,7 +464,7 @@ def no_http(front: Front) -> list[int]:
 
 @hostile()
 def wrong_key(front: Front) -> list[int]:
-    """Keys that are wrong, empty, long or no text."""
+    """Sends API keys that are wrong, empty, long or no text."""
     key = front.chance.choice(["", "x", "Bearer", "\xff" * 100, "x" * 30_000])
     body, where = front.row.rest(), front.chance.choice(["Authorization", "X-API-Key"])
     return front.raw(request(PREDICT, body, [(where, key)]))
@@ -475,7 +475,7 @@ def wrong_key(front: Front) -> list[int]:
 
 @hostile(TAKEN)
 def huge_id(front: Front) -> list[int]:
-    """Ids of 60 KB, of 10 MB, or no text."""
+    """Sends ids of 60 KB or 10 MB, or with invalid characters."""
     head, tail = front.row.tensors()
     name = front.chance.choice(["x" * 60_000, "\xff" * 100, "a\tb"])
     named = json.dumps({"id": "x" * (10 << 20), **json.loads(head)}).encode()
@@ -484,7 +484,7 @@ def huge_id(front: Front) -> list[int]:
 
 @hostile()
 def lying_shape(front: Front) -> list[int]:
-    """Returns a tensor whose shape is not that of its values."""
+    """Sends a tensor whose shape does not match its values."""
     shapes: list[Any] = [
         [1 << 40],
         [-1],
@@ -504,7 +504,7 @@ def lying_shape(front: Front) -> list[int]:
 
 @hostile()
 def lying_length(front: Front) -> list[int]:
-    """Bytes behind the JSON that are more or fewer than it says."""
+    """Sends more or fewer bytes after the JSON than it declares."""
     head, tail = front.row.tensors()
     (photo, *others) = json.loads(head)["inputs"]
     said = front.chance.choice([len(tail) + 1, 1 << 40, -1, 0, 1 << 70, "x"])
@@ -520,7 +520,7 @@ def lying_length(front: Front) -> list[int]:
 
 @hostile()
 def wrong_tensor(front: Front) -> list[int]:
-    """Tensors of another type, another name, twice or by the thousand."""
+    """Sends tensors with a wrong type or name, duplicates, or thousands of tensors."""
     photo = tensor("photo", data=["x"])
     wrong: list[list[Any]] = [
         [tensor("photo", "FP64", [1.0])],
@@ -534,12 +534,12 @@ def wrong_tensor(front: Front) -> list[int]:
     return [front.infer(front.chance.choice(wrong))]
 
 
-# Clients that go, and that come by the thousand.
+# Disconnecting clients, and thousands of connections.
 
 
 @hostile()
 def vanishing_clients(front: Front) -> list[int]:
-    """40 clients that ask for many rows and are gone before the answer."""
+    """Sends requests from 40 clients that disconnect before the response."""
     body = post(instances([front.row.instance()] * front.chance.choice([1, 64, 512])))
     with suppress(OSError):
         for _ in range(40):
@@ -551,7 +551,7 @@ def vanishing_clients(front: Front) -> list[int]:
 
 @hostile()
 def shut_after_asking(front: Front) -> list[int]:
-    """Returns a body that ends before the length that was said."""
+    """Sends a body that ends before its declared length."""
     whole = post(front.row.rest())
     with Wire(front.port) as wire:
         wire.send(whole[: front.chance.randrange(1, len(whole) - 1)])
@@ -561,9 +561,9 @@ def shut_after_asking(front: Front) -> list[int]:
 
 @hostile()
 def many_connections(front: Front) -> list[int]:
-    """3,000 connections of clients that say nothing."""
+    """Opens 3,000 connections without sending anything."""
     with ExitStack() as stack:
-        with suppress(OSError):  # Refused, which is right.
+        with suppress(OSError):  # The server may refuse connections.
             for _ in range(3000):
                 stack.enter_context(Wire(front.port))
         time.sleep(_GONE_SECONDS)
@@ -572,7 +572,7 @@ def many_connections(front: Front) -> list[int]:
 
 @hostile()
 def connections_that_come_and_go(front: Front) -> list[int]:
-    """2,000 connections that end at once."""
+    """Opens 2,000 connections and closes them at once."""
     with suppress(OSError):
         for _ in range(2000):
             with Wire(front.port) as wire:

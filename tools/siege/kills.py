@@ -1,4 +1,4 @@
-"""Kills and stops of the server's processes: a function for each kind."""
+"""Kills and stops of the server's processes: a function per kind."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ KINDS: dict[str, Kill] = {}
 
 
 def kill(kind: Kill) -> Kill:
-    """Registers a kind."""
+    """Registers a kind of kill."""
     KINDS[kind.__name__] = kind
     return kind
 
 
 def _comes(siege: Siege) -> None:
-    """Expects that all workers are ready again, and answer by the right version."""
+    """Expects all workers to become ready again, and to serve the right version."""
     if not siege.server.wait_ready():
         siege.fault("the server does not come to be ready again")
     siege.comes()
@@ -49,14 +49,14 @@ def _kill_worker(siege: Siege, chance: random.Random) -> None:
 
 @kill
 def worker(siege: Siege, chance: random.Random) -> None:
-    """SIGKILL of a worker."""
+    """Sends SIGKILL to a worker."""
     _kill_worker(siege, chance)
     _comes(siege)
 
 
 @kill
 def worker_while_a_version_comes(siege: Siege, chance: random.Random) -> None:
-    """SIGKILL of a worker at a moment after a push."""
+    """Sends SIGKILL to a worker shortly after a push."""
     siege.store.push()
     time.sleep(chance.uniform(0, 2))
     _kill_worker(siege, chance)
@@ -65,7 +65,7 @@ def worker_while_a_version_comes(siege: Siege, chance: random.Random) -> None:
 
 @kill
 def worker_after_worker(siege: Siege, chance: random.Random) -> None:
-    """SIGKILL of a worker, and of the next one before the first is back."""
+    """Sends SIGKILL to a worker, and to the next one before the first has restarted."""
     for _ in range(WORKERS):
         _kill_worker(siege, chance)
         time.sleep(chance.uniform(0, 1))
@@ -74,7 +74,7 @@ def worker_after_worker(siege: Siege, chance: random.Random) -> None:
 
 @kill
 def supervisor(siege: Siege, chance: random.Random) -> None:
-    """SIGKILL of the process that starts the workers, which end by themselves."""
+    """Sends SIGKILL to the parent of the workers, which then have to exit by themselves."""
     workers = siege.server.worker_processes()
     siege.server.kill()
     if not wait_until(lambda: not {*workers} & {*siege.server.processes}, _ANSWER_SECONDS):
@@ -85,7 +85,7 @@ def supervisor(siege: Siege, chance: random.Random) -> None:
 
 @kill
 def all_at_once(siege: Siege, chance: random.Random) -> None:
-    """SIGKILL of all processes, as of a container."""
+    """Sends SIGKILL to all processes, as when a container is killed."""
     for process in siege.server.processes:
         with suppress(psutil.NoSuchProcess):
             process.kill()
@@ -96,7 +96,7 @@ def all_at_once(siege: Siege, chance: random.Random) -> None:
 
 @kill
 def stop(siege: Siege, chance: random.Random) -> None:
-    """SIGTERM while a request has come by half: it is answered, and the exit code is 0."""
+    """Sends SIGTERM in the middle of a request; expects its answer, and exit code 0."""
     body = post(chance.choice(siege.store.models.rows).rest(), ("Expect", "100-continue"))
     end = body.index(b"\r\n\r\n") + 4
     with Wire(siege.server.port) as wire:
@@ -113,11 +113,11 @@ def stop(siege: Siege, chance: random.Random) -> None:
 
 @kill
 def stop_of_a_start(siege: Siege, chance: random.Random) -> None:
-    """SIGTERM at a moment at which the server starts, by one process or several."""
+    """Sends SIGTERM while the server starts, with one process or several."""
     siege.server.stop()
     siege.server.workers = chance.choice([1, WORKERS])
     siege.server.start()
-    time.sleep(chance.uniform(1, 4))  # Python itself has to be there, which knows of no stop.
+    time.sleep(chance.uniform(1, 4))  # Python has to start before it can handle signals.
     siege.server.workers = WORKERS
     _end(siege)
 

@@ -1,4 +1,4 @@
-"""The clients' process, and what became of their requests so far."""
+"""The clients' process, and the results of their requests."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ from tools.siege.clients import LOST, Orders
 from tools.siege.models import ROOT
 
 _SURE = 10
-"""Answers in a row by which a version is known to answer."""
+"""The number of consecutive answers after which a version counts as served."""
 _END_SECONDS = 40
 
 
-class Asked(NamedTuple):
-    """A request of a client, when there is nothing more to be done for it."""
+class CompletedRequest(NamedTuple):
+    """A completed request of a client."""
 
     client: int
     began: float
-    """By the monotonic clock, in seconds."""
+    """The start by the monotonic clock, in seconds."""
     seconds: float
     version: int | None
-    """That says it has answered; None where the protocol does not tell."""
+    """The version in the answer; None if the protocol does not name it."""
     mark: str
-    """Of the model whose answer it is, `other`, or `lost`."""
+    """The mark of the model that the answer matches, `other`, or `lost`."""
     troubles: list[str]
-    """What became of the tries before."""
+    """The errors of earlier tries."""
 
 
 class Load:
-    """Clients that ask all the time."""
+    """Clients that send requests all the time."""
 
     def __init__(self, orders: Orders, folder: Path) -> None:
-        """Starts them.
+        """Starts the clients' process.
 
         Args:
-          orders: what they do.
-          folder: for their orders.
+          orders: the configuration of the clients.
+          folder: the folder for the file of the configuration.
         """
         self._clients = orders.clients
         orders.write(folder / "orders.json")
         command = [sys.executable, "-m", "tools.siege.clients", str(folder / "orders.json")]
         self._process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-        self.all: list[Asked] = []
+        self.all: list[CompletedRequest] = []
         self._more = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -56,11 +56,11 @@ class Load:
     def _read(self) -> None:
         for line in self._process.stdout or ():
             with self._more:
-                self.all.append(Asked(*json.loads(line)))
+                self.all.append(CompletedRequest(*json.loads(line)))
                 self._more.notify_all()
 
     def stop(self) -> None:
-        """Ends them."""
+        """Ends the clients' process."""
         self._process.terminate()
         try:
             self._process.wait(_END_SECONDS)
@@ -75,9 +75,7 @@ class Load:
             return self._more.wait_for(found, seconds)
 
     def wait_for_version(self, number: int, seconds: float) -> bool:
-        """Returns whether a version comes to answer all that is asked from now on, within some
-        seconds.
-        """
+        """Returns whether a version comes to answer all new requests within some seconds."""
         now = time.monotonic()
 
         def is_there() -> bool:
@@ -88,9 +86,7 @@ class Load:
         return self._wait(is_there, seconds)
 
     def wait_for_all(self, since: float, seconds: float) -> bool:
-        """Returns whether each client has something answered that it asked since then, within
-        seconds.
-        """
+        """Returns whether each client gets an answer to a request that began after a given time."""
 
         def is_there() -> bool:
             recent = self.all[-20 * self._clients :]
@@ -99,32 +95,32 @@ class Load:
 
         return self._wait(is_there, seconds)
 
-    def between(self, start: float, end: float) -> list[Asked]:
-        """What was asked in a time, or was still waited for when it began."""
+    def between(self, start: float, end: float) -> list[CompletedRequest]:
+        """Returns the requests that were in progress at any time of an interval."""
         with self._more:
             recent = list(self.all)
         return [one for one in recent if one.began < end and one.began + one.seconds > start]
 
 
-def is_right(asked: Asked, marks: Mapping[int, str | None]) -> bool:
-    """Returns whether an answer is that of the version which gave it.
+def is_right(asked: CompletedRequest, marks: Mapping[int, str | None]) -> bool:
+    """Returns whether an answer is that of the version which it names.
 
     Args:
-      asked: and answered.
-      marks: of the models by their versions; None for a version that must not answer.
+      asked: the answered request.
+      marks: the marks of the models by version; None for a version that must not answer.
     """
     if asked.version is None:
         return asked.mark in marks.values()
     return asked.mark == marks.get(asked.version)
 
 
-def longest(asked: list[Asked]) -> float:
-    """Seconds of the request that took longest; 0 where there is none."""
+def longest(asked: list[CompletedRequest]) -> float:
+    """Returns the seconds of the slowest request; 0 if there are none."""
     return max((one.seconds for one in asked), default=0.0)
 
 
 def wait_until(found: Callable[[], bool], seconds: float, pause: float = 0.05) -> bool:
-    """Returns whether something comes to be so, within some seconds."""
+    """Returns whether a condition becomes true within some seconds."""
     until = time.monotonic() + seconds
     while not found():
         if time.monotonic() > until:

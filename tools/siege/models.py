@@ -1,4 +1,4 @@
-"""The two models that are served by turns: how they are made, and what each of them must answer."""
+"""The two models that are served in turn, and their predictions for the requested rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NAME = "siege"
 PREDICT, INFER = f"/v1/models/{NAME}:predict", f"/v2/models/{NAME}/infer"
 HEADER_LENGTH = "Inference-Header-Content-Length"
 EPOCHS = {"A": 1, "B": 4}
-"""Of the training of each model, by its mark."""
+"""The training epochs of each model, by its mark."""
 _CONFIG = """\
 name: siege
 data: {{format: csv, path: {folder}/things.csv, label: kind, splits: {{train: 1, eval: 1}}}}
@@ -38,7 +38,7 @@ evaluate: {{thresholds: {{auc: {{min: 0.01}}}}}}
 """
 _ROWS, _ASKED, _SIDE = 400, 8, 16
 _APART = 0.01
-"""By which the scores of the two models differ at least, in the rows that are asked for."""
+"""The least difference between the models' scores, for rows that are requested."""
 _SECONDS = 300
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -46,7 +46,7 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 @dataclass(frozen=True)
 class Row:
-    """What a client asks for, and the score of the second class by each model."""
+    """A requested row, and its score of the second class by each model."""
 
     photo: bytes
     size: float
@@ -54,7 +54,7 @@ class Row:
     scores: dict[str, float]
 
     def instance(self) -> dict[str, Any]:
-        """As TF Serving's REST API has it."""
+        """Returns the row as an instance of TF Serving's REST API."""
         photo = {"b64": base64.b64encode(self.photo).decode()}
         return {"photo": photo, "size": self.size, "colour": self.colour}
 
@@ -64,7 +64,7 @@ class Row:
         return json.dumps(asked).encode()
 
     def tensors(self) -> tuple[bytes, bytes]:
-        """Returns the JSON and the bytes behind it of a request of Open Inference."""
+        """Returns the JSON of an Open Inference request, and the bytes that follow it."""
         tail = struct.pack("<I", len(self.photo)) + self.photo
         photo = tensor("photo", "BYTES", parameters={"binary_data_size": len(tail)})
         inputs = [photo, tensor("size", "FP32", [self.size]), tensor("colour", data=[self.colour])]
@@ -81,22 +81,22 @@ def tensor(
 
 @dataclass(frozen=True)
 class Models:
-    """What is served, and asked for."""
+    """The served models, and the requested rows."""
 
     config: Path
     output: Path
-    """Of the pipeline."""
+    """The output folder of the pipeline."""
     folders: dict[str, Path]
-    """The models, by their mark."""
+    """The folders of the models, by mark."""
     rows: list[Row]
 
     @property
     def serving(self) -> Path:
-        """The folder of versions."""
+        """The folder of the versions."""
         return self.output / NAME / "serving" / NAME
 
     def command(self, name: str, *options: str) -> list[str]:
-        """Returns a command of local_runner.py about this pipeline."""
+        """Returns a command of local_runner.py for this pipeline."""
         where = ["--config", str(self.config), "--output", str(self.output)]
         return [sys.executable, str(ROOT / "local_runner.py"), name, *where, *options]
 
@@ -104,15 +104,15 @@ class Models:
 def make_models(
     folder: Path, start: Start = subprocess.Popen, epochs: Mapping[str, int] = EPOCHS
 ) -> Models:
-    """Runs a small pipeline for each model, and has `predict` say what it answers.
+    """Runs a small pipeline for each model, and predicts the rows with each.
 
     Args:
-      folder: for the data and the output.
-      start: begins a command, as `subprocess.Popen` does.
-      epochs: of each model, by its mark.
+      folder: the folder for the data and the output.
+      start: starts a command, as `subprocess.Popen` does.
+      epochs: the epochs of each model, by its mark.
 
     Raises:
-      RuntimeError: a command failed, or the models answer too much alike to be told apart.
+      RuntimeError: a command failed, or the models' predictions are too similar.
     """
     things = _write_data(folder)
     config = folder / "siege.yaml"
@@ -133,7 +133,7 @@ def make_models(
 
 
 def _write_data(folder: Path) -> list[tuple[str, str, str]]:
-    """Bright round things and dark square ones: pictures, and a table that names them."""
+    """Writes pictures of bright round and dark square objects, and a table that refers to them."""
     chance = random.Random(7)  # noqa: S311 - data, no secret
     (folder / "photos").mkdir(parents=True)
     things = []

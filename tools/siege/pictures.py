@@ -1,4 +1,4 @@
-"""Pictures that nobody should decode: small files of many pixels, lying headers, damaged files."""
+"""Hostile pictures: small files with many pixels, false headers, damaged files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import zlib
 from PIL import Image
 
 HUGE = 12_000
-"""Pixels of a side."""
+"""The pixels of a huge picture's side."""
 _PNG = b"\x89PNG\r\n\x1a\n"
 _GREY, _COLOURS, _COLOURS_AND_ALPHA = 0, 2, 6
 _SAMPLES = {_GREY: 1, _COLOURS: 3, _COLOURS_AND_ALPHA: 4}
@@ -20,7 +20,7 @@ _FORMATS = ("PNG", "JPEG", "GIF", "BMP", "WEBP")
 
 @functools.cache
 def huge(kind: str, side: int = HUGE) -> bytes:
-    """Returns a picture of one colour in a format of Pillow's."""
+    """Returns a huge picture of one colour in a format that Pillow writes."""
     if kind == "PNG":
         return png(side, side)
     return _write(Image.new("L" if kind != "WEBP" else "RGB", (side, side)), kind)
@@ -37,7 +37,7 @@ def png(width: int, height: int, bits: int = 8, colours: int = _GREY) -> bytes:
 
 
 def deep_png(side: int = HUGE // 2) -> bytes:
-    """Returns a PNG of 16 bits in four channels: eight bytes for each pixel."""
+    """Returns a PNG with 16 bits in four channels: eight bytes per pixel."""
     return png(side, side, 16, _COLOURS_AND_ALPHA)
 
 
@@ -52,13 +52,13 @@ def _write(picture: Image.Image, kind: str) -> bytes:
 
 
 def small(kind: str, chance: random.Random) -> bytes:
-    """Returns a picture of noise."""
+    """Returns a small picture of noise."""
     pixels = Image.frombytes("RGB", (16, 16), chance.randbytes(16 * 16 * 3))
     return _write(pixels.convert("L") if kind == "GIF" else pixels, kind)
 
 
 def lying(chance: random.Random) -> bytes:
-    """Returns a small picture whose header says that it is huge."""
+    """Returns a small picture whose header claims a huge size."""
     kind = chance.choice(_FORMATS)
     picture, side = bytearray(small(kind, chance)), chance.choice([HUGE, 30_000, 65_500])
     if kind == "PNG":
@@ -79,7 +79,7 @@ def lying(chance: random.Random) -> bytes:
 
 
 def damaged(chance: random.Random) -> bytes:
-    """Returns a picture that is cut, of which bytes have changed, or that never was one."""
+    """Returns a truncated, changed or invalid picture."""
     whole = small(chance.choice(_FORMATS), chance)
     return chance.choice(
         [

@@ -1,4 +1,4 @@
-"""Plays attacks of each sort, one after the other, and judges what becomes of them."""
+"""Runs attacks of each sort, one after the other, and checks the results."""
 
 from __future__ import annotations
 
@@ -11,37 +11,38 @@ from dataclasses import dataclass, field
 from tools.siege import hostile
 from tools.siege.clients import LOST
 from tools.siege.hostile import Front, UnexpectedError
-from tools.siege.load import Asked, is_right, wait_until
+from tools.siege.load import CompletedRequest, is_right, wait_until
 from tools.siege.siege import WHOLE, Attack, Siege
 from tools.siege.wire import ANSWER_SECONDS, SILENT
 
 _OK = 200
 _SETTLE_SECONDS = 2.0
 _MORE_MEGABYTES = 512
-"""That a server may keep of hostile requests whose kinds it has all had before: else it leaks."""
+"""The memory that the server may keep after repeated kinds of hostile requests; more is a leak."""
 
 
 @dataclass
 class Found:
-    """The figures of hostile requests."""
+    """The statistics of hostile requests."""
 
     statuses: Counter[int] = field(default_factory=Counter)
     freezes: dict[str, float] = field(default_factory=dict)
-    """Seconds that a client waited at most, by kind."""
+    """The longest wait of another client in seconds, by kind."""
     before: float = 0.0
-    """Megabytes of the server."""
+    """The server's memory in megabytes before the attacks."""
     once: float = 0.0
-    """After one of each kind: libraries keep room for what was large."""
+    """The server's memory after an attack of each kind, as libraries keep memory after the first.
+    """
     after: float = 0.0
 
 
 def play_hostile(siege: Siege, attacks: Sequence[Attack], longest: float) -> Found:
-    """Sends hostile requests.
+    """Sends hostile requests, and checks the answers.
 
     Args:
-      siege: which goes on.
-      attacks: of kinds of `hostile`.
-      longest: seconds that other clients may wait meanwhile.
+      siege: the siege in progress.
+      attacks: attacks of the kinds in `hostile`.
+      longest: the most seconds that other clients may wait meanwhile.
     """
     found, server = Found(before=siege.server.megabytes), siege.server.process
     with ThreadPoolExecutor(len(attacks) or 1) as pool:
@@ -69,9 +70,7 @@ def play_hostile(siege: Siege, attacks: Sequence[Attack], longest: float) -> Fou
 
 
 def _send(siege: Siege, attack: Attack) -> Sequence[int] | str:
-    """Returns the statuses that an attack is answered; or what is wrong with its answers, in
-    words.
-    """
+    """Sends an attack; returns the statuses of the responses, or the description of a wrong one."""
     front = Front(siege.server.port, siege.store.models.rows, attack.chance)
     try:
         return hostile.KINDS[attack.kind].attack(front)
@@ -104,20 +103,20 @@ def _play_one(siege: Siege, attack: Attack, found: Found, longest: float) -> Non
 
 
 def play(siege: Siege, attacks: Sequence[Attack], kinds: Mapping[str, Callable[..., None]]) -> None:
-    """Plays kills, or damaged versions."""
+    """Runs kills, or damaged versions."""
     for attack in attacks:
         with siege.playing(attack):
             kinds[attack.kind](siege, attack.chance)
 
 
 def judge_load(siege: Siege, seed: int) -> Counter[str]:
-    """Writes down requests of well-behaved clients that were lost or answered wrongly.
+    """Records a fault for well-behaved requests that were lost or answered wrongly.
 
     Returns:
-      How many were right, wrong and lost.
+      The numbers of right, wrong and lost requests.
     """
     counts: Counter[str] = Counter(right=0, wrong=0, lost=0)
-    found: dict[tuple[Attack, str], list[Asked]] = {}
+    found: dict[tuple[Attack, str], list[CompletedRequest]] = {}
     for asked in siege.load.all:
         right = is_right(asked, siege.store.marks)
         what = "right" if right else "lost" if asked.mark == LOST else "wrong"
@@ -135,8 +134,8 @@ def judge_load(siege: Siege, seed: int) -> Counter[str]:
     return counts
 
 
-def _during(siege: Siege, asked: Asked, seed: int) -> Attack:
-    """Returns the attack that was played when a request was answered, or given up."""
+def _during(siege: Siege, asked: CompletedRequest, seed: int) -> Attack:
+    """Returns the attack that was in progress when a request was answered or given up."""
     at = asked.began + asked.seconds
     found = (one.attack for one in siege.played if one.began <= at <= one.ended)
     return next(found, Attack(WHOLE, 0, seed))

@@ -1,4 +1,4 @@
-"""The server that is besieged: `local_runner.py serve` with the shipped manifest's options."""
+"""The besieged server: `local_runner.py serve` with the shipped manifest's options."""
 
 from __future__ import annotations
 
@@ -38,16 +38,14 @@ def _container() -> dict[str, Any]:
 
 
 def memory_limit() -> int:
-    """Returns the manifest's, in megabytes."""
+    """Returns the manifest's memory limit in megabytes."""
     limit = _container()["resources"]["limits"]["memory"]
     number, unit = re.fullmatch(r"(\d+)([MG])i", limit).groups()  # type: ignore[union-attr]
     return int(number) * {"M": 1, "G": 1024}[unit]
 
 
 def serve_options(serving: Path, port: int) -> list[str]:
-    """Returns the manifest's options, for a folder of versions of this machine and for loopback
-    alone.
-    """
+    """Returns the manifest's options, with a local folder of versions and the loopback address."""
     here = {"--model": str(serving), "--name": NAME, "--host": "127.0.0.1", "--port": str(port)}
     options = [str(option) for option in _container()["args"]]
     for before, place in [(option, n + 1) for n, option in enumerate(options)]:
@@ -57,33 +55,33 @@ def serve_options(serving: Path, port: int) -> list[str]:
 
 
 class Server:
-    """A server that is started again when it has ended, as Kubernetes does."""
+    """A server that is restarted when it has exited, as by Kubernetes."""
 
     def __init__(self, serving: Path, folder: Path, limit: MemoryLimit, workers: int = 1) -> None:
         """Args:
         serving: the folder of versions.
-        folder: for its log and its temporary files.
-        limit: of its memory.
-        workers: processes that answer, from its next start on.
+        folder: the folder for the log and temporary files.
+        limit: the memory limit.
+        workers: the number of worker processes.
         """
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = int(free.getsockname()[1])
         self.log = folder / "server.log"
         self.workers = workers
         self.peak = 0.0
-        """Megabytes that its processes have had at most."""
+        """The most memory of all processes so far, in megabytes."""
         self._serving, self._limit = serving, limit
         self._scratch = folder / "tmp"
         self._scratch.mkdir()
         self._seen: set[psutil.Process] = set()
-        """Its processes, also those that a dead parent has left."""
+        """The known processes, including those of a dead parent."""
         self._ended = threading.Event()
         self._watch = threading.Thread(target=self._look_on, daemon=True)
         self.start()
         self._watch.start()
 
     def start(self) -> None:
-        """Starts it."""
+        """Starts the server process."""
         command = [sys.executable, str(ROOT / "local_runner.py")]
         command += serve_options(self._serving, self.port)
         command += ["--workers", str(self.workers)] if self.workers > 1 else []
@@ -98,19 +96,19 @@ class Server:
         self._seen.add(psutil.Process(self.process.pid))
 
     def wait_ready(self) -> bool:
-        """Returns whether it comes to be ready; it is started again as often as it ends before."""
+        """Returns whether the server becomes ready; restarts it whenever it exits before."""
         return wait_until(self._is_ready, _READY_SECONDS)
 
     def _is_ready(self) -> bool:
-        if not self.is_alive:  # Workers of one that was killed may still have the port.
+        if not self.is_alive:  # Workers of a killed server may still have the port.
             time.sleep(_RESTART_SECONDS)
             self.start()
-        # A worker that was killed is missed a moment later.
+        # The server notices a killed worker only a moment later.
         is_whole = self.workers == 1 or len(self.worker_processes()) == self.workers
         return is_whole and self.get("/v2/health/ready") == _OK
 
     def get(self, path: str) -> int:
-        """Returns the status that a path is answered with; 0 if it is not."""
+        """Returns the status of a GET request; 0 if there is no response."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
         try:
             connection.request("GET", path, headers={"Authorization": f"Bearer {KEY}"})
@@ -122,11 +120,11 @@ class Server:
 
     @property
     def is_alive(self) -> bool:
-        """Whether its first process runs."""
+        """Whether the main process is running."""
         return self.process.poll() is None
 
     def stop(self) -> int | None:
-        """Ends it by SIGTERM; gives its exit code, None if it had to be killed."""
+        """Sends SIGTERM; returns the exit code, or None if the server had to be killed."""
         self.process.send_signal(signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
             return self.process.wait(_END_SECONDS)
@@ -134,18 +132,18 @@ class Server:
         return None
 
     def kill(self) -> None:
-        """Ends its first process by SIGKILL."""
+        """Sends SIGKILL to the main process."""
         self.process.kill()
         self.process.wait()
 
     def restart(self) -> bool:
-        """Kills it, and has it come again; whether it is ready."""
+        """Kills and restarts the server; returns whether it becomes ready."""
         self.kill()
         self.start()
         return self.wait_ready()
 
     def close(self) -> list[int]:
-        """Ends it and the look at it; gives the processes that it had left behind."""
+        """Ends the server; returns the ids of the processes that it left behind."""
         self.stop()
         wait_until(lambda: not self.processes, _END_SECONDS)
         self._ended.set()
@@ -157,21 +155,21 @@ class Server:
 
     @property
     def processes(self) -> list[psutil.Process]:
-        """Those that run, its first one and its workers among them."""
+        """The running processes: the main process and its workers."""
         with suppress(psutil.NoSuchProcess):
             self._seen.update(psutil.Process(self.process.pid).children(recursive=True))
-        # A process of the same number that came later is another one, as psutil sees it.
+        # psutil distinguishes a later process with the same id.
         self._seen = {one for one in set(self._seen) if one.is_running() and not _is_dead(one)}
         return list(self._seen)
 
     def worker_processes(self) -> list[psutil.Process]:
-        """Returns the processes that answer, where there are several."""
+        """Returns the worker processes, if there are several."""
         started = re.findall(r"worker \d is started \(process (\d+)\)", self.log.read_text())
         return [one for one in self.processes if str(one.pid) in started]
 
     @property
     def megabytes(self) -> float:
-        """What its processes have of memory, without the files of libraries that they map."""
+        """The memory of all processes, without shared memory such as mapped library files."""
         found = 0
         for process in self.processes:
             with suppress(psutil.Error):
@@ -184,7 +182,7 @@ class Server:
             self.peak = max(self.peak, self.megabytes)
 
     def tracebacks(self) -> list[str]:
-        """Returns the last line of each traceback in its log."""
+        """Returns the last line of each traceback in the server's log."""
         log = self.log.read_text(errors="replace")
         return re.findall(r"Traceback \(most recent call last\).*?\\n(\w[^\\]*)(?:\\n)?\"", log)
 

@@ -1,4 +1,4 @@
-"""What all attacks share: the server, its clients, the faults, and what the seed decides."""
+"""The state that all attacks share: the server, its clients, the faults, and the random choices."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ if TYPE_CHECKING:
     from tools.siege.versions import Store
 
 _LOOK_SECONDS = 3.0
-"""In which a server that looks each second has seen a version, and would answer by it."""
+"""The seconds after which a server that polls every second would serve a new version."""
 _COME_SECONDS = 30.0
-"""In which the right version has to answer, also one that is tried again."""
+"""The seconds within which the right version has to answer, even after a retry."""
 _ANSWER_SECONDS = 90.0
 _CHECK_SECONDS = 0.5
 
 
 WHOLE = "siege"
-"""In place of a kind, where something is of no single attack."""
+"""The kind of faults that belong to no single attack."""
 
 
 @dataclass(frozen=True)
 class Attack:
-    """One of a kind, which the seed decides."""
+    """An attack of a kind, determined by the seed."""
 
     kind: str
     number: int
-    """Among those of the kind."""
+    """The number of the attack among those of its kind."""
     seed: int
 
     @property
     def chance(self) -> random.Random:
-        """What it draws from, whatever else is played."""
+        """A random generator of the attack, independent of other attacks."""
         return random.Random(f"{self.seed} {self.kind} {self.number}")  # noqa: S311
 
 
 def draw(seed: int, kinds: Mapping[str, object], count: int) -> list[Attack]:
-    """Attacks of every kind in turn, in an order that the seed decides.
+    """Returns attacks of every kind in turn, in an order determined by the seed.
 
     Args:
-      seed: of the order, and of what each attack draws.
-      kinds: by name.
-      count: of attacks.
+      seed: the seed of the order, and of the attacks' random choices.
+      kinds: the kinds by name.
+      count: the number of attacks.
     """
     chance, names = random.Random(seed), list[str]()  # noqa: S311 - a plan, no secret
     while kinds and len(names) < count:
@@ -74,7 +74,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Played:
-    """An attack, and when it was, by the monotonic clock."""
+    """An attack, and its times by the monotonic clock."""
 
     attack: Attack
     began: float
@@ -82,29 +82,29 @@ class Played:
 
 
 class Siege:
-    """A server, its clients, and what was found so far."""
+    """A server, its clients, and the faults found so far."""
 
     def __init__(self, server: Server, load: Load, store: Store, console: Console) -> None:
         self.server, self.load, self.store, self._console = server, load, store, console
         self.faults: list[Fault] = []
         self.played: list[Played] = []
         self.deaths = 0
-        """How often the server ended and no attack was to end it."""
+        """The number of exits of the server that no attack intended."""
         self._attack = Attack(WHOLE, 0, 0)
         self._tracebacks = 0
 
     def fault(self, said: str, attack: Attack | None = None) -> None:
-        """Writes down what did not hold, of the attack that is played or of another."""
+        """Records a fault of the current attack, or of another one."""
         self.faults.append(Fault(attack or self._attack, said))
         self.say(f"    {self.faults[-1]}", "red")
 
     def say(self, line: str, style: str = "") -> None:
-        """A line of progress."""
+        """Prints a line of progress."""
         self._console.print(line, style=style, markup=False, highlight=False)
 
     @contextmanager
     def playing(self, attack: Attack) -> Iterator[None]:
-        """Whatever is found belongs to an attack; looks at the log of the server afterwards."""
+        """Attributes faults in the `with` block to an attack, including tracebacks in the log."""
         self._attack, found, began = attack, len(self.faults), time.monotonic()
         yield
         self.check_alive()
@@ -120,7 +120,7 @@ class Siege:
         )
 
     def stays(self) -> None:
-        """Expects that the right version goes on to answer, for as long as a look takes."""
+        """Expects the right version to keep answering, until the server has polled again."""
         since = time.monotonic()
         time.sleep(_LOOK_SECONDS)
         asked = self.load.between(since, time.monotonic())
@@ -129,7 +129,7 @@ class Siege:
             self.fault(f"version {self.store.right} is right, and {sorted(told)} answered")
 
     def comes(self) -> None:
-        """Expects that the right version comes to answer; else one is pushed for what is next."""
+        """Expects the right version to answer soon; otherwise pushes one for the next attacks."""
         if self.load.wait_for_version(self.store.right, _COME_SECONDS):
             return
         told = [one.version for one in self.load.all[-100:] if one.version is not None]
@@ -141,7 +141,7 @@ class Siege:
             self.fault(f"nor does version {self.store.right} answer, which was pushed then")
 
     def freeze(self, since: float) -> float:
-        """Seconds of the client that waited longest from some time until all were answered anew."""
+        """Returns the longest wait of a client in seconds, until all clients are answered again."""
         end = time.monotonic()
         until = end + _ANSWER_SECONDS
         while not self.load.wait_for_all(end, _CHECK_SECONDS):
@@ -152,7 +152,7 @@ class Siege:
         return longest(self.load.between(since, time.monotonic()))
 
     def check_alive(self) -> None:
-        """Expects that the server runs, and starts it where it does not, as Kubernetes would."""
+        """Expects the server to run, and restarts it otherwise, as Kubernetes would."""
         if not self.server.is_alive:
             self.deaths += 1
             self.fault(f"the server died with exit code {self.server.process.returncode}")

@@ -1,4 +1,4 @@
-"""Damaged versions: a function for each kind, and which version has to answer afterwards."""
+"""Damaged versions: a function per kind, which checks the version that answers afterwards."""
 
 from __future__ import annotations
 
@@ -28,17 +28,18 @@ _CERTIFICATE = "assets.extra/certificate"
 
 
 class Store:
-    """The folder of versions, and what is known of each."""
+    """The folder of versions, and the expected state of each."""
 
     def __init__(self, models: Models) -> None:
         """Takes the versions that the pipeline has pushed."""
         self.models, self.folder = models, models.serving
         numbers = [int(path.name) for path in list_versions(self.folder)]
         self.marks: dict[int, str | None] = dict(zip(numbers, models.folders, strict=True))
-        """The models, by version; None for a version that must not answer."""
+        """The mark of the model by version; None for a version that must not answer."""
         self.withdrawn: set[int] = set()
         self._changed: set[int] = set()
-        """Versions that were good: whoever has loaded them may go on with them, and nobody else."""
+        """Damaged versions that were good before: a server that has loaded them may keep them, but
+        no server may load them."""
 
     @property
     def right(self) -> int:
@@ -53,7 +54,7 @@ class Store:
 
     @property
     def other(self) -> str:
-        """The mark of a model that does not answer now, if there are several."""
+        """The mark of a model that is not served now, if there are several."""
         now = str(self.marks[self.right])
         return next((mark for mark in self.models.folders if mark != now), now)
 
@@ -62,19 +63,19 @@ class Store:
         return self.folder / str(number)
 
     def push(self) -> int:
-        """Pushes the model that does not answer now, as the product does; gives its version."""
+        """Pushes the model that is not served now, as the product does; returns its version."""
         mark = self.other
         version = push_new_version(self.models.folders[mark], self.folder, self._provenance())
         self.marks[int(version.name)] = mark
         return int(version.name)
 
     def _provenance(self) -> Provenance:
-        """That of a model of its own."""
+        """Returns the provenance of a new model artifact."""
         number = int(free_version(self.folder).name)
         return Provenance(f"siege/{number}", number, number, pushed_at=now())
 
     def put(self, change: Callable[[Path], object]) -> int:
-        """Puts a version there that must not answer: a copy of a model that is changed first."""
+        """Adds a version that must not answer: a copy of a model, changed before it is in place."""
         with tempfile.TemporaryDirectory(dir=self.models.output) as scratch:
             base = Path(scratch)
             copy = push_new_version(self.models.folders[self.other], base, self._provenance())
@@ -85,7 +86,7 @@ class Store:
         return int(version.name)
 
     def mend(self, number: int) -> None:
-        """Makes a version that was put there what it is a copy of, file by file, the model last."""
+        """Restores a changed version from its model, file by file, with the graph last."""
         mark, folder = self.other, self.path(number)
         files = [path for path in self.models.folders[mark].rglob("*") if path.is_file()]
         for file in sorted(files, key=lambda path: path.name == "saved_model.pb"):
@@ -95,12 +96,12 @@ class Store:
         self.marks[number] = mark
 
     def damage(self, number: int, chance: random.Random) -> None:
-        """Changes a byte of a version that is there."""
+        """Changes a byte of a version in place."""
         flip(self.path(number), chance)
         self._changed.add(number)
 
     def roll_back(self, *options: str) -> tuple[int, int | None]:
-        """Runs the command; gives its exit code, and the copy that it has put in service."""
+        """Runs `rollback`; returns its exit code, and the number of the copy that is in service."""
         code, _ = self.command("rollback", *options)
         newest = list_versions(self.folder)[-1]
         if int(newest.name) in self.marks:
@@ -112,7 +113,7 @@ class Store:
         return code, int(newest.name)
 
     def command(self, name: str, *options: str) -> tuple[int, str]:
-        """Runs a command that may withdraw versions; gives its exit code and what it says."""
+        """Runs a command that may withdraw versions; returns its exit code and output."""
         command = self.models.command(name, "--reason", "siege", *options)
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=_COMMAND_SECONDS
@@ -131,7 +132,7 @@ def flip(version: Path, chance: random.Random) -> None:
 
 
 def _files(version: Path) -> list[Path]:
-    """Returns the files of a version that its certificate is about."""
+    """Returns the files of a version that its certificate covers."""
     extra = version / "assets.extra"
     return sorted(p for p in version.rglob("*") if p.is_file() and extra not in p.parents)
 
@@ -141,12 +142,12 @@ KINDS: dict[str, Damage] = {}
 
 
 def damage(kind: Damage) -> Damage:
-    """Registers a kind."""
+    """Registers a kind of damage."""
     KINDS[kind.__name__] = kind
     return kind
 
 
-# Versions that must not answer: the one before goes on.
+# Versions that must not answer: the version before stays in service.
 
 
 def _stays(siege: Siege, change: Callable[[Path], object]) -> int:
@@ -157,13 +158,13 @@ def _stays(siege: Siege, change: Callable[[Path], object]) -> int:
 
 @damage
 def flipped_byte(siege: Siege, chance: random.Random) -> None:
-    """A byte of a file is another."""
+    """Adds a version with a changed byte."""
     _stays(siege, lambda version: flip(version, chance))
 
 
 @damage
 def cut_file(siege: Siege, chance: random.Random) -> None:
-    """A file ends too early."""
+    """Adds a version with a truncated file."""
 
     def cut(version: Path) -> None:
         file = chance.choice(_files(version))
@@ -174,7 +175,7 @@ def cut_file(siege: Siege, chance: random.Random) -> None:
 
 @damage
 def missing_file(siege: Siege, chance: random.Random) -> None:
-    """A file or a folder is not there."""
+    """Adds a version without a file or folder."""
 
     def remove(version: Path) -> None:
         found = chance.choice([*_files(version), version / "variables"])
@@ -185,7 +186,7 @@ def missing_file(siege: Siege, chance: random.Random) -> None:
 
 @damage
 def damaged_certificate(siege: Siege, chance: random.Random) -> None:
-    """What the version has to answer is gone, or no JSON."""
+    """Adds a version whose certificate or golden rows are empty or damaged."""
     name = chance.choice(["certificate.json", "golden.parquet"])
     content = chance.choice([b"", b"{}", chance.randbytes(100)])
     _stays(siege, lambda version: (version / _CERTIFICATE / name).write_bytes(content))
@@ -193,7 +194,7 @@ def damaged_certificate(siege: Siege, chance: random.Random) -> None:
 
 @damage
 def file_for_a_folder(siege: Siege, chance: random.Random) -> None:
-    """A file has the name of a version, or a link that leads nowhere."""
+    """Adds a file, or a broken link, with the name of a version."""
     place = free_version(siege.store.folder)
     if chance.random() < 0.5:
         place.write_bytes(b"")
@@ -214,7 +215,7 @@ def _comes_when_mended(siege: Siege, number: int) -> None:
 
 @damage
 def empty_folder(siege: Siege, chance: random.Random) -> None:
-    """A folder of nothing, which is filled later."""
+    """Adds an empty folder, which is filled later."""
 
     def clear(version: Path) -> None:
         shutil.rmtree(version)
@@ -225,14 +226,14 @@ def empty_folder(siege: Siege, chance: random.Random) -> None:
 
 @damage
 def half_copied(siege: Siege, chance: random.Random) -> None:
-    """A folder without saved_model.pb, which comes later."""
+    """Adds a folder without saved_model.pb, which is added later."""
     number = siege.store.put(lambda version: (version / "saved_model.pb").unlink())
     _comes_when_mended(siege, number)
 
 
 @damage
 def half_written(siege: Siege, chance: random.Random) -> None:
-    """A folder whose variables are written as it is looked at."""
+    """Adds a folder with a truncated file of variables, which is completed later."""
 
     def cut(version: Path) -> None:
         (data,) = (version / "variables").glob("*.data*")
@@ -243,7 +244,7 @@ def half_written(siege: Siege, chance: random.Random) -> None:
 
 @damage
 def unreadable(siege: Siege, chance: random.Random) -> None:
-    """A file or a folder that the server may not read, until it may."""
+    """Adds a version with an unreadable file or folder, which becomes readable later."""
     found: list[Path] = []
 
     def forbid(version: Path) -> None:
@@ -260,7 +261,7 @@ def unreadable(siege: Siege, chance: random.Random) -> None:
 
 @damage
 def pushed_anew(siege: Siege, chance: random.Random) -> None:
-    """A damaged version is deleted, and a good one is pushed under its number."""
+    """Deletes a damaged version, and pushes a good one under its number."""
     store = siege.store
     number = _stays(siege, lambda version: flip(version, chance))
     delete_whole(store.path(number))
@@ -270,12 +271,12 @@ def pushed_anew(siege: Siege, chance: random.Random) -> None:
     siege.comes()
 
 
-# Versions that go.
+# Versions that are deleted or withdrawn.
 
 
 @damage
 def deleted(siege: Siege, chance: random.Random) -> None:
-    """The version that answers is deleted: the one before answers."""
+    """Deletes the served version: the version before has to answer."""
     siege.store.push()
     siege.comes()
     delete_whole(siege.store.path(siege.store.right))
@@ -284,14 +285,14 @@ def deleted(siege: Siege, chance: random.Random) -> None:
 
 @damage
 def rolled_back(siege: Siege, chance: random.Random) -> None:
-    """A rollback: a copy of the version before answers."""
+    """Rolls back: a copy of the version before has to answer."""
     siege.store.push()
     siege.comes()
     _roll_back(siege)
 
 
 def _roll_back(siege: Siege, *options: str) -> None:
-    """Runs `rollback`, which has to put a good version in service and to say which."""
+    """Runs `rollback`, which has to put a good version in service and to report it."""
     code, copy = siege.store.roll_back(*options)
     if code or copy is None:
         siege.fault(f"rollback ended with {code}, and put version {copy} in service")
@@ -302,7 +303,7 @@ def _roll_back(siege: Siege, *options: str) -> None:
 
 @damage
 def rolled_back_past_a_damaged_version(siege: Siege, chance: random.Random) -> None:
-    """A rollback where a file of the version before has changed: it goes further back."""
+    """Rolls back with a damaged version before, which has to be skipped."""
     before = siege.store.right
     siege.store.push()
     siege.comes()
@@ -312,7 +313,7 @@ def rolled_back_past_a_damaged_version(siege: Siege, chance: random.Random) -> N
 
 @damage
 def rolled_back_to_a_damaged_version(siege: Siege, chance: random.Random) -> None:
-    """A rollback to a version by its number, of which a file has changed: it is refused."""
+    """Rolls back to a damaged version by its number, which has to be refused."""
     before = siege.store.right
     siege.store.push()
     siege.comes()
@@ -325,7 +326,7 @@ def rolled_back_to_a_damaged_version(siege: Siege, chance: random.Random) -> Non
 
 @damage
 def rolled_back_from_a_damaged_version(siege: Siege, chance: random.Random) -> None:
-    """A rollback where the newest version never came to answer."""
+    """Rolls back when the newest version has never answered."""
     siege.store.push()
     siege.comes()
     _stays(siege, lambda version: flip(version, chance))
@@ -334,7 +335,7 @@ def rolled_back_from_a_damaged_version(siege: Siege, chance: random.Random) -> N
 
 @damage
 def withdrawn(siege: Siege, chance: random.Random) -> None:
-    """The version before is withdrawn, and the one that answers deleted: an earlier one answers."""
+    """Withdraws the version before and deletes the served one: an earlier version has to answer."""
     before = siege.store.push()
     siege.comes()
     siege.store.push()
@@ -348,7 +349,7 @@ def withdrawn(siege: Siege, chance: random.Random) -> None:
 
 @damage
 def restarted_after_a_rollback(siege: Siege, chance: random.Random) -> None:
-    """The copy of a rollback is damaged, and the server starts again: nothing withdrawn answers."""
+    """Damages the copy of a rollback and restarts the server: no withdrawn version may answer."""
     siege.store.push()
     siege.comes()
     _roll_back(siege)

@@ -1,4 +1,4 @@
-"""What a hostile client does to a connection, and what it is answered."""
+"""Raw connections of a hostile client, and the responses to them."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ import time
 from collections.abc import Iterable
 
 CLOSED, SILENT = 0, -1
-"""In place of a status: the connection has ended, or nothing has come in time."""
+"""The marks in place of a status: the connection was closed, or no response came in time."""
 ANSWER_SECONDS = 5.0
-"""In which every request has to be answered, or its connection ended."""
+"""The seconds within which a request has to be answered, or its connection closed."""
 _HEAD = re.compile(rb"HTTP/1\.\d (\d{3})[^\r\n]*\r\n((?:[^\r\n]+\r\n)*)\r\n")
 _LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
 _INFORMATION = 200
-"""Below it an answer is yet to come."""
+"""The status below which a response is only informational."""
 _PIECE = 1 << 20
 _CONNECT_SECONDS = 5.0
 
 
 class Wire:
-    """A connection to a server, of which nothing is taken for granted."""
+    """A raw connection to a server."""
 
     def __init__(self, port: int) -> None:
-        """Connects.
+        """Connects to a local port.
 
         Raises:
-          OSError: it is refused.
+          OSError: the connection is refused.
         """
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=_CONNECT_SECONDS)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -40,7 +40,7 @@ class Wire:
         self._socket.close()
 
     def send(self, data: bytes) -> bool:
-        """Sends; whether the connection took all of it."""
+        """Sends bytes; returns whether the connection accepted all of them."""
         try:
             self._socket.sendall(data)
         except OSError:
@@ -48,21 +48,21 @@ class Wire:
         return True
 
     def shut(self) -> None:
-        """Ends the half of the connection that sends."""
+        """Closes the sending side of the connection."""
         self._socket.shutdown(socket.SHUT_WR)
 
     def vanish(self) -> None:
-        """Ends the connection at once, by a reset."""
+        """Resets the connection at once."""
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._socket.close()
 
     def statuses(self, count: int = 1, seconds: float = ANSWER_SECONDS) -> list[int]:
-        """Returns the statuses of the next answers, or until the connection has ended or time has
+        """Returns the statuses of the next responses, until the connection is closed or time has
         passed.
 
         Args:
-          count: of answers.
-          seconds: for all of them.
+          count: the number of responses.
+          seconds: the timeout for all of them.
         """
         until, found = time.monotonic() + seconds, list[int]()
         while len(found) < count:
@@ -82,7 +82,7 @@ class Wire:
         return found
 
     def _take(self) -> int:
-        """Returns the status of an answer that has come whole; 0 if none has."""
+        """Removes a complete response from the buffer; returns its status, 0 if there is none."""
         head = _HEAD.match(self._received)
         if head is None:
             return 0
@@ -98,24 +98,24 @@ class Wire:
 def request(
     path: str, body: bytes = b"", headers: Iterable[tuple[str, str]] = (), method: str = "POST"
 ) -> bytes:
-    """Returns a request as it is sent."""
+    """Returns the bytes of an HTTP request."""
     lines = [f"{method} {path} HTTP/1.1", "Host: siege", f"Content-Length: {len(body)}"]
     lines += [f"{name}: {value}" for name, value in headers]
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
 
 
 def exchange(port: int, data: bytes, count: int = 1, seconds: float = ANSWER_SECONDS) -> list[int]:
-    """Sends something by a connection of its own; gives what it is answered, as `Wire.statuses`."""
+    """Sends bytes over a new connection; returns the statuses as `Wire.statuses` does."""
     try:
         with Wire(port) as wire:
-            wire.send(data)  # A server that ends the connection may have answered before.
+            wire.send(data)  # Even if this fails, the server may have answered before.
             return wire.statuses(count, seconds)
     except OSError:
         return [CLOSED]
 
 
 def drip(wires: list[Wire], data: bytes, seconds: float) -> None:
-    """Sends a byte a second by each connection, for some seconds or until all have ended."""
+    """Sends a byte per second over each connection, until a timeout or until all are closed."""
     until, place = time.monotonic() + seconds, 0
     while time.monotonic() < until:
         sent = [wire.send(data[place % len(data) :][:1]) for wire in wires]

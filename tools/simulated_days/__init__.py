@@ -1,1 +1,1 @@
-"""Days of retraining that are recorded without training."""
+"""Simulated days of retraining, recorded without training."""

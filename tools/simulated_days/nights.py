@@ -1,7 +1,7 @@
-"""Nights of retraining as they are recorded, without training: ledger, metadata, versions.
+"""Records of simulated nights of retraining, without training: event log, metadata, versions.
 
-The first nights go through TFX's own launcher, with executors that make their output folders and no
-more. Each later night is the last of these again, a day on.
+The first nights use TFX's own launcher, with executors that only create their output folders. Each
+later night is a copy of the last of these, a day later.
 """
 
 from __future__ import annotations
@@ -39,10 +39,12 @@ from tools.simulated_days.recording import RecordedNight
 
 FIRST_DAY = date(2024, 1, 1)
 ARRIVAL, CHECK = time(1, tzinfo=UTC), time(3, 10, tzinfo=UTC)
-"""When the data of a day arrives in the night after it, and when the scheduler looks."""
+"""The times at which the data of a day arrive in the following night, and at which the scheduler
+runs."""
 WINDOW = 3
 LAUNCHED = WINDOW + 2
-"""So many nights go through TFX: the last of them has a whole window, and all to resolve."""
+"""The number of nights that use TFX's launcher. The last of them has a full window, and artifacts
+for all inputs to resolve."""
 ROWS = "size,side,label\n" + "".join(
     f"{n}.5,{('north', 'south')[n % 2]},{n // 2 % 2}\n" for n in range(12)
 )
@@ -58,7 +60,7 @@ ODD = "train split, side: expected one of 'north', 'south'; found 'east' in 1 of
 
 
 class _OutputFolders(base_executor_operator.BaseExecutorOperator):
-    """Stands where an executor would run: all models are good."""
+    """A replacement of executors that only writes output files, and blesses all models."""
 
     SUPPORTED_EXECUTOR_SPEC_TYPE = [
         executable_spec_pb2.PythonClassExecutableSpec,
@@ -84,10 +86,10 @@ class _OutputFolders(base_executor_operator.BaseExecutorOperator):
 
 
 class Nights:
-    """A pipeline whose nights have been."""
+    """A pipeline with recorded nights."""
 
     def __init__(self, folder: Path, **schedule: Any) -> None:
-        """Writes the config; `schedule` has more of its keys."""
+        """Writes the config; `schedule` contains additional keys of that section."""
         self.folder = folder
         self.file = folder / "nights.yaml"
         data = CONFIG["data"] | {"path": str(folder / "days" / "{YYYY}-{MM}-{DD}" / "*.csv")}
@@ -103,16 +105,16 @@ class Nights:
 
     @property
     def now(self) -> datetime:
-        """When the scheduler looks after the last night's data."""
+        """The time at which the scheduler runs after the last night's data."""
         return self._night(self.nights, CHECK)
 
     @property
     def store(self) -> MetadataStore:
-        """The metadata."""
+        """The ML Metadata store of the pipeline."""
         return MetadataStore(sqlite_connection(self.layout.metadata))
 
     def play(self, nights: int, launched: bool = False) -> None:
-        """Records further nights; `launched` has all of them go through TFX."""
+        """Records further nights; `launched` makes all of them use TFX's launcher."""
         store = self.store
         for _ in range(nights):
             self.nights += 1
@@ -131,7 +133,7 @@ class Nights:
         os.utime(path, (arrived, arrived))
 
     def _record_night(self, store: MetadataStore, launched: bool) -> None:
-        """A decision, a run and its push."""
+        """Records a decision, a run and its push."""
         config, run = self.config, self.now.strftime("%Y-%m-%dT%H-%M-%S.%f")
         decision = decide(config, self.layout, self.event_log, self.now)
         if not isinstance(decision, Due):

@@ -1,6 +1,7 @@
-"""What ML Metadata has of a night, recorded once more as of the next.
+"""Copies of a night's records in ML Metadata, as records of the next night.
 
-The same executions, artifacts and contexts, a day on, written by ML Metadata's own client.
+The copies have the same executions, artifacts and contexts, a day later, and are written by ML
+Metadata's own client.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tfx.components.evaluator import constants
 
 @dataclass(frozen=True)
 class _Role:
-    """What an artifact is to a night: of which node, and of how many nights before."""
+    """The role of an artifact in a night: its node, its key, and the night that created it."""
 
     node: str
     key: str
@@ -25,17 +26,17 @@ class _Role:
 
 @dataclass
 class RecordedNight:
-    """The executions of a night, and what they made."""
+    """The executions of a night and their outputs."""
 
     executions: dict[str, tuple[pb.Execution, list[tuple[_Role, pb.Event]], list[pb.Context]]]
-    """By node, in their order, with what they took and gave."""
+    """The executions by node, in their order, with their events and contexts."""
     made: dict[tuple[str, str], pb.Artifact]
-    """By node and key."""
+    """The output artifacts by node and key."""
     before: RecordedNight | None = None
 
     @classmethod
     def of(cls, store: MetadataStore, run: str, before: RecordedNight) -> RecordedNight:
-        """What the launcher has recorded of a run."""
+        """Returns the records of a run that used TFX's launcher."""
         context = store.get_context_by_type_and_name("pipeline_run", f"{run}")
         found = cls({}, {}, before)
         for execution in sorted(
@@ -56,14 +57,14 @@ class RecordedNight:
         return found
 
     def nights(self) -> Iterator[RecordedNight]:
-        """This night and those before it."""
+        """Yields this night and the nights before it, newest first."""
         night: RecordedNight | None = self
         while night is not None:
             yield night
             night = night.before
 
     def role_of(self, artifact: int) -> _Role:
-        """What an artifact is to this night."""
+        """Returns the role of an artifact in this night."""
         for ago, night in enumerate(self.nights()):
             for (node, key), made in night.made.items():
                 if made.id == artifact:
@@ -71,10 +72,10 @@ class RecordedNight:
         raise LookupError(artifact)
 
     def again(self, store: MetadataStore, run: str, reach: int) -> RecordedNight:
-        """Records the same a day on; `reach` is how many nights it may refer to."""
+        """Records a copy of the night a day later; it may refer to the last `reach` nights."""
         new = RecordedNight({}, {}, self)
         history = [*new.nights()][:reach]
-        history[-1].before = None  # So that a thousand nights do not hang on each other.
+        history[-1].before = None  # Frees older nights, which would form a long chain.
         for node, (execution, told, contexts) in self.executions.items():
             copy = pb.Execution()
             copy.CopyFrom(execution)
@@ -98,7 +99,7 @@ class RecordedNight:
 
 
 def _artifact(role: _Role, nights: list[RecordedNight], node: str, run: str) -> pb.Artifact:
-    """What stands for an artifact a day later: one that was made, or is made now."""
+    """Returns the artifact with the same role a day later: an existing one, or a new copy."""
     night = nights[role.nights_ago]
     if (role.node, role.key) in night.made:
         return night.made[role.node, role.key]
@@ -126,7 +127,7 @@ def _event(event: pb.Event) -> pb.Event:
 
 
 def _context(context: pb.Context, run: str) -> pb.Context:
-    """Returns the pipeline's or the node's own; of a run and a cache key, new ones."""
+    """Returns the context of a pipeline or node itself, and a new one for a run or cache key."""
     if context.type in ("pipeline", "node"):
         return context
     copy = pb.Context(type_id=context.type_id)

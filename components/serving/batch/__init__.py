@@ -1,1 +1,1 @@
-"""Predictions for the rows of files."""
+"""Batch predictions for the rows of files."""

@@ -1,4 +1,4 @@
-"""Predictions for all rows of files: read, asked, written, in order and in constant memory."""
+"""Batch predictions for all rows of files, in order and in constant memory."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from trainer_module.errors import DataError, ScopelineError, counted
 from trainer_module.machine import count_cores
 
 BATCH_ROWS = 4096
-"""Rows that a model is asked for at once."""
+"""The number of rows in a batch."""
 _AHEAD = 2
-"""Blocks that are asked for while an earlier one is written."""
+"""The number of blocks that are predicted while an earlier one is written."""
 
-_Asked = tuple[Block, list["Future[tuple[pa.Table, list[UnreadableValues]]]"]]
-"""A block, and for its slices the answers and the texts that the model cannot read."""
+_PendingBlock = tuple[Block, list["Future[tuple[pa.Table, list[UnreadableValues]]]"]]
+"""A block, and for each slice the predictions and the texts that the model cannot parse."""
 
 
 @dataclass(frozen=True)
 class PredictionJob:
-    """What is to be predicted."""
+    """The input, model and output of a batch prediction."""
 
     model: Model
     given: Input
@@ -48,7 +48,7 @@ class PredictionJob:
     on_unreadable: OnUnreadable = OnUnreadable.MISSING
 
     def identity(self) -> list[object]:
-        """Equal for a command that goes on with what this one leaves."""
+        """Returns a value that is equal for a command that may resume an interrupted one."""
         graph = zlib.crc32((self.model.folder / SAVED_MODEL).read_bytes())
         given = self.given
         variant = self.model.variant
@@ -58,38 +58,38 @@ class PredictionJob:
 
 
 @dataclass(frozen=True)
-class Done:
-    """What came of it."""
+class PredictionResult:
+    """The result of a batch prediction."""
 
     rows: int
     kept: int
-    """Rows that an earlier command had done."""
+    """The number of rows that an interrupted command had written before."""
     unreadable: dict[str, int] = field(default_factory=dict)
-    """By column, texts that the model could not read, in the other rows."""
+    """The number of texts that the model could not parse, by column, in the remaining rows."""
 
 
-def predict(job: PredictionJob, tell: Callable[[int], None]) -> Done:
-    """Writes a line of answers for each row.
+def predict(job: PredictionJob, on_progress: Callable[[int], None]) -> PredictionResult:
+    """Writes the predictions for each row.
 
     Args:
-      job: what to predict.
-      tell: is told how many rows are done, again and again.
+      job: the input, model and output.
+      on_progress: a callback for the number of rows that are done.
 
     Raises:
-      ScopelineError: rows cannot be read, or not be written; says how many are kept.
+      ScopelineError: rows cannot be read or written; the message has the number of rows kept.
       TryLaterError: another command writes the output.
     """
     with only_writer(job.output):
-        return _predict_alone(job, tell)
+        return _predict_alone(job, on_progress)
 
 
-def _predict_alone(job: PredictionJob, tell: Callable[[int], None]) -> Done:
+def _predict_alone(job: PredictionJob, on_progress: Callable[[int], None]) -> PredictionResult:
     parts = Parts(job.output, job.identity())
     blocks = _skip_done(job, parts)
     kept, unreadable = parts.rows, Counter[str]()
-    tell(kept)
+    on_progress(kept)
     try:
-        _predict_blocks(job, blocks, parts, tell, unreadable)
+        _predict_blocks(job, blocks, parts, on_progress, unreadable)
         parts.join()
     except (ScopelineError, OSError) as error:
         with suppress(OSError):  # The disk may be full.
@@ -98,7 +98,7 @@ def _predict_alone(job: PredictionJob, tell: Callable[[int], None]) -> Done:
     except BaseException:
         parts.complete()
         raise
-    return Done(sum(part.rows for part in parts.done), kept, dict(unreadable))
+    return PredictionResult(sum(part.rows for part in parts.done), kept, dict(unreadable))
 
 
 def _with_kept(error: ScopelineError | OSError, job: PredictionJob, parts: Parts) -> Exception:
@@ -116,7 +116,7 @@ def _with_kept(error: ScopelineError | OSError, job: PredictionJob, parts: Parts
 
 
 def _skip_done(job: PredictionJob, parts: Parts) -> Iterator[Block]:
-    """Returns the blocks that no part has; parts of other rows than are read now are forgotten."""
+    """Returns the blocks that no part contains; drops parts whose rows have changed."""
     while True:
         blocks = read_blocks(job.given, job.model.interface)
         wrong = next((i for i, part in enumerate(parts.done) if not _holds(blocks, part)), None)
@@ -126,7 +126,7 @@ def _skip_done(job: PredictionJob, parts: Parts) -> Iterator[Block]:
 
 
 def _holds(blocks: Iterator[Block], part: Part) -> bool:
-    """Returns whether the next blocks are those of a part."""
+    """Returns whether a part was made from the next blocks."""
     rows, checksum = 0, 0
     while rows < part.rows:
         block = next(blocks, None)
@@ -140,10 +140,10 @@ def _predict_blocks(
     job: PredictionJob,
     blocks: Iterator[Block],
     parts: Parts,
-    tell: Callable[[int], None],
+    on_progress: Callable[[int], None],
     unreadable: Counter[str],
 ) -> None:
-    waiting: deque[_Asked] = deque()
+    waiting: deque[_PendingBlock] = deque()
     readable, checksum = _Readable(blocks), 0
     with ThreadPoolExecutor(count_cores()) as pool:
         try:
@@ -152,10 +152,10 @@ def _predict_blocks(
                 waiting.append((block, [pool.submit(_answer, job, block, s) for s in starts]))
                 if len(waiting) > _AHEAD:
                     checksum = _write_next(waiting.popleft(), parts, checksum, unreadable)
-                    tell(parts.rows_until_now)
+                    on_progress(parts.rows_until_now)
             while waiting:
                 checksum = _write_next(waiting.popleft(), parts, checksum, unreadable)
-            tell(parts.rows_until_now)
+            on_progress(parts.rows_until_now)
         finally:
             pool.shutdown(cancel_futures=True)
     if readable.error is not None:
@@ -163,7 +163,7 @@ def _predict_blocks(
 
 
 class _Readable:
-    """The blocks up to one that cannot be read, as what comes before it is written first."""
+    """The blocks before the first unreadable one, which are written before the error is raised."""
 
     def __init__(self, blocks: Iterator[Block]) -> None:
         self._blocks = blocks
@@ -176,8 +176,8 @@ class _Readable:
             self.error = error
 
 
-def _write_next(asked: _Asked, parts: Parts, checksum: int, unreadable: Counter[str]) -> int:
-    """Writes the answers to a block; the checksum of the part that is being written."""
+def _write_next(asked: _PendingBlock, parts: Parts, checksum: int, unreadable: Counter[str]) -> int:
+    """Writes the predictions of a block; returns the checksum of the part in progress."""
     block, futures = asked
     answers = [future.result() for future in futures]
     table = pa.concat_tables([table for table, _ in answers])
@@ -194,9 +194,7 @@ def _write_next(asked: _Asked, parts: Parts, checksum: int, unreadable: Counter[
 def _answer(
     job: PredictionJob, block: Block, start: int
 ) -> tuple[pa.Table, list[UnreadableValues]]:
-    """Returns the answers to a slice of a block with the columns that go along, and what is not
-    read.
-    """
+    """Returns the predictions for a slice of a block with kept columns, and unreadable texts."""
     stop, size = start + job.batch_rows, job.batch_rows
     first, interface = replace(block.first, row=block.first.row + start), job.model.interface
     if block.rows is None:

@@ -1,4 +1,4 @@
-"""The rows of files, read as ExampleGen reads them, but in one pass: the model knows the types."""
+"""Rows of files, read as by ExampleGen but in one pass, as the model defines the types."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ from trainer_module.settings.tasks import Task, supervised_class
 
 @dataclass(frozen=True)
 class Block:
-    """Rows that are read at once."""
+    """A block of rows, which are read together."""
 
     count: int
     first: Cell
     rows: pa.RecordBatch | None
-    """Encoded columns; None where the file holds tf.Examples."""
+    """The encoded columns; None if the file contains tf.Examples."""
     examples: list[bytes] | None = None
     kept: dict[str, pa.Array] = field(default_factory=dict)
-    """Columns that go along to the answers, flat."""
+    """The flat columns that are copied to the output."""
 
     def checksum(self, before: int) -> int:
-        """Changes with any value of the rows, and with what came before them."""
+        """Returns a checksum of the rows and of the previous checksum."""
         if self.examples is not None:
             for example in self.examples:
                 before = zlib.crc32(example, before)
@@ -66,41 +66,41 @@ class Block:
 
 
 _RECORDS = 4096
-"""That are read at once."""
+"""The number of records that are read together."""
 _PICTURES = 128
-"""Files that are held in memory at a time."""
+"""The number of picture files in memory at a time."""
 FILE_COLUMN = "file"
-"""What pictures that are files of their own are told apart by."""
+"""The column that identifies pictures that are files."""
 
 
 @dataclass(frozen=True)
 class Input:
-    """Files of rows, and how they are written."""
+    """The input files, their format and options."""
 
     files: tuple[str, ...]
     format: str
     csv: CsvSettings = field(default_factory=CsvSettings)
     pictures: dict[str, str] = field(default_factory=dict)
-    """The folders that paths of pictures begin in, by column."""
+    """The folders that relative paths of pictures begin in, by column."""
     max_pixels: int = DATA_PIXELS
-    """That a picture may have."""
+    """The most pixels of a picture."""
     kept: tuple[str, ...] = ()
-    """Columns that go along to the answers."""
+    """The columns that are copied to the output."""
     also: dict[str, ColumnKind] = field(default_factory=dict)
-    """Columns that are read beside those that the model asks for, such as the label; of no known
-    kind are those whose kind the file tells."""
+    """Columns that are read besides those of the model, such as the label. An UNKNOWN kind means
+    that the file determines it."""
 
 
 def find_files(pattern: str, usual: str | None = None) -> tuple[tuple[str, ...], str]:
-    """Returns the files of a path, folder or glob, in the order of their names, and their format.
+    """Returns the files of a path, folder or glob, sorted by name, and their format.
 
     Args:
-      pattern: as the user wrote it.
-      usual: the format of files whose name does not tell it.
+      pattern: the path, folder or glob as given by the user.
+      usual: the format of files whose name does not determine it.
 
     Raises:
       DataError: there is no such file.
-      ConfigError: the format is not known, or there are several.
+      ConfigError: the format is unknown, or the files have several formats.
     """
     path = Path(pattern)
     neighbours: list[str] = []
@@ -132,18 +132,18 @@ def _format_of(file: str) -> str | None:
 
 
 def check_not_read(output: Path, pattern: str, given: Input) -> None:
-    """Raises ConfigError if a command would read what it writes, or what an earlier one wrote.
+    """Raises ConfigError if the input includes the output of this command or of an earlier one.
 
     Args:
-      output: the file or folder for the answers.
-      pattern: the path, folder or glob of the rows, as the user wrote it.
-      given: what it has found.
+      output: the file or folder of the predictions.
+      pattern: the path, folder or glob of the input, as given by the user.
+      given: the files that the pattern has matched.
     """
     target, looked_at = output.resolve(), Path(pattern).resolve()
     if any(Path(f).name == target.name and Path(f).resolve() == target for f in given.files):
         raise ConfigError(f"--output {output} is a file of --input {pattern}: name another one.")
     if given.format == "images":
-        return  # Among pictures no file of another kind is read.
+        return  # Only pictures are read from such folders.
     written = (target, target / "part.parquet", Path(f"{target}.parts", f"part{target.suffix}"))
     is_inside = looked_at.is_dir() and target.is_relative_to(looked_at)
     if is_inside or any(_matches(path, str(looked_at)) for path in written):
@@ -163,8 +163,8 @@ def read_blocks(given: Input, interface: ModelInterface) -> Iterator[Block]:
     """Yields the rows of all files, in order.
 
     Raises:
-      DataError: names the file, and the row or column, that cannot be read.
-      ConfigError: a column that is to go along is not there.
+      DataError: a file cannot be read; the message names the file and the row or column.
+      ConfigError: a column to copy is missing.
     """
     if given.format == "images":
         yield from _read_pictures(given, interface)
@@ -191,17 +191,15 @@ def _settings(given: Input, interface: ModelInterface) -> ExampleGenSettings:
 
 
 def _label_kind(interface: ModelInterface) -> str:
-    """Returns the kind of label there is, as a task that needs no options, such as the order of
-    classes.
-    """
-    # A task without a label may be of a family that is not known here.
+    """Returns a task with the same kind of label, without options such as an order of classes."""
+    # A task without a label may belong to a family that is not registered here.
     if not interface.label:
         return Task.REGRESSION.value
     return supervised_class(interface.task).label_kind.value
 
 
 class _Kinds(ColumnKinds):
-    """Columns that nobody asks for are not converted."""
+    """A mapping of columns to kinds that leaves unused columns unconverted."""
 
     def __missing__(self, name: str) -> ColumnKind:
         return ColumnKind.UNKNOWN
@@ -251,9 +249,7 @@ def _read_table(
 
 
 def _spread(seen: dict[str, ColumnKind], interface: ModelInterface) -> dict[str, list[str]]:
-    """Returns the columns of each list that a file of single values has instead: `name_1`,
-    `name_2`, ...
-    """
+    """Returns the columns `name_1`, `name_2`, ... that a file has in place of a list `name`."""
     found = {
         column.name: [f"{column.name}_{place}" for place in range(1, column.width + 1)]
         for column in interface.columns
@@ -263,14 +259,14 @@ def _spread(seen: dict[str, ColumnKind], interface: ModelInterface) -> dict[str,
 
 
 def _gathered(rows: pa.RecordBatch, parts: Sequence[str]) -> pa.LargeListArray:
-    """Returns the values of some columns as one list a row, NaN where one is missing."""
+    """Returns the values of some columns as one list per row, with NaN for missing values."""
     columns = [first_values(rows.column(part)).to_numpy(zero_copy_only=False) for part in parts]
     values = np.stack(columns, axis=1)
     return lists(pa.array(values.ravel()), np.full(len(values), len(parts), np.int64))
 
 
 def _as_texts(encoded: pa.Array, reader: TextReader) -> pa.LargeListArray:
-    """Numbers as the model reads text: 1.234 is 1,234 where a comma stands before decimals."""
+    """Returns numbers as texts that the model parses, such as 1,234 with a decimal comma."""
     values = encoded.flatten().to_pylist()
     texts = [b"" if v != v else reader.write(v) or str(v).encode() for v in values]
     return lists(pa.array(texts, pa.binary()), list_lengths(encoded))
@@ -295,7 +291,10 @@ def _check_columns(
 
 
 def _picture_paths(given: Input, interface: ModelInterface) -> dict[str, str]:
-    """Returns the folders of columns of paths; such a column may hold pictures in Parquet alone."""
+    """Returns the folders of columns that contain paths of pictures.
+
+    In Parquet alone, such a column may contain the pictures themselves.
+    """
     return {
         c.name: given.pictures.get(c.name, "") for c in interface.columns if c.picture == "path"
     }
@@ -347,13 +346,13 @@ def _read_records(
     """Yields the records of files, in order.
 
     Args:
-      files: gzipped where the name ends in .gz.
-      kept: features that go along to the answers.
-      interface: of the model.
-      max_pixels: that a picture may have.
+      files: TFRecord files; gzipped if the name ends in .gz.
+      kept: the features that are copied to the output.
+      interface: the interface of the model.
+      max_pixels: the most pixels of a picture.
 
     Raises:
-      DataError: a file is damaged, or holds something else.
+      DataError: a file is damaged, or is no TFRecord file.
     """
     import tensorflow as tf
 
@@ -388,7 +387,7 @@ def _check_pictures(
 
 
 def _column(name: str, examples: Sequence[bytes], first: Cell) -> pa.Array:
-    """Returns a feature of one value a record, null where a record lacks it."""
+    """Returns a feature with one value per record, null where a record lacks the feature."""
     return pa.array([_value(name, text, first, place) for place, text in enumerate(examples)])
 
 

@@ -1,4 +1,4 @@
-"""The formats that predictions are written in: a part of them at a time, joined at the end."""
+"""Output formats of predictions: written in parts, which are joined at the end."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from trainer_module.errors import ConfigError, TryLaterError
 
 _CLASSES, _SCORES = "classes", "scores"
 SCORE = "score_"
-"""Begins the names of the columns of scores, before the class."""
+"""The prefix of the columns of scores, which the class follows."""
 
 
 def to_columns(answers: Mapping[str, np.ndarray]) -> dict[str, pa.Array]:
-    """Returns a column for each number or name that a row is answered by.
+    """Returns the columns of predictions: one for each number or name of an output.
 
-    `class` or `value` come first; the scores of classes are `score_<class>`, and what else has
-    several places is numbered from 1, as in `quantiles_1`.
+    `class` or `value` come first. The scores of classes are `score_<class>`; the values of other
+    outputs are numbered from 1, such as `quantiles_1`.
 
     Args:
-      answers: by name, [rows] or [rows, places].
+      answers: the outputs by name, [rows] or [rows, places].
     """
     columns: dict[str, pa.Array] = {}
     for name in sorted(answers, key=lambda name: (answers[name].ndim, name)):
@@ -49,7 +49,7 @@ def to_columns(answers: Mapping[str, np.ndarray]) -> dict[str, pa.Array]:
 
 
 def check_names(kept: list[str], answers: Mapping[str, pa.Array]) -> None:
-    """Raises ConfigError for a column of the rows that is called as one of the answers."""
+    """Raises ConfigError if a copied column has the name of a column of predictions."""
     if twice := [name for name in kept if name in answers]:
         raise ConfigError(
             f"--columns {twice[0]}: the answers have a column of that name; rename yours."
@@ -69,7 +69,7 @@ def _column(values: np.ndarray) -> pa.Array:
 
 
 def text_column(values: pa.Array) -> pa.Array:
-    """Bytes as text; what is no UTF-8 is written by its codes."""
+    """Returns bytes as text; bytes that are no UTF-8 are escaped."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
@@ -82,7 +82,7 @@ def _text(value: bytes) -> str:
 
 
 class _JsonWriter:
-    """An object a row; a number that JSON lacks, as NaN, is null."""
+    """A writer of a JSON object per row; numbers that JSON lacks, such as NaN, become null."""
 
     def __init__(self, path: Path) -> None:
         self._file: IO[str] = path.open("w", encoding="utf-8")
@@ -122,7 +122,7 @@ def _open_csv(path: Path, schema: pa.Schema, is_first: bool) -> Writer:
 
 
 Writer: TypeAlias = pa_csv.CSVWriter | pq.ParquetWriter | _JsonWriter
-"""Writes tables of one schema to a file."""
+"""A writer of tables with the same schema to a file."""
 Opener = Callable[[Path, pa.Schema, bool], Writer]
 Joiner = Callable[[Sequence[Path], Path], None]
 WRITERS: dict[str, tuple[Opener, Joiner]] = {
@@ -130,14 +130,14 @@ WRITERS: dict[str, tuple[Opener, Joiner]] = {
     ".jsonl": (lambda path, schema, is_first: _JsonWriter(path), _join_bytes),
     ".parquet": (lambda path, schema, is_first: pq.ParquetWriter(path, schema), _join_parquet),
 }
-"""By the ending of the file's name: what opens a part, and what joins all of them.
+"""The functions that open a part and join all parts, by the ending of the file's name.
 
-Of a part it matters whether it is the first, which has the header of a CSV.
+The opener's last argument is whether the part is the first, which has the header of a CSV.
 """
 
 
 def check_output(output: Path) -> None:
-    """Raises ConfigError unless predictions can be written to a file of the name."""
+    """Raises ConfigError unless the output is a file of a known format in an existing folder."""
     if output.is_dir():
         raise ConfigError(
             f"--output {output} is a folder: name a file, such as {output / 'predictions.csv'};"
@@ -152,29 +152,29 @@ def check_output(output: Path) -> None:
 
 PART_ROWS = 200_000
 PART_SECONDS = 30.0
-"""After so many rows, or so long, a part is complete: what is lost by a kill is no more."""
+"""The rows or seconds after which a part is complete, which limits the loss by a kill."""
 _STATE = "state.json"
 
 
 @dataclass(frozen=True)
 class Part:
-    """Rows that are predicted and written."""
+    """A completed part of the output."""
 
     rows: int
     checksum: int
-    """Of what was read."""
+    """The checksum of the input rows."""
 
 
 @contextmanager
 def only_writer(output: Path) -> Iterator[None]:
-    """Keeps other commands off an output, in a `with` block; a process that is killed loses it.
+    """Locks an output against other commands in a `with` block; a killed process releases the lock.
 
     Args:
-      output: the file or folder that is written; the lock lies beside it meanwhile.
+      output: the file or folder to write; the lock file is beside it meanwhile.
 
     Raises:
-      TryLaterError: another command writes it.
-      ConfigError: nothing can be written beside it.
+      TryLaterError: another command writes the output.
+      ConfigError: the lock file cannot be created.
     """
     lock = FileLock(output.with_name(f".{output.name}.lock"))
     try:
@@ -194,7 +194,7 @@ def only_writer(output: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(OSError):  # While it is held: whoever waits for it looks for a new one.
+        with suppress(OSError):  # Removed while locked, so that no other command uses the old file.
             Path(lock.lock_file).unlink()
         lock.release()
 
@@ -202,8 +202,7 @@ def only_writer(output: Path) -> Iterator[None]:
 class Parts:
     """The parts of an output file, in a folder beside it until they are joined.
 
-    They are kept for a command that does the same: whose `identity` is equal, and which reads the
-    same rows.
+    A later command reuses them if its `identity` is equal and it reads the same rows.
     """
 
     def __init__(self, output: Path, identity: object) -> None:
@@ -217,17 +216,17 @@ class Parts:
 
     @property
     def folder(self) -> Path:
-        """Where the parts are."""
+        """The folder that contains the parts."""
         return self._folder
 
     @property
     def rows(self) -> int:
-        """Of all complete parts."""
+        """The number of rows in all complete parts."""
         return sum(part.rows for part in self.done)
 
     @property
     def rows_until_now(self) -> int:
-        """Those of the part that is being written included."""
+        """The number of rows written, including the part in progress."""
         return self.rows + self._rows
 
     def _read(self) -> list[Part]:
@@ -241,15 +240,15 @@ class Parts:
         return parts if is_same and is_whole else []
 
     def keep(self, number: int) -> None:
-        """Forgets all parts but the first ones."""
+        """Drops all parts except for the first ones."""
         self.done = self.done[:number]
 
     def write(self, table: pa.Table, checksum: int) -> None:
-        """Appends the answers to a block of rows.
+        """Appends the predictions of a block to the part in progress.
 
         Args:
-          table: of the same columns each time.
-          checksum: of the rows of this part until now.
+          table: a table with the same columns at each call.
+          checksum: the checksum of the input rows of this part until now.
         """
         if self._writer is None:
             self._folder.mkdir(exist_ok=True)
@@ -261,12 +260,12 @@ class Parts:
 
     @property
     def is_full(self) -> bool:
-        """Whether the part that is being written is to be completed."""
+        """Whether the part in progress should be completed."""
         is_old = time.monotonic() - self._since > PART_SECONDS
         return self._rows >= PART_ROWS or (self._rows > 0 and is_old)
 
     def complete(self) -> None:
-        """Ends the part that is being written, and counts it."""
+        """Closes the part in progress, and records it."""
         if self._writer is None:
             return
         self._writer.close()
@@ -277,7 +276,7 @@ class Parts:
         self._writer, self._rows, self._checksum = None, 0, 0
 
     def join(self) -> None:
-        """Puts the output in its place, and takes the parts away."""
+        """Joins the parts to the output file, and deletes them."""
         self.complete()
         joined = self._folder / f"joined{self._output.suffix}"
         self._join([self._path(number) for number in range(len(self.done))], joined)

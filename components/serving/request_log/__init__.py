@@ -1,1 +1,1 @@
-"""Requests and their answers, written down as spans that a later config can read."""
+"""The log of requests and answers, written as spans that a later config can read."""

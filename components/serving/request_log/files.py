@@ -1,8 +1,8 @@
-"""The files of a log: a Parquet file an hour or more, in a folder a day, which appear whole.
+"""The files of a request log: one or more Parquet files per hour, in a folder per day.
 
-Rows go first to a hidden stream of batches, of which a killed process loses no more than the last
-half second; another process makes a whole file of what it left. Each batch of a stream has a
-checksum: Arrow's reader is no safe one, and ends the process at some damages.
+Rows are first appended to a hidden stream of batches, of which a killed process loses at most the
+last half second; another process later converts the stream to a Parquet file. Each batch has a
+checksum, as Arrow's reader may crash the process on damaged data. Parquet files appear atomically.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ import pyarrow.parquet as pq
 
 MOST_ROWS = 65_536
 MOST_BYTES = 32 << 20
-"""Of a file; then another one is begun, also within the hour."""
+"""The size limit of a file, beyond which a new file is started within the hour."""
 _UNFINISHED = ".unfinished"
 _STREAM, _DAMAGED, _PARQUET = ".rows", ".damaged", ".parquet"
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _FILE = re.compile(r"\d\d-\d{4}-[0-9a-f]{6}")
 _HEAD = struct.Struct("<QQII")
-"""Before each batch, after the stream's name: how many rows are before it, its bytes, its rows and
-their checksum."""
+"""The head of each batch, after the stream's name: the number of earlier rows, the size in bytes,
+the number of rows, and the checksum of the batch."""
 _SUM = struct.Struct("<I")
-"""The checksum of all that, which comes next."""
+"""The checksum of name and head, which follows them."""
 
 
 class UnfinishedFile:
-    """Rows that are being written; a locked stream, which becomes a Parquet file."""
+    """A locked stream of rows, which becomes a Parquet file."""
 
     def __init__(
         self, folder: Path, schema: pa.Schema, now: datetime, most_bytes: int = MOST_BYTES
     ) -> None:
-        """Begins a file, which is full at some bytes.
+        """Creates a stream with a size limit.
 
         Raises:
-          OSError: it cannot be written.
+          OSError: the stream cannot be created.
         """
         self._folder, self.schema, self._most_bytes = folder, schema, most_bytes
         self.hour, self.rows, self.size = now.strftime("%Y-%m-%dT%H"), 0, 0
@@ -57,19 +57,19 @@ class UnfinishedFile:
             fcntl.flock(self._file, fcntl.LOCK_EX)
             if os.fstat(self._file.fileno()).st_nlink:
                 return
-            # Before it was locked, another worker took it for one that was left.
+            # Before the lock, another worker took the stream for abandoned and removed it.
             self._file.close()
 
     @property
     def is_full(self) -> bool:
-        """Whether the next rows go to another file."""
+        """Whether the next rows belong in another file."""
         return self.rows >= MOST_ROWS or self.size >= self._most_bytes
 
     def append(self, batch: pa.RecordBatch) -> None:
-        """Adds rows.
+        """Appends rows to the stream.
 
         Raises:
-          OSError: there is no room for them; the file is as it was.
+          OSError: the disk is full; the stream is unchanged.
         """
         content = _to_bytes(self._path.stem, batch, self.rows)
         left = memoryview(content)
@@ -84,59 +84,59 @@ class UnfinishedFile:
         self.rows += batch.num_rows
 
     def finish(self) -> Loss | None:
-        """Makes a whole file of it.
+        """Converts the stream to a Parquet file.
 
         Returns:
-          What could not be read again, if anything could not.
+          The loss, if part of the stream could not be read.
 
         Raises:
-          OSError: there is no room; `finish_left` does it later.
+          OSError: the disk is full; `finish_left` may convert the stream later.
         """
         with self._file:
             return _to_parquet(self._path, self._file, self._folder)
 
 
 class Loss(NamedTuple):
-    """A stream that could not be read as a whole."""
+    """The loss of rows in a stream that could not be read completely."""
 
     stream: str
-    """Its name, now."""
+    """The current name of the stream."""
     kept: int
-    """Rows that could be read, and are in a whole file."""
+    """The number of rows that could be read, and are in a Parquet file."""
     lost: int
-    """Rows that could not, as far as what is left of the stream says."""
+    """The number of rows that could not be read, as far as the rest of the stream shows."""
     is_aside: bool
-    """Whether the stream was kept: it is damaged, and not just cut off at its end."""
+    """Whether the stream was kept, as it is damaged and not only truncated."""
 
 
 def unfinished(folder: Path) -> list[Path]:
-    """Returns the streams that processes are writing, or have left, but for what is damaged."""
+    """Returns the streams that are in progress or abandoned, except for damaged ones."""
     found = (folder / _UNFINISHED).glob("*")
     return sorted(path for path in found if path.suffix == _STREAM and _time_of(path))
 
 
 def finish_left(path: Path, folder: Path) -> Loss | None:
-    """Makes a whole file of a stream, if the process has ended that wrote it.
+    """Converts an abandoned stream to a Parquet file.
 
     Args:
-      path: one of `unfinished`.
-      folder: of the log.
+      path: a path from `unfinished`.
+      folder: the folder of the log.
 
     Returns:
-      What could not be read, if anything could not.
+      The loss, if part of the stream could not be read; None also if a process still writes it.
 
     Raises:
-      OSError: there is no room, or the disk fails; it may be tried again.
+      OSError: the disk is full or fails; a retry is possible.
     """
-    with _alone_with(path) as file:
+    with _locked(path) as file:
         return None if file is None else _to_parquet(path, file, folder)
 
 
 @contextmanager
-def _alone_with(path: Path) -> Iterator[BinaryIO | None]:
-    """Locks a file that a process has left; gives None if somebody has it, or had."""
+def _locked(path: Path) -> Iterator[BinaryIO | None]:
+    """Yields a file under an exclusive lock; None if another process has it or finished it."""
     try:
-        file = path.open("r+b", buffering=0)  # NFS locks only what may be written.
+        file = path.open("r+b", buffering=0)  # On NFS, locks require write access.
     except FileNotFoundError:
         yield None
         return
@@ -150,7 +150,7 @@ def _alone_with(path: Path) -> Iterator[BinaryIO | None]:
 
 
 def _is_at(path: Path, file: BinaryIO) -> bool:
-    """Returns whether an open file still has this name."""
+    """Returns whether an open file still has this path."""
     try:
         return os.path.samestat(path.stat(), os.fstat(file.fileno()))
     except FileNotFoundError:
@@ -158,7 +158,7 @@ def _is_at(path: Path, file: BinaryIO) -> bool:
 
 
 def _to_parquet(stream: Path, file: BinaryIO, folder: Path) -> Loss | None:
-    """Takes a locked stream, of which nothing is left afterwards unless it is damaged."""
+    """Converts a locked stream to a Parquet file; removes the stream unless it is damaged."""
     file.seek(0)
     content = _read(file.read(), stream.stem)
     if content.batches:
@@ -184,27 +184,27 @@ def _to_parquet(stream: Path, file: BinaryIO, folder: Path) -> Loss | None:
 
 
 def _to_bytes(name: str, batch: pa.RecordBatch, first: int) -> bytes:
-    """Returns a batch as it is in a stream: any other that is damaged leaves it readable."""
+    """Returns a batch in the format of a stream, in which other batches may be damaged."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
     body = sink.getvalue()
-    # The name has a part that nobody knows who might put such a head into a request.
+    # The name has a random part, so that a logged request cannot contain a forged head.
     head = name.encode() + _HEAD.pack(first, body.size, batch.num_rows, zlib.crc32(body))
     return b"".join((head, _SUM.pack(zlib.crc32(head)), body))
 
 
 class _Content(NamedTuple):
-    """What is found in a stream."""
+    """The readable content of a stream."""
 
     batches: list[pa.RecordBatch]
-    """As they were written."""
+    """The batches as they were written."""
     known: int
-    """Rows up to the last head that could be read."""
+    """The number of rows up to the last readable head."""
     is_damaged: bool
-    """Whether anything is wrong but that its end is missing."""
+    """Whether the stream is damaged other than by truncation."""
     is_cut: bool
-    """Whether its end is missing, as of a process that was killed while it wrote."""
+    """Whether the stream is truncated, as by a process that was killed while writing."""
 
 
 def _read(content: bytes, name: str) -> _Content:
@@ -233,19 +233,19 @@ def _read(content: bytes, name: str) -> _Content:
     return _Content(batches, known, is_damaged or (left > 0 and not is_cut), is_cut)
 
 
-class Room(NamedTuple):
-    """What `make_room` has done."""
+class CleanupResult(NamedTuple):
+    """The result of `make_room`."""
 
     deleted: int
-    """Files."""
+    """The number of deleted files."""
     error: OSError | None
-    """Why a file could not be deleted, if one could not."""
+    """The error of a file that could not be deleted."""
 
 
-def make_room(folder: Path, most_bytes: int) -> Room:
-    """Deletes damaged streams, then the oldest days, or the oldest files of a single one.
+def make_room(folder: Path, most_bytes: int) -> CleanupResult:
+    """Deletes damaged streams, then the oldest days; of a single day, the oldest files.
 
-    A span is never left with a part of its rows, as long as there is another one to delete.
+    As long as there are several days, no span loses only a part of its rows.
     """
     left = sorted((time, path) for path in folder.glob("*/*") if (time := _time_of(path)))
     sizes = {path: _size(path) for _, path in left}
@@ -264,19 +264,19 @@ def make_room(folder: Path, most_bytes: int) -> Room:
                     deleted += 1
             except OSError as failure:
                 error = failure
-    return Room(deleted, error)
+    return CleanupResult(deleted, error)
 
 
 def _is_scratch(path: Path) -> bool:
-    """Returns whether it belongs to whoever has the stream beside it, and is being made of that."""
+    """Returns whether a file is the unfinished conversion of the stream beside it."""
     is_unfinished = path.parent.name == _UNFINISHED and path.suffix == _PARQUET
     return is_unfinished and path.with_suffix(_STREAM).exists()
 
 
 def _time_of(path: Path) -> tuple[str, str] | None:
-    """Returns the day and the name of one of a log's files; None of what is somebody else's.
+    """Returns the day and the name of a file of the log; None for other files.
 
-    Damaged streams have no day, so that they go first.
+    The day of a damaged stream is empty, so that damaged streams are deleted first.
     """
     day, name = path.parent.name, path.stem
     if day == _UNFINISHED:
@@ -289,21 +289,21 @@ def _time_of(path: Path) -> tuple[str, str] | None:
 
 
 def _delete(path: Path) -> bool:
-    """Deletes one of the files, unless a process is at work on it; says whether it is gone."""
+    """Deletes a file unless a process is using it; returns whether the file is gone."""
     if path.parent.name == _UNFINISHED:
-        with _alone_with(path) as file:
+        with _locked(path) as file:
             if file is None:
                 return not path.exists()
             path.unlink(missing_ok=True)
         return True
     path.unlink(missing_ok=True)
-    with suppress(OSError):  # It holds something else, or another worker was faster.
+    with suppress(OSError):  # The folder has other files, or another worker has deleted it.
         path.parent.rmdir()
     return True
 
 
 def _size(path: Path) -> int:
-    """In bytes; 0 if another worker has taken it away."""
+    """Returns the size of a file in bytes; 0 if another worker has removed it."""
     try:
         return path.stat().st_size
     except FileNotFoundError:
@@ -311,5 +311,5 @@ def _size(path: Path) -> int:
 
 
 def now_utc() -> datetime:
-    """Returns the time that names files and folders."""
+    """Returns the current time in UTC, from which files and folders are named."""
     return datetime.now(UTC)

@@ -1,4 +1,4 @@
-"""The log of a server: requests wait in a bounded queue, and a thread of its own writes them."""
+"""The request log of a server: requests enter a bounded queue, and a thread writes them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from datetime import datetime
 import pyarrow as pa
 from prometheus_client import CollectorRegistry, Counter
 
-from components.serving.failing import Failing
+from components.serving.failure_log import FailureLog
 from components.serving.request_log.files import (
     MOST_BYTES,
     Loss,
@@ -24,29 +24,30 @@ from components.serving.request_log.files import (
     now_utc,
     unfinished,
 )
-from components.serving.request_log.rows import Answered, to_rows
+from components.serving.request_log.rows import AnsweredBatch, to_rows
 from components.serving.settings import LogOptions
 
 QUEUE_BYTES = 64 << 20
-"""That may wait; what comes then is not written down, as answers do not wait for a disk."""
+"""The size limit of the queue; beyond it requests are not logged, as responses do not wait for a
+disk."""
 _TOGETHER = 512
-"""Rows of an array: the thread that writes them has Python's lock for as long as they take."""
+"""The most rows that are written together: the thread holds Python's lock meanwhile."""
 _PAUSE_SECONDS = 0.5
-"""How often what waits is written: no request has to wake the thread."""
+"""The interval of writing the queue, so that no request has to wake the thread."""
 _LOOK_SECONDS = 10.0
-"""How often the size of the log is looked at, and what others left."""
+"""The interval of checking the size of the log and the abandoned streams."""
 _END_SECONDS = 20.0
 _HASHES = 2.0**64
 _FILES_OF_LIMIT = 32
-"""That a log has at its limit, at least: some are being written, and cannot be deleted."""
+"""The least number of files of a log at its limit, as files in progress cannot be deleted."""
 
 logger = logging.getLogger(__name__)
 
 
 class RequestLog:
-    """Writes a share of the requests down, never in the way of an answer.
+    """A log of a share of the requests, which never delays a response.
 
-    Whatever happens to the log, the server goes on.
+    Errors of the log do not affect the server.
     """
 
     def __init__(
@@ -55,26 +56,26 @@ class RequestLog:
         registry: CollectorRegistry,
         clock: Callable[[], datetime] = now_utc,
     ) -> None:
-        """Writes nothing yet.
+        """Creates the log; the thread is started later.
 
         Args:
-          options: checked.
-          registry: of the metrics.
-          clock: names the files.
+          options: the checked options.
+          registry: the registry of the metrics.
+          clock: returns the time from which files are named.
         """
         self._options, self._clock = options, clock
         self._queueing = threading.Lock()
-        self._queue: deque[Answered] = deque()
+        self._queue: deque[AnsweredBatch] = deque()
         self._waiting = 0
-        """Bytes in the queue."""
+        """The number of bytes in the queue."""
         self._file: UnfinishedFile | None = None
         self._most_of_file = min(MOST_BYTES, options.most_bytes // _FILES_OF_LIMIT)
         self._looked, self._since = -math.inf, 0
-        """When the size of the log was looked at, and the bytes that were written since then."""
-        self._failing = defaultdict[str, Failing](
-            lambda: Failing(logger, "the request log cannot be written")
+        """The time of the last size check, and the bytes written since then."""
+        self._failing = defaultdict[str, FailureLog](
+            lambda: FailureLog(logger, "the request log cannot be written")
         )
-        """By the step that may fail."""
+        """The logs of failures, by the step that may fail."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, name="request log", daemon=True)
         self._rows = Counter(
@@ -92,21 +93,22 @@ class RequestLog:
             self._rows.labels(outcome)
 
     def start(self) -> None:
-        """Begins to write."""
+        """Starts the thread that writes."""
         self._thread.start()
 
     def close(self) -> None:
-        """Writes what waits, and makes a whole file of what there is."""
+        """Writes the queue, and converts the stream to a Parquet file."""
         self._stop.set()
         self._thread.join(_END_SECONDS)
 
-    def note(self, answered: Answered) -> None:
-        """Has requests written down, those that are of the sample; from any thread."""
-        with self._failing["note"].survived():
-            chosen = answered.only(lambda name: is_sampled(name, self._options.sample))
+    def note(self, answered: AnsweredBatch) -> None:
+        """Queues the requests that belong to the sample; may be called from any thread."""
+        with self._failing["note"].suppressed():
+            chosen = answered.select(lambda name: is_sampled(name, self._options.sample))
             if not chosen.requests:
                 return
-            chosen = chosen.alone()  # As a part of a large request it may be the last that waits.
+            # A slice would keep the arrays of the whole batch in memory.
+            chosen = chosen.without_views()
             with self._queueing:
                 has_room = self._waiting + chosen.size <= QUEUE_BYTES
                 if has_room:
@@ -119,26 +121,26 @@ class RequestLog:
         is_last = False
         while not is_last:
             is_last = self._stop.wait(_PAUSE_SECONDS)
-            with self._failing["turn"].survived():
+            with self._failing["turn"].suppressed():
                 self._write_waiting()
                 if is_last or self._is_over():
                     self._finish()
-                self._look(is_last)
+                self._maintain(is_last)
 
     def _write_waiting(self) -> None:
         while self._queue:
             together, outcome = self._take_next(), "disk_failed"
-            with self._failing["write"].survived():
+            with self._failing["write"].suppressed():
                 self._append(to_rows(together, self._options.dropped))
                 outcome = "written"
             self._rows.labels(outcome).inc(sum(one.rows for one in together))
-            # Under load there is always more that waits.
-            self._look()
+            # Under load the queue may never become empty.
+            self._maintain()
 
-    def _take_next(self) -> list[Answered]:
-        """What is written next, of which the rows are like each other."""
+    def _take_next(self) -> list[AnsweredBatch]:
+        """Removes and returns the next requests of the queue that share version and signature."""
         found, rows = [self._queue.popleft()], 0
-        while self._queue and self._queue[0].is_like(found[0]):
+        while self._queue and self._queue[0].has_same_signature(found[0]):
             rows += found[-1].rows
             if rows + self._queue[0].rows > _TOGETHER:
                 break
@@ -165,7 +167,7 @@ class RequestLog:
         return self._file
 
     def _is_over(self) -> bool:
-        """Returns whether the file that is being written is full, or its hour has passed."""
+        """Returns whether the current file is full, or its hour has passed."""
         if self._file is None:
             return False
         return self._file.is_full or self._file.hour != self._clock().strftime("%Y-%m-%dT%H")
@@ -173,24 +175,24 @@ class RequestLog:
     def _finish(self) -> None:
         if self._file is not None:
             file, self._file = self._file, None
-            with self._failing["finish"].survived():
-                self._tell(file.finish())
+            with self._failing["finish"].suppressed():
+                self._report_loss(file.finish())
 
-    def _look(self, is_last: bool = False) -> None:
-        """Keeps the limit, and finishes what others left, each by itself; if it is time to."""
+    def _maintain(self, is_last: bool = False) -> None:
+        """Enforces the size limit and converts abandoned streams, if the interval has passed."""
         is_time = time.monotonic() - self._looked > _LOOK_SECONDS
         if not (is_last or is_time or self._since > self._most_of_file):
             return
         self._looked, self._since = time.monotonic(), 0
         self._make_room()
         for path in unfinished(self._options.folder):
-            with self._failing[path.name].survived():
-                self._tell(finish_left(path, self._options.folder))
+            with self._failing[path.name].suppressed():
+                self._report_loss(finish_left(path, self._options.folder))
         self._make_room()
 
     def _make_room(self) -> None:
-        with self._failing["room"].survived():
-            # As much is left as is written until the next look, and as a file that is finished.
+        with self._failing["room"].suppressed():
+            # Leaves room for the rows until the next check, and for a file being converted.
             most = self._options.most_bytes - 3 * self._most_of_file
             room = make_room(self._options.folder, most)
             if room.deleted:
@@ -199,8 +201,8 @@ class RequestLog:
             if room.error is not None:
                 raise room.error
 
-    def _tell(self, loss: Loss | None) -> None:
-        """Says what of a stream could not be read."""
+    def _report_loss(self, loss: Loss | None) -> None:
+        """Reports rows that could not be read from a stream."""
         if loss is not None:
             self._rows.labels("damaged").inc(loss.lost)
             logger.warning(
@@ -214,9 +216,7 @@ class RequestLog:
 
 
 def is_sampled(name: str, share: float) -> bool:
-    """Returns whether the request of an id is written down: the same for each server that it
-    comes to.
-    """
+    """Returns whether the request of an id is logged; all servers decide alike."""
     if share >= 1:
         return True
     digest = hashlib.blake2b(name.encode(), digest_size=8).digest()

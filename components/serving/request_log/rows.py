@@ -1,4 +1,4 @@
-"""Requests that were answered as rows: the columns of training data, and the answers."""
+"""Conversion of answered requests to rows: the columns of training data, and the answers."""
 
 from __future__ import annotations
 
@@ -25,51 +25,51 @@ from components.serving.requests import EXAMPLES, EXAMPLES_INPUT, MISSING, Array
 from trainer_module.export.interface import RawColumn
 
 _OF_PYTHON = 200
-"""Bytes of an object, about."""
+"""The approximate size of a Python object in bytes."""
 _OF_TEXT = 33
-"""Bytes that Python adds to those of a text."""
+"""The bytes that Python adds to those of a text."""
 
 
 class LoggedRequest(NamedTuple):
-    """A request, or some of its rows."""
+    """A request of the log, or some of its rows."""
 
     name: str
-    """Its id."""
+    """The id of the request."""
     rows: int
     start: int | None = None
-    """The place of the first row; None where it is all of them."""
+    """The place of the first row; None for all rows."""
 
 
 @dataclass(frozen=True)
-class Answered:
-    """Requests that were asked together, and what they were answered."""
+class AnsweredBatch:
+    """A batch of requests with its outputs."""
 
     requests: Sequence[LoggedRequest]
     time: float
-    """In seconds since 1970."""
+    """The time of the prediction, in seconds since 1970."""
     model: Servable
     signature: str
     columns: Arrays
-    """What was asked: by the names of the signature, [rows, ...] each."""
+    """The inputs of the signature by name, [rows, ...] each."""
     answers: Arrays
 
     @cached_property
     def rows(self) -> int:
-        """Of all requests."""
+        """The number of rows of all requests."""
         return sum(one.rows for one in self.requests)
 
     @cached_property
     def size(self) -> int:
-        """Bytes that they take while they wait."""
+        """The memory of the batch in the queue, in bytes."""
         values = (*self.columns.values(), *self.answers.values())
         return _OF_PYTHON * (len(self.requests) + len(values)) + sum(map(_size, values))
 
-    def is_like(self, other: Answered) -> bool:
-        """Returns whether both are rows of one version and one signature."""
+    def has_same_signature(self, other: AnsweredBatch) -> bool:
+        """Returns whether both batches have the same version and signature."""
         return self.model is other.model and self.signature == other.signature
 
-    def only(self, is_wanted: Callable[[str], bool]) -> Answered:
-        """Those requests alone whose id is wanted."""
+    def select(self, is_wanted: Callable[[str], bool]) -> AnsweredBatch:
+        """Returns the requests whose ids satisfy a condition."""
         wanted = [is_wanted(one.name) for one in self.requests]
         if all(wanted):
             return self
@@ -81,16 +81,16 @@ class Answered:
             answers={name: values[chosen] for name, values in self.answers.items()},
         )
 
-    def alone(self) -> Answered:
-        """Returns the same, which keeps no larger arrays that its own are parts of."""
+    def without_views(self) -> AnsweredBatch:
+        """Returns a copy of arrays that are slices, so that no larger arrays stay in memory."""
         return replace(
             self,
-            columns={name: _alone(values) for name, values in self.columns.items()},
-            answers={name: _alone(values) for name, values in self.answers.items()},
+            columns={name: _without_view(values) for name, values in self.columns.items()},
+            answers={name: _without_view(values) for name, values in self.answers.items()},
         )
 
 
-def _alone(values: np.ndarray) -> np.ndarray:
+def _without_view(values: np.ndarray) -> np.ndarray:
     whole = values.base
     is_part = isinstance(whole, np.ndarray) and whole.nbytes > values.nbytes
     return values.copy() if is_part else values
@@ -102,14 +102,14 @@ def _size(values: np.ndarray) -> int:
     return values.nbytes + values.size * _OF_TEXT + sum(map(len, values.ravel().tolist()))
 
 
-def to_rows(together: Sequence[Answered], dropped: Collection[str]) -> pa.RecordBatch:
-    """Requests as rows, in their order.
+def to_rows(together: Sequence[AnsweredBatch], dropped: Collection[str]) -> pa.RecordBatch:
+    """Returns requests as rows of a table, in their order.
 
-    Missing values are null, and whole numbers are whole also where the model takes them as floats.
+    Missing values are null. Whole numbers are integers, even if the model takes them as floats.
 
     Args:
-      together: like each other; at least one row.
-      dropped: columns that are left out.
+      together: batches of the same version and signature, with at least one row.
+      dropped: the columns to leave out.
     """
     first, parts = together[0], [one.columns for one in together]
     wanted = [c for c in first.model.interface.columns if c.name not in dropped]
@@ -123,8 +123,8 @@ def to_rows(together: Sequence[Answered], dropped: Collection[str]) -> pa.Record
     return table.replace_schema_metadata(mark_own(own))
 
 
-def _own_columns(together: Sequence[Answered]) -> dict[str, pa.Array]:
-    """What is known of the rows besides their data."""
+def _own_columns(together: Sequence[AnsweredBatch]) -> dict[str, pa.Array]:
+    """Returns the columns that are added to the data: id, time, version and outputs."""
     ids = [name for one in together for request in one.requests for name in _ids(request)]
     times = np.repeat([round(one.time * 1000) for one in together], [one.rows for one in together])
     version = together[0].model.folder.name
@@ -145,9 +145,7 @@ def _ids(request: LoggedRequest) -> list[str]:
 
 
 def _column(parts: Sequence[np.ndarray], wanted: RawColumn) -> pa.Array:
-    """Returns a column of [rows] each, or of lists where parts are [rows, values], of several
-    widths.
-    """
+    """Returns a column of values, or of lists, from the arrays of several batches."""
     if wanted.width == 1:
         return _values(np.concatenate(parts), wanted)
     alike = (list(some) for _, some in groupby(parts, key=lambda part: part.shape[1]))
@@ -155,11 +153,11 @@ def _column(parts: Sequence[np.ndarray], wanted: RawColumn) -> pa.Array:
 
 
 def _lists(part: np.ndarray, wanted: RawColumn) -> pa.Array:
-    """Lists as they were before they were filled up to the longest."""
+    """Returns lists without the padding up to the longest."""
     known = np.ones(part.shape, bool)
     if wanted.width is None and wanted.dtype in MISSING:
         is_known = part != b"" if part.dtype == object else ~np.isnan(part)
-        # Up to the last value that is there: a gap in a list stays.
+        # Only trailing missing values are padding; gaps within a list stay.
         known = np.cumsum(is_known[:, ::-1], axis=1)[:, ::-1] > 0
     ends = np.concatenate([[0], np.cumsum(known.sum(axis=1))])
     return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), _values(part[known], wanted))
@@ -179,7 +177,7 @@ def _values(values: np.ndarray, wanted: RawColumn) -> pa.Array:
 
 
 def _from_examples(examples: np.ndarray, wanted: Sequence[RawColumn]) -> dict[str, pa.Array]:
-    """Returns the columns of serialised tf.Examples, which the model has taken already."""
+    """Returns the columns of serialised tf.Examples, which the model has already accepted."""
     import tensorflow as tf
 
     spec = {c.name: tf.io.RaggedFeature(_dtype_of(c)) for c in wanted}

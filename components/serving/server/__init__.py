@@ -1,1 +1,1 @@
-"""A pushed model behind HTTP: TF Serving's REST API and the Open Inference Protocol v2."""
+"""The HTTP server of a pushed model: TF Serving's REST API and the Open Inference Protocol v2."""

@@ -1,4 +1,4 @@
-"""What one process of a server does: it follows the versions, answers, and ends at a signal."""
+"""A server process: follows the versions, answers requests, and shuts down at a signal."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ logger = logging.getLogger(__name__)
 
 _BACKLOG = 2048
 _SWITCH_SECONDS = 0.0005
-"""For which a thread that has Python's lock may keep it while others want it. The usual 5 ms are
-what a request then waits that comes while a batch is made ready, or while the log is written."""
+"""Python's switch interval: the seconds for which a thread may hold Python's lock while others
+wait. With the default of 5 ms, a request would wait as long while a batch is prepared or the log is
+written."""
 _NEW_OBJECTS = 20_000
-"""After which the new ones are searched for garbage; there are a thousand in a batch."""
+"""The number of new objects after which garbage is collected; a batch creates a thousand."""
 
 
 class _Server(uvicorn.Server):
-    """Ends at a signal when all that has come is answered, and that is no failure."""
+    """A uvicorn server that finishes the received requests at a signal, and exits with status 0."""
 
     def __init__(self, config: uvicorn.Config, ending: tuple[signal.Signals, ...]) -> None:
         super().__init__(config)
@@ -44,6 +45,7 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
+        """Handles signals in the event loop; uvicorn's own version raises them again at the end."""
         loop = asyncio.get_running_loop()
         for number in self._ending:
             loop.add_signal_handler(number, self.handle_exit, number, None)
@@ -51,13 +53,13 @@ class _Server(uvicorn.Server):
 
 
 def open_repository(options: ServeOptions) -> Repository:
-    """Returns the versions, of which the newest is loaded.
+    """Returns the repository of versions, with the newest version loaded.
 
     Raises:
-      ConfigError: none can be loaded, and none is waited for.
+      ConfigError: no version can be loaded, unless the server may wait for the first one.
     """
     repository = Repository(options.folder, _loader(options))
-    repository.look()
+    repository.scan()
     reasons = [f"version {s.number}: {s.message}" for s in repository.states if s.message]
     if repository.number is None and (reasons or not options.waits):
         incomplete = [f"version {s.number} is still being written" for s in repository.states]
@@ -73,15 +75,15 @@ def _loader(options: ServeOptions) -> Callable[[Path], Servable]:
 
 
 def answer(options: ServeOptions, bound: socket.socket, place: WorkerPlace | None = None) -> None:
-    """Answers until a signal comes.
+    """Serves requests until a signal is received.
 
     Args:
-      options: checked.
-      bound: the socket.
-      place: among the workers, where there are several.
+      options: the checked options.
+      bound: the bound socket.
+      place: the place of this process among several workers.
 
     Raises:
-      ConfigError: no version can be loaded, and none is waited for.
+      ConfigError: no version can be loaded, unless the server may wait for the first one.
     """
     if not options.transformed:
         import_tensorflow()
@@ -98,17 +100,17 @@ def answer(options: ServeOptions, bound: socket.socket, place: WorkerPlace | Non
     logger.info("%s %s at %s://%s:%d", options.name, what, options.scheme, host, port)
     if number is None:
         logger.info("no version has been pushed to %s yet: it is waited for", options.folder)
-    # Ctrl-C is for the parent of workers: a second signal would have them drop what they answer.
+    # The parent handles Ctrl-C: a second signal would make workers drop their requests.
     ending = (signal.SIGTERM,) if place else (signal.SIGTERM, signal.SIGINT)
-    # What is there now stays, so no search for garbage has to look at it. Of what comes, little is
-    # garbage: requests go without a search.
+    # Objects that exist now are permanent, so garbage collection can skip them. Requests create
+    # hardly any reference cycles, so it can be rare.
     gc.freeze()
     gc.set_threshold(_NEW_OBJECTS)
     sys.setswitchinterval(_SWITCH_SECONDS)
     _Server(config, ending).run([bound])
-    for one in ending:  # The loop has given its handlers back, and the end is under way.
+    for one in ending:  # The event loop has removed its handlers during shutdown.
         signal.signal(one, signal.SIG_IGN)
     if repository.is_following:
-        # It loads a version. TensorFlow aborts a process that ends meanwhile as others do.
+        # A version is being loaded, and TensorFlow aborts a process that exits normally meanwhile.
         logging.shutdown()
         os._exit(0)

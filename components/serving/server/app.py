@@ -1,4 +1,4 @@
-"""The application: which path is answered by what, and what happens to every request."""
+"""The ASGI application of the server: routes, authentication, metrics and errors."""
 
 from __future__ import annotations
 
@@ -23,10 +23,15 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from components.compat.uvicorn import check_uvicorn
-from components.serving.failing import Failing
+from components.serving.failure_log import FailureLog
 from components.serving.model import Servable
-from components.serving.server.batching import FutureAnswer
-from components.serving.server.connections import OPEN, ClientConnection, OpenConnections, has_key
+from components.serving.server.batching import AsyncResponseFuture
+from components.serving.server.connections import (
+    OPEN_PATHS,
+    ClientConnection,
+    OpenConnections,
+    has_key,
+)
 from components.serving.server.metrics import CLIENT_GONE, CONTENT_TYPE
 from components.serving.server.options import ServeOptions
 from components.serving.server.predictions import Predictions
@@ -34,9 +39,9 @@ from components.serving.server.protocols import rest
 from components.serving.server.protocols.open_inference import describe_tensors
 from components.serving.server.protocols.rest import describe_signatures
 from components.serving.server.reading import (
-    Held,
     PredictionPath,
     PredictionRequest,
+    Reservation,
     read_body,
     read_path,
 )
@@ -57,30 +62,30 @@ _V1 = re.compile(
     r"(?P<verb>:(predict|classify|regress))?(/(?P<metadata>metadata))?"
 )
 
-_TELL_SECONDS = 0.5
-"""How old what a worker says of another may be."""
+_SHARE_SECONDS = 0.5
+"""The seconds between two updates of a worker's state for the other workers."""
 
 
 def make_config(
     options: ServeOptions, repository: Repository, place: WorkerPlace | None = None, **settings: Any
 ) -> uvicorn.Config:
-    """Returns how uvicorn serves a model.
+    """Returns uvicorn's configuration for serving a model.
 
     Args:
-      options: checked.
-      repository: of its versions; followed while the application runs.
-      place: of this process among several workers.
-      settings: others of uvicorn's than those that all servers of ours share.
+      options: the checked options.
+      repository: the model's versions, followed while the application runs.
+      place: the place of this process among several workers.
+      settings: further settings of uvicorn, which are not common to all servers.
 
     Raises:
-      InternalError: uvicorn begins to answer in another way.
+      InternalError: the version of uvicorn is incompatible.
     """
     check_uvicorn()
     predictions = Predictions(options, repository, is_shared=place is not None)
     endpoints = _Endpoints(options, repository, predictions, place)
     others = OpenConnections(options.connections)
     return uvicorn.Config(
-        _Guarded(_make_app(endpoints), predictions, options),
+        _PredictionMiddleware(_make_app(endpoints), predictions, options),
         http=cast("Any", partial(ClientConnection, predictions, options, others)),
         ws="none",
         loop="uvloop",
@@ -118,7 +123,7 @@ def _make_app(endpoints: _Endpoints) -> Starlette:
         lifespan=endpoints.lifespan,
     )
     app.state.model_name = endpoints.model_name
-    app.router.redirect_slashes = False  # Clients of predictions do not follow where they post.
+    app.router.redirect_slashes = False  # Clients do not follow redirects of POST requests.
     return app
 
 
@@ -131,17 +136,18 @@ _NO_KEY = Reply(
 )
 
 
-class _Guarded:
-    """Gives each request an id, asks for the key, measures, and answers what asks for predictions.
+class _PredictionMiddleware:
+    """Middleware that sets request ids, checks the API key, measures, and answers prediction
+    requests.
 
-    Everything else is for the application behind it.
+    All other requests are passed to the application behind it.
     """
 
     def __init__(self, app: ASGIApp, predictions: Predictions, options: ServeOptions) -> None:
         self._app, self._predictions, self._options = app, predictions, options
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers a request, or hands it on."""
+        """Answers a prediction request, or passes a request on."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -156,7 +162,7 @@ class _Guarded:
             await send(message)
 
         try:
-            if path not in OPEN and not has_key(dict(scope["headers"]), self._options.key):
+            if path not in OPEN_PATHS and not has_key(dict(scope["headers"]), self._options.key):
                 await _send_reply(watch, _NO_KEY)
             elif scope["method"] == "POST" and (asked := read_path(path)) is not None:
                 await self._predict(asked, scope, receive, watch)
@@ -166,7 +172,7 @@ class _Guarded:
             status = 500
             raise
         finally:
-            # Of no path that a client makes up there is a metric.
+            # Unknown paths share one label, so that clients cannot create metrics.
             verb = path.rpartition("/")[2].rpartition(":")[2]
             route = verb if verb in _VERBS else "other"
             self._predictions.metrics.observe(route, status, time.perf_counter() - began)
@@ -174,7 +180,7 @@ class _Guarded:
     async def _predict(
         self, path: PredictionPath, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        with Held(self._predictions.room) as held:
+        with Reservation(self._predictions.room) as held:
             try:
                 reply = await self._answer(path, scope, receive, held)
                 held.give_back(held.size)
@@ -186,14 +192,14 @@ class _Guarded:
             await _send_reply(send, reply)
 
     async def _answer(
-        self, path: PredictionPath, scope: Scope, receive: Receive, held: Held
+        self, path: PredictionPath, scope: Scope, receive: Receive, held: Reservation
     ) -> Reply:
         headers = dict(scope["headers"])
         body = await read_body(headers, receive, self._options, held)
         request = PredictionRequest(path, headers, body, request_id.get())
-        answer = FutureAnswer(scope["client"])
+        answer = AsyncResponseFuture(scope["client"])
         self._predictions.answer(request, answer, held)
-        del body, request  # Which are not needed until there is an answer.
+        del body, request  # Frees them while the request waits.
         try:
             reply: Reply = await answer
             return reply
@@ -202,24 +208,24 @@ class _Guarded:
 
 
 async def _send_reply(send: Send, reply: Reply) -> None:
-    """Answers by ASGI."""
+    """Sends a response over ASGI."""
     headers = [
         (b"content-type", reply.content_type),
         (b"content-length", b"%d" % len(reply.body)),
         *reply.headers,
     ]
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-    # In pieces, each of which waits until the client has read of those before.
+    # Each piece waits until the client has read enough of the earlier ones.
     rest = memoryview(reply.body)
     while len(rest) > _PIECE_BYTES:
         piece, rest = bytes(rest[:_PIECE_BYTES]), rest[_PIECE_BYTES:]
         await send({"type": "http.response.body", "body": piece, "more_body": True})
-        await asyncio.sleep(0)  # What is written is sent when this step of the loop is over.
+        await asyncio.sleep(0)  # Written data is sent after this step of the event loop.
     await send({"type": "http.response.body", "body": bytes(rest)})
 
 
 class _Endpoints:
-    """The endpoints, and what they share."""
+    """The endpoints other than predictions, and their shared state."""
 
     def __init__(
         self,
@@ -234,12 +240,12 @@ class _Endpoints:
 
     @asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        """Follows the versions, and writes requests down, while the server runs."""
+        """Follows the versions and writes the request log while the server runs."""
         log = self._predictions.log
         self._repository.start()
         if log is not None:
             log.start()
-        telling = asyncio.create_task(self._tell(self._place)) if self._place else None
+        telling = asyncio.create_task(self._share_state(self._place)) if self._place else None
         yield
         if telling is not None:
             telling.cancel()
@@ -247,46 +253,47 @@ class _Endpoints:
         if log is not None:
             log.close()
 
-    async def _tell(self, place: WorkerPlace) -> None:
-        """Lets the other workers know how things are here, again and again.
+    async def _share_state(self, place: WorkerPlace) -> None:
+        """Shares the state of this worker with the others, periodically.
 
-        A worker that does not follow the versions any more ends, and is started again.
+        A worker that no longer follows the versions exits, and the supervisor restarts it.
         """
-        failing = Failing(logger, "to tell the other workers failed, and is tried again")
+        failure_log = FailureLog(logger, "to tell the other workers failed, and is tried again")
         while self._repository.is_following:
-            with failing.survived():
-                place.tell(self._repository.number)
+            with failure_log.suppressed():
+                place.report(self._repository.number)
                 self._predictions.metrics.refresh()
-            await asyncio.sleep(_TELL_SECONDS)
+            await asyncio.sleep(_SHARE_SECONDS)
         logger.error("the versions are not followed any more: worker %d ends", place.number)
         signal.raise_signal(signal.SIGTERM)
 
     async def live(self, request: Request) -> Response:
-        """Returns the process answers and follows the versions, and each worker if there are
-        several.
-        """
+        """Responds 200 while this process and all workers run and follow the versions, else 503."""
         self._check_following(503)
         if self._place is not None:
             self._check_workers(self._place.workers.up, 503)
         return _json({"live": True})
 
     def _check_following(self, status: int) -> None:
-        """Raises RequestError where a version that is withdrawn would answer for ever."""
+        """Raises RequestError if the thread that follows the versions has died.
+
+        A withdrawn version would then be served indefinitely.
+        """
         if not self._repository.is_following:
             raise RequestError("the versions are not followed any more: start it again.", status)
 
     def _check_workers(self, there: int, status: int) -> None:
-        """Raises RequestError unless all workers are there."""
+        """Raises RequestError unless all workers are present."""
         if there < self._options.workers:
             raise RequestError(f"{there} of {self._options.workers} workers are ready.", status)
 
     async def ready(self, request: Request) -> Response:
-        """Returns a version answers, in each worker."""
+        """Responds 200 if each worker serves a version, else 400."""
         self._check_ready()
         return _json({"ready": True})
 
     def _check_ready(self) -> None:
-        """Raises RequestError while no version answers, with the status that Triton gives then."""
+        """Raises RequestError while no version is served, with Triton's status for that."""
         if self._repository.number is None:
             raise RequestError("no version has been pushed and loaded yet.", 400)
         self._check_following(400)
@@ -294,22 +301,22 @@ class _Endpoints:
             self._check_workers(self._place.workers.ready, 400)
 
     async def show_metrics(self, request: Request) -> Response:
-        """For Prometheus."""
+        """Returns the metrics in Prometheus's format."""
         return Response(self._predictions.metrics.text(), media_type=CONTENT_TYPE)
 
     async def describe_server(self, request: Request) -> Response:
-        """What v2 asks of a server."""
+        """Returns the server's metadata of Open Inference v2."""
         extensions = ["binary_tensor_data"]
         server = {"name": "scopeline", "version": version("scopeline"), "extensions": extensions}
         return _json(server)
 
     async def describe_model(self, request: Request) -> Response:
-        """What v2 asks of a model."""
+        """Returns the model's metadata of Open Inference v2."""
         number, model = self._named(request.path_params)
         return _json(describe_tensors(self._options.name, number, model))
 
     async def model_ready(self, request: Request) -> Response:
-        """Returns whether v2 may ask a model."""
+        """Returns whether a model is ready, by Open Inference v2."""
         self._check_ready()
         number, _ = self._named(request.path_params)
         return _json({"name": self._options.name, "version": str(number), "ready": True})
@@ -318,7 +325,7 @@ class _Endpoints:
         return self._predictions.named(path["name"], path.get("version"), path.get("label"))
 
     async def tf_serving(self, request: Request) -> Response:
-        """TF Serving's paths, but for predictions."""
+        """Answers TF Serving's paths other than predictions: status and metadata."""
         path = _V1.fullmatch(request.path_params["rest"])
         if path is None:
             raise HTTPException(404)
@@ -361,5 +368,5 @@ async def _refuse_path(request: Request, error: Exception) -> Response:
 
 
 async def _fail(request: Request, error: Exception) -> Response:
-    """What uvicorn logs with its traceback."""
+    """Returns the response for an unexpected error, whose traceback uvicorn logs."""
     return _json({"error": "the server failed; its log says more."}, 500)

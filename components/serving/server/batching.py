@@ -1,4 +1,4 @@
-"""Requests of many clients, asked of the model together."""
+"""Coalescing of requests from many clients into batches."""
 
 from __future__ import annotations
 
@@ -12,57 +12,59 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
-from components.serving.server.reading import Room
+from components.serving.server.reading import MemoryBudget
 from components.serving.server.replies import Reply, RequestError, attempt, refusal
 
-Ask = Callable[[Sequence[Any]], list[Any]]
-"""Gives an answer, or the Reply that refuses it, for each of several requests."""
+PredictFunction = Callable[[Sequence[Any]], list[Any]]
+"""Predicts several requests; returns an answer, or the Reply of an error, for each."""
 
 logger = logging.getLogger(__name__)
 
 BATCH_ROWS = 1024
-"""Rows that are asked together at most."""
+"""The most rows of a batch."""
 _FIRST_DIGITS = 3
 FIRST_ROWS = 1 << _FIRST_DIGITS
-"""Rows that are asked together of a model that has not been asked yet."""
+"""The most rows of a batch for a model that has not been called yet."""
 QUEUE_ROWS = 16_384
-"""Rows that may wait; then it is better that clients come again later."""
+"""The most rows in the queue; further requests are refused, and clients have to retry."""
 ANSWER_SECONDS = 30.0
-"""After which a request is given up."""
+"""The seconds after which a request times out."""
 QUICK_SECONDS = 0.005
-"""For which requests may wait to be read while a batch is answered."""
+"""The most seconds for which a batch may block the event loop."""
 LONG_SECONDS = 0.25
-"""For which others may wait while a batch is answered: larger ones are not asked of a model that
-takes longer, unless it takes less for each row then."""
+"""The most seconds for which a batch should delay other requests. Batches grow beyond it only while
+larger ones take less time per row."""
 _STILL_FALLS = 1.3
-"""The time for a row does where twice the rows take less than so many times as long."""
+"""The factor below which the time of a batch has to grow, when its rows double, for the time per
+row to count as falling."""
 SUSPECT_SECONDS = 10.0
-"""For which a client's requests are asked one by one after one of them made a batch fail."""
+"""The seconds for which a client's requests are predicted one by one, after one of them made a
+batch fail."""
 _MOST_SUSPECTS = 1024
 _FEW = 64
-"""Requests that were given up may stay in the queues beyond as many as wait."""
+"""The number of dropped requests that may stay in the queues, beyond as many as wait."""
 _REFUSED = 400
-"""The least status of a refusal."""
+"""The least status of an error response."""
 _NEWEST = 0.2
-"""What the newest batch counts among those whose time is known."""
+"""The weight of the newest batch in the moving average of batch times."""
 
 
-class Awaited(Protocol):
-    """What will have an answer; hashed by identity."""
+class ResponseFuture(Protocol):
+    """A future for the response to a request; hashed by identity."""
 
     @property
     def client(self) -> Hashable:
-        """Whoever asks, such as the address of a connection."""
+        """The client of the request, such as the address of its connection."""
 
     def done(self) -> bool:
-        """Returns whether nothing is waited for any more."""
+        """Returns whether the response is no longer needed."""
 
     def set_result(self, result: Any, /) -> None:
-        """Takes the answer, or the Reply that says why there is none."""
+        """Sets the response, or the Reply of an error."""
 
 
-class FutureAnswer(asyncio.Future[Any]):
-    """What a coroutine waits for."""
+class AsyncResponseFuture(asyncio.Future[Any]):
+    """An asyncio future for the response to a request."""
 
     def __init__(self, client: Hashable) -> None:
         super().__init__(loop=asyncio.get_running_loop())
@@ -70,54 +72,54 @@ class FutureAnswer(asyncio.Future[Any]):
 
 
 @dataclass(slots=True, eq=False)
-class _Waiting:
-    """A request that waits for its answer."""
+class _PendingRequest:
+    """A request that waits for its response."""
 
-    ask: Ask
+    predict: PredictFunction
     request: Any
     rows: int
     size: int
-    """Bytes that it takes, about."""
-    answer: Awaited
+    """The approximate memory of the request in bytes."""
+    answer: ResponseFuture
     due: float
-    """When it is given up."""
+    """The time at which the request times out."""
     is_queued: bool = True
 
 
 class _Batch(NamedTuple):
-    """Requests that are asked together."""
+    """Coalesced requests, which are predicted together."""
 
-    parts: list[_Waiting]
+    parts: list[_PendingRequest]
     rows: int
-    """Of all of them."""
+    """The number of rows of all requests."""
     is_suspect: bool
 
     @property
-    def ask(self) -> Ask:
-        return self.parts[0].ask
+    def predict(self) -> PredictFunction:
+        return self.parts[0].predict
 
     def answer(self) -> tuple[list[Any], float]:
-        """What each is answered, or refused with, and the seconds that it took."""
+        """Returns the response or error of each request, and the seconds that the batch took."""
         began = time.perf_counter()
-        answers = attempt(self.ask, [one.request for one in self.parts])
+        answers = attempt(self.predict, [one.request for one in self.parts])
         if isinstance(answers, Reply):
             answers = [answers] * len(self.parts)
         return answers, time.perf_counter() - began
 
 
 @dataclass(slots=True)
-class _Pace:
-    """How long batches of a model take, and so how large they may be."""
+class _BatchTimes:
+    """The recent times of a model's batches, and the batch size that follows from them."""
 
     seconds: dict[int, float] = field(default_factory=dict)
-    """That answers to a batch took of late, by the binary digits of its rows: what is quick for a
-    row may take seconds for a thousand."""
+    """The moving average of the seconds of a batch, by the binary digits of its number of rows: a
+    model that is quick for a row may take seconds for a thousand."""
     most_rows: int = FIRST_ROWS
-    """Twice the largest batch of those that did not take long, or less for each row than smaller
-    ones. The memory that a model takes for a batch, which it does not tell, grows with its time."""
+    """Twice the rows of the largest batch that was short, or that took less time per row than
+    smaller ones. The memory of a batch, which cannot be measured, grows with its time."""
 
     def note(self, rows: int, seconds: float) -> None:
-        """Learns from a batch."""
+        """Updates the average times and the batch size with a batch."""
         digits = rows.bit_length()
         before = self.seconds.get(digits, seconds)
         self.seconds[digits] = before + _NEWEST * (seconds - before)
@@ -127,94 +129,100 @@ class _Pace:
         self.most_rows = min(BATCH_ROWS, 1 << max(fine, default=0))
 
     def _may_be_doubled(self, digits: int) -> bool:
-        """Returns whether batches of so many rows are short, or still save time, as far as is
-        known.
-        """
+        """Returns whether batches of this size are short, or faster per row than smaller ones."""
         seconds = self.seconds[digits]
         if seconds < LONG_SECONDS:
             return True
         smaller = [other for other in self.seconds if other < digits]
-        if not smaller:  # Then a batch twice as large is tried.
+        if not smaller:  # There is nothing to compare with, so a batch twice as large is tried.
             return digits == max(self.seconds)
         nearest = max(smaller)
         return seconds < self.seconds[nearest] * _STILL_FALLS ** (digits - nearest)
 
     def is_quick(self, rows: int) -> bool:
+        """Returns whether a batch of this size may run in the event loop."""
         return self.seconds.get(rows.bit_length(), QUICK_SECONDS) < QUICK_SECONDS
 
 
 class Batcher:
-    """Asks at once while nothing else is asked, and lets requests gather meanwhile.
+    """Predicts requests at once while the model is idle, and coalesces them while it is busy.
 
-    So nobody waits when there is little to do, and batches grow with the load. A model that answers
-    about so many rows within `QUICK_SECONDS` is asked in the thread of the event loop: to hand a
-    batch to another thread and to wait there for Python's lock takes longer than a small network
-    does. Other batches are asked in threads of the executor, so that requests are read meanwhile.
+    Requests do not wait when the load is low, and batches grow with the load. Batches that take
+    less than `QUICK_SECONDS` run in the thread of the event loop, as switching threads and waiting
+    for Python's lock would take longer than a small network. Other batches run in threads of the
+    executor, so that requests are read meanwhile.
 
-    A client whose request made a batch fail is a suspect for a while: its requests are asked one by
-    one, in turn with the batches of others.
+    A client whose request made a batch fail is a suspect for a while: its requests are predicted
+    one by one, alternating with the batches of other clients.
     """
 
     def __init__(
         self,
         executor: Executor,
-        told: Callable[[int], None],
+        on_batch: Callable[[int], None],
         queue_rows: int = QUEUE_ROWS,
         *,
         threads: int,
         seconds: float = ANSWER_SECONDS,
-        room: Room | None = None,
+        room: MemoryBudget | None = None,
     ) -> None:
         """Args:
         executor: runs the model.
-        told: is told how many rows are asked together.
-        queue_rows: that may wait.
-        threads: batches that are asked for side by side.
-        seconds: after which a request fails with status 504.
-        room: for the requests.
+        on_batch: a callback for the number of rows of each batch.
+        queue_rows: the most rows that may wait.
+        threads: the number of batches that run in parallel.
+        seconds: the timeout after which a request fails with status 504.
+        room: the memory limit of the requests.
         """
-        self._executor, self._told, self._queue_rows = executor, told, queue_rows
+        self._executor, self._on_batch, self._queue_rows = executor, on_batch, queue_rows
         self._free = threads
-        self._paces: WeakKeyDictionary[Ask, _Pace] = WeakKeyDictionary()
+        self._paces: WeakKeyDictionary[PredictFunction, _BatchTimes] = WeakKeyDictionary()
         self._is_due_here = False
-        """The event loop is going to answer a batch in its thread."""
-        self._queue: deque[_Waiting] = deque()
-        self._suspect_queue: deque[_Waiting] = deque()
+        """Whether a batch is scheduled in the thread of the event loop."""
+        self._queue: deque[_PendingRequest] = deque()
+        self._suspect_queue: deque[_PendingRequest] = deque()
         self._is_suspects_turn = False
         self._suspects: dict[Hashable, float] = {}
-        """Clients whose requests made batches fail, and until when they are asked alone."""
+        """The time until which each suspect client's requests are predicted one by one."""
         self._queued = 0
-        """Requests in both queues that have not been given up."""
+        """The number of requests in both queues that have not been dropped."""
         self.waiting_rows = 0
         self._seconds = seconds
-        self._room = room or Room()
-        self._due: dict[Awaited, _Waiting] = {}
-        """Requests that have no answer yet, in the order in which they are given up."""
+        self._room = room or MemoryBudget()
+        self._due: dict[ResponseFuture, _PendingRequest] = {}
+        """The unanswered requests, in the order of their timeouts."""
         self._timer: asyncio.TimerHandle | None = None
 
-    def most_rows(self, ask: Ask) -> int:
-        """Rows that may be asked together."""
-        pace = self._paces.get(ask)
+    def most_rows(self, predict: PredictFunction) -> int:
+        """Returns the most rows of a batch for a model."""
+        pace = self._paces.get(predict)
         return FIRST_ROWS if pace is None else pace.most_rows
 
-    def ask(self, ask: Ask, request: Any, rows: int, answer: Awaited, size: int = 0) -> None:
-        """Has a request answered.
+    def enqueue(
+        self,
+        predict: PredictFunction,
+        request: Any,
+        rows: int,
+        answer: ResponseFuture,
+        size: int = 0,
+    ) -> None:
+        """Queues a request, and starts a batch if the model is idle.
 
         Args:
-          ask: the same for requests that can be asked together.
-          request: what it is given.
-          rows: of the request.
-          answer: is told, in the thread that calls this.
-          size: bytes that the request takes, about.
+          predict: the function that predicts; requests with the same function are coalesced.
+          request: the input of the function.
+          rows: the number of rows of the request.
+          answer: the future of the response, set in the calling thread.
+          size: the approximate memory of the request in bytes.
 
         Raises:
-          RequestError: too many rows wait, or too much is under way, with status 503.
+          RequestError: too many rows wait, or the memory limit is reached; the status is 503.
         """
         if self.waiting_rows and self.waiting_rows + rows > self._queue_rows:
             raise RequestError(f"{self.waiting_rows} rows wait already: come again later.", 503)
         self._room.take(size)
         loop = asyncio.get_running_loop()
-        one = _Waiting(ask, request, rows, size, answer, loop.time() + self._seconds)
+        one = _PendingRequest(predict, request, rows, size, answer, loop.time() + self._seconds)
         self._due[answer] = one
         if self._timer is None:
             self._timer = loop.call_later(self._seconds, self._give_up, loop)
@@ -224,14 +232,14 @@ class Batcher:
         self.waiting_rows += rows
         self._start(loop)
 
-    def drop(self, answer: Awaited) -> None:
-        """Forgets a request that nobody waits for any more, unless it is being answered."""
+    def drop(self, answer: ResponseFuture) -> None:
+        """Cancels a request whose response is no longer needed, unless it is being predicted."""
         one = self._due.pop(answer, None)
         if one is not None:
             self._forget(one)
 
-    def _forget(self, one: _Waiting) -> None:
-        """Has a request that waits not asked: its place in the queue is passed over."""
+    def _forget(self, one: _PendingRequest) -> None:
+        """Marks a waiting request as dropped; its place in the queue is skipped later."""
         if one.is_queued:
             one.is_queued, one.request = False, None
             self._queued -= 1
@@ -257,10 +265,10 @@ class Batcher:
 
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
         while self._free and not self._is_due_here and (queue := self._next_queue()):
-            pace = self._paces.get(queue[0].ask)
+            pace = self._paces.get(queue[0].predict)
             if pace is not None and pace.is_quick(queue[0].rows):
                 self._is_due_here = True
-                # When the loop has read what other clients have sent.
+                # Runs after the loop has read the requests of other clients.
                 loop.call_soon(self._answer_here, loop)
                 return
             self._submit(self._next(queue), loop)
@@ -269,8 +277,8 @@ class Batcher:
         self._free -= 1
         self._executor.submit(self._answer_in_thread, batch, loop)
 
-    def _next_queue(self) -> deque[_Waiting] | None:
-        """Returns the queue whose turn it is, beginning with a request that is still waited for."""
+    def _next_queue(self) -> deque[_PendingRequest] | None:
+        """Returns the queue whose turn it is, without dropped requests at its front."""
         for queue in (self._queue, self._suspect_queue):
             while queue and not queue[0].is_queued:
                 queue.popleft()
@@ -278,15 +286,15 @@ class Batcher:
             return self._suspect_queue
         return self._queue or None
 
-    def _next(self, queue: deque[_Waiting]) -> _Batch:
+    def _next(self, queue: deque[_PendingRequest]) -> _Batch:
         is_suspect = queue is self._suspect_queue
         self._is_suspects_turn = not is_suspect
         parts = [queue.popleft()]
-        rows, most = parts[0].rows, self.most_rows(parts[0].ask)
+        rows, most = parts[0].rows, self.most_rows(parts[0].predict)
         while queue and not is_suspect:
             one = queue[0]
             if one.is_queued:
-                if one.ask is not parts[0].ask or rows + one.rows > most:
+                if one.predict is not parts[0].predict or rows + one.rows > most:
                     break
                 parts.append(one)
                 rows += one.rows
@@ -295,7 +303,7 @@ class Batcher:
             one.is_queued = False
         self._queued -= len(parts)
         self.waiting_rows -= rows
-        self._told(rows)
+        self._on_batch(rows)
         return _Batch(parts, rows, is_suspect)
 
     def _answer_here(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -303,10 +311,10 @@ class Batcher:
         try:
             if self._free and (queue := self._next_queue()):
                 batch = self._next(queue)
-                pace = self._paces.get(batch.ask)
+                pace = self._paces.get(batch.predict)
                 if pace is not None and pace.is_quick(batch.rows):
                     self._deliver(batch, *batch.answer(), loop)
-                else:  # Others have come meanwhile.
+                else:  # Meanwhile other requests have joined the batch.
                     self._submit(batch, loop)
         finally:
             self._start(loop)
@@ -322,7 +330,7 @@ class Batcher:
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._free += 1
-        self._start(loop)  # First, so that the model does not wait for what is sent now.
+        self._start(loop)  # First, so that the model does not wait while responses are sent.
         self._deliver(batch, answers, seconds, loop)
 
     def _deliver(
@@ -333,7 +341,7 @@ class Batcher:
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         may_suspect, is_whole = batch.is_suspect or len(batch.parts) > 1, True
-        for one in batch.parts:  # All before any is told, whose transport may fail.
+        for one in batch.parts:  # All before the first response, whose transport may fail.
             self._due.pop(one.answer, None)
             self._room.give_back(one.size)
         for one, answer in zip(batch.parts, answers, strict=True):
@@ -341,12 +349,12 @@ class Batcher:
                 is_whole = False
                 if may_suspect:
                     self._suspect(one.answer.client, loop.time())
-            _tell(one.answer, answer)
-        if is_whole:  # Of what is refused the model may not have been asked at all.
-            self._paces.setdefault(batch.ask, _Pace()).note(batch.rows, seconds)
+            _resolve(one.answer, answer)
+        if is_whole:  # Otherwise the model may not have been called for all rows.
+            self._paces.setdefault(batch.predict, _BatchTimes()).note(batch.rows, seconds)
 
     def _give_up(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Has requests fail that are due; one timer for all costs less than one for each."""
+        """Times out requests that are due; one timer for all costs less than one for each."""
         self._timer = None
         for answer, one in list(self._due.items()):
             if self._due.get(answer) is not one:
@@ -355,11 +363,11 @@ class Batcher:
                 self._timer = loop.call_at(one.due, self._give_up, loop)
                 return
             self.drop(answer)
-            _tell(answer, refusal(late(self._seconds)))
+            _resolve(answer, refusal(late(self._seconds)))
 
 
-def _tell(awaited: Awaited, answer: Any) -> None:
-    """Gives an answer to whoever asked, unless they have gone; others get theirs if that fails."""
+def _resolve(awaited: ResponseFuture, answer: Any) -> None:
+    """Sets a response unless the client has gone; logs errors, so that others get theirs."""
     try:
         if not awaited.done():
             awaited.set_result(answer)
@@ -368,5 +376,5 @@ def _tell(awaited: Awaited, answer: Any) -> None:
 
 
 def late(seconds: float) -> RequestError:
-    """Returns the error for a request that has had no answer for so long."""
+    """Returns the error for a request that has timed out."""
     return RequestError(f"there was no answer within {seconds:g} seconds.", 504)

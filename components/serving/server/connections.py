@@ -1,11 +1,11 @@
-"""Connections of clients: uvicorn's, by which most requests for predictions go without ASGI.
+"""Client connections: uvicorn's, with a path around ASGI for most prediction requests.
 
-The same application on uvicorn alone (httptools and uvloop) was measured in turns with this, with
-32 clients on the same 2 cores. Of requests of a row, one process answers 2.6 times as many as by
-ASGI where the model takes no time (14,383 and 5,480 a second, by 0.042 and 0.080 ms of a core), and
-two workers 3.1 times as many of a small model (8,327 and 2,726), as more of them come together in a
-batch. Of 32 rows, a request takes 1.4 to 1.6 times as much of a core by ASGI. The limits, which
-hold for both ways, take 0.01 ms.
+The measurements compare this with the same application on plain uvicorn (httptools and uvloop),
+with 32 clients on the same 2 cores. For requests of a row and a model that takes no time, a process
+answers 2.6 times as many requests as over ASGI: 14,383 and 5,480 a second, with 0.042 and 0.080 ms
+of a core each. For a small model, two workers answer 3.1 times as many, 8,327 and 2,726 a second,
+as batches become larger. Over ASGI, a request of 32 rows takes 1.4 to 1.6 times as much CPU time.
+The limits, which apply to both paths, take 0.01 ms.
 """
 
 from __future__ import annotations
@@ -39,48 +39,48 @@ from components.serving.server.replies import HEADER, Reply, RequestError, choos
 
 logger = logging.getLogger(__name__)
 
-OPEN = ("/healthz", "/v2/health/live", "/v2/health/ready")
-"""What asks whether a server lives has no key."""
+OPEN_PATHS = ("/healthz", "/v2/health/live", "/v2/health/ready")
+"""The paths of health checks, which need no API key."""
 _BEARER = b"bearer "
 MOST_HEAD_BYTES = 1 << 16
-"""Of the head of a request, or of what follows a body in chunks. The parser keeps them without end,
-and takes a time that grows with their square."""
+"""The size limit of a request's head, and of the trailer after a chunked body. The parser has no
+limit of its own, and takes time that grows with the square of the size."""
 SPARE_CONNECTIONS = 64
-"""Beyond the limit, by which health is told."""
+"""The connections beyond the limit that are accepted for health checks."""
 _SPARE_SECONDS = 2.0
-"""In which their request has to come."""
+"""The seconds within which a request on a spare connection has to arrive."""
 _IDLE_SECONDS = 5.0
-"""After which a connection that asks nothing gives way to a new one, where there are too many."""
-_LOOK_SECONDS = 0.1
-"""Between two looks for such a connection, where there was none."""
+"""The idle seconds after which a connection may be closed for a new one, if there are too many."""
+_SEARCH_SECONDS = 0.1
+"""The seconds between two searches for an idle connection, after a search that found none."""
 _WARN_SECONDS = 60.0
-"""Between two warnings that there are too many."""
+"""The seconds between two warnings that all connections are in use."""
 _PIECE_BYTES = 1 << 12
-"""That are parsed at once: a few dozen small requests, which may then wait for their answers."""
+"""The bytes parsed at a time: a few dozen small requests, which may then wait for responses."""
 _LARGE_BYTES = 1 << 20
-"""An answer that is larger takes room while it is sent."""
-_FAREWELL_SECONDS = 1.0
-"""In which a client may read the last answer, and say over TLS that it has seen the end. uvloop
-waits half a minute for that, and so would the end of the server."""
-_FAREWELL_BYTES = 1 << 20
-"""That it may send meanwhile."""
-_GONE_SECONDS = 1.0
-"""In which a client is answered that sends nothing more: one that has gone looks the same."""
+"""The size from which a response counts towards the memory limit while it is sent."""
+_CLOSE_SECONDS = 1.0
+"""The seconds that a client has to read the last response and to finish the TLS shutdown. uvloop
+allows half a minute, which would delay the end of the server as much."""
+_CLOSE_BYTES = 1 << 20
+"""The most bytes that the client may send in these seconds."""
+_HALF_CLOSED_SECONDS = 1.0
+"""The seconds for which a half-closed connection is kept: a client that has gone looks the same."""
 
 
 class OpenConnections:
-    """The connections of one process: how many there may be, and which of them give way."""
+    """The limit of a process's open connections, and the choice of idle ones to close."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._full_until = self._silent_until = -math.inf
 
     def make_room(self, connections: Iterable[ClientConnection], now: float) -> bool:
-        """Closes the connection that has been idle for longest; False if all are in use.
+        """Closes the connection that has been idle for longest; returns False if all are in use.
 
         Args:
-          connections: all of this process.
-          now: by the clock of the loop.
+          connections: all connections of this process.
+          now: the time of the event loop's clock.
         """
         if now < self._full_until:
             return False
@@ -88,31 +88,33 @@ class OpenConnections:
         if now - oldest.idle_since >= _IDLE_SECONDS:
             oldest.transport.close()
             return True
-        self._full_until = now + _LOOK_SECONDS
+        self._full_until = now + _SEARCH_SECONDS
         if now >= self._silent_until:
             self._silent_until = now + _WARN_SECONDS
             logger.warning("all %d connections are in use: new ones are refused", self.limit)
         return False
 
     def refusal(self) -> RequestError:
-        """What a client is told for which there is no room."""
+        """Returns the error for a client that exceeds the limit of connections."""
         return RequestError(f"all {self.limit} connections are in use: come again later.", 503)
 
 
 class ClientConnection(HttpConnection):
-    """uvicorn's, which reads requests and keeps order among them, and gives them to ASGI.
+    """A client connection, which keeps requests in order and answers them by the batcher or over
+    ASGI.
 
-    ASGI takes a task, four messages and two dictionaries a request, which is more time than all
-    else that is done for a row. So a request for a prediction that comes in one piece is answered
-    without: `_Prediction` takes the place of uvicorn's cycle. What comes in several pieces, behind
-    another request that is not answered yet, or with anything uncommon, goes by ASGI.
+    ASGI takes a task, four messages and two dictionaries per request, which is more time than all
+    other work for a row. Therefore a prediction request that arrives whole is answered without
+    ASGI: `_PredictionCycle` takes the place of uvicorn's cycle. A request that arrives in several
+    pieces, that is pipelined behind an unanswered one, or that has unusual headers is answered over
+    ASGI.
 
-    A client may send requests and read no answers. So little is parsed at once, and nothing while
-    requests wait for those before them, or while answers wait to be read; nor is anything read from
-    the socket then.
+    A client may send requests without reading the responses. Therefore only a little is parsed at
+    once. While requests wait for earlier ones, or while responses wait to be read, nothing is
+    parsed, and nothing is read from the socket.
     """
 
-    flow: _Flow
+    flow: _FlowControl
 
     def __init__(
         self,
@@ -125,50 +127,51 @@ class ClientConnection(HttpConnection):
         super().__init__(*arguments, **named)
         self._predictions, self._options, self._others = predictions, options, others
         self._seconds = options.body_seconds
-        """In which the head of a request has to come, and some of an answer has to be read."""
+        """The seconds for a head to arrive, and for the client to read some of a response."""
         self._is_spare = False
-        """It is one too many, and for questions about health alone."""
+        """Whether the connection exceeds the limit, and serves health checks only."""
         self._running: Any = None
-        """The cycle that is answered now, or was last. `cycle` is that of the newest request."""
+        """The cycle whose response is in progress, or was last; `cycle` is that of the newest
+        request."""
         self._task: asyncio.Task[None] | None = None
-        """That answers it, if it goes by ASGI."""
+        """The task of the running cycle, if it uses ASGI."""
         self._path: PredictionPath | None = None
-        """Of a request that goes the shorter way if the whole of it comes."""
-        self._named: dict[bytes, bytes] = {}
-        """Its headers."""
+        """The path of a prediction request that avoids ASGI if it arrives whole."""
+        self._head: dict[bytes, bytes] = {}
+        """The headers of that request, by name."""
         self._parts: list[bytes] = []
-        """Its body."""
+        """The pieces of that request's body."""
         self._is_parsing = False
         self._unread = b""
-        """What has come, and is not parsed yet."""
+        """The bytes received but not yet parsed."""
         self._is_over = False
-        """Nothing that comes is parsed any more."""
+        """Whether received bytes are discarded, as no further request is parsed."""
         self._has_shut_down = False
-        """The client sends nothing more."""
-        self._farewell: Reply | None = None
-        """What is said when all requests are answered."""
+        """Whether the client has closed its sending side."""
+        self._last_reply: Reply | None = None
+        """The error response to send when all requests are answered."""
         self._discarded = 0
-        """Bytes that came when it was over."""
+        """The number of bytes received after the end."""
         self._is_silent = True
-        """The client has sent nothing yet."""
+        """Whether the client has sent nothing yet."""
         self._gets_head = True
-        """Of the next request no head has come yet, or not all of it."""
+        """Whether the head of the next request is incomplete or has not begun."""
         self._gets_body = False
-        """The newest request goes by ASGI, and not all of it has come."""
+        """Whether the newest request uses ASGI and has not arrived whole."""
         self._is_in_order = False
-        """The bytes that are being read begin or end a head, or belong to a body."""
+        """Whether the bytes being parsed begin or end a head, or belong to a body."""
         self._head_bytes = 0
         self._unsent_bytes = 0
-        """Of a large answer that the client has not read yet."""
+        """The bytes of a large response that the client has not read yet."""
         self._client_timer: asyncio.TimerHandle | None = None
         self._sending_timer: asyncio.TimerHandle | None = None
         self._gone_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begins."""
-        ending = _Ending(transport, self.loop, self._seconds)
+        """Starts the connection, or refuses it if there are too many."""
+        ending = _ClosingTransport(transport, self.loop, self._seconds)
         super().connection_made(cast("asyncio.Transport", ending))
-        self.flow = _Flow(self.transport)
+        self.flow = _FlowControl(self.transport)
         self._find_room()
         self._wait_for_client()
 
@@ -180,11 +183,11 @@ class ClientConnection(HttpConnection):
             self._is_spare = True
         else:
             self._is_over = True
-            self._say(refusal(self._others.refusal()))
+            self._write_error(refusal(self._others.refusal()))
             self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Ends, and nothing is waited for any more."""
+        """Cancels the request in progress and all timers."""
         self._is_over, self._unread = True, b""
         super().connection_lost(exc)
         self._give_back_room()
@@ -205,7 +208,7 @@ class ClientConnection(HttpConnection):
                 self._predictions.drop(running)
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Answers what has come whole, if the client seems to wait for that.
+        """Handles a client that has closed its sending side: finishes the response in progress.
 
         Returns:
           Whether the connection stays open meanwhile.
@@ -214,17 +217,17 @@ class ClientConnection(HttpConnection):
         if not self._is_over:
             self._drop_unfinished()
         if is_secure or not self._is_answering():
-            self.transport.close()  # What is written is sent before.
+            self.transport.close()  # Written data is sent before.
             return False
         self._is_over = self._has_shut_down = True
-        self._gone_timer = self.loop.call_later(_GONE_SECONDS, self.transport.abort)
+        self._gone_timer = self.loop.call_later(_HALF_CLOSED_SECONDS, self.transport.abort)
         return True
 
     def _is_answering(self) -> bool:
         return bool(self.pipeline) or not (self._running is None or self._running.response_complete)
 
     def _wait_for_client(self) -> None:
-        """Gives a client its time for a head, or for the rest of a body that nobody reads."""
+        """Starts the timeout of a head, or of the rest of a body that nothing reads."""
         if self._client_timer is None:
             seconds = _SPARE_SECONDS if self._is_spare else self._seconds
             self._client_timer = self.loop.call_later(seconds, self._give_up)
@@ -237,27 +240,27 @@ class ClientConnection(HttpConnection):
     def _give_up(self) -> None:
         self._client_timer = None
         if self._is_answering() or self._unread:
-            self._wait_for_client()  # The head may be behind a request that takes its time.
+            self._wait_for_client()  # The head may be queued behind a slow request.
         elif self._is_silent or self._gets_body:
-            self.transport.close()  # A pool of clients would take words for its next answer.
+            self.transport.close()  # A connection pool would take a 408 for its next response.
         else:
             said = f"the head did not come within {self._seconds:g} seconds."
             self._refuse(RequestError(said, 408))
 
     def _refuse(self, error: RequestError) -> None:
-        """Ends a connection of which the next request cannot be read, when others are answered."""
+        """Sends an error and closes the connection, after earlier requests have been answered."""
         if self._is_over or self.transport.is_closing():
             return
         self._is_over, self._unread = True, b""
         if self._drop_unfinished():
-            self._farewell = refusal(error)
+            self._last_reply = refusal(error)
         self._end_if_answered()
 
     def _drop_unfinished(self) -> bool:
-        """Has the newest request not answered if not all of it has come.
+        """Cancels the newest request if it has not arrived whole.
 
         Returns:
-          Whether something else may be said in the place of its answer, which has not begun.
+          Whether an error response may still be sent, as no response has begun.
         """
         if not self._gets_body:
             return True
@@ -276,25 +279,25 @@ class ClientConnection(HttpConnection):
             return
         if self._gone_timer is not None:
             self._gone_timer.cancel()
-        if self._farewell is not None:
-            self._say(self._farewell)
+        if self._last_reply is not None:
+            self._write_error(self._last_reply)
         self.end_wait()
         self._stop_waiting()
         if self._has_shut_down or not self.transport.can_write_eof():
             self.transport.close()
             return
-        # A socket that is closed while there is something to read is reset, and answers are lost.
+        # Closing a socket with unread input resets it, which would lose responses.
         self.flow.resume_reading()
         self.transport.write_eof()
-        self.loop.call_later(_FAREWELL_SECONDS, self.transport.close)
+        self.loop.call_later(_CLOSE_SECONDS, self.transport.close)
 
-    def _say(self, reply: Reply) -> None:
-        """Answers what is no request that has a cycle."""
+    def _write_error(self, reply: Reply) -> None:
+        """Writes a response to bytes that are no valid request, and so have no cycle."""
         self._predictions.metrics.observe("other", reply.status, 0.0)
         self._write(reply, choose_id(b""), keep_alive=False)
 
     def pause_writing(self) -> None:
-        """Has what writes wait, and ends the connection if the client reads nothing for long."""
+        """Pauses writers, and starts the timeout of a client that reads no response."""
         super().pause_writing()
         if self._sending_timer is None:
             self._watch_sending(math.inf)
@@ -311,29 +314,29 @@ class ClientConnection(HttpConnection):
         self._sending_timer = self.loop.call_later(seconds, self._watch_sending, size)
 
     def resume_writing(self) -> None:
-        """Goes on."""
+        """Continues with the pending requests, now that the client has read enough."""
         super().resume_writing()
         self._give_back_room()
-        self._go_on()
+        self._resume()
 
     def data_received(self, data: bytes) -> None:
-        """Takes some of a request, or several."""
+        """Parses received bytes: part of a request, or several requests."""
         if self._is_over:
             self._discarded += len(data)
-            if self._discarded > _FAREWELL_BYTES:
+            if self._discarded > _CLOSE_BYTES:
                 self.transport.close()
             return
         self._is_silent = False
         self._read(self._unread + data if self._unread else data)
 
-    def _go_on(self) -> None:
-        """Reads on where that had to wait, and does no longer."""
+    def _resume(self) -> None:
+        """Parses pending bytes, unless they still have to wait."""
         if self.flow.holds and not (self._is_parsing or self._is_over):
             self._read(self._unread)
-            self.flow.resume_reading()  # Which it does not where something waits again.
+            self.flow.resume_reading()  # No effect if bytes are pending again.
 
     def _read(self, data: bytes) -> None:
-        """Parses what has come, as far as that need not wait."""
+        """Parses bytes until a request has to wait for an earlier one."""
         self.end_wait()
         self._is_parsing, self._unread = True, b""
         for start in range(0, len(data), _PIECE_BYTES):
@@ -348,7 +351,7 @@ class ClientConnection(HttpConnection):
             return
         if self._path is not None:
             self._path = None
-            self._hand_on()
+            self._start_asgi()
             super().on_body(b"".join(self._parts))
         self.flow.holds = bool(self._unread or self.pipeline)
         if self.flow.holds:
@@ -358,7 +361,7 @@ class ClientConnection(HttpConnection):
 
     @property
     def idle_since(self) -> float:
-        """When the last request was answered, or the connection began; infinite if it is in use."""
+        """The time of the last response, or of the connection's start; infinite while in use."""
         if self._is_answering() or self.transport.is_closing():
             return math.inf
         if self.timeout_keep_alive_task is not None:
@@ -368,12 +371,12 @@ class ClientConnection(HttpConnection):
         return math.inf
 
     def timeout_keep_alive_handler(self) -> None:
-        """Ends a connection by which nothing has been asked for long."""
+        """Closes a connection that has been idle for too long."""
         if not self._is_answering():
             super().timeout_keep_alive_handler()
 
     def on_response_complete(self) -> None:
-        """Goes on to what waited for an answer."""
+        """Continues with pending requests after a response."""
         super().on_response_complete()
         if self.transport.is_closing():
             return
@@ -381,7 +384,7 @@ class ClientConnection(HttpConnection):
             self._end_if_answered()
             return
         if self.flow.holds and not self.pipeline:
-            self._go_on()
+            self._resume()
         if self._gets_body and self.cycle.response_complete:
             self._wait_for_client()
 
@@ -396,12 +399,12 @@ class ClientConnection(HttpConnection):
             self._refuse(RequestError(said, 431))
 
     def _feed(self, data: bytes) -> bytes:
-        """Gives bytes to the parser.
+        """Passes bytes to the parser.
 
         Returns:
-          Bytes that are to be parsed in their place, as they offer another protocol, such as h2c:
-          the request without the offer, and what follows it. Java's client makes one unless it is
-          told not to, and the parser leaves the body out then.
+          Bytes to parse next, if the request offers an upgrade to another protocol such as h2c: the
+            request without the offer, and all that follows. Java's HTTP client sends the offer by
+            default, and the parser would skip the body.
         """
         try:
             self.parser.feed_data(data)
@@ -424,12 +427,12 @@ class ClientConnection(HttpConnection):
             if name != b"upgrade":
                 head.append(b"%b: %b" % (name, value))
         self.parser = httptools.HttpRequestParser(self)
-        # As uvicorn does: what follows a request that asks for the end is no error in it.
+        # As in uvicorn: data after a request with `Connection: close` is no parsing error.
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         return b"\r\n".join(head) + b"\r\n\r\n" + after
 
     def _explain(self, error: httptools.HttpParserError) -> RequestError:
-        """Why the parser stopped: by itself, or by what it had called here."""
+        """Returns the error response for an error of the parser, or of a callback within it."""
         cause = error.__context__
         if isinstance(cause, RequestError):
             return cause
@@ -442,36 +445,36 @@ class ClientConnection(HttpConnection):
         return RequestError(f"the request is no HTTP: {error}.")
 
     def on_message_begin(self) -> None:
-        """Begins a request."""
+        """Resets the state for a new request."""
         self._gets_head = self._is_in_order = True
         self.url, self.headers, self.expect_100_continue = b"", [], False
 
     def on_headers_complete(self) -> None:
-        """Decides which way it goes."""
+        """Chooses between the batcher and ASGI for a request, and validates its head."""
         self._gets_head, self._is_in_order = False, True
         if self.parser.should_upgrade():
             return
         self._stop_waiting()
-        self._named = dict(self.headers)
+        self._head = dict(self.headers)
         self._path, self._parts = self._find_plain_path(), []
         if self._path is not None:
             return
         version = self.parser.get_http_version()
-        _check_head(version, self.headers, self._named)
+        _check_head(version, self.headers, self._head)
         if version == "1.0":
             self.expect_100_continue = False
-        if self._is_spare and self.url.decode("latin-1") not in OPEN:
+        if self._is_spare and self.url.decode("latin-1") not in OPEN_PATHS:
             raise self._others.refusal()
-        self._hand_on()
+        self._start_asgi()
         if self._is_spare:
             self.cycle.keep_alive = False
 
     def _find_plain_path(self) -> PredictionPath | None:
-        """What is asked for by a request that the shorter way is open to; else None.
+        """Returns the path of a prediction request that needs no ASGI; None for other requests.
 
-        `_check_head` has nothing to say of it, and nothing is wrong with it outside its body.
+        The head of such a request passes `_check_head`, and needs no further checks.
         """
-        headers = self._named
+        headers = self._head
         if (
             self.parser.get_method() != b"POST"
             or self._is_answering()
@@ -490,18 +493,18 @@ class ClientConnection(HttpConnection):
             return None
         return read_plain_url(self.url)
 
-    def _hand_on(self) -> None:
-        """Has uvicorn begin the request, and go on to its body."""
+    def _start_asgi(self) -> None:
+        """Starts the request in uvicorn, up to its body."""
         url, headers, expects = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()
         self.url, self.expect_100_continue = url, expects
         self.headers += headers
         super().on_headers_complete()
         self._gets_body = True
-        self.headers = []  # For those behind a body in chunks, which nothing reads.
+        self.headers = []  # Collects the trailer of a chunked body, which nothing reads.
 
     def begin_answer(self, cycle: Any, app: Any) -> None:
-        """Begins to answer a request by ASGI; uvicorn's keeps the task to itself."""
+        """Starts the task that answers a request over ASGI, and keeps a reference to it."""
         self._running = cycle
         answering = cycle.run_asgi(functools.partial(_answer_unless_gone, cycle, app))
         self._task = self.loop.create_task(answering)
@@ -509,7 +512,7 @@ class ClientConnection(HttpConnection):
         self.tasks.add(self._task)
 
     def on_body(self, body: bytes) -> None:
-        """Takes some of the body."""
+        """Stores a piece of the body."""
         self._is_in_order = True
         if self._path is None:
             super().on_body(body)
@@ -517,7 +520,7 @@ class ClientConnection(HttpConnection):
             self._parts.append(body)
 
     def on_message_complete(self) -> None:
-        """Has the request answered, now that there is all of it."""
+        """Starts the prediction, now that the request has arrived whole."""
         if self.parser.should_upgrade():
             return
         self._stop_waiting()
@@ -530,14 +533,14 @@ class ClientConnection(HttpConnection):
                 )
             return
         path, self._path = self._path, None
-        asked = _Prediction(self, path, choose_id(self._named.get(HEADER, b"")))
+        asked = _PredictionCycle(self, path, choose_id(self._head.get(HEADER, b"")))
         self.cycle = cast("Any", asked)
         self._running, self._task = asked, None
         body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-        self._predictions.answer(PredictionRequest(path, self._named, body, asked.name), asked)
+        self._predictions.answer(PredictionRequest(path, self._head, body, asked.name), asked)
 
-    def send(self, asked: _Prediction, reply: Reply) -> None:
-        """Answers a request that went the shorter way."""
+    def send(self, asked: _PredictionCycle, reply: Reply) -> None:
+        """Sends the response to a request that avoided ASGI."""
         if len(reply.body) > _LARGE_BYTES:
             reply = self._take_room(reply)
         self._predictions.metrics.observe(
@@ -549,7 +552,11 @@ class ClientConnection(HttpConnection):
         self.on_response_complete()
 
     def _take_room(self, reply: Reply) -> Reply:
-        """Has a large answer take room until the client has read most of it, if there is room."""
+        """Reserves memory for a large response until the client has read most of it.
+
+        Returns:
+          The response, or an error response if there is no room.
+        """
         try:
             self._predictions.room.take(len(reply.body), _LARGE_BYTES)
         except RequestError as error:
@@ -584,11 +591,11 @@ class ClientConnection(HttpConnection):
 def _check_head(
     version: str, headers: Sequence[tuple[bytes, bytes]], named: Mapping[bytes, bytes]
 ) -> None:
-    """Raises RequestError for a head that others on the way may have understood otherwise.
+    """Raises RequestError for a head that proxies may interpret differently.
 
-    The parser takes it, but RFC 9112 does not.
+    The parser accepts such heads, but RFC 9112 does not.
     """
-    if version not in ("1.1", "1.0"):  # It is 0.9 where a request names none.
+    if version not in ("1.1", "1.0"):  # 0.9 stands for a request without a version.
         status = 400 if version == "0.9" else 505
         raise RequestError(f"HTTP/{version} is not spoken: right are HTTP/1.1 and 1.0.", status)
     hosts = 1 if len(named) == len(headers) else sum(name == b"host" for name, _ in headers)
@@ -608,7 +615,7 @@ def _check_head(
 async def _answer_unless_gone(
     cycle: Any, app: ASGIApp, scope: Scope, receive: Receive, send: Send
 ) -> None:
-    """Has a request answered until the connection is lost, which cancels it."""
+    """Runs the application, and suppresses the cancellation by a lost connection."""
     try:
         await app(scope, receive, send)
     except asyncio.CancelledError:
@@ -616,8 +623,8 @@ async def _answer_unless_gone(
             raise
 
 
-class _Prediction:
-    """A request on the shorter way: what uvicorn asks of its cycles, and what waits for a reply."""
+class _PredictionCycle:
+    """A prediction request that avoids ASGI: uvicorn's cycle and the batcher's future in one."""
 
     __slots__ = (
         "_connection", "began", "client", "disconnected", "keep_alive", "message_event", "name",
@@ -633,66 +640,66 @@ class _Prediction:
         self.disconnected = self.response_complete = False
 
     def done(self) -> bool:
-        """Returns whether nobody waits any more."""
+        """Returns whether the response is sent, or the client has gone."""
         return self.response_complete or self.disconnected
 
     def set_result(self, reply: Reply) -> None:
-        """Sends an answer."""
+        """Sends the response to the client."""
         self.response_complete = True
         self._connection.send(self, reply)
 
 
 _NO_BODY = asyncio.Event()
-"""Nothing waits for a body that is there."""
+"""The event of uvicorn's cycles that signals a body; unused, as the body is already there."""
 
 
-class _Flow(FlowControl):
-    """uvicorn's, which does not read from a socket while something waits that has been read."""
+class _FlowControl(FlowControl):
+    """uvicorn's flow control, without reading from the socket while received bytes are pending."""
 
     holds = False
 
     def resume_reading(self) -> None:
-        """Reads on, if nothing waits."""
+        """Resumes reading from the socket, unless bytes are pending."""
         if not self.holds:
             super().resume_reading()
 
 
-class _Ending:
-    """A transport whose end waits until the client has read what was sent to it, and no longer.
+class _ClosingTransport:
+    """A transport whose close waits for the client to read all sent data, up to a timeout.
 
-    What is written when the client has gone is dropped.
+    Data written after the client has gone is dropped.
     """
 
     def __init__(
         self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, seconds: float
     ) -> None:
         """Args:
-        transport: sends.
-        loop: in which.
-        seconds: for which a client may read nothing of what is sent at the end.
+        transport: the transport to wrap.
+        loop: the event loop of the transport.
+        seconds: the timeout for a client that reads nothing of the remaining data.
         """
         self._transport, self._loop, self._seconds = transport, loop, seconds
         self.is_closing = transport.is_closing
 
     def write(self, data: bytes) -> None:
-        """Sends, or drops."""
+        """Writes data, or drops it if the transport is closing."""
         if not self.is_closing():
             self._transport.write(data)
 
     def close(self) -> None:
-        """Ends the connection when all is sent."""
+        """Closes the connection when all data is sent."""
         if self.is_closing():
             return
         self._transport.close()
         is_secure = self._transport.get_extra_info("sslcontext") is not None
         if is_secure or self._transport.get_write_buffer_size():
-            self._loop.call_later(_FAREWELL_SECONDS, self._abort_when_sent, math.inf, 0.0)
+            self._loop.call_later(_CLOSE_SECONDS, self._abort_when_sent, math.inf, 0.0)
 
     def _abort_when_sent(self, before: float, stalled: float) -> None:
         size = self._transport.get_write_buffer_size()
-        stalled = 0.0 if size < before else stalled + _FAREWELL_SECONDS
+        stalled = 0.0 if size < before else stalled + _CLOSE_SECONDS
         if size and stalled < self._seconds:
-            self._loop.call_later(_FAREWELL_SECONDS, self._abort_when_sent, size, stalled)
+            self._loop.call_later(_CLOSE_SECONDS, self._abort_when_sent, size, stalled)
         else:
             self._transport.abort()
 
@@ -701,7 +708,7 @@ class _Ending:
 
 
 def has_key(headers: Mapping[bytes, bytes], key: str) -> bool:
-    """Returns whether a request gives the key, or needs none."""
+    """Returns whether a request contains the API key, or none is needed."""
     if not key:
         return True
     given = headers.get(b"authorization", b"")

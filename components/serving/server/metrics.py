@@ -1,4 +1,4 @@
-"""What a server tells Prometheus."""
+"""The Prometheus metrics of a server."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from components.serving.requests import UnreadableValues
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 CLIENT_GONE = 499
-"""The status of a request whose client has gone before it was answered, as nginx has it."""
+"""The status of a request whose client disconnected before the response, as in nginx."""
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _Mode = Literal["livesum", "livemin", "livemax"]
 _PAUSE_SECONDS = 60.0
-"""Between two lines of the log about unreadable values of a column."""
+"""The seconds between two log lines about unreadable values of a column."""
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 logger = logging.getLogger(__name__)
 
 
 class Metrics:
-    """The metrics of one server, of which this process may be one of several workers."""
+    """The metrics of a server process, which may be one of several workers."""
 
     def __init__(
         self,
@@ -45,10 +45,10 @@ class Metrics:
         is_shared: bool = False,
     ) -> None:
         """Args:
-        waiting_rows: how many wait now.
-        version: that answers now, 0 for none.
-        failures: versions that could not be loaded.
-        is_shared: whether they are added up over workers, by files in the folder that
+        waiting_rows: returns the number of rows in the queue.
+        version: returns the served version, 0 for none.
+        failures: returns the number of versions that could not be loaded.
+        is_shared: whether metrics are summed over workers, by files in the folder that
           PROMETHEUS_MULTIPROC_DIR named when prometheus_client was imported.
         """
         self._is_shared = is_shared
@@ -57,7 +57,7 @@ class Metrics:
             "request_seconds", "Of requests.", _SECONDS, "route", "status"
         )
         self._known: dict[tuple[str, int], Histogram] = {}
-        """To find one by its labels takes as long as to note a request."""
+        """A cache of histograms: finding one by its labels takes as long as recording a request."""
         self.batch_rows = self._histogram("batch_rows", "Rows asked together.", _ROWS)
         self._predictions = Counter(
             "scopeline_predictions",
@@ -72,8 +72,8 @@ class Metrics:
             registry=self.registry,
         )
         self._said: dict[str, float] = {}
-        """When the log last said so of each column."""
-        # Of several workers: the rows of all, the oldest version, the most failures.
+        """The time of the last log line about each column."""
+        # Workers are combined by the sum of rows, the oldest version and the most failures.
         self._gauges = [
             (self._gauge("queue_rows", "Rows that wait.", "livesum"), waiting_rows),
             (self._gauge("serving_version", "That answers.", "livemin"), version),
@@ -89,14 +89,14 @@ class Metrics:
         return Histogram(f"scopeline_{name}", text, labels, registry=self.registry, buckets=buckets)
 
     def observe(self, route: str, status: int, seconds: float) -> None:
-        """Notes how long a request took."""
+        """Records the seconds that a request took."""
         found = self._known.get((route, status))
         if found is None:
             found = self._known[route, status] = self._seconds.labels(route, str(status))
         found.observe(seconds)
 
     def count(self, answers: dict[str, np.ndarray]) -> None:
-        """Counts what was predicted, by class; of numbers all together."""
+        """Counts predictions by class; those of numbers share one label."""
         classes = answers.get("class")
         if classes is None:
             self._predictions.labels("").inc(len(next(iter(answers.values()))))
@@ -105,9 +105,9 @@ class Metrics:
             self._predictions.labels(value.decode(errors="replace")).inc(number)
 
     def count_unreadable(self, found: Sequence[UnreadableValues]) -> None:
-        """Counts texts that the model cannot read; the log says so of a column once a minute.
+        """Counts texts that the model cannot parse; logs a line per column at most once a minute.
 
-        It does not say what they are, which may be anything that a client has sent.
+        The log does not show the texts, as a client may have sent anything.
         """
         for one in found:
             self._unreadable.labels(one.column).inc(one.count)
@@ -122,12 +122,12 @@ class Metrics:
                 )
 
     def refresh(self) -> None:
-        """Notes what is now: other workers tell it for this one."""
+        """Updates the gauges, which other workers read from shared files."""
         for gauge, read in self._gauges:
             gauge.set(read())
 
     def text(self) -> bytes:
-        """All of them, as Prometheus reads them."""
+        """Returns all metrics in Prometheus's format."""
         self.refresh()
         if not self._is_shared:
             return generate_latest(self.registry)

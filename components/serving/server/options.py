@@ -1,4 +1,4 @@
-"""How a model is served: what the command line says, checked."""
+"""The options of the server, and their checks."""
 
 from __future__ import annotations
 
@@ -16,63 +16,63 @@ from trainer_module.features.pixels import SERVED_PIXELS
 KEY_VARIABLE = "SCOPELINE_API_KEY"
 """The environment variable with the key that clients have to give."""
 MEMORY_OF_BODY = 5
-"""The least memory for all requests, in bodies of the largest."""
+"""The least memory limit for all requests, as a multiple of the largest body."""
 _LOCAL = ("127.0.0.1", "::1", "localhost")
 _NEAR = 0.8
-"""Names that are as like as this may be meant for each other."""
+"""The similarity from which two names may be spellings of the same column."""
 
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """What a server is told."""
+    """The options of a server."""
 
     name: str
-    """Of the model, in paths of requests."""
+    """The name of the model in the paths of requests."""
     folder: Path
-    """Of its versions."""
+    """The folder that contains the versions."""
     host: str = "127.0.0.1"
     port: int = 8501
     key: str = ""
-    """That clients have to give; empty where none is asked for."""
+    """The API key that clients have to send; empty for none."""
     certificate: Path | None = None
     private_key: Path | None = None
     waits: bool = False
-    """Whether the first version may yet have to be pushed."""
+    """Whether the server starts before the first version is pushed."""
     variant: str | None = None
-    """Of each version, that answers in its place."""
+    """The variant of each version that predicts in place of its network."""
     transformed: bool = False
-    """Whether requests bring what the variant itself takes, which needs no TensorFlow."""
+    """Whether requests contain the inputs of the variant itself, which needs no TensorFlow."""
     workers: int = 1
-    """Processes that answer."""
+    """The number of worker processes."""
     max_bytes: int = 64 << 20
-    """Of a request, unpacked, and of an answer."""
+    """The size limit of an uncompressed request, and of a response."""
     max_rows: int = 65_536
-    """Of a request."""
+    """The most rows of a request."""
     max_pixels: int = SERVED_PIXELS
-    """Of a picture, by its header."""
+    """The most pixels of a picture, by its header."""
     connections: int = 1000
-    """Open at once, by each process that answers."""
+    """The most open connections of each worker process."""
     keep_alive_seconds: int = 75
-    """For which a connection may be idle; longer than load balancers keep theirs."""
+    """The seconds that a connection may be idle; more than load balancers use."""
     memory_bytes: int = 384 << 20
-    """That the requests under way may take together, in each process that answers."""
+    """The most memory for the requests in progress, per worker process."""
     body_seconds: float = 20.0
-    """In which the whole of a request has to come."""
+    """The seconds within which a whole request has to arrive."""
     answer_seconds: float = 30.0
-    """In which it is answered, or given up."""
+    """The seconds after which a request fails with a timeout."""
     on_unreadable: OnUnreadable = OnUnreadable.MISSING
-    """What a text of a request does that the model cannot read."""
+    """The treatment of texts that the model cannot parse."""
     log: LogOptions | None = None
-    """Where requests are written down, if they are."""
+    """The options of the request log; None for no log."""
 
     @property
     def scheme(self) -> str:
-        """Of its address."""
+        """The scheme of the server's address."""
         return "https" if self.certificate else "http"
 
 
 def check_options(options: ServeOptions, is_insecure: bool) -> None:
-    """Raises ConfigError for a server that anybody could ask, or files that are not there."""
+    """Raises ConfigError for missing authentication, missing files or inconsistent options."""
     if options.host not in _LOCAL and not options.key and not is_insecure:
         raise ConfigError(
             f"--host {options.host} would let anybody ask the model: set {KEY_VARIABLE}, or say"
@@ -102,10 +102,10 @@ def check_options(options: ServeOptions, is_insecure: bool) -> None:
 
 
 def check_log(options: LogOptions) -> None:
-    """Makes the folder.
+    """Creates the folder of the log, and checks that it is writable.
 
     Raises:
-      ConfigError: nothing can be written to it, or the share is none.
+      ConfigError: the folder is not writable, or the share is not in (0, 1].
     """
     if not 0 < options.sample <= 1:
         raise ConfigError(
@@ -113,7 +113,7 @@ def check_log(options: LogOptions) -> None:
         )
     try:
         options.folder.mkdir(parents=True, exist_ok=True)
-        # Each server has one of its own: others may begin at the same moment.
+        # The name is unique, as several servers may start at once.
         with tempfile.NamedTemporaryFile(dir=options.folder, prefix=".trial-"):
             pass
     except OSError as error:
@@ -124,14 +124,14 @@ def check_log(options: LogOptions) -> None:
 
 
 def check_dropped(options: LogOptions, serving: Path) -> None:
-    """Refuses a name that may be a misspelt column, which would be written down all the same.
+    """Checks for misspelt columns in `log.drop`, whose values would be logged by mistake.
 
     Args:
-      options: of the log.
-      serving: the folder of the versions; the newest that was not withdrawn tells the columns.
+      options: the options of the log.
+      serving: the folder of the versions; the newest that was not withdrawn has the columns.
 
     Raises:
-      ConfigError: a name is close to that of a column, and of no column.
+      ConfigError: a name is no column, but resembles one.
     """
     version = newest_version(serving)
     if version is None:

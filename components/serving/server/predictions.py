@@ -1,4 +1,4 @@
-"""Requests for predictions answered: read, asked of the model together with others, and written."""
+"""Prediction requests from parsing to response: read, coalesced, predicted and serialised."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from components.serving.model import Servable
 from components.serving.request_log.log import RequestLog
-from components.serving.request_log.rows import Answered, LoggedRequest
+from components.serving.request_log.rows import AnsweredBatch, LoggedRequest
 from components.serving.requests import (
     EXAMPLES,
     MISSING,
@@ -25,7 +25,7 @@ from components.serving.requests import (
     find_unreadable,
     measure_pictures,
 )
-from components.serving.server.batching import Awaited, Batcher, FutureAnswer, late
+from components.serving.server.batching import AsyncResponseFuture, Batcher, ResponseFuture, late
 from components.serving.server.metrics import Metrics
 from components.serving.server.options import ServeOptions
 from components.serving.server.protocols.open_inference import check_tensors
@@ -39,20 +39,20 @@ from components.serving.server.protocols.values import (
 )
 from components.serving.server.reading import (
     SMALL_BYTES,
-    Held,
+    MemoryBudget,
     PredictionRequest,
     ReadRequest,
-    Room,
+    Reservation,
     memory_of,
     read_request,
 )
 from components.serving.server.reading_process import LargeReader
 from components.serving.server.replies import (
-    AnswerForm,
-    BatchAnswers,
+    BatchResults,
     Reply,
-    RequestAnswer,
     RequestError,
+    ResponseFormat,
+    ResultSlice,
     attempt,
     refusal,
     size_of_part,
@@ -63,33 +63,33 @@ from trainer_module.errors import DataError
 from trainer_module.machine import count_cores
 
 PICTURES_AT_ONCE = 4
-"""How many of the largest pictures a request may have; or as many pixels of smaller ones."""
+"""The most pixels of a request, as a multiple of the largest picture's."""
 _TENSORS_OF_BODY = 2
-"""The room that a large request takes for its tensors before they are known, in bodies."""
+"""The memory reserved for the tensors of a large request before they are known, in bodies."""
 
 
-class Asked(NamedTuple):
-    """A request that has been read, or some of its rows."""
+class ParsedRows(NamedTuple):
+    """A parsed request, or some of its rows."""
 
     inputs: RequestInputs
-    form: AnswerForm
+    form: ResponseFormat
     name: bytes
     rows: int
     start: int | None = None
-    """The place of the first row; None where it is all of them."""
+    """The place of the first row; None for all rows."""
 
 
 class _Joined(NamedTuple):
-    """Requests whose tensors are together."""
+    """The concatenated tensors of several requests."""
 
     places: Sequence[int]
-    """Of the requests, in the order of their rows."""
+    """The places of the requests, in the order of their rows."""
     columns: Arrays
 
 
 @dataclass(frozen=True, eq=False)
 class SignatureCall:
-    """A signature of a model, which several requests may ask together."""
+    """A callable signature of a model, which predicts coalesced requests."""
 
     model: Servable
     signature: str
@@ -97,11 +97,11 @@ class SignatureCall:
     metrics: Metrics
     log: RequestLog | None = None
 
-    def __call__(self, asked: Sequence[Asked]) -> list[Any]:
-        """What is written for each request, or the Reply that refuses it.
+    def __call__(self, asked: Sequence[ParsedRows]) -> list[Any]:
+        """Returns the serialised outputs, or the Reply of an error, for each request.
 
-        Those that are wrong are found before the model is asked, which then is for all others at
-        once, if these are not too large together.
+        Invalid requests are found before the model is called. The model predicts all others
+        together, unless these are too large together.
         """
         found: dict[int, Any] = {}
         parts = self._join_halves(asked, range(len(asked)), found)
@@ -109,16 +109,15 @@ class SignatureCall:
             good = [place for place in range(len(asked)) if place not in found]
             parts = self._join_halves(asked, good, found)
         for part in parts:
-            self._ask(asked, part, found)
+            self._predict(asked, part, found)
         return [found[place] for place in range(len(asked))]
 
     def _join_halves(
-        self, asked: Sequence[Asked], places: Sequence[int], found: dict[int, Any]
+        self, asked: Sequence[ParsedRows], places: Sequence[int], found: dict[int, Any]
     ) -> list[_Joined]:
-        """Returns the tensors of all these requests, of halves, or of halves of these, as they can
-        be had.
+        """Returns the tensors of all requests together; if that fails, of recursive halves.
 
-        What a request is refused with goes to `found`.
+        Errors of single requests are stored in `found`.
         """
         try:
             return [self._join(asked, places)]
@@ -128,10 +127,10 @@ class SignatureCall:
                 return []
         return [one for half in _halves(places) for one in self._join_halves(asked, half, found)]
 
-    def _join(self, asked: Sequence[Asked], places: Sequence[int]) -> _Joined:
-        """Returns the tensors of several requests.
+    def _join(self, asked: Sequence[ParsedRows], places: Sequence[int]) -> _Joined:
+        """Returns the concatenated tensors of several requests.
 
-        Rows of JSON become tensors all at once, and so do columns.
+        JSON rows of all requests are converted together, and so are JSON columns.
         """
         order: tuple[list[int], ...] = [], [], []
         of_kind: tuple[list[Any], ...] = [], [], []
@@ -153,10 +152,11 @@ class SignatureCall:
         return _Joined([*chain.from_iterable(order)], self.checked(joined))
 
     def checked(self, tensors: Arrays) -> Arrays:
-        """Raises RequestError for tensors with a picture that is damaged or too large.
+        """Returns the tensors after checking their pictures and texts.
 
-        So it does where all of them together would keep others waiting for long, and for texts that
-        the model cannot read where these are refused.
+        Raises:
+          RequestError: a picture is damaged or too large, the pictures together are too large, or a
+            text cannot be parsed and `on_unreadable` is `refuse`.
         """
         most = self.options.max_pixels
         try:
@@ -181,9 +181,7 @@ class SignatureCall:
         return tensors
 
     def read(self, inputs: RequestInputs) -> Arrays:
-        """Returns the tensors of a request; raises RequestError where the model does not take
-        them.
-        """
+        """Returns the tensors of a request; raises RequestError for invalid inputs."""
         return self.checked(as_tensors(inputs, self.model.interface))
 
     @property
@@ -201,10 +199,10 @@ class SignatureCall:
             self.metrics.count_unreadable(self._find_unreadable(columns))
         return answers
 
-    def _ask(self, asked: Sequence[Asked], joined: _Joined, found: dict[int, Any]) -> None:
-        """Has requests answered, or halves of them, and of these, where the model fails."""
+    def _predict(self, asked: Sequence[ParsedRows], joined: _Joined, found: dict[int, Any]) -> None:
+        """Predicts requests together; if that fails, predicts recursive halves."""
         try:
-            answers = BatchAnswers(self._answer(joined.columns))
+            answers = BatchResults(self._answer(joined.columns))
         except Exception as error:
             if len(joined.places) == 1:
                 found[joined.places[0]] = refusal(error)
@@ -214,27 +212,27 @@ class SignatureCall:
             return
         for half in _halves(joined.places):
             for part in self._join_halves(asked, half, found):
-                self._ask(asked, part, found)
+                self._predict(asked, part, found)
 
     def _write(
         self,
-        asked: Sequence[Asked],
+        asked: Sequence[ParsedRows],
         joined: _Joined,
-        answers: BatchAnswers,
+        answers: BatchResults,
         found: dict[int, Any],
     ) -> None:
-        """Has what was answered written down, and finds what is sent to each client."""
+        """Serialises the outputs for each request, and adds the requests to the log."""
         end = 0
         for place in joined.places:
             start, end = end, end + asked[place].rows
-            answer = RequestAnswer(answers, slice(start, end))
+            answer = ResultSlice(answers, slice(start, end))
             found[place] = attempt(_write, asked[place], answer)
         if self.log is not None:
             ones = [asked[place] for place in joined.places]
             requests = [LoggedRequest(one.name.decode(), one.rows, one.start) for one in ones]
             columns, arrays = joined.columns, answers.arrays
             self.log.note(
-                Answered(requests, time.time(), self.model, self.signature, columns, arrays)
+                AnsweredBatch(requests, time.time(), self.model, self.signature, columns, arrays)
             )
 
 
@@ -253,7 +251,7 @@ def _halves(places: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
 
 
 def join(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """Rows of several requests; lists are as long as the longest."""
+    """Returns the rows of several requests; lists are padded to the longest."""
     if len(parts) == 1:
         return parts[0]
     if parts[0].ndim == 1:
@@ -269,20 +267,20 @@ def join(parts: Sequence[np.ndarray]) -> np.ndarray:
     return together
 
 
-def _write(asked: Asked, answer: RequestAnswer) -> Any:
-    """Returns the reply, or what is written of some rows."""
+def _write(asked: ParsedRows, answer: ResultSlice) -> Any:
+    """Returns the response, or the serialised outputs of some rows."""
     part = asked.form.part(answer)
     return asked.form.reply([part]) if asked.start is None else part
 
 
 class Predictions:
-    """Predictions by the versions of one model."""
+    """The prediction service for the versions of one model."""
 
     def __init__(self, options: ServeOptions, repository: Repository, is_shared: bool) -> None:
         """Args:
-        options: checked.
-        repository: of the versions.
-        is_shared: whether this is one of several workers.
+        options: the checked options.
+        repository: the versions of the model.
+        is_shared: whether this process is one of several workers.
         """
         self._options, self._repository = options, repository
         self.metrics = Metrics(
@@ -291,30 +289,30 @@ class Predictions:
             lambda: repository.failures,
             is_shared=is_shared,
         )
-        self.room = Room(options.memory_bytes)
-        """For all requests under way."""
+        self.room = MemoryBudget(options.memory_bytes)
+        """The memory limit of all requests in progress."""
         self._executor = ThreadPoolExecutor(thread_name_prefix="model")
         self._batcher = Batcher(
             self._executor,
             self.metrics.batch_rows.observe,
-            # One core reads requests and writes answers.
+            # One core parses requests and writes responses.
             threads=max(1, count_cores() // options.workers - 1),
             seconds=options.answer_seconds,
             room=self.room,
         )
         self._reader = LargeReader(options)
-        self._tasks: dict[Awaited, asyncio.Task[None]] = {}
-        """Those that answer large requests."""
+        self._tasks: dict[ResponseFuture, asyncio.Task[None]] = {}
+        """The tasks that answer large requests."""
         self._calls: dict[str, SignatureCall] = {}
         self.log = RequestLog(options.log, self.metrics.registry) if options.log else None
 
     def named(
         self, name: str, version: str | None = None, label: str | None = None
     ) -> tuple[int, Servable]:
-        """Returns the version that a path names, and its number.
+        """Returns the number and the model of the version that a path names.
 
         Raises:
-          RequestError: there is none, or none yet.
+          RequestError: the model or version does not exist, or is not loaded yet.
         """
         if name != self._options.name:
             raise RequestError(
@@ -322,13 +320,15 @@ class Predictions:
             )
         return self._repository.find(version, label)
 
-    def answer(self, request: PredictionRequest, answer: Awaited, held: Held | None = None) -> None:
-        """Has a request answered, now or later.
+    def answer(
+        self, request: PredictionRequest, answer: ResponseFuture, held: Reservation | None = None
+    ) -> None:
+        """Answers a request, at once or later.
 
         Args:
-          request: all of it.
-          answer: takes a Reply.
-          held: the room that its body has taken, if it has.
+          request: the received request.
+          answer: the future for the Reply.
+          held: the memory reserved for the body, if any.
         """
         try:
             path, size = request.path, memory_of(request.body)
@@ -345,29 +345,31 @@ class Predictions:
                     partial(self._answer_parts, read, model, request.name, answer.client), answer
                 )
                 return
-            asked = Asked(read.inputs, read.form, request.name, read.rows)
-            self._batcher.ask(call, asked, read.rows, answer, size)
+            asked = ParsedRows(read.inputs, read.form, request.name, read.rows)
+            self._batcher.enqueue(call, asked, read.rows, answer, size)
         except Exception as error:
             answer.set_result(refusal(error))
 
-    def drop(self, answer: Awaited) -> None:
-        """Has a request not answered any more, as nobody waits for that."""
+    def drop(self, answer: ResponseFuture) -> None:
+        """Cancels a request whose response is no longer needed."""
         task = self._tasks.pop(answer, None)
         if task is not None:
             task.cancel()
         else:
             self._batcher.drop(answer)
 
-    def _start(self, answering: Callable[[], Awaitable[Reply]], answer: Awaited) -> None:
-        """Has a request answered by a task of its own, in the usual time."""
+    def _start(self, answering: Callable[[], Awaitable[Reply]], answer: ResponseFuture) -> None:
+        """Starts a task that answers a request, with the usual timeout."""
         self._tasks[answer] = asyncio.create_task(self._finish(answering, answer))
 
-    async def _finish(self, answering: Callable[[], Awaitable[Reply]], answer: Awaited) -> None:
+    async def _finish(
+        self, answering: Callable[[], Awaitable[Reply]], answer: ResponseFuture
+    ) -> None:
         seconds = self._options.answer_seconds
         try:
             async with asyncio.timeout(seconds):
                 begun = answering()
-                del answering  # It holds the body.
+                del answering  # Frees the reference to the body.
                 reply = await begun
         except TimeoutError:
             reply = refusal(late(seconds))
@@ -383,11 +385,11 @@ class Predictions:
         number: int,
         model: Servable,
         client: Hashable,
-        held: Held | None,
+        held: Reservation | None,
     ) -> Reply:
-        """Answers a request that takes too long to read for others to wait meanwhile."""
+        """Answers a large request, which is parsed in the child process."""
         name, size = request.name, len(request.body)
-        with Held(self.room) as more:
+        with Reservation(self.room) as more:
             more.take(_TENSORS_OF_BODY * size)
             read = await self._reader.read(request, number, model.interface)
             del request
@@ -402,21 +404,21 @@ class Predictions:
     async def _answer_parts(
         self, read: ReadRequest, model: Servable, name: bytes, client: Hashable
     ) -> Reply:
-        """Answers a request of many rows by parts, between which others are answered."""
+        """Answers a request of many rows in parts, so that others are answered in between."""
         loop = asyncio.get_running_loop()
         call, rows = self._call(model, read.signature), read.rows
-        # Of the whole request, so that what is wrong with a row is said with its place.
+        # The whole request is checked first, so that errors name the right row.
         tensors = await loop.run_in_executor(self._executor, attempt, call.read, read.inputs)
         if isinstance(tensors, Reply):
             return tensors
         parts, start = [], 0
-        with Held(self.room) as held:
+        with Reservation(self.room) as held:
             while start < rows:
                 end = min(rows, start + self._batcher.most_rows(call))
                 some = {column: values[start:end] for column, values in tensors.items()}
-                answer = FutureAnswer(client)
-                asked = Asked(some, read.form, name, end - start, start)
-                self._batcher.ask(call, asked, end - start, answer)
+                answer = AsyncResponseFuture(client)
+                asked = ParsedRows(some, read.form, name, end - start, start)
+                self._batcher.enqueue(call, asked, end - start, answer)
                 try:
                     part = await answer
                 finally:
@@ -435,7 +437,7 @@ class Predictions:
             return await loop.run_in_executor(self._executor, attempt, read.form.reply, parts)
 
     def _call(self, model: Servable, signature: str) -> SignatureCall:
-        """Returns the same one for requests that can be asked together."""
+        """Returns the callable signature, the same object for requests that can be coalesced."""
         found = self._calls.get(signature)
         if found is None or found.model is not model:
             found = SignatureCall(model, signature, self._options, self.metrics, self.log)

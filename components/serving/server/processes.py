@@ -1,9 +1,9 @@
-"""A server: its socket, and the process or the processes behind it.
+"""The process or processes of a server, and their socket.
 
-With several workers a parent starts them, starts them again, and ends them together. uvicorn's own
-`Multiprocess` (0.54) does less: its workers live on, and answer, when it is killed; one whose start
-fails again ends all of them; one that does not end is waited for without end; and nobody is told
-which of them are up.
+With several workers, a parent process starts, restarts and stops them. uvicorn's `Multiprocess`
+(0.54) lacks some of this: its workers survive a killed parent and go on answering; a worker that
+repeatedly fails to start ends all others; a worker that does not end is awaited forever; and
+workers do not know which others are running.
 """
 
 from __future__ import annotations
@@ -34,31 +34,32 @@ from trainer_module.scratch import ScratchFolder
 logger = logging.getLogger(__name__)
 
 _OTHER_FILES = 512
-"""Connections that are refused, and what libraries and the model open."""
+"""The number of open files besides connections: refused connections, libraries and the model."""
 METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
-"""Where prometheus_client keeps the metrics of several processes; read when it is imported."""
-_LOOKS_EVERY = 0.1
-"""Seconds between two looks at signals and at the workers that are to be started again."""
-_AGAIN_SECONDS = 5.0
-"""After which a worker is started again that had never answered."""
+"""The environment variable with prometheus_client's folder for metrics of several processes; read
+when prometheus_client is imported."""
+_POLL_SECONDS = 0.1
+"""The seconds between two checks for signals and for workers to restart."""
+_RESTART_SECONDS = 5.0
+"""The pause in seconds before restarting a worker that died before it answered."""
 _END_SECONDS = SERVER_GRACE_SECONDS + 5
-"""In which workers have to end."""
+"""The seconds within which workers have to exit."""
 _EXIT_UNUSABLE = 2
-"""As the command line ends where no version can be served."""
+"""The exit code if no version can be served, as on the command line."""
 
 
 def serve(options: ServeOptions) -> None:
-    """Serves until a signal comes.
+    """Runs the server until a signal is received.
 
     Raises:
-      ConfigError: the port is taken, so many connections cannot be had, or no version can be
-        loaded, and none is waited for.
+      ConfigError: the port is taken, the limit of open files is too low for the connections, or no
+        version can be loaded, unless the server may wait for the first one.
     """
     _log_as_json()
     _allow_files(options.connections)
     bound = _bind(options.host, options.port)
     if options.workers > 1:
-        # Signals first: until then one ends the process, and nothing would delete the folder.
+        # Handlers come first: a signal before would end the process without deleting the folder.
         signalled: list[int] = []
         with handled(lambda number, _: signalled.append(number)), ScratchFolder() as metrics:
             os.environ[METRICS_VARIABLE] = metrics
@@ -73,7 +74,7 @@ def serve(options: ServeOptions) -> None:
 
 
 def _allow_files(connections: int) -> None:
-    """Has this process, and those that it starts, open as many files as there are connections."""
+    """Raises the limit of open files, for this process and its children, to fit the connections."""
     needed = connections + _OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and needed > hard:
@@ -86,7 +87,7 @@ def _allow_files(connections: int) -> None:
 
 
 def _bind(host: str, port: int) -> socket.socket:
-    """Returns a socket that has the port; it listens when a version answers."""
+    """Returns a socket bound to the port; it listens only when the server starts."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -101,7 +102,7 @@ def _bind(host: str, port: int) -> socket.socket:
 
 
 class _JsonFormatter(logging.Formatter):
-    """A line of JSON for each message, with the number of this process among several."""
+    """A formatter that writes a line of JSON for each message, with the number of the worker."""
 
     def __init__(self, worker: int | None) -> None:
         super().__init__()
@@ -121,7 +122,7 @@ class _JsonFormatter(logging.Formatter):
 
 
 def _log_as_json(worker: int | None = None) -> None:
-    """Logs to standard error."""
+    """Sets up logging in JSON to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonFormatter(worker))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
@@ -132,17 +133,17 @@ def _log_as_json(worker: int | None = None) -> None:
 def work(
     options: ServeOptions, bound: socket.socket, place: WorkerPlace, failed: Connection
 ) -> None:
-    """Answers as one of several until a signal comes, or the parent process is gone.
+    """Runs a worker until a signal is received or the parent process has died.
 
     Args:
-      options: checked.
+      options: the checked options.
       bound: the socket that all workers share.
-      place: of this one among them.
-      failed: takes the sentence that says why there is nothing to serve.
+      place: the place of this worker among all.
+      failed: the pipe for the message if there is nothing to serve.
     """
     _log_as_json(place.number)
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
-    # The parent process imports this module as well, and does without what answers.
+    # Imported here, as the parent process needs this module but not the application.
     from components.serving.server.answering import answer
 
     try:
@@ -161,70 +162,70 @@ def _end_with_parent() -> None:
 
 @dataclass(frozen=True)
 class _Worker:
-    """A process, and where it says why it had nothing to serve.
+    """A worker process, with the pipe of its error message.
 
-    Each has a pipe of its own: one that is killed while it writes leaves others theirs.
+    Each worker has its own pipe, so that a worker killed while writing does not affect others.
     """
 
     process: SpawnProcess
     failed: Connection
 
-    def said(self) -> str:
-        """Why it had nothing to serve; empty if that is not why it ended."""
+    def error_message(self) -> str:
+        """Returns the message of a worker without a version to serve; empty for other exits."""
         try:
             return str(self.failed.recv()) if self.failed.poll() else ""
-        except (EOFError, OSError):  # It said nothing, or was killed meanwhile.
+        except (EOFError, OSError):  # The worker sent no message, or was killed meanwhile.
             return ""
         finally:
             self.failed.close()
 
 
 class Supervisor:
-    """The parent of several workers."""
+    """The parent of several workers, which restarts and stops them."""
 
     def __init__(self, options: ServeOptions, bound: socket.socket, metrics: str) -> None:
-        """Starts nothing yet.
+        """Creates the supervisor; workers are started later.
 
         Args:
-          options: checked.
+          options: the checked options.
           bound: the socket of all workers.
-          metrics: the folder of their metrics.
+          metrics: the folder of the workers' metrics.
         """
         self._options, self._bound, self._metrics = options, bound, metrics
         self._workers = Workers(options.workers)
         self._running: dict[int, _Worker] = {}
         self._due = dict.fromkeys(range(options.workers), 0.0)
-        """When workers are to be started, by their number."""
+        """The start times of workers that are to be started, by number."""
         self._have_answered = False
 
     def run(self, signalled: list[int]) -> None:
-        """Returns after a signal, when all workers have ended.
+        """Runs the workers until a signal, and returns when all have exited.
 
         Args:
-          signalled: is not empty any more once a signal has come.
+          signalled: a list that a signal handler appends to.
 
         Raises:
-          ConfigError: there is nothing to serve, and there never was.
+          ConfigError: there is nothing to serve, and no worker has ever answered.
         """
         try:
             while not signalled:
                 self.start_due()
-                wait([one.process.sentinel for one in self._running.values()], _LOOKS_EVERY)
+                wait([one.process.sentinel for one in self._running.values()], _POLL_SECONDS)
                 for number, worker in list(self._running.items()):
                     if not worker.process.is_alive():
-                        self._see_off(number, worker)
+                        self._schedule_restart(number, worker)
         finally:
             self._end()
 
     def start_due(self) -> None:
-        """Starts the workers that it is time for."""
+        """Starts the workers whose start time has come."""
         for number in [n for n, when in self._due.items() if when <= time.monotonic()]:
             try:
                 self._running[number] = self._start(number)
-            except OSError as error:  # There is no memory or no process left just now.
+            except OSError as error:  # The system is short of memory or processes.
                 if not self._have_answered:
                     raise
-                self._due[number] = time.monotonic() + _AGAIN_SECONDS
+                self._due[number] = time.monotonic() + _RESTART_SECONDS
                 logger.error("worker %d cannot be started yet: %s", number, error)
             else:
                 del self._due[number]
@@ -233,7 +234,7 @@ class Supervisor:
         failed, sender = SPAWN.Pipe(duplex=False)
         arguments = (self._options, self._bound, WorkerPlace(self._workers, number), sender)
         process = SPAWN.Process(target=work, args=arguments, name=f"worker {number}")
-        # Ctrl-C reaches every process of a terminal; workers end when their parent tells them.
+        # Ctrl-C reaches all processes of a terminal; workers end by the parent's SIGTERM.
         handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             process.start()
@@ -243,24 +244,24 @@ class Supervisor:
         logger.info("worker %d is started (process %d)", number, process.pid)
         return _Worker(process, failed)
 
-    def _see_off(self, number: int, worker: _Worker) -> None:
-        """Has a worker that has died started again."""
+    def _schedule_restart(self, number: int, worker: _Worker) -> None:
+        """Schedules the restart of a worker that has died."""
         del self._running[number]
         process, had_answered = worker.process, self._workers.is_up(number)
         self._have_answered |= any(map(self._workers.is_up, range(self._options.workers)))
-        said = worker.said()
+        said = worker.error_message()
         if said and not self._have_answered:
             raise ConfigError(said)
         if not said:
             name = name_signal(process.exitcode or 0)
             said = f"by {name}" if name else f"exit code {process.exitcode}"
-        self._workers.tell_gone(number)
+        self._workers.report_exit(number)
         mark_process_dead(process.pid, self._metrics)
-        self._due[number] = time.monotonic() + (0.0 if had_answered else _AGAIN_SECONDS)
+        self._due[number] = time.monotonic() + (0.0 if had_answered else _RESTART_SECONDS)
         logger.error("worker %d has died (%s): it is started again", number, said)
 
     def _end(self) -> None:
-        # What comes from now on is refused as soon as the last worker listens no more.
+        # New connections are refused once the last worker has stopped listening.
         self._bound.close()
         steps = Step(signal.SIGTERM, _END_SECONDS), Step(signal.SIGKILL)
         end(self._send, lambda: not self._alive(), steps)
@@ -270,7 +271,7 @@ class Supervisor:
         for which, process in alive.items():
             if number == signal.SIGKILL:
                 logger.error("worker %d does not end: it is killed", which)
-            # It has not been waited for, so the id is its own.
+            # The process is not reaped yet, so its id cannot have been reused.
             os.kill(process.ident or 0, number)
         return bool(alive)
 

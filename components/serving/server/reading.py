@@ -1,4 +1,4 @@
-"""A request for predictions: its path, its body within limits, the memory it takes, what it asks.
+"""Reading of prediction requests: path, body within limits, memory, and inputs.
 
 Imports no TensorFlow.
 """
@@ -21,7 +21,7 @@ from starlette.types import Receive
 from components.serving.server.options import ServeOptions
 from components.serving.server.protocols import open_inference, rest
 from components.serving.server.protocols.values import RequestInputs, parse_json, row_count
-from components.serving.server.replies import AnswerForm, RequestError
+from components.serving.server.replies import RequestError, ResponseFormat
 from trainer_module.export.interface import ModelInterface
 
 _PATHS = re.compile(
@@ -34,18 +34,18 @@ _KNOWN_PATHS = 128
 
 @dataclass(frozen=True, slots=True)
 class PredictionPath:
-    """Which model is asked for what."""
+    """The model and version of a prediction request, from its path."""
 
     name: str
     version: str | None
     label: str | None
     verb: str | None
-    """Of TF Serving; None by Open Inference."""
+    """The verb of TF Serving; None for Open Inference."""
 
 
 @functools.lru_cache(_KNOWN_PATHS)
 def read_path(path: str) -> PredictionPath | None:
-    """What a path asks for; None if that is no prediction."""
+    """Returns the parsed path of a prediction request; None for other paths."""
     found = _PATHS.fullmatch(path)
     if found is None:
         return None
@@ -56,63 +56,63 @@ def read_path(path: str) -> PredictionPath | None:
 
 @functools.lru_cache(_KNOWN_PATHS)
 def read_plain_url(url: bytes) -> PredictionPath | None:
-    """Returns the same for what follows POST, where that is a path of ASCII and nothing more."""
+    """Returns the parsed path of a request line; None unless it is a prediction in plain ASCII."""
     if not url.isascii() or b"%" in url or b"?" in url or b"#" in url:
         return None
     return read_path(url.decode())
 
 
 _AS_IT_IS, _PACKED = ("", "identity"), ("gzip", "x-gzip", "deflate")
-"""What Content-Encoding may say."""
+"""The values of Content-Encoding that are accepted."""
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
-"""Has zlib find out which of them it is; deflate means the latter."""
+"""The zlib option that detects gzip or zlib; `deflate` means zlib."""
 _UNPACKED_BYTES = 4 << 20
-"""That are unpacked at once."""
+"""The bytes that are decompressed at a time."""
 _SHOWN = 40
-"""Characters of a wrong header that are shown."""
+"""The most characters of an invalid header that a message shows."""
 
 MOST_DIGITS = 18
-"""Of the length of anything."""
+"""The most digits of a length in a header."""
 
 
 def read_length(header: bytes) -> int | None:
-    """Returns a length as a header gives it; None if that is none."""
+    """Returns the length in a header; None if it is invalid."""
     return int(header) if header.isdigit() and len(header) <= MOST_DIGITS else None
 
 
 SMALL_BYTES = 1 << 20
-"""A request that takes no more finds room also where larger ones have taken what they may."""
+"""The size up to which a request may use all memory; larger ones share a part of it."""
 _SHARE_OF_LARGE = 0.75
 _COUNTED_BYTES = 1 << 14
-"""A smaller body is not looked at: that takes longer than to parse it."""
+"""The size below which a body is not scanned, as parsing it is faster."""
 _MOST = 16
-"""Bytes for each byte of such a body."""
+"""The assumed memory per byte of an unscanned body."""
 _OF_SIGN = {b",": 48, b"[": 96, b"{": 256}
-"""Bytes that the parser and Python take for what follows a comma, for a list, and for an object."""
+"""The bytes that the parser and Python objects take for a comma, a list and an object."""
 _OF_BYTE = 4
-"""Bytes that Python takes for a byte of a text that has a rare character."""
+"""The bytes that Python takes for a byte of a text that contains a rare character."""
 _QUOTE, _PIECE_BYTES = ord('"'), 1 << 20
 
 
-class Room:
-    """Counts the bytes of requests under way; used by the thread of the event loop."""
+class MemoryBudget:
+    """A counter of the memory of all requests in progress; used by the event loop's thread only."""
 
     def __init__(self, limit: int = sys.maxsize) -> None:
         """Args:
-        limit: bytes of all of them.
+        limit: the most bytes for all requests.
         """
         self._limit = limit
         self.taken = 0
 
     def take(self, size: int, before: int = 0) -> None:
-        """Takes room.
+        """Reserves memory for a request.
 
         Args:
-          size: in bytes.
-          before: bytes that the same request has taken already.
+          size: the bytes to reserve.
+          before: the bytes that the same request has reserved already.
 
         Raises:
-          RequestError: too much is under way, with status 503.
+          RequestError: the limit is reached; the status is 503.
         """
         is_small = before + size <= SMALL_BYTES
         limit = self._limit if is_small else int(self._limit * _SHARE_OF_LARGE)
@@ -123,14 +123,14 @@ class Room:
         self.taken += size
 
     def give_back(self, size: int) -> None:
-        """Gives room back."""
+        """Releases the memory of a request."""
         self.taken -= size
 
 
-class Held:
-    """The room that one request takes, piece by piece, until a `with` block ends."""
+class Reservation:
+    """The memory of one request, reserved piece by piece and released at the end of a `with`."""
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: MemoryBudget) -> None:
         self._room, self.size = room, 0
 
     def __enter__(self) -> Self:
@@ -140,20 +140,20 @@ class Held:
         self.give_back(self.size)
 
     def take(self, size: int) -> None:
-        """Takes more; raises RequestError as `Room.take`."""
+        """Reserves more memory; raises RequestError as `MemoryBudget.take` does."""
         self._room.take(size, self.size)
         self.size += size
 
     def give_back(self, size: int) -> None:
-        """Gives some of it back."""
+        """Releases some of the memory."""
         self._room.give_back(size)
         self.size -= size
 
 
 def memory_of(body: bytes) -> int:
-    """Bytes that a body takes once it is parsed, about, and rather too many.
+    """Returns an upper estimate of the memory of a parsed body.
 
-    What stands in texts is counted as if it were JSON. One that is not small is not looked at.
+    Commas and brackets within texts are counted too. A large body is not scanned.
     """
     if len(body) <= _COUNTED_BYTES:
         return _MOST * len(body)
@@ -163,7 +163,7 @@ def memory_of(body: bytes) -> int:
 
 
 def memory_of_json(body: bytes) -> int:
-    """Returns the same without what stands in texts, which takes ten times as long."""
+    """Returns an estimate of the memory of parsed JSON that ignores texts; ten times as slow."""
     if b"\\" in body:
         body = body.replace(b"\\\\", b"--").replace(b'\\"', b"--")
     signs, is_text, size = np.frombuffer(body, np.uint8), False, _OF_BYTE * len(body)
@@ -177,19 +177,20 @@ def memory_of_json(body: bytes) -> int:
 
 
 async def read_body(
-    headers: Mapping[bytes, bytes], receive: Receive, options: ServeOptions, held: Held
+    headers: Mapping[bytes, bytes], receive: Receive, options: ServeOptions, held: Reservation
 ) -> bytes:
-    """All of a body.
+    """Receives the whole body of a request.
 
     Args:
-      headers: of the request.
-      receive: gives the parts of the body.
-      options: have the limits.
-      held: takes room for the body as it comes.
+      headers: the headers of the request.
+      receive: the ASGI function that returns parts of the body.
+      options: the options with the limits.
+      held: reserves memory for the body as it arrives.
 
     Raises:
-      RequestError: it is too large, too slow, in an encoding that is not taken, or one too many.
-      ClientDisconnect: it does not come any more.
+      RequestError: the body is too large, too slow, in an unknown encoding, or the memory limit is
+        reached.
+      ClientDisconnect: the client has gone.
     """
     encoding = headers.get(b"content-encoding", b"").decode("latin-1").strip().lower()
     if encoding not in _AS_IT_IS + _PACKED:
@@ -226,10 +227,8 @@ async def read_body(
     return content
 
 
-async def _unpack(body: bytes, options: ServeOptions, held: Held) -> bytes:
-    """Returns a body that is sent in gzip or deflate, of which no more is unpacked than it may
-    have.
-    """
+async def _unpack(body: bytes, options: ServeOptions, held: Reservation) -> bytes:
+    """Returns a decompressed body; stops when the size limit is exceeded."""
     unpacker = zlib.decompressobj(_GZIP_OR_ZLIB)
     parts: list[bytes] = []
     size = 0
@@ -258,21 +257,21 @@ def _too_large(options: ServeOptions) -> RequestError:
 
 
 class PredictionRequest(NamedTuple):
-    """What a client has sent."""
+    """A prediction request as received."""
 
     path: PredictionPath
     headers: Mapping[bytes, bytes]
     body: bytes
     name: bytes
-    """Its id."""
+    """The id of the request."""
 
 
 class ReadRequest(NamedTuple):
-    """What a request asks."""
+    """The parsed content of a prediction request."""
 
     signature: str
     inputs: RequestInputs
-    form: AnswerForm
+    form: ResponseFormat
     rows: int
 
 
@@ -282,19 +281,19 @@ def read_request(
     interface: ModelInterface,
     most_rows: int,
 ) -> ReadRequest:
-    """What a request asks a version.
+    """Returns the signature, inputs and response format of a request.
 
     Args:
-      request: all of it.
-      number: of the version.
-      interface: of its model.
-      most_rows: that it may have.
+      request: the received request.
+      number: the version's number.
+      interface: the interface of the version's model.
+      most_rows: the most rows that a request may have.
 
     Raises:
-      RequestError: it is no request that can be answered, or has too many rows.
+      RequestError: the request is invalid, or has too many rows.
     """
     path, body = request.path, request.body
-    asked: tuple[str, RequestInputs, AnswerForm]
+    asked: tuple[str, RequestInputs, ResponseFormat]
     if path.verb is None:
         end = json_length(request)
         asked = open_inference.read_request(body, end, interface, path.name, number)
@@ -310,10 +309,10 @@ def read_request(
 
 
 def json_length(request: PredictionRequest) -> int:
-    """Returns how much of a body is JSON; tensors of Open Inference may follow it.
+    """Returns the length of the JSON in a body; binary tensors of Open Inference may follow.
 
     Raises:
-      RequestError: the header that says so is wrong.
+      RequestError: the header with the length is invalid.
     """
     name = open_inference.HEADER_LENGTH.encode()
     header = request.headers.get(name) if request.path.verb is None else None

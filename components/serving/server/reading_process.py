@@ -1,8 +1,8 @@
-"""A process that reads large requests, so that no other request waits while JSON is parsed.
+"""A child process that parses large requests, so that other requests do not wait.
 
-The parser holds Python's lock for all of a body, for seconds if it has 64 MiB; and a body may ask
-for forty times its size in objects, of which a process of its own can be given a limit. It sends
-tensors back, which take no time to take over. It is started for the first such request.
+The JSON parser holds Python's lock for a whole body, which takes seconds for 64 MiB. A body may
+also need forty times its size in objects; the child process has a memory limit. It sends tensors
+back, which are quick to receive. It is started by the first large request.
 """
 
 from __future__ import annotations
@@ -43,74 +43,75 @@ from trainer_module.export.interface import ModelInterface
 logger = logging.getLogger(__name__)
 
 _OBJECT_BYTES = 16
-"""For each byte of the largest body: what the objects of JSON may take."""
+"""The limit of parsed JSON objects, in bytes per byte of the largest body."""
 _RESERVED_BYTES = 32
-"""For each byte of the largest body: what the process may reserve, of which orjson does not use
-most. Python takes minutes to find out that it has no more, so this is the second limit."""
+"""The limit of the memory that the process reserves, in bytes per byte of the largest body; orjson
+does not use most of it. It is only the second limit, as Python takes minutes to fail at it."""
 _TENSOR_BYTES = 2
-"""For each byte of the largest body: what tensors may take."""
+"""The limit of the tensors, in bytes per byte of the largest body."""
 _NICE = 5
-"""Small requests go first where there are not enough cores."""
+"""The niceness of the process: small requests have priority if there are not enough cores."""
 
 
-_Question = tuple[PredictionRequest, int, ModelInterface]
-"""What the process is asked, besides the body: a request without it, the number of a version, and
-what that takes."""
+_ReadTask = tuple[PredictionRequest, int, ModelInterface]
+"""The message to the process before the body: a request without body, the number of a version, and
+the interface of its model."""
 
 
 class _Tensor(NamedTuple):
-    """What is sent of a tensor, before its bytes."""
+    """The message that precedes the bytes of a tensor."""
 
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype
     lengths: np.ndarray | None
-    """Of its texts; None of numbers."""
+    """The lengths of the texts; None for numbers."""
 
 
 class LargeReader:
-    """Has large requests read, one after the other."""
+    """A reader that sends large requests to the child process, one after the other."""
 
     def __init__(self, options: ServeOptions) -> None:
-        """Starts nothing yet.
+        """Creates the reader; the process is started later.
 
         Args:
-          options: have the limits.
+          options: the options with the limits.
         """
         self._options = options
         self._thread = ThreadPoolExecutor(1, "large requests")
         self._turn = asyncio.Lock()
-        """Held while the thread reads: a request that waits belongs to its task alone."""
+        """A lock held while the thread reads; the body of a waiting request belongs to its task
+        alone."""
         self._process: _Process | None = None
 
     async def read(
         self, request: PredictionRequest, number: int, interface: ModelInterface
     ) -> ReadRequest | Reply:
-        """Reads a request.
+        """Parses a request in the child process.
 
         Args:
-          request: all of it.
-          number: of the version.
-          interface: of its model.
+          request: the received request.
+          number: the version's number.
+          interface: the interface of the version's model.
 
         Returns:
-          What it asks, as tensors; or what it is refused with.
+          The parsed request with tensors, or the response of an error.
         """
         until = time.monotonic() + self._options.answer_seconds
-        question = request._replace(body=b""), number, interface
+        task = request._replace(body=b""), number, interface
         loop = asyncio.get_running_loop()
         await self._turn.acquire()
-        asked = self._thread.submit(self._ask, question, request.body, until)
+        asked = self._thread.submit(self._read_in_process, task, request.body, until)
 
         def release(_: object) -> None:
             with suppress(RuntimeError):  # The loop has ended.
                 loop.call_soon_threadsafe(self._turn.release)
 
-        # When the thread has let go of the body, also where nobody waits for it any more.
+        # Released when the thread no longer uses the body, even if the request was cancelled.
         asked.add_done_callback(release)
         return await asyncio.wrap_future(asked)
 
-    def _ask(self, question: _Question, body: bytes, until: float) -> ReadRequest | Reply:
+    def _read_in_process(self, task: _ReadTask, body: bytes, until: float) -> ReadRequest | Reply:
         try:
             if self._process is None or not self._process.is_alive:
                 self._end()
@@ -120,13 +121,13 @@ class LargeReader:
             return refusal(RequestError("large requests cannot be read: come again later.", 503))
         answer: ReadRequest | Reply | None = None
         try:
-            answer = self._process.ask(question, body, until)
+            answer = self._process.read(task, body, until)
         except TimeoutError:
             return refusal(late(self._options.answer_seconds))
         except (EOFError, OSError):
-            return refusal(_takes_too_much())
+            return refusal(_memory_error())
         finally:
-            if answer is None:  # What it sends yet would be taken for the next answer.
+            if answer is None:  # A late answer would be taken for that of the next request.
                 self._end()
         return answer
 
@@ -137,12 +138,12 @@ class LargeReader:
 
 
 class _Process:
-    """The process, as the server sees it."""
+    """A handle of the child process in the server."""
 
     def __init__(self, options: ServeOptions) -> None:
         self._connection, other = Pipe()
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
-        # -P: the folder that it starts in hides no module that this process finds.
+        # -P: modules in the working directory do not shadow those of this process.
         command = [sys.executable, "-P", "-m", __name__, str(other.fileno())]
         command += [str(options.max_bytes), str(options.max_rows)]
         with other:
@@ -154,21 +155,21 @@ class _Process:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the process is running."""
         return self._process.poll() is None
 
-    def ask(self, question: _Question, body: bytes, until: float) -> ReadRequest | Reply:
-        """Has a request read.
+    def read(self, task: _ReadTask, body: bytes, until: float) -> ReadRequest | Reply:
+        """Sends a request, and receives the parsed request or an error response.
 
         Raises:
-          TimeoutError: it takes too long.
+          TimeoutError: the request takes too long.
           EOFError, OSError: the process has died.
         """
-        self._connection.send(question)
+        self._connection.send(task)
         self._connection.send_bytes(body)
         if not self._connection.poll(max(0.0, until - time.monotonic())):
             raise TimeoutError
-        # What is unpickled is the process's own: what a client has sent comes as bytes after it.
+        # Only objects of the process itself are unpickled; data of a client follows as bytes.
         found: ReadRequest | Reply = self._connection.recv()
         if isinstance(found, Reply):
             return found
@@ -182,7 +183,7 @@ def _end(process: subprocess.Popen[bytes], connection: Connection) -> None:
     connection.close()
 
 
-def _takes_too_much() -> RequestError:
+def _memory_error() -> RequestError:
     return RequestError("the request takes too much memory to read: send fewer rows at once.", 413)
 
 
@@ -206,20 +207,20 @@ def _send(name: str, values: np.ndarray) -> tuple[_Tensor, bytes | memoryview]:
     return _Tensor(name, values.shape, values.dtype, lengths), b"".join(flat)
 
 
-def _read(question: _Question, body: bytes, most_bytes: int, most_rows: int) -> ReadRequest | Reply:
-    """What a request asks, as tensors; or what it is refused with."""
-    given, number, interface = question
+def _read(task: _ReadTask, body: bytes, most_bytes: int, most_rows: int) -> ReadRequest | Reply:
+    """Returns the parsed request with tensors, or the response of an error."""
+    given, number, interface = task
     try:
         request = given._replace(body=body)
         if memory_of_json(body[: json_length(request)]) > _OBJECT_BYTES * most_bytes:
-            raise _takes_too_much()
+            raise _memory_error()
         read = read_request(request, number, interface, most_rows)
         tensors = as_tensors(read.inputs, interface)
         if size_of_part(tensors) > _TENSOR_BYTES * most_bytes:
-            raise _takes_too_much()
+            raise _memory_error()
         return read._replace(inputs=tensors)
     except MemoryError:
-        return refusal(_takes_too_much())
+        return refusal(_memory_error())
     except Exception as error:
         return refusal(error)
 
@@ -237,27 +238,27 @@ def _answer(connection: Connection, found: ReadRequest | Reply) -> None:
 
 
 def main(descriptor: str, most_bytes: str, most_rows: str) -> None:
-    """Reads requests until the server has gone."""
+    """Parses requests until the server closes the connection."""
     os.nice(_NICE)
-    for number in (signal.SIGINT, signal.SIGTERM):  # They are for the server, with which it ends.
+    for number in (signal.SIGINT, signal.SIGTERM):  # The process ends with the server.
         signal.signal(number, signal.SIG_IGN)
     _limit_memory(_RESERVED_BYTES * int(most_bytes))
     gc.freeze()
-    gc.disable()  # What is parsed has no cycles, and would be searched for them again and again.
+    gc.disable()  # Parsed JSON has no cycles, so searching it would only take time.
     connection = Connection(int(descriptor))
     with suppress(EOFError, OSError):
         while True:
-            question: _Question = connection.recv()
-            found = _read(question, connection.recv_bytes(), int(most_bytes), int(most_rows))
+            task: _ReadTask = connection.recv()
+            found = _read(task, connection.recv_bytes(), int(most_bytes), int(most_rows))
             _answer(connection, found)
             del found
             gc.collect()
-            with suppress(AttributeError):  # Other C libraries than glibc do it by themselves.
+            with suppress(AttributeError):  # C libraries other than glibc return memory unasked.
                 ctypes.CDLL(None).malloc_trim(0)
 
 
 def _limit_memory(more: int) -> None:
-    """Lets this process take so many bytes more than it has."""
+    """Limits the memory of this process to its current memory plus some bytes."""
     status = Path("/proc/self/status")
     if status.is_file():
         kilobytes = int(status.read_text().partition("VmData:")[2].split()[0])
@@ -267,5 +268,5 @@ def _limit_memory(more: int) -> None:
 
 
 if __name__ == "__main__":
-    # By its own name, as what it pickles is of that module.
+    # Imported by its real name, as pickled classes must not belong to `__main__`.
     importlib.import_module(str(__spec__.name)).main(*sys.argv[1:])

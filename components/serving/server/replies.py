@@ -1,4 +1,4 @@
-"""What is sent to whoever asked: answers, written once for all asked together, and errors."""
+"""Responses of the server: answers, serialised once per batch, and errors."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from trainer_module.errors import DataError
 
 logger = logging.getLogger(__name__)
 
-_Made = TypeVar("_Made")
+_Result = TypeVar("_Result")
 
-_AGAIN_SECONDS = b"1"
-"""After which a client may come again that was told that too many wait, or nothing is loaded."""
+_RETRY_SECONDS = b"1"
+"""The value of Retry-After, in seconds, in responses with status 503."""
 
 
 _LONGEST_NAME = 100
-"""Characters of a name that are shown, and compared with others."""
+"""The most characters of a name that are shown, and compared with others."""
 
 
 class RequestError(Exception):
-    """A request that is not answered; `status` is the HTTP status of the answer."""
+    """An error that a client caused or may retry after; `status` is its HTTP status."""
 
     def __init__(self, message: str, status: int = 400) -> None:
         super().__init__(message)
@@ -40,37 +40,37 @@ class RequestError(Exception):
 
 
 def unknown_name(where: str, name: str, known: Iterable[str]) -> RequestError:
-    """Returns the error for a name that the model does not know."""
+    """Returns the error for a name that the model does not have, with a suggestion."""
     names, name = list(known), name[:_LONGEST_NAME]
-    near = difflib.get_close_matches(name, names, n=1)  # Which takes long for long names.
+    near = difflib.get_close_matches(name, names, n=1)  # Slow for long names, hence the limit.
     hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(sorted(names))}."
     return RequestError(f"{where} has {name!r}, which the model does not take; {hint}")
 
 
 ID_HEADER = "X-Request-Id"
 HEADER = ID_HEADER.lower().encode()
-"""As headers of requests and answers have it."""
+"""The header of the request id, as ASGI has it."""
 _GOOD = re.compile(rb"[\x21-\x7e]{1,200}")
-"""An id is one word of ASCII; another one is not taken, and the answer shows the one that was
-made."""
+"""The pattern of an acceptable id: one word of ASCII. Any other id is replaced by a new one, which
+the response shows."""
 
 request_id: ContextVar[bytes] = ContextVar("request_id", default=b"")
-"""Of the request that is being answered."""
+"""The id of the request in progress."""
 
 
 def choose_id(given: bytes) -> bytes:
-    """Returns the id of a request, for what its header says."""
+    """Returns the id from a request's header, or a new one if that is missing or invalid."""
     return given if given and _GOOD.fullmatch(given) else os.urandom(16).hex().encode()
 
 
 def identify(headers: Iterable[tuple[bytes, bytes]]) -> tuple[bytes, bytes]:
-    """Gives the request that is being answered its id.
+    """Sets `request_id` for the request in progress.
 
     Args:
-      headers: of the request.
+      headers: the headers of the request.
 
     Returns:
-      The header that says so in the answer.
+      The response header with the id.
     """
     chosen = choose_id(next((value for name, value in headers if name == HEADER), b""))
     request_id.set(chosen)
@@ -79,48 +79,48 @@ def identify(headers: Iterable[tuple[bytes, bytes]]) -> tuple[bytes, bytes]:
 
 JSON, BYTES = b"application/json", b"application/octet-stream"
 _LONGEST = 1000
-"""Characters of a sentence that says what is wrong; it may quote what a client has sent."""
+"""The most characters of an error message, which may quote a client."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer of HTTP."""
+    """A response of the HTTP server."""
 
     body: bytes
     content_type: bytes = JSON
     headers: tuple[tuple[bytes, bytes], ...] = ()
-    """Others than the type and the length of the body."""
+    """The headers besides the type and the length of the body."""
     status: int = 200
 
 
 _NO_THREAD = "can't start new thread"
-"""What Python says where the system gives it none."""
+"""Python's message when the system cannot start a thread."""
 
 
 def refusal(error: BaseException) -> Reply:
-    """What is sent where there is no answer; what is a fault of the server's is logged.
+    """Returns the response for an error; errors of the server itself are logged.
 
-    It is made where an error is caught, and kept in its place: an error holds the frames that it
-    came through, and so the whole request, which only a search for garbage would free where one of
-    the frames holds the error.
+    The response is created where the error is caught, and kept in its place: an error refers to the
+    frames that it passed, and these refer to the whole request. If one of the frames refers to the
+    error, only garbage collection would free them.
     """
     if isinstance(error, MemoryError) or str(error) == _NO_THREAD:
         error = RequestError("there is too little memory for this now: come again later.", 503)
     if isinstance(error, RequestError | DataError):
         status = error.status if isinstance(error, RequestError) else 400
-        headers = ((b"retry-after", _AGAIN_SECONDS),) if status == 503 else ()
+        headers = ((b"retry-after", _RETRY_SECONDS),) if status == 503 else ()
         said = str(error)
         if len(said) > _LONGEST:
             said = f"{said[:_LONGEST]}..."
-        # Half of a surrogate pair, quoted from a request, is no UTF-8.
+        # A message may quote half a surrogate pair, which is not encodable as UTF-8.
         said = said.encode(errors="replace").decode()
         return Reply(orjson.dumps({"error": said}), headers=headers, status=status)
     logger.error("a request failed", exc_info=error)
     return Reply(orjson.dumps({"error": "the server failed; its log says more."}), status=500)
 
 
-def attempt(make: Callable[..., _Made], *given: Any) -> _Made | Reply:
-    """What a function makes, or what is sent where it fails."""
+def attempt(make: Callable[..., _Result], *given: Any) -> _Result | Reply:
+    """Returns the result of a function, or the response for its error."""
     try:
         return make(*given)
     except Exception as error:
@@ -130,29 +130,28 @@ def attempt(make: Callable[..., _Made], *given: Any) -> _Made | Reply:
 Texts = list[bytes]
 """The JSON of each row."""
 _OF_TEXT = 64
-"""Bytes of a short text in an array, about."""
+"""The approximate size in bytes of a short text in an array."""
 
 
 @dataclass(frozen=True)
-class BatchAnswers:
-    """What the model answers to several requests."""
+class BatchResults:
+    """The outputs of the model for a batch of requests."""
 
     arrays: Arrays
-    """By output, [rows, ...] each."""
+    """The outputs by name, [rows, ...] each."""
 
     @cached_property
     def column_texts(self) -> dict[str, Texts]:
-        """Each output of each row as JSON, by name.
+        """The JSON of each output of each row, by name of the output.
 
-        Numbers are as short as they can be and still be the same in their own dtype; NaN is null.
-        Bytes are text, or base64 where the name of the output ends with `_bytes`, as TF Serving has
-        it.
+        Numbers have the fewest digits that identify them in their dtype; NaN is null. Bytes are
+        text, or base64 if the name of the output ends with `_bytes`, as in TF Serving.
         """
         return {name: _to_texts(name, values) for name, values in self.arrays.items()}
 
     @cached_property
     def row_texts(self) -> Texts:
-        """Rows as objects; of a single output they are its values."""
+        """The JSON of each row: an object, or the value itself if there is only one output."""
         columns = self.column_texts
         if len(columns) == 1:
             return next(iter(columns.values()))
@@ -162,40 +161,40 @@ class BatchAnswers:
 
 
 @dataclass(frozen=True, slots=True)
-class RequestAnswer:
-    """The part of one request."""
+class ResultSlice:
+    """The slice of a batch's outputs that belongs to one request."""
 
-    of: BatchAnswers
+    of: BatchResults
     rows: slice
 
     @property
     def arrays(self) -> Arrays:
-        """The answers by name, [rows, ...] each."""
+        """The outputs by name, [rows, ...] each."""
         return {name: values[self.rows] for name, values in self.of.arrays.items()}
 
     @property
     def column_texts(self) -> dict[str, Texts]:
-        """As JSON, by output and row."""
+        """The JSON of each output of each row, by name of the output."""
         return {name: texts[self.rows] for name, texts in self.of.column_texts.items()}
 
     @property
     def row_texts(self) -> Texts:
-        """As JSON, by row."""
+        """The JSON of each row."""
         return self.of.row_texts[self.rows]
 
 
-class AnswerForm(Protocol):
-    """How the answer to a request is written; it can be pickled."""
+class ResponseFormat(Protocol):
+    """The format of a response; instances can be pickled."""
 
-    def part(self, answer: RequestAnswer) -> Any:
-        """What is written of some of its rows."""
+    def part(self, answer: ResultSlice) -> Any:
+        """Returns the serialised outputs of some of a request's rows."""
 
     def reply(self, parts: Sequence[Any]) -> Reply:
-        """Returns the answer, of what was written of all its rows in their order."""
+        """Returns the response, from the serialised outputs of all rows in their order."""
 
 
 def size_of_part(part: Any) -> int:
-    """Bytes of what an `AnswerForm` has written of some rows, about."""
+    """Returns the approximate size in bytes of outputs that a `ResponseFormat` has serialised."""
     if isinstance(part, bytes):
         return len(part)
     if isinstance(part, np.ndarray):
@@ -219,7 +218,7 @@ def _write_numbers(values: np.ndarray) -> bytes:
 
 
 def _of_bytes(name: str, values: np.ndarray) -> Texts:
-    """Of few different values, as classes are."""
+    """Returns the JSON of each row; equal values, such as classes, are serialised once."""
     known = {value: _to_json(name, value) for value in set(values.ravel().tolist())}
     listed = values.tolist()
     if values.ndim == 1:
@@ -231,7 +230,7 @@ def _of_bytes(name: str, values: np.ndarray) -> Texts:
         return known[value]
 
     if len(listed) > 1 and (values == values[0]).all():
-        return [write(listed[0])] * len(listed)  # As the names of all classes are.
+        return [write(listed[0])] * len(listed)  # All rows are equal, such as names of classes.
     return list(map(write, listed))
 
 

@@ -1,4 +1,4 @@
-"""The versions that answer: a new one is loaded beside the old one, which goes afterwards."""
+"""The versions of a served model: a new version is loaded before the old one is unloaded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from components.pusher.versions import (
     read_withdrawal,
 )
 from components.serving.certificate import load_certified
-from components.serving.failing import Failing
+from components.serving.failure_log import FailureLog
 from components.serving.model import Servable
 from components.serving.requests import MISSING
 from components.serving.server.replies import RequestError
@@ -32,60 +32,60 @@ logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 1.0
 FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 5.0, 600.0
-"""After which a version that cannot be loaded is tried again; the pause doubles up to the last."""
+"""The pause before a failed version is retried; it doubles from the first to the last."""
 _SETTLE_SECONDS = 0.5
-"""For which files that have just changed have to stay as they are before they are loaded."""
+"""The seconds for which changed files have to stay unchanged before they are loaded."""
 _QUIET_SECONDS = 2.0
-"""Files that nothing has changed for so long are not being written."""
+"""The seconds without a change after which files count as completely written."""
 _ABANDONED_SECONDS = 60.0
-"""After which a folder that is still no SavedModel is said to be none."""
+"""The seconds after which a folder without a SavedModel is reported as such."""
 _LAST_LOOK_SECONDS = 0.2
-"""How long a look at the folder may take that is under way at the end."""
+"""The seconds that the shutdown waits for a scan of the folder in progress."""
 STABLE = "stable"
-"""The label of the version that answers where none is named."""
+"""The label of the served version, which is also the default."""
 
 
 @dataclass(frozen=True)
 class VersionState:
-    """What is known of a version."""
+    """The state of a version, and its error."""
 
     number: int
     state: str
-    """START, LOADING, AVAILABLE or END, as TF Serving says."""
+    """START, LOADING, AVAILABLE or END, as in TF Serving."""
     message: str = ""
-    """Why it does not answer."""
+    """The reason why the version is not served."""
 
 
 Loader = Callable[[Path], Servable]
 Listing = dict[str, tuple[int, int]]
-"""Of the files below a folder, by path: the size in bytes, and when each was changed, in
-nanoseconds since 1970."""
+"""The files below a folder, by path: the size in bytes and the modification time in nanoseconds
+since 1970."""
 
 
 @dataclass(frozen=True)
 class _Failure:
-    """That a version could not be loaded."""
+    """A failed attempt to load a version."""
 
     listing: Listing
-    """Of the files that could not be: others are tried at once."""
+    """The files of the failed attempt; changed files are retried at once."""
     pause: float
-    """Seconds after which the same files are tried again."""
+    """The seconds after which the same files are retried."""
     due: float
-    """When that is, by the monotonic clock."""
+    """The time of the retry, by the monotonic clock."""
 
 
 class Repository:
-    """Follows a folder of versions: the highest that can be loaded and was not withdrawn answers.
+    """A folder of versions: serves the highest one that can be loaded and was not withdrawn.
 
-    One that is loaded answers until another does: also when its folder is deleted or damaged, and
-    when it is withdrawn and no other can be loaded.
+    A loaded version is served until another one is loaded: even if its folder is deleted or
+    damaged, or if it is withdrawn and no other version can be loaded.
     """
 
     def __init__(self, folder: Path, load: Loader = load_certified) -> None:
         self._folder, self._load = folder, load
         self._current: tuple[int, Servable] | None = None
         self._loaded: Listing = {}
-        """Of the version that answers, as it was loaded."""
+        """The files of the served version when it was loaded."""
         self._states: dict[int, VersionState] = {}
         self._failures: dict[int, _Failure] = {}
         self._seen: dict[int, Listing] = {}
@@ -103,32 +103,32 @@ class Repository:
 
     @property
     def states(self) -> list[VersionState]:
-        """Of the versions that were looked at and are there or answer, newest first."""
-        # A copy, as requests read them while versions are looked at.
+        """The states of all known versions, newest first."""
+        # Sorting copies the values, which another thread may change meanwhile.
         return sorted(self._states.values(), key=lambda state: -state.number)
 
     @property
     def failures(self) -> int:
-        """Versions that are there and could not be loaded."""
+        """The number of versions that could not be loaded."""
         return len(self._failures)
 
     @property
     def number(self) -> int | None:
-        """Of the version that answers; None while there is none."""
+        """The number of the served version; None while there is none."""
         return self._current[0] if self._current else None
 
     def find(self, number: str | None = None, label: str | None = None) -> tuple[int, Servable]:
-        """Returns a version that answers.
+        """Returns the number and the model of the served version, if it matches.
 
         Raises:
-          RequestError: it does not, with status 404; with 503 while none does yet, and 400 for a
-            label that there is not.
+          RequestError: another version is served (status 404), no version is loaded yet (503), or
+            the label is unknown (400).
         """
         current = self._current
         if current is None:
             raise RequestError("no version is loaded yet: come again later.", 503)
         if label not in (None, STABLE):
-            # As TF Serving says it, whose clients look for it.
+            # Clients of TF Serving match this message.
             raise RequestError(
                 f"Unrecognized servable version label: {label}; there is {STABLE!r} alone, which is"
                 " the version that answers."
@@ -137,12 +137,12 @@ class Repository:
             raise RequestError(f"version {number} is not served; {current[0]} is.", 404)
         return current
 
-    def look(self) -> None:
-        """Looks at the folder, and loads the newest version that was not withdrawn.
+    def scan(self) -> None:
+        """Scans the folder, and loads the newest version that was not withdrawn.
 
-        A version that has failed is tried again when its files have changed, and else after a pause
-        that grows. One whose files are still being written is left alone; where none answers yet,
-        that is waited for for a moment.
+        A failed version is retried when its files have changed, or after a growing pause. A version
+        whose files are still being written is skipped; if no version is served yet, the scan waits
+        for it for a moment.
         """
         self._is_settling = False
         try:
@@ -164,7 +164,7 @@ class Repository:
             self._keep_withdrawn(withdrawn)
 
     def _forget_all_but(self, versions: Mapping[int, Path]) -> None:
-        """Drops what is known of versions that are gone, but for the one that answers."""
+        """Drops the state of deleted versions, except for the served one."""
         for gone in self._states.keys() - {*versions, self.number}:
             del self._states[gone]
         for known in (self._failures, self._seen):
@@ -172,37 +172,38 @@ class Repository:
                 known.pop(gone)
 
     def _pass_over(self, number: int, said: str) -> str:
-        """Leaves out a version that was withdrawn; gives what is said of one that answers."""
+        """Marks a withdrawn version as ended; returns the message if the version is served."""
         self._failures.pop(number, None)
         if number == self.number:
             return said
-        self._tell(number, "END", said)
+        self._set_state(number, "END", said)
         return ""
 
     def _keep_withdrawn(self, said: str) -> None:
-        """Lets a version that was withdrawn go on, as it is better than no answer at all."""
-        assert self.number is not None  # noqa: S101 - it is the one that is withdrawn
+        """Continues to serve a withdrawn version, as no other version can be loaded."""
+        assert self.number is not None  # noqa: S101 - the served version is the withdrawn one
         said += "; it goes on answering, as no other version can be loaded"
         if self._states[self.number].message != said:
             logger.error("version %d: %s", self.number, said)
-        self._tell(self.number, "AVAILABLE", said)
+        self._set_state(self.number, "AVAILABLE", said)
 
     def _follow_version(self, number: int, path: Path) -> bool:
-        """Loads a version unless it answers already; whether no older one need be looked at."""
-        listing = self._settled(number, path)
+        """Loads a version unless it is served already; returns whether to skip older versions."""
+        listing = self._settled_files(number, path)
         answers = number == self.number
         if listing is None:
             return answers
         if answers and listing == self._loaded:
-            if self._states[number].message:  # It was withdrawn or damaged meanwhile.
+            if self._states[number].message:  # The version was withdrawn or damaged meanwhile.
                 self._clear(number)
             return True
-        return (self._is_due(number, listing) and self._try(number, path, listing)) or answers
+        return (self._is_due(number, listing) and self._try_load(number, path, listing)) or answers
 
-    def _settled(self, number: int, path: Path) -> Listing | None:
+    def _settled_files(self, number: int, path: Path) -> Listing | None:
         """Returns the files of a version; None while they are being written.
 
-        They are not once nothing has changed for a moment. By rsync and cp the graph may come last.
+        Files count as written when they have not changed for a moment. rsync and cp may copy the
+        graph last.
         """
         seen = self._seen.get(number)
         listing, quiet = _list_files(path)
@@ -216,21 +217,21 @@ class Repository:
             return listing
         self._is_settling = True
         if number != self.number:
-            self._tell(number, "START")
+            self._set_state(number, "START")
         return None
 
     def _is_due(self, number: int, listing: Listing) -> bool:
         failure = self._failures.get(number)
         return failure is None or failure.listing != listing or failure.due <= time.monotonic()
 
-    def _try(self, number: int, path: Path, listing: Listing) -> bool:
+    def _try_load(self, number: int, path: Path, listing: Listing) -> bool:
         if number != self.number:
-            self._tell(number, "LOADING")
+            self._set_state(number, "LOADING")
         logger.info("version %d is loaded", number)
         try:
             model = self._load(path)
-            _ask_once(model)
-        except Exception as error:  # Whatever is wrong with it, the old one goes on.
+            _warm_up(model)
+        except Exception as error:  # The old version stays in service after any error.
             words = str(error) if isinstance(error, ScopelineError) else f"{error!r}"
         else:
             self._put_in_place(number, model, listing)
@@ -244,20 +245,20 @@ class Repository:
         self._loads += 1
         self._clear(number)
         if old is not None and old != number:
-            self._tell(old, "END")
+            self._set_state(old, "END")
         logger.info("version %d answers", number)
 
     def _clear(self, number: int) -> None:
-        """Notes that a version answers, and that nothing is wrong with it."""
+        """Marks a version as available, without an error."""
         self._failures.pop(number, None)
-        self._tell(number, "AVAILABLE")
+        self._set_state(number, "AVAILABLE")
 
     def _fail(self, number: int, path: Path, listing: Listing, words: str) -> None:
-        """Notes that a version cannot be loaded, unless its files have changed meanwhile."""
+        """Records that a version cannot be loaded, unless its files have changed meanwhile."""
         if _list_files(path)[0] != listing:
             self._is_settling = True
             if number != self.number:
-                self._tell(number, "START")
+                self._set_state(number, "START")
             return
         before = self._failures.get(number)
         pause = FIRST_PAUSE_SECONDS
@@ -266,7 +267,7 @@ class Repository:
         self._failures[number] = _Failure(listing, pause, time.monotonic() + pause)
         if number == self.number:
             words += "; what was loaded of it before goes on answering"
-        self._tell(number, "AVAILABLE" if number == self.number else "END", words)
+        self._set_state(number, "AVAILABLE" if number == self.number else "END", words)
         logger.error(
             "version %d does not serve: %s (it is tried again in %.0f s, or when its files change)",
             number,
@@ -274,43 +275,43 @@ class Repository:
             pause,
         )
 
-    def _tell(self, number: int, state: str, message: str = "") -> None:
+    def _set_state(self, number: int, state: str, message: str = "") -> None:
         self._states[number] = VersionState(number, state, message)
 
     def start(self) -> None:
-        """Follows the folder in a thread of its own."""
+        """Starts the thread that follows the folder."""
         self._thread = threading.Thread(target=self._follow, name="versions", daemon=True)
         self._thread.start()
 
     def _follow(self) -> None:
-        loads, failing = (
+        loads, failure_log = (
             self._loads,
-            Failing(logger, "the look at the versions failed, and is tried again"),
+            FailureLog(logger, "the look at the versions failed, and is tried again"),
         )
         while not self._stop.wait(_SETTLE_SECONDS if self._is_settling else POLL_SECONDS):
-            with failing.survived():
+            with failure_log.suppressed():
                 if self._loads != loads:
                     loads = self._loads
                     _free_memory()
-                self.look()
+                self.scan()
 
     def stop(self) -> None:
-        """Follows it no more, unless a version is just being loaded: that goes on."""
+        """Stops following the folder; a load in progress continues."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join(_LAST_LOOK_SECONDS)
 
     @property
     def is_following(self) -> bool:
-        """Whether its thread still runs."""
+        """Whether the thread that follows the folder is running."""
         return self._thread is not None and self._thread.is_alive()
 
 
 def _list_files(version: Path) -> tuple[Listing, float]:
-    """Returns the files of a version, and for how many seconds nothing in it has changed.
+    """Returns the files of a version, and the seconds since the last change to any of them.
 
-    A file that was moved or copied here with its old time has changed as well; the mark of a
-    withdrawal is none of the version's files. What cannot be read is for the load to tell.
+    The change time counts, so that files moved or copied with their old modification time are
+    recent. The withdrawal marker is not listed. Files that cannot be read are left to the loader.
     """
     listing, changed = {}, 0
     for folder, _, names in os.walk(version):
@@ -326,16 +327,16 @@ def _list_files(version: Path) -> tuple[Listing, float]:
 
 
 def _free_memory() -> None:
-    """Gives back what the version before had."""
-    gc.collect()  # Its graph is a circle, which Python leaves for long.
-    with suppress(AttributeError):  # Other C libraries than glibc do it by themselves.
+    """Returns the memory of an unloaded version to the system."""
+    gc.collect()  # The graph has reference cycles, which would stay for long.
+    with suppress(AttributeError):  # C libraries other than glibc return memory unasked.
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def _ask_once(model: Servable) -> None:
-    """Asks for a row without any value, so that no client waits for the first answer.
+def _warm_up(model: Servable) -> None:
+    """Predicts a row of missing values, so that no client waits for the slow first prediction.
 
-    Of pictures there is none without a value.
+    Models of pictures are skipped, as a picture cannot be missing.
     """
     columns = model.interface.columns
     if any(column.picture for column in columns):

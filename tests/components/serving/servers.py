@@ -23,9 +23,9 @@ from components.serving.server.answering import open_repository
 from components.serving.server.app import make_config
 from components.serving.server.metrics import Metrics
 from components.serving.server.options import KEY_VARIABLE, ServeOptions
-from components.serving.server.predictions import Asked, SignatureCall
+from components.serving.server.predictions import ParsedRows, SignatureCall
 from components.serving.server.protocols.values import RequestInputs, row_count
-from components.serving.server.replies import RequestAnswer
+from components.serving.server.replies import ResultSlice
 from components.serving.server.repository import Repository
 from components.serving.server.workers import WorkerPlace
 
@@ -57,10 +57,10 @@ def running(
 class _AsItIs:
     """The form of an answer that nothing is written of."""
 
-    def part(self, answer: RequestAnswer) -> RequestAnswer:
+    def part(self, answer: ResultSlice) -> ResultSlice:
         return answer
 
-    def reply(self, parts: Sequence[RequestAnswer]) -> Any:
+    def reply(self, parts: Sequence[ResultSlice]) -> Any:
         return parts[0]
 
 
@@ -70,9 +70,9 @@ def raw_call(model: object) -> SignatureCall:
     return SignatureCall(cast("Servable", model), RAW, ServeOptions("trips", Path()), metrics)
 
 
-def asked_of(inputs: RequestInputs) -> Asked:
+def asked_of(inputs: RequestInputs) -> ParsedRows:
     """A request, of which the answer is left as the model gives it."""
-    return Asked(inputs, _AsItIs(), b"", row_count(inputs))
+    return ParsedRows(inputs, _AsItIs(), b"", row_count(inputs))
 
 
 RUNNER = [sys.executable, str(ROOT / "local_runner.py")]

@@ -17,9 +17,14 @@ from servers import asked_of, raw_call
 
 from components.serving.model import Model
 from components.serving.requests import Arrays
-from components.serving.server.batching import BATCH_ROWS, QUICK_SECONDS, Batcher, FutureAnswer
+from components.serving.server.batching import (
+    BATCH_ROWS,
+    QUICK_SECONDS,
+    AsyncResponseFuture,
+    Batcher,
+)
 from components.serving.server.protocols.values import RequestInputs, from_rows, to_arrays
-from components.serving.server.reading import Room
+from components.serving.server.reading import MemoryBudget
 from components.serving.server.replies import Reply, RequestError, refusal
 
 
@@ -61,8 +66,8 @@ def asked_at_once(gate: Gate, values: list[Any], queue_rows: int) -> list[Any]:
             batcher = Batcher(executor, lambda rows: None, queue_rows, threads=1)
 
             async def ask(place: int, value: Any) -> list[Any]:
-                waiting = FutureAnswer(place)
-                batcher.ask(question, asked_of(request(place, value)), 1, waiting)
+                waiting = AsyncResponseFuture(place)
+                batcher.enqueue(question, asked_of(request(place, value)), 1, waiting)
                 found = await waiting
                 if isinstance(found, Reply):
                     return found
@@ -135,8 +140,8 @@ def with_batcher(use: Callable[[Batcher], Any]) -> None:
 
 
 async def answer(batcher: Batcher, ask: Threads, request: Any, rows: int = 1) -> Any:
-    waiting = FutureAnswer(None)
-    batcher.ask(ask, request, rows, waiting)
+    waiting = AsyncResponseFuture(None)
+    batcher.enqueue(ask, request, rows, waiting)
     return await waiting
 
 
@@ -166,9 +171,9 @@ def test_client_of_a_request_that_made_a_batch_fail_is_asked_alone() -> None:
 
     async def use(batcher: Batcher) -> None:
         for _ in range(3):
-            waiting = [FutureAnswer(("client", n)) for n in range(8)]
+            waiting = [AsyncResponseFuture(("client", n)) for n in range(8)]
             for n, one in enumerate(waiting):
-                batcher.ask(ask, n, 1, one)
+                batcher.enqueue(ask, n, 1, one)
             found = [await one for one in waiting]
             assert [one for one in found if not isinstance(one, Reply)] == [0, 1, 2, 4, 5, 6, 7]
         assert batches[:2] == [[0], [1, 2, 3, 4, 5, 6, 7]]
@@ -199,7 +204,7 @@ class Told:
 @pytest.mark.parametrize("seconds", [30, 0.05])
 def test_answer_that_cannot_be_given_takes_no_others_with_it(seconds: float) -> None:
     """Whether the model answers or the time is up."""
-    room, gate = Room(), threading.Event()
+    room, gate = MemoryBudget(), threading.Event()
 
     def ask(requests: Sequence[Any]) -> list[Any]:
         gate.wait(30)
@@ -210,7 +215,7 @@ def test_answer_that_cannot_be_given_takes_no_others_with_it(seconds: float) -> 
             batcher = Batcher(executor, lambda rows: None, threads=1, room=room, seconds=seconds)
             told = [Told(fails=n == 1) for n in range(4)]
             for one in told:
-                batcher.ask(ask, 7, 1, one, size=100)
+                batcher.enqueue(ask, 7, 1, one, size=100)
             if seconds > 1:
                 gate.set()
             await asyncio.sleep(0.2)
@@ -234,10 +239,10 @@ def test_requests_that_are_given_up_are_not_kept_while_the_model_hangs() -> None
         for _ in range(2000):
             told = Told()
             kept.add(told)
-            batcher.ask(ask, 7, 1, told)
+            batcher.enqueue(ask, 7, 1, told)
             batcher.drop(told)
-        last = FutureAnswer(None)
-        batcher.ask(ask, 7, 1, last)
+        last = AsyncResponseFuture(None)
+        batcher.enqueue(ask, 7, 1, last)
         assert len(kept) < 200
         gate.set()
         assert await last == 7

@@ -18,8 +18,8 @@ from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 from trainer_data import make_image, to_example
 
 from components.infra_validator.component import run_process
-from components.infra_validator.ways import KERAS, WAYS, certify
-from components.infra_validator.worker import EVAL_ROWS, ask_keras, choose_golden_rows
+from components.infra_validator.interfaces import INTERFACES, KERAS, certify
+from components.infra_validator.worker import EVAL_ROWS, choose_golden_rows, predict_keras
 from components.pusher.certificate import (
     CERTIFICATE_FILE,
     CERTIFICATE_FOLDER,
@@ -61,7 +61,7 @@ def reference(pushed: Pushed, golden: list[GoldenRow]) -> Arrays:
         "transform_graph": str(pushed.serving.parent / "graph"),
         "custom_config": TrainerSettings.model_validate(SETTINGS).to_custom_config(),
     }
-    taken, answers, why_not = ask_keras(payload, golden)
+    taken, answers, why_not = predict_keras(payload, golden)
     assert (taken, why_not) == (golden, "")
     assert answers is not None
     return answers
@@ -83,7 +83,7 @@ def certified(
 
 
 def test_golden_rows_are_of_eval_and_at_each_edge(golden: list[GoldenRow]) -> None:
-    said = [row.says for row in golden]
+    said = [row.description for row in golden]
     assert said[0] == "row 1 of eval"
     assert sum(text.endswith("of eval") for text in said) == min(EVAL_ROWS, 50)
     for edge in (
@@ -108,7 +108,7 @@ def test_golden_pictures_are_small_ones_of_each_kind(tmp_path: Path) -> None:
         (RawColumn("image", "image", "string", False, 1, "bytes"),), "label", "string", "multiclass"
     )
     rows = choose_golden_rows([str(path)], statistics_of([example]), interface)
-    assert [row.says for row in rows][:2] == [
+    assert [row.description for row in rows][:2] == [
         "row 1 of eval",
         "'image' is a picture of 1 x 1 pixels, PNG in grey",
     ]
@@ -121,7 +121,7 @@ def test_all_ways_of_a_model_agree(certified: Path, golden: list[GoldenRow]) -> 
     certificate = read_certificate(certified / CERTIFICATE_PLACE)
     assert certificate is not None
     assert (certificate.failure, certificate.expected_by) == ("", KERAS)
-    assert certificate.ways.keys() == WAYS.keys()
+    assert certificate.ways.keys() == INTERFACES.keys()
     assert max(way.largest_difference for way in certificate.ways.values()) < 1e-5
     assert {"saved_model.pb", "assets.extra/inputs.json"} <= certificate.files.keys()
 
@@ -176,7 +176,7 @@ def test_version_whose_files_have_changed_never_serves(
 ) -> None:
     copy = copied(certified, tmp_path, change)
     repository = Repository(copy.parent)
-    repository.look()
+    repository.scan()
     assert repository.number is None
     (state,) = repository.states
     assert "has changed since the version was certified" in state.message

@@ -26,7 +26,7 @@ from served_trips import Pushed
 from servers import running, wait_until
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from components.infra_validator.ways import served
+from components.infra_validator.interfaces import served
 from components.serving.model import Model
 from components.serving.server import connections
 from components.serving.server.app import make_config

@@ -27,7 +27,7 @@ from components.serving.requests import Arrays
 from components.serving.server.batching import QUICK_SECONDS
 from components.serving.server.options import ServeOptions, check_options
 from components.serving.server.reading import PredictionRequest, memory_of_json
-from components.serving.server.replies import Reply, RequestAnswer
+from components.serving.server.replies import Reply, ResultSlice
 from trainer_module.errors import ConfigError
 
 Rows = list[dict[str, Any]]
@@ -255,7 +255,7 @@ class Faulty:
         return {"twice": columns["fare"] * 2}
 
 
-def call(model: Model, requested: Sequence[Rows]) -> tuple[Faulty, list[RequestAnswer | Reply]]:
+def call(model: Model, requested: Sequence[Rows]) -> tuple[Faulty, list[ResultSlice | Reply]]:
     faulty = Faulty(model)
     return faulty, raw_call(faulty)([asked_of(rows) for rows in requested])
 
@@ -269,14 +269,14 @@ def test_one_request_of_sixteen_that_fails_costs_few_questions(model: Model, ask
             assert isinstance(answer, Reply)
             assert answer.status == 500
         else:
-            assert isinstance(answer, RequestAnswer)
+            assert isinstance(answer, ResultSlice)
             assert answer.arrays["twice"].tolist() == [2 * place]
 
 
 def test_long_lists_are_not_joined_with_those_of_others(model: Model, asked: Rows) -> None:
     long = [{**asked[0], "tags": ["a"] * 100_000}]
     faulty, answers = call(model, [long, *([row] for row in asked[1:100])])
-    assert all(isinstance(answer, RequestAnswer) for answer in answers)
+    assert all(isinstance(answer, ResultSlice) for answer in answers)
     assert max(faulty.batches) < 100
     _, (answer,) = call(model, [long + asked[1:100]])
     assert isinstance(answer, Reply)

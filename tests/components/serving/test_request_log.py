@@ -45,7 +45,7 @@ from components.serving.request_log.files import (
     now_utc,
 )
 from components.serving.request_log.log import RequestLog, is_sampled
-from components.serving.request_log.rows import Answered, LoggedRequest, to_rows
+from components.serving.request_log.rows import AnsweredBatch, LoggedRequest, to_rows
 from components.serving.requests import EXAMPLES, RAW
 from components.serving.server.options import ServeOptions, check_dropped, check_log
 from components.serving.server.replies import ID_HEADER
@@ -284,9 +284,9 @@ def test_a_sample_is_a_share_and_the_same_everywhere() -> None:
 def test_a_sample_of_requests_that_were_asked_together_keeps_their_rows(model: Model) -> None:
     fares = np.arange(6.0)
     counts = [LoggedRequest("a", 2), LoggedRequest("b", 1), LoggedRequest("c", 3)]
-    asked = Answered(counts, 0.0, model, RAW, {"fare": fares}, {"value": -fares})
-    assert asked.only(lambda name: True) is asked
-    some = asked.only(lambda name: name != "b")
+    asked = AnsweredBatch(counts, 0.0, model, RAW, {"fare": fares}, {"value": -fares})
+    assert asked.select(lambda name: True) is asked
+    some = asked.select(lambda name: name != "b")
     assert (some.requests, some.rows) == ([LoggedRequest("a", 2), LoggedRequest("c", 3)], 5)
     assert some.columns["fare"].tolist() == [0, 1, 3, 4, 5]
     assert some.answers["value"].tolist() == [-0.0, -1, -3, -4, -5]
@@ -304,14 +304,14 @@ def test_rows_keep_their_order_whatever_the_widths_of_lists(model: Model, rows: 
     np.testing.assert_array_equal(found["answer_score_1"].to_numpy(), scores)
 
 
-def answered(model: Model, rows: Rows, name: str = "a") -> Answered:
+def answered(model: Model, rows: Rows, name: str = "a") -> AnsweredBatch:
     """Rows that were asked together, as one request."""
     columns = {
         column.request: _array([row[column.name] for row in rows], column.width, column.dtype)
         for column in model.interface.columns
     }
     requests = [LoggedRequest(name, len(rows))]
-    return Answered(requests, time.time(), model, RAW, columns, model.predict(columns))
+    return AnsweredBatch(requests, time.time(), model, RAW, columns, model.predict(columns))
 
 
 @pytest.mark.parametrize(
@@ -330,7 +330,7 @@ def test_rows_that_wait_take_about_the_bytes_that_they_are_counted_as(
         for place in range(requests):
             for signature in signatures:
                 name = f"{place}-{signature}"
-                one = Answered(
+                one = AnsweredBatch(
                     [LoggedRequest(name, 1)], 1.5, model, signature, columns, {"value": numbers}
                 )
                 counted += one.size
@@ -350,7 +350,7 @@ def test_a_part_of_a_large_request_keeps_nothing_of_the_rest(model: Model, tmp_p
             whole = np.zeros((1001, 100))
             one = LoggedRequest(f"{place}", 1, 1000)
             last = {"fare": whole[parts[1]]}
-            log.note(Answered([one], 1.5, model, RAW, last, {"value": whole[parts[1], 0]}))
+            log.note(AnsweredBatch([one], 1.5, model, RAW, last, {"value": whole[parts[1], 0]}))
             del whole, last
         taken, _ = tracemalloc.get_traced_memory()
     finally:
@@ -626,7 +626,7 @@ def test_no_failure_ends_the_thread_or_an_answer(
         raise RuntimeError("of a kind that nobody knows")
 
     with monkeypatch.context() as broken:
-        broken.setattr(Answered, "only", fail)
+        broken.setattr(AnsweredBatch, "select", fail)
         noted.note("a")
     with monkeypatch.context() as broken:
         broken.setattr("components.serving.request_log.log.make_room", fail)

@@ -50,7 +50,7 @@ def test_newest_version_that_can_be_loaded_answers(pushed: Pushed, tmp_path: Pat
     repository = Repository(serving)
     with pytest.raises(RequestError, match="no version is loaded yet"):
         repository.find()
-    repository.look()
+    repository.scan()
     assert repository.number == 1
 
     shutil.copytree(pushed.version, serving / "2")
@@ -75,11 +75,11 @@ def test_newest_version_that_can_be_loaded_answers(pushed: Pushed, tmp_path: Pat
 
     delete_whole(serving / "3")
     assert ask_one(repository.find()[1])["class"].shape == (1,)
-    repository.look()
+    repository.scan()
     assert repository.number == 1
     delete_whole(serving / "2")
     delete_whole(serving / "1")
-    repository.look()
+    repository.scan()
     assert repository.number == 1
     assert [state.number for state in repository.states] == [1], "what is gone is forgotten"
     assert repository.failures == 0
@@ -87,8 +87,8 @@ def test_newest_version_that_can_be_loaded_answers(pushed: Pushed, tmp_path: Pat
 
 def look(repository: Repository) -> None:
     """Twice, as files that have just changed have to be the same at the next look."""
-    repository.look()
-    repository.look()
+    repository.scan()
+    repository.scan()
 
 
 def write_version(version: Path, graph: str = "graph") -> None:
@@ -133,7 +133,7 @@ def test_version_that_failed_is_tried_again_once_its_files_are_others(
     write_version(tmp_path / "3", "bad")
     look(repository)
     delete_whole(tmp_path / "3")
-    repository.look()
+    repository.scan()
     assert [state.number for state in repository.states] == [2, 1]
     write_version(tmp_path / "3")
     look(repository)
@@ -156,7 +156,7 @@ def test_version_that_failed_is_tried_again_after_pauses_that_grow(
     for second in range(2000):
         now = float(second)
         before = len(loading.loaded)
-        repository.look()
+        repository.scan()
         if len(loading.loaded) > before:
             tried.append(second)
     assert tried == [0, 5, 15, 35, 75, 155, 315, 635, 1235, 1835]
@@ -165,20 +165,20 @@ def test_version_that_failed_is_tried_again_after_pauses_that_grow(
 def test_version_that_is_being_written_is_left_alone(loading: Loading, tmp_path: Path) -> None:
     write_version(tmp_path / "1")
     repository = Repository(tmp_path, loading)
-    repository.look()
+    repository.scan()
     graph = tmp_path / "2" / "saved_model.pb"
     write_version(tmp_path / "2")
     graph.unlink()
     look(repository)
     look(repository)
     graph.write_text("half a ")
-    repository.look()
+    repository.scan()
     graph.write_text("half a graph")
     os.utime(graph, (0, 0))  # As rsync and `cp -p` do.
-    repository.look()
+    repository.scan()
     assert (repository.number, repository.failures, loading.loaded) == (1, 0, ["1"])
     assert (repository.states[0].state, repository.states[0].message) == ("START", "")
-    repository.look()
+    repository.scan()
     assert (repository.number, loading.loaded) == (2, ["1", "2"])
     # What is damaged later in its folder goes on as it was loaded.
     graph.write_text("bad")
@@ -193,7 +193,7 @@ def test_withdrawn_version_is_no_version_to_fall_back_to(loading: Loading, tmp_p
         write_version(tmp_path / number, graph)
     mark_withdrawn(tmp_path / "3", "wrong labels")
     repository = Repository(tmp_path, loading)
-    repository.look()
+    repository.scan()
     assert repository.number == 1
     assert [(s.number, s.message) for s in repository.states] == [
         (4, "it is bad"),
@@ -214,14 +214,14 @@ def test_version_that_is_withdrawn_goes_on_only_while_no_other_can_be_loaded(
     write_version(tmp_path / "1", "bad")
     write_version(tmp_path / "2")
     repository = Repository(tmp_path, loading)
-    repository.look()
+    repository.scan()
     mark_withdrawn(tmp_path / "2", None)
     look(repository)
     assert repository.number == 2
     said = "it was withdrawn; it goes on answering, as no other version can be loaded"
     assert (repository.states[0].state, repository.states[0].message) == ("AVAILABLE", said)
     lift_withdrawal(tmp_path / "2")
-    repository.look()
+    repository.scan()
     assert repository.states[0].message == ""
     assert loading.loaded == ["2", "1"], "a mark changes no files"
     mark_withdrawn(tmp_path / "2", None)

@@ -129,8 +129,8 @@ def test_workers_that_have_nothing_to_serve_end_the_command(pushed: Pushed, tmp_
 def test_worker_that_tells_nothing_for_long_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     together = Workers(2)
     assert (together.up, together.ready) == (0, 0)
-    together.tell(0, 7)
-    together.tell(1, None)
+    together.report(0, 7)
+    together.report(1, None)
     assert (together.up, together.ready) == (2, 1)
     monkeypatch.setattr(workers, "_STALE_SECONDS", -1.0)
     assert (together.up, together.ready) == (0, 0)
@@ -180,9 +180,9 @@ def test_a_worker_that_is_killed_within_what_it_says_keeps_no_other_from_it(
         first, second = (supervisor._running[number] for number in (0, 1))
         for worker in (first, second):
             worker.process.join(60)
-        supervisor._see_off(0, first)
+        supervisor._schedule_restart(0, first)
         with pytest.raises(ConfigError, match="there is nothing to serve"):
-            supervisor._see_off(1, second)
+            supervisor._schedule_restart(1, second)
     assert "worker 0 has died (by SIGKILL): it is started again" in caplog.messages
 
 

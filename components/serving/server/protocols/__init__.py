@@ -1,1 +1,1 @@
-"""What requests ask and how answers are written, by TF Serving's REST API and Open Inference v2."""
+"""The protocols of prediction requests: TF Serving's REST API and Open Inference v2."""

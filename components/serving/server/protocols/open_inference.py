@@ -1,6 +1,6 @@
-"""The Open Inference Protocol v2, as KServe and Triton speak it, with its binary extension.
+"""The Open Inference Protocol v2 of KServe and Triton, with its binary extension.
 
-https://github.com/kserve/open-inference-protocol, and for tensors as bytes behind the JSON
+https://github.com/kserve/open-inference-protocol, and for binary tensors behind the JSON
 https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_binary_data.md
 """
 
@@ -20,56 +20,56 @@ from components.serving.server.protocols.values import are_whole, from_columns, 
 from components.serving.server.replies import (
     BYTES,
     Reply,
-    RequestAnswer,
     RequestError,
+    ResultSlice,
     unknown_name,
 )
 from trainer_module.errors import counted
 from trainer_module.export.interface import ModelInterface, RawColumn, TextReader
 
 HEADER_LENGTH = "inference-header-content-length"
-"""The header that says how long the JSON is, where tensors follow it."""
+"""The header with the length of the JSON, if binary tensors follow."""
 _LONGEST_ID = 1000
 _KNOWN_HEADS, _LONGEST_HEAD = 64, 1 << 14
-"""Descriptions of tensors that are known at once, and bytes that one may have."""
+"""The size of the cache of parsed heads, and the most bytes of a cached head."""
 _KNOWN_OUTPUTS = 64
-"""That one of these may name."""
+"""The most outputs that a cached head may name."""
 _LARGEST = 2.0**63
 _KINDS = {"UINT": ("uint", 8), "INT": ("int", 8), "FP": ("float", 16)}
-"""What NumPy calls them, and the bits of the smallest."""
+"""NumPy's name of each kind of datatype, and the bits of its smallest type."""
 _DTYPES = {"BOOL": np.dtype("bool")} | {
     f"{datatype}{bits}": np.dtype(f"{name}{bits}").newbyteorder("<")
     for datatype, (name, least) in _KINDS.items()
     for bits in (8, 16, 32, 64)
     if bits >= least
 }
-"""By the datatype of a tensor of numbers."""
+"""NumPy's dtypes of numeric datatypes."""
 _BYTES = "BYTES"
 _DATATYPE_OF = {dtype.name: datatype for datatype, dtype in _DTYPES.items()} | {"string": _BYTES}
-"""By the dtype of a tensor."""
+"""The datatype of each dtype of a tensor."""
 _NUMBERS = {int, float, bool, type(None)}
 _LENGTH_BYTES = 4
-"""Before each text."""
+"""The size of the length that precedes each text."""
 _MOST_SIZES = 16
-"""Of a shape."""
+"""The most dimensions of a shape."""
 
 
 def read_request(
     body: bytes, end: int, interface: ModelInterface, name: str, number: int
 ) -> tuple[str, Arrays, Inference]:
-    """What a request for `infer` asks: the signature, its tensors, and the form of the answer.
+    """Returns the signature of an `infer` request, its tensors, and the format of the response.
 
-    `check_tensors` has yet to look at the values of those of `serving_raw`.
+    The values of tensors for `serving_raw` are not checked yet; `check_tensors` does that.
 
     Args:
-      body: of the request.
-      end: of its JSON; tensors follow.
-      interface: of the model.
-      name: of the model.
-      number: of its version.
+      body: the body of the request.
+      end: the length of the JSON, which binary tensors follow.
+      interface: the interface of the model.
+      name: the name of the model.
+      number: the number of its version.
 
     Raises:
-      RequestError: it is no such request.
+      RequestError: the request is invalid.
     """
     head = body[:end]
     may_be_known = end < len(body) and end <= _LONGEST_HEAD
@@ -90,10 +90,10 @@ def read_request(
 
 
 class _Head(NamedTuple):
-    """What the JSON of a request says."""
+    """The parsed JSON of a request."""
 
     described: list[_Description]
-    """Its tensors."""
+    """The descriptions of the tensors."""
     wishes: _Wishes
 
 
@@ -109,9 +109,9 @@ _known_heads: dict[bytes, _Head] = {}
 
 
 def _learn(head: bytes, asked: _Head) -> None:
-    """Keeps what a request says that the model takes, if it is usual.
+    """Caches a head that the model accepts, if its tensors are binary.
 
-    A client that sends bytes describes them alike again and again.
+    A client with binary tensors sends the same head again and again.
     """
     outputs = asked.wishes[1] or ()
     are_bytes = all(one.size is not None and one.data is None for one in asked.described)
@@ -122,7 +122,7 @@ def _learn(head: bytes, asked: _Head) -> None:
 
 
 def _to_columns(tensors: Mapping[str, np.ndarray], interface: ModelInterface) -> Arrays:
-    """Tensors by column as `serving_raw` takes them."""
+    """Returns the tensors of all columns, as `serving_raw` takes them."""
     known = interface.by_request
     for name in tensors:
         if name not in known:
@@ -131,7 +131,7 @@ def _to_columns(tensors: Mapping[str, np.ndarray], interface: ModelInterface) ->
     if len(rows) > 1:
         raise RequestError(f"the inputs have different numbers of rows: {sorted(rows)}.")
     if tensors.keys() != known.keys():
-        from_columns({name: [] for name in tensors}, interface)  # Says which are missing.
+        from_columns({name: [] for name in tensors}, interface)  # Raises for missing columns.
     return {name: _as_column(tensors[name], column) for name, column in known.items()}
 
 
@@ -145,13 +145,13 @@ def _as_column(tensor: np.ndarray, column: RawColumn) -> np.ndarray:
         right = _DATATYPE_OF[column.dtype]
         raise RequestError(f"input {column.request!r} is of another datatype, expected {right}.")
     if not is_text and tensor.dtype.kind != np.dtype(column.dtype).kind:
-        _check_numbers(tensor, column)  # Others are looked at in the dtype that they get.
+        _check_numbers(tensor, column)  # Other tensors are checked after the conversion.
     shape = [len(tensor)] if column.width == 1 else [len(tensor), tensor.size // len(tensor)]
     return tensor.reshape(shape) if is_text else tensor.astype(column.dtype).reshape(shape)
 
 
 def _as_texts(tensor: np.ndarray, name: str, reader: TextReader) -> np.ndarray:
-    """Numbers, or true and false, as the texts that the model reads."""
+    """Returns numbers or booleans as the texts that the model parses."""
     texts = [b"" if value != value else reader.write(value) for value in tensor.ravel().tolist()]
     if None in texts:
         value = tensor.ravel()[texts.index(None)]
@@ -160,10 +160,10 @@ def _as_texts(tensor: np.ndarray, name: str, reader: TextReader) -> np.ndarray:
 
 
 def check_tensors(tensors: Arrays, interface: ModelInterface) -> None:
-    """Looks at the values of tensors that are as `serving_raw` takes them otherwise.
+    """Checks the numbers in tensors that `serving_raw` is to take.
 
     Raises:
-      RequestError: a number is infinite, or not whole where it has to be.
+      RequestError: a number is infinite, or fractional in a column of whole numbers.
     """
     for name, column in interface.by_request.items():
         if column.dtype != "string":
@@ -181,7 +181,7 @@ def _check_numbers(tensor: np.ndarray, column: RawColumn) -> None:
 
 
 def _check_shape(shape: tuple[int, ...], column: RawColumn) -> None:
-    """Raises RequestError for a tensor that has not the column's values in each row."""
+    """Raises RequestError unless each row of a tensor has as many values as the column."""
     if len(shape) > 1 and isinstance(column, FeatureColumn):
         if shape[1:] != column.shape:
             raise RequestError(
@@ -205,7 +205,7 @@ _Wishes = tuple[str | None, tuple[tuple[str, bool], ...] | None, bool]
 
 
 def _read_wishes(body: Mapping[str, Any]) -> _Wishes:
-    """What a request says of its answer: the last fields of `Inference`."""
+    """Returns what a request specifies for its response: the last fields of `Inference`."""
     given, parameters, outputs = (body.get(key) for key in ("id", "parameters", "outputs"))
     if given is not None and not (isinstance(given, str | int) and len(str(given)) <= _LONGEST_ID):
         raise RequestError(f"`id` is no text of at most {_LONGEST_ID} characters.")
@@ -223,31 +223,31 @@ def _read_output(wanted: Any, default: bool) -> tuple[str, bool]:
     own = wanted.get("parameters") if isinstance(wanted, dict) else None
     own = own if isinstance(own, dict) else {}
     for name in ("classification", "shared_memory_region"):
-        if name in own:  # It would be answered otherwise than the client expects it.
+        if name in own:  # Ignoring the parameter would give the client an unexpected response.
             raise RequestError(f"output {title!r} has the parameter {name!r}, which is not taken.")
     return title if isinstance(title, str) else str(title), bool(own.get("binary_data", default))
 
 
 @dataclass(frozen=True, slots=True)
 class Inference:
-    """The form of an answer to `infer`."""
+    """The format of the response to an `infer` request."""
 
     name: str
-    """Of the model."""
+    """The name of the model."""
     number: int
-    """Of its version."""
+    """The number of its version."""
     id: str | None
-    """Of the request."""
+    """The id of the request."""
     outputs: tuple[tuple[str, bool], ...] | None
-    """Names of outputs, and whether each follows the JSON as bytes; None where all are wanted."""
+    """The names of requested outputs, and whether each is binary; None for all outputs."""
     are_bytes: bool
-    """Whether outputs follow the JSON as bytes where none is named."""
+    """Whether outputs are binary if the request names none."""
 
-    def part(self, answer: RequestAnswer) -> Arrays:
-        """Returns the outputs of some rows that are wanted, in their order.
+    def part(self, answer: ResultSlice) -> Arrays:
+        """Returns the requested outputs of some rows, in the requested order.
 
         Raises:
-          RequestError: there is no such output.
+          RequestError: a requested output does not exist.
         """
         answers, wanted = answer.arrays, self.outputs
         if wanted is None:
@@ -258,7 +258,7 @@ class Inference:
         return {title: answers[title] for title, _ in wanted}
 
     def reply(self, parts: Sequence[Arrays]) -> Reply:
-        """Returns the answer: JSON, and tensors behind it that are wanted as bytes."""
+        """Returns the response: JSON, followed by the binary outputs."""
         are_bytes = dict(self.outputs or ())
         described, tail = [], []
         for title in parts[0]:
@@ -281,17 +281,17 @@ class Inference:
 
 
 class _Description(NamedTuple):
-    """What is said of a tensor."""
+    """The description of a tensor in a request."""
 
     name: str
     shape: list[int]
     values: int
-    """How many."""
+    """The number of values."""
     datatype: Any
     size: int | None
-    """Of its bytes, which follow the JSON; None where its values are there."""
+    """The number of bytes of a binary tensor; None if the values are in the JSON."""
     data: Any
-    """Its values, then."""
+    """The values in the JSON; None for a binary tensor."""
 
 
 def _describe(given: Any) -> _Description:
@@ -313,10 +313,10 @@ def _describe(given: Any) -> _Description:
 
 
 def from_tensors(described: list[Any], tail: bytes) -> Arrays:
-    """Tensors by name, of their descriptions and the bytes that follow these.
+    """Returns tensors by name, from their descriptions and the bytes that follow the JSON.
 
     Raises:
-      RequestError: they are not what they should be.
+      RequestError: the descriptions or bytes are invalid.
     """
     return _read_tensors(list(map(_describe, described)), tail)
 
@@ -375,7 +375,7 @@ def _from_list(name: str, datatype: Any, data: Any) -> np.ndarray:
             raise RequestError(f"`data` of input {name!r} is not all text, as BYTES are.")
         return np.array([(v or "").encode(errors="replace") for v in flat], object)
     dtype = _dtype_of(name, datatype)
-    # NumPy makes NaN of None, for which integers have no room.
+    # NumPy converts None to NaN, which integers cannot represent.
     kinds = _NUMBERS if dtype.kind == "f" else _NUMBERS - {type(None)}
     if not kinds.issuperset(map(type, flat)):
         raise RequestError(f"`data` of input {name!r} is not all numbers, as {datatype} are.")
@@ -404,15 +404,13 @@ def _dtype_of(name: str, datatype: Any) -> np.dtype:
 
 
 def to_tensors(tensors: Mapping[str, np.ndarray]) -> tuple[list[dict[str, Any]], bytes]:
-    """What `from_tensors` reads: descriptions, and the bytes that follow them."""
+    """Returns the descriptions and bytes of binary tensors, the inverse of `from_tensors`."""
     written = [_to_output(name, values, is_binary=True) for name, values in tensors.items()]
     return [described for described, _ in written], b"".join(tail for _, tail in written)
 
 
 def _to_output(name: str, values: np.ndarray, is_binary: bool) -> tuple[dict[str, Any], bytes]:
-    """Returns the description of a tensor, with its values unless they follow as the bytes
-    given.
-    """
+    """Returns the description of a tensor, and its bytes if it is binary."""
     is_text = values.dtype == object
     output: dict[str, Any] = {
         "name": name,
@@ -428,7 +426,7 @@ def _to_output(name: str, values: np.ndarray, is_binary: bool) -> tuple[dict[str
 
 
 def _join_bytes(values: np.ndarray) -> bytes:
-    """What `_split_bytes` splits; of few different values, as classes are."""
+    """Returns texts with their lengths, the inverse of `_split_bytes`."""
     if values.ndim > 1 and len(values) > 1 and (values == values[0]).all():
         return _join_bytes(values[0]) * len(values)
     flat = values.ravel().tolist()
@@ -437,7 +435,7 @@ def _join_bytes(values: np.ndarray) -> bytes:
 
 
 def describe_tensors(name: str, number: int, model: Servable) -> dict[str, Any]:
-    """Returns the answer to Open Inference's question for what a model takes."""
+    """Returns Open Inference's metadata of a model: names, datatypes and shapes of its tensors."""
     return {
         "name": name,
         "versions": [str(number)],

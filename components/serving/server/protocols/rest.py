@@ -1,4 +1,4 @@
-"""TF Serving's REST API: what requests ask, and how answers are written.
+"""TF Serving's REST API: parsing of requests, and serialisation of responses.
 
 https://www.tensorflow.org/tfx/serving/api_rest
 """
@@ -21,34 +21,34 @@ from components.serving.server.protocols.values import (
     from_columns,
 )
 from components.serving.server.replies import (
-    AnswerForm,
     Reply,
-    RequestAnswer,
     RequestError,
+    ResponseFormat,
+    ResultSlice,
     unknown_name,
 )
 from trainer_module.export.interface import ModelInterface
 
 _MOST_SHARED = 64 << 20
-"""Characters that all rows of a request may share, counted once for each row."""
+"""The most characters of a request's context, counted once for each row."""
 _ERROR = {"error_code": "OK", "error_message": ""}
 
 
 def read_request(
     verb: str, body: Any, interface: ModelInterface
-) -> tuple[str, RequestInputs, AnswerForm]:
-    """What a request asks: the signature, its rows, columns or tensors, and the form of the answer.
+) -> tuple[str, RequestInputs, ResponseFormat]:
+    """Returns the signature of a request, its inputs, and the format of the response.
 
-    One for `:predict` that names no signature is for tf.Examples, as with TF Serving, or for
-    columns if it gives any.
+    A `:predict` request without a signature name contains tf.Examples, as in TF Serving, or
+    columns.
 
     Args:
       verb: predict, classify or regress.
-      body: parsed.
-      interface: of the model.
+      body: the parsed JSON.
+      interface: the interface of the model.
 
     Raises:
-      RequestError: it is no such request.
+      RequestError: the request is invalid.
     """
     if verb != "predict":
         return RAW, _to_rows(body, interface), _CLASSES if verb == "classify" else _NUMBERS
@@ -60,7 +60,7 @@ def read_request(
     signature = _read_signature(body)
     if rows is not None and not isinstance(rows, list):
         raise RequestError("`instances` is no list: give one value a row.")
-    form: AnswerForm = _COLUMNS if rows is None else _ROWS
+    form: ResponseFormat = _COLUMNS if rows is None else _ROWS
     if signature == EXAMPLES or (not signature and _are_examples(rows, columns)):
         return EXAMPLES, {EXAMPLES_INPUT: _examples(rows, columns)}, form
     if rows is not None:
@@ -115,7 +115,7 @@ def _examples(rows: Rows | None, columns: Any) -> np.ndarray:
 
 
 def _to_rows(body: Any, interface: ModelInterface) -> Rows:
-    """What a request for `:classify` or `:regress` asks: rows of `serving_raw`."""
+    """Returns the rows of a `:classify` or `:regress` request, as inputs of `serving_raw`."""
     if not isinstance(body, dict) or not isinstance(body.get("examples"), list):
         raise RequestError('the body needs `examples`: {"examples": [{"column": value}, ...]}.')
     _read_signature(body)
@@ -125,7 +125,7 @@ def _to_rows(body: Any, interface: ModelInterface) -> Rows:
     for name in context:
         if name not in interface.by_request:
             raise unknown_name("context", name, interface.by_request)
-    # Its columns become tensors, in which each row has a value of its own.
+    # In tensors, each row gets a copy of the context's values.
     if context and len(json.dumps(context)) * len(rows) > _MOST_SHARED:
         raise RequestError("`context` is too large for so many rows: send fewer at once.", 413)
     rows = [{**context, **row} if isinstance(row, dict) else row for row in rows]
@@ -133,9 +133,9 @@ def _to_rows(body: Any, interface: ModelInterface) -> Rows:
 
 
 class _Rows:
-    """The answer to `:predict` by row."""
+    """The response to `:predict` by row."""
 
-    def part(self, answer: RequestAnswer) -> bytes:
+    def part(self, answer: ResultSlice) -> bytes:
         return b",".join(answer.row_texts)
 
     def reply(self, parts: Sequence[bytes]) -> Reply:
@@ -143,9 +143,9 @@ class _Rows:
 
 
 class _Columns:
-    """The answer to `:predict` by column; of one output it is not named."""
+    """The response to `:predict` by column; a single output has no name."""
 
-    def part(self, answer: RequestAnswer) -> dict[str, bytes]:
+    def part(self, answer: ResultSlice) -> dict[str, bytes]:
         return {name: b",".join(texts) for name, texts in answer.column_texts.items()}
 
     def reply(self, parts: Sequence[dict[str, bytes]]) -> Reply:
@@ -157,9 +157,9 @@ class _Columns:
 
 
 class _Results:
-    """The answer to `:regress`: a number by row."""
+    """The response to `:regress`: a number per row."""
 
-    def part(self, answer: RequestAnswer) -> bytes:
+    def part(self, answer: ResultSlice) -> bytes:
         if "value" not in answer.of.arrays:
             raise RequestError("the model predicts a class: ask :classify or :predict.")
         return b",".join(answer.column_texts["value"])
@@ -169,9 +169,9 @@ class _Results:
 
 
 class _Classes(_Results):
-    """The answer to `:classify`: pairs of a class and its score, by row."""
+    """The response to `:classify`: pairs of a class and its score, per row."""
 
-    def part(self, answer: RequestAnswer) -> bytes:
+    def part(self, answer: ResultSlice) -> bytes:
         if not {"classes", "scores"} <= answer.of.arrays.keys():
             raise RequestError("the model predicts a number: ask :regress or :predict.")
         rows = zip(*(answer.column_texts[name] for name in ("classes", "scores")), strict=True)
@@ -182,7 +182,7 @@ _ROWS, _COLUMNS, _CLASSES, _NUMBERS = _Rows(), _Columns(), _Classes(), _Results(
 
 
 def to_status(states: Sequence[tuple[int, str, str]]) -> dict[str, Any]:
-    """Returns the answer to a question for the versions: number, state and what failed of each."""
+    """Returns the response to a status request: number, state and error of each version."""
     return {
         "model_version_status": [
             {
@@ -208,14 +208,14 @@ _DTYPES = {
 def _tensor_info(
     name: str, dtype: str, shape: Sequence[int | None], is_unknown: bool = False
 ) -> dict[str, Any]:
-    """Returns a tensor as TF Serving describes it; a size of None may be any."""
+    """Returns TF Serving's description of a tensor; a size of None becomes -1, which means any."""
     sizes = [{"size": str(size or -1), "name": ""} for size in shape]
     tensor_shape = {"unknown_rank": is_unknown, "dim": sizes}
     return {"dtype": _DTYPES[dtype], "tensor_shape": tensor_shape, "name": name}
 
 
 def describe_signatures(name: str, number: int, model: Servable) -> dict[str, Any]:
-    """Returns the answer to TF Serving's question for what the signatures take."""
+    """Returns TF Serving's metadata of a model: inputs and outputs of its signatures."""
     raw = {
         c.request: _tensor_info(c.request, c.dtype, (), c.width == 1)
         for c in model.interface.columns

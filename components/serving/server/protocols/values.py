@@ -1,4 +1,4 @@
-"""JSON to the tensors of a request, each value checked: its type, depth and number."""
+"""Conversion of JSON to tensors, with checks of type, depth and number of values."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ from trainer_module.errors import counted, shorten
 from trainer_module.export.interface import ModelInterface, RawColumn
 
 _MOST_VALUES = 1 << 23
-"""Of a column of lists, when all are as long as the longest: few bytes of JSON ask for many."""
+"""The most values of a column of lists, padded to the longest list: a few bytes of JSON can require
+many values."""
 _LARGEST, _LARGEST_FLOAT32 = 2**63, float(np.finfo(np.float32).max)
 _TYPES = {str: "text", bool: "true or false", dict: "an object", list: "a list", type(None): "null"}
 _NUMBERS, _TEXTS, _LISTS = {float, int}, {str, type(None)}, {list}
 
 
 def parse_json(body: bytes) -> Any:
-    """Returns a body as JSON, in which NaN stands for a missing number, as TF Serving has it.
+    """Returns a body parsed as JSON, with NaN as a missing number, as in TF Serving.
 
     Raises:
-      RequestError: it is none, or too deep.
+      RequestError: the body is no JSON, or nested too deep.
     """
     try:
         return orjson.loads(body)
@@ -46,10 +47,10 @@ def parse_json(body: bytes) -> Any:
 
 
 def to_array(values: list[Any], column: RawColumn) -> np.ndarray:
-    """Returns a column's values, one a row, as [rows] or [rows, values].
+    """Returns the values of a column, a JSON value per row, as [rows] or [rows, values].
 
     Raises:
-      RequestError: names the row that the model cannot take.
+      RequestError: the model cannot take a row; the message names the first one.
     """
     if isinstance(column, FeatureColumn) and len(column.shape) > 1:
         values = [_flat(v, column.shape, column, place) for place, v in enumerate(values)]
@@ -81,14 +82,14 @@ def _are_lists(values: list[Any], column: RawColumn) -> bool:
 
 
 def _one_by_one(values: Iterable[Any], places: Iterable[int], column: RawColumn) -> np.ndarray:
-    """Values of which one is not as it should be; raises RequestError for the first."""
+    """Returns values of which one may be invalid; raises RequestError for the first of these."""
     read = _to_text if column.dtype == "string" else _to_number
     found = [read(value, column, place) for value, place in zip(values, places, strict=True)]
     return np.array(found, numpy_dtype(column.dtype))
 
 
 def _flat(value: Any, shape: tuple[int, ...], column: FeatureColumn, place: int) -> list[Any]:
-    """Returns the values of a row in one list."""
+    """Returns the nested values of a row in one list."""
     if not shape:
         return [value]
     if not isinstance(value, list) or len(value) != shape[0]:
@@ -99,16 +100,14 @@ def _flat(value: Any, shape: tuple[int, ...], column: FeatureColumn, place: int)
 
 
 def _without_lists(values: list[Any]) -> list[Any]:
-    """Values, of which all may be in a list of one each: rows may be [batch] or [batch, 1]."""
+    """Returns values without lists, if all are lists of one: rows may be [batch] or [batch, 1]."""
     if set(map(type, values)) == _LISTS and set(map(len, values)) == {1}:
         return list(chain.from_iterable(values))
     return values
 
 
 def _all_at_once(values: list[Any], column: RawColumn) -> np.ndarray | None:
-    """Returns a column of which each value is as it should be; None where one is not, or may
-    not be.
-    """
+    """Returns a column of valid values; None if a value is, or may be, invalid."""
     kinds = set(map(type, values))
     if column.dtype == "string":
         return _texts(values) if kinds <= _TEXTS else None
@@ -117,14 +116,14 @@ def _all_at_once(values: list[Any], column: RawColumn) -> np.ndarray | None:
 
 
 def _numbers_at_once(values: list[Any], wanted: Sequence[RawColumn]) -> Arrays | None:
-    """Columns of numbers, in a third of the time that one by one takes.
+    """Returns columns of numbers, in a third of the time of `_one_by_one`.
 
     Args:
-      values: of the columns, one after the other.
-      wanted: all of them may miss a number, or none.
+      values: the values of all columns, column by column.
+      wanted: the columns; either all or none of them may have missing values.
 
     Returns:
-      [values] of each column; None where a value is not as it should be, or may not be.
+      An array [values] per column; None if a value is, or may be, invalid.
     """
     kinds = set(map(type, values))
     if wanted[0].dtype in MISSING:
@@ -141,11 +140,11 @@ def _numbers_at_once(values: list[Any], wanted: Sequence[RawColumn]) -> Arrays |
 
 
 def _floats(values: list[Any], kinds: set[type]) -> np.ndarray | None:
-    """Numbers, in which None becomes NaN."""
+    """Returns numbers as float64, with NaN for None; None if there are other values."""
     if not kinds or not kinds <= _NUMBERS | {type(None)}:
         return None
     try:
-        # Arrow takes a quarter of NumPy's time for None, and more for numbers.
+        # Arrow takes a quarter of NumPy's time if there are Nones, and longer otherwise.
         numbers = (
             pa.array(values, pa.float64()).to_numpy(zero_copy_only=False)
             if type(None) in kinds
@@ -157,7 +156,7 @@ def _floats(values: list[Any], kinds: set[type]) -> np.ndarray | None:
 
 
 def are_whole(numbers: np.ndarray) -> bool:
-    """Returns whether all that is there of numbers is whole."""
+    """Returns whether all numbers are whole or missing."""
     return bool(np.fmax.reduce(numbers - np.floor(numbers), axis=None, initial=0.0) <= 0)
 
 
@@ -178,7 +177,7 @@ def _integers(values: list[int]) -> np.ndarray | None:
 
 
 def check_size(rows: int, width: int, name: str = "") -> None:
-    """Raises RequestError if lists of several lengths take too much as one tensor."""
+    """Raises RequestError if lists of different lengths would take too much memory when padded."""
     if rows * width > _MOST_VALUES:
         where = f"{name!r}: " if name else ""
         raise RequestError(
@@ -190,7 +189,7 @@ def check_size(rows: int, width: int, name: str = "") -> None:
 
 def _to_list(value: Any, column: RawColumn, place: int) -> list[Any]:
     if value is None and column.width is None:
-        return []  # What is missing has no values.
+        return []  # A missing list has no values.
     if not isinstance(value, list):
         raise RequestError(
             f"{column.request!r} of row {place} is {type_of(value)}, expected a list of values."
@@ -204,7 +203,7 @@ def _to_list(value: Any, column: RawColumn, place: int) -> list[Any]:
 
 
 def _only(value: Any) -> Any:
-    """Returns a value, also of a list of one: rows may be [batch] or [batch, 1]."""
+    """Returns a value, or the only item of a list: rows may be [batch] or [batch, 1]."""
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
@@ -233,7 +232,7 @@ def _to_number(value: Any, column: RawColumn, place: int) -> Any:
 
 
 def _to_text(value: Any, column: RawColumn, place: int) -> bytes:
-    """Returns a value of a column of text, which may be a number where the texts are."""
+    """Returns the bytes of a value of a text column, where numbers may stand for their texts."""
     reader, where = column.text_reader, f"{column.request!r} of row {place}"
     if isinstance(value, str):
         try:
@@ -255,10 +254,10 @@ def _to_text(value: Any, column: RawColumn, place: int) -> bytes:
 
 
 def decode_base64(text: Any, where: str) -> bytes:
-    """Bytes that travel as base64.
+    """Returns the bytes that a base64 text encodes.
 
     Raises:
-      RequestError: they are not.
+      RequestError: the text is no valid base64.
     """
     try:
         return base64.b64decode(text, validate=True)
@@ -267,22 +266,22 @@ def decode_base64(text: Any, where: str) -> bytes:
 
 
 def type_of(value: Any) -> str:
-    """What a value is, for messages."""
+    """Returns a description of a value's type, for error messages."""
     if isinstance(value, float) and math.isnan(value):
         return "NaN"
     return _TYPES.get(type(value), f"the number {str(value)[:30]}")
 
 
 Rows = list[Any]
-"""Rows of JSON, each of which should be an object with a key per column."""
+"""JSON rows, each of which should be an object with a key per column."""
 Columns = dict[str, list[Any]]
-"""Values of JSON by the names of requests, one a row, of which the types are not looked at yet."""
+"""JSON values by request name, a value per row, whose types are not checked yet."""
 RequestInputs = Rows | Columns | Arrays
-"""What one request asks: rows or columns of JSON, or tensors."""
+"""The inputs of a request: JSON rows, JSON columns, or tensors."""
 
 
 def row_count(asked: RequestInputs) -> int:
-    """Rows of a request."""
+    """Returns the number of rows of a request."""
     first: Any = asked if isinstance(asked, list) else next(iter(asked.values()))
     return len(first)
 
@@ -291,7 +290,7 @@ def as_tensors(asked: RequestInputs, interface: ModelInterface) -> Arrays:
     """Returns the tensors of a request.
 
     Raises:
-      RequestError: it is not what the model takes.
+      RequestError: the model cannot take the inputs.
     """
     if isinstance(asked, list):
         return rows_to_arrays(asked, interface)
@@ -303,15 +302,15 @@ def as_tensors(asked: RequestInputs, interface: ModelInterface) -> Arrays:
 
 
 def are_tensors(asked: RequestInputs) -> bool:
-    """Returns whether a request has brought tensors rather than JSON."""
+    """Returns whether the inputs of a request are tensors rather than JSON."""
     return not isinstance(asked, list) and isinstance(next(iter(asked.values())), np.ndarray)
 
 
 def from_rows(rows: Rows, interface: ModelInterface) -> Columns:
-    """Columns by the names of requests, for at least one row.
+    """Returns the columns of JSON rows by request name, for at least one row.
 
     Raises:
-      RequestError: names the row that has other columns than the model.
+      RequestError: a row has other columns than the model; the message names the row.
     """
     names = list(interface.by_request)
     if len(names) > 1:
@@ -320,7 +319,7 @@ def from_rows(rows: Rows, interface: ModelInterface) -> Columns:
                 values = zip(*map(itemgetter(*names), rows), strict=True)
                 return dict(zip(names, map(list, values), strict=True))
         except (KeyError, TypeError, ValueError):
-            pass  # The next lines say what is wrong.
+            pass  # The next lines find the invalid row.
     for place, row in enumerate(rows):
         if not isinstance(row, dict):
             if len(names) == 1:
@@ -337,7 +336,11 @@ def from_rows(rows: Rows, interface: ModelInterface) -> Columns:
 
 
 def from_columns(columns: Mapping[str, Any], interface: ModelInterface) -> Columns:
-    """Returns the same for a list of values per column."""
+    """Returns JSON columns by request name, after checking names and lengths.
+
+    Raises:
+      RequestError: a column is missing or unknown, is no list, or has another number of rows.
+    """
     known = interface.by_request
     if columns.keys() != known.keys():
         raise _wrong_keys("inputs", columns, list(known))
@@ -354,16 +357,20 @@ def from_columns(columns: Mapping[str, Any], interface: ModelInterface) -> Colum
 
 
 def rows_to_arrays(rows: Rows, interface: ModelInterface) -> Arrays:
-    """Tensors by the names of requests, [rows, ...] each, for at least one row.
+    """Returns tensors of JSON rows by request name, [rows, ...] each, for at least one row.
 
     Raises:
-      RequestError: names the row and the column that the model cannot take.
+      RequestError: the model cannot take a value; the message names its row and column.
     """
     return to_arrays(from_rows(rows, interface), interface)
 
 
 def to_arrays(columns: Columns, interface: ModelInterface) -> Arrays:
-    """Returns the same for a list of values per column."""
+    """Returns tensors of JSON columns by request name, [rows, ...] each.
+
+    Raises:
+      RequestError: the model cannot take a value; the message names its row and column.
+    """
     known, found = interface.by_request, Arrays()
     alone = [c for c in known.values() if c.width == 1 and c.dtype != "string"]
     for may_miss in (True, False):

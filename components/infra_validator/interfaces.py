@@ -1,4 +1,4 @@
-"""Every way of asking a model, each a line in `WAYS`, and the certificate that they agree."""
+"""The interfaces of a model, an entry of `INTERFACES` each, and the certificate that they agree."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from components.serving.batch.reading import Input
 from components.serving.batch.writing import SCORE
 from components.serving.certificate import (
     AT_ONCE,
-    GoldenRequest,
-    ask_examples,
-    ask_raw,
+    GoldenInputs,
     compare,
+    predict_examples,
+    predict_raw,
     write_certificate,
 )
 from components.serving.model import Model, load_model
@@ -47,12 +47,12 @@ from trainer_module.scratch import ScratchFolder
 
 _NAME = "golden"
 _SECONDS = 600.0
-"""For a request: the certificate's own limit ends it before."""
+"""The timeout of a request; the limit of the certificate ends the process earlier."""
 
 
 @contextmanager
 def served(model: Model) -> Iterator[str]:
-    """Serves a model in a thread, in a `with` block; gives its address."""
+    """Serves a model in a thread during a `with` block; yields the server's address."""
     with (
         ScratchFolder() as versions,
         socket.create_server(("127.0.0.1", 0)) as listening,
@@ -73,15 +73,15 @@ def served(model: Model) -> Iterator[str]:
             thread.join()
 
 
-def ask_rest(asked: GoldenRequest, address: str) -> Arrays:
-    """By TF Serving's REST API, an object a row."""
+def predict_rest(golden: GoldenInputs, address: str) -> Arrays:
+    """Returns the predictions of TF Serving's REST API, with an object per row."""
     url = f"{address}/v1/models/{_NAME}:predict"
     with _session() as session:
-        return join_rows([_predict(session, url, asked, part) for part in asked.slices])
+        return join_rows([_predict(session, url, golden, part) for part in golden.slices])
 
 
-def _predict(session: requests.Session, url: str, asked: GoldenRequest, part: slice) -> Arrays:
-    values = {name: tensor[part].tolist() for name, tensor in asked.tensors.items()}
+def _predict(session: requests.Session, url: str, golden: GoldenInputs, part: slice) -> Arrays:
+    values = {name: tensor[part].tolist() for name, tensor in golden.tensors.items()}
     names = list(values)
     rows = [
         {name: _to_json(value) for name, value in zip(names, row, strict=True)}
@@ -89,7 +89,7 @@ def _predict(session: requests.Session, url: str, asked: GoldenRequest, part: sl
     ]
     body = orjson.dumps({"signature_name": RAW, "instances": rows})
     answers = _read(session.post(url, body, timeout=_SECONDS)).json()["predictions"]
-    outputs = asked.model.outputs
+    outputs = golden.model.outputs
     if len(outputs) == 1:
         answers = [{next(iter(outputs)): answer} for answer in answers]
     return {
@@ -107,7 +107,7 @@ def _to_json(value: Any) -> Any:
 
 
 def _from_json(values: list[Any], dtype: str) -> np.ndarray:
-    """What JSON has of an output; null stands for NaN."""
+    """Returns an output from its JSON values; null stands for NaN."""
     if dtype != "string":
         return np.array(values, np.float64)
     texts = np.array(values, object)
@@ -115,15 +115,15 @@ def _from_json(values: list[Any], dtype: str) -> np.ndarray:
     return np.array(flat, object).reshape(texts.shape)
 
 
-def ask_open_inference(asked: GoldenRequest, address: str) -> Arrays:
-    """By the Open Inference Protocol v2, tensors as bytes."""
+def predict_open_inference(golden: GoldenInputs, address: str) -> Arrays:
+    """Returns the predictions of the Open Inference Protocol v2, with binary tensors."""
     url = f"{address}/v2/models/{_NAME}/infer"
     with _session() as session:
-        return join_rows([_infer(session, url, asked, part) for part in asked.slices])
+        return join_rows([_infer(session, url, golden, part) for part in golden.slices])
 
 
-def _infer(session: requests.Session, url: str, asked: GoldenRequest, part: slice) -> Arrays:
-    inputs, tail = to_tensors({n: tensor[part] for n, tensor in asked.tensors.items()})
+def _infer(session: requests.Session, url: str, golden: GoldenInputs, part: slice) -> Arrays:
+    inputs, tail = to_tensors({n: tensor[part] for n, tensor in golden.tensors.items()})
     head = orjson.dumps({"inputs": inputs, "parameters": {"binary_data_output": True}})
     headers = {HEADER_LENGTH: str(len(head)), "Content-Type": "application/octet-stream"}
     answer = _read(session.post(url, head + tail, headers=headers, timeout=_SECONDS))
@@ -133,7 +133,7 @@ def _infer(session: requests.Session, url: str, asked: GoldenRequest, part: slic
 
 def _session() -> requests.Session:
     session = requests.Session()
-    session.trust_env = False  # No proxy is asked for the way to this machine.
+    session.trust_env = False  # Requests to this machine need no proxy.
     return session
 
 
@@ -144,29 +144,30 @@ def _read(answer: requests.Response) -> requests.Response:
 
 
 KERAS = "transform_and_keras"
-"""The way of the training itself, which the others are compared with."""
+"""The name of the training's own prediction, by Transform and Keras, which others are compared
+with."""
 
 
-def ask_batch(asked: GoldenRequest, address: str) -> Arrays:
-    """By `predict`, of a Parquet file of the columns."""
+def predict_batch(golden: GoldenInputs, address: str) -> Arrays:
+    """Returns the predictions of the command `predict` for a Parquet file."""
     del address
     with ScratchFolder() as scratch:
         given, output = Path(scratch) / "rows.parquet", Path(scratch) / "answers.parquet"
-        pictures, table = _write_pictures(asked, Path(scratch))
+        pictures, table = _write_pictures(golden, Path(scratch))
         pq.write_table(table, given)
         folders = dict.fromkeys(pictures, scratch)
         rows = Input((str(given),), "parquet", pictures=folders, max_pixels=sys.maxsize)
-        job = PredictionJob(asked.model, rows, output, AT_ONCE)
+        job = PredictionJob(golden.model, rows, output, AT_ONCE)
         predict(job, lambda rows: None)
         table = pq.read_table(output)
     columns = {n: table.column(n).to_numpy(zero_copy_only=False) for n in table.column_names}
-    return _from_columns(columns, asked.model.outputs)
+    return _from_columns(columns, golden.model.outputs)
 
 
-def _write_pictures(asked: GoldenRequest, folder: Path) -> tuple[list[str], pa.Table]:
-    """Returns the columns that hold paths of pictures, and the rows with paths in them."""
-    table = asked.table()
-    names = [c.name for c in asked.model.interface.columns if c.picture == "path"]
+def _write_pictures(golden: GoldenInputs, folder: Path) -> tuple[list[str], pa.Table]:
+    """Writes pictures to files; returns the columns of paths, and the rows with these paths."""
+    table = golden.table()
+    names = [c.name for c in golden.model.interface.columns if c.picture == "path"]
     for name in names:
         place = table.column_names.index(name)
         paths = [f"{place}-{row}" for row in range(len(table))]
@@ -179,7 +180,7 @@ def _write_pictures(asked: GoldenRequest, folder: Path) -> tuple[list[str], pa.T
 def _from_columns(
     columns: Arrays, outputs: dict[str, tuple[str, tuple[int | None, ...]]]
 ) -> Arrays:
-    """Returns the outputs of a model as its signatures give them, of the columns of a table."""
+    """Returns the outputs of a model in the form of its signatures, from the columns of a table."""
     found: Arrays = {}
     scores = [name for name in columns if name.startswith(SCORE)]
     for name, (dtype, shape) in outputs.items():
@@ -202,19 +203,24 @@ def _numbered(name: str, columns: Arrays) -> list[str]:
     return [f"{name}_{place}" for place in range(1, count + 1)]
 
 
-WAYS: dict[str, Callable[[GoldenRequest, str], Arrays]] = {
-    EXAMPLES: lambda asked, address: ask_examples(asked),
-    RAW: lambda asked, address: ask_raw(asked),
-    "rest": ask_rest,
-    "open_inference": ask_open_inference,
-    "predict": ask_batch,
+INTERFACES: dict[str, Callable[[GoldenInputs, str], Arrays]] = {
+    EXAMPLES: lambda golden, address: predict_examples(golden),
+    RAW: lambda golden, address: predict_raw(golden),
+    "rest": predict_rest,
+    "open_inference": predict_open_inference,
+    "predict": predict_batch,
 }
-"""Each takes what is asked, and the address of a server of the model; a variant is one more."""
+"""The function of each interface: takes the golden rows, and the address of a server of the model.
+"""
 
 
-def ways_of(model: Model) -> dict[str, Callable[[GoldenRequest, str], Arrays]]:
-    """Returns the ways by which a model can be asked."""
-    return {name: ask for name, ask in WAYS.items() if model.takes_examples or name != EXAMPLES}
+def interfaces_of(model: Model) -> dict[str, Callable[[GoldenInputs, str], Arrays]]:
+    """Returns the interfaces that a model has."""
+    return {
+        name: predict_rows
+        for name, predict_rows in INTERFACES.items()
+        if model.takes_examples or name != EXAMPLES
+    }
 
 
 def certify(
@@ -225,15 +231,15 @@ def certify(
     tolerance: float,
     to: Path,
 ) -> Certificate:
-    """Asks a model by every way, and writes down how far they agree.
+    """Compares the predictions of all interfaces of a model, and writes the certificate.
 
     Args:
-      folder: of the model.
-      rows: the golden ones.
-      reference: what Transform and Keras answer; None if they do not, then the answers by the first
-        way are what others are compared with.
-      why_not: the reason for that.
-      tolerance: the largest difference of answers that agree.
+      folder: the folder of the model.
+      rows: the golden rows.
+      reference: the predictions of Transform and Keras; None if there are none, then the first
+        interface is the reference.
+      why_not: the reason why there are none.
+      tolerance: the largest difference of predictions that agree.
       to: the folder for the certificate.
     """
     agreements, failures = {}, []
@@ -244,14 +250,14 @@ def certify(
     answers = reference
     files = digest_files(folder)
     try:
-        asked = GoldenRequest.of(load_model(folder), rows)
+        golden = GoldenInputs.of(load_model(folder), rows)
     except ScopelineError as error:
         failures.append(str(error))
     else:
-        with served(asked.model) as address:
-            for name, ask in ways_of(asked.model).items():
+        with served(golden.model) as address:
+            for name, predict_rows in interfaces_of(golden.model).items():
                 try:
-                    found = ask(asked, address)
+                    found = predict_rows(golden, address)
                 except ScopelineError as error:
                     failures.append(f"{name} does not answer: {error}")
                     continue
@@ -280,16 +286,16 @@ def certify(
 def _with_finite_answers(
     rows: Sequence[GoldenRow], reference: Arrays
 ) -> tuple[list[GoldenRow], Arrays, list[str]]:
-    """Returns the rows to which the model has answers, those, and a note of the others.
+    """Returns the rows with finite predictions, these predictions, and a note about the other rows.
 
-    What comes of NaN differs between operations and those that TensorFlow makes of several.
+    Results from NaN may differ between an operation and equivalent operations that TensorFlow uses.
     """
     numbers = [v.reshape(len(v), -1) for v in reference.values() if v.dtype != object]
     finite = np.all([np.isfinite(values).all(axis=1) for values in numbers], axis=0)
     if finite.all():
         return list(rows), reference, []
     kept = [row for row, is_finite in zip(rows, finite, strict=True) if is_finite]
-    first = rows[int(np.argmin(finite))].says
+    first = rows[int(np.argmin(finite))].description
     note = (
         f"{len(rows) - len(kept)} of {len(rows)} golden rows have no finite answer, and are left"
         f" out; the first is where {first}"
