@@ -36,7 +36,7 @@ class Policy(StrEnum):
     """The workers that are restarted after one has died."""
 
     GANG = "gang"
-    """All workers, as they work in lockstep."""
+    """Every worker, as they work in lockstep."""
     COORDINATOR = "coordinator"
     """Only the worker that died, once the chief has begun; all if the chief or a parameter server
     died."""
