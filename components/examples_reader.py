@@ -17,7 +17,7 @@ from trainer_module.data.order import spread_rows
 
 # Few enough that records of some megabytes, such as photographs, fit into memory.
 _BATCH_RECORDS = 256
-# Of a sample.
+# Limits of a sample.
 _MOST_ROWS = 20_000
 _MOST_CELLS = 5_000_000
 _MOST_BYTES = 256 << 20

@@ -219,7 +219,7 @@ class ForkedWorker(GrpcWorkerHandler):
             status = self._worker.poll()
             if status is not None:
                 self._connection.fail(died(self._name, status, self._worker.log_tail()))
-            # Again and again, for those of the crew that are only started now.
+            # Repeated for workers of the crew that start only now.
             if failure := self._connection.failure():
                 for connection in self._crew:
                     connection.fail(failure)

@@ -47,7 +47,7 @@ def choose_workers(work: Sequence[SpreadFiles], most: Workers = AUTO) -> int:
     fitting = min(elements, count_cores())
     if most != AUTO:
         return max(1, min(most, fitting))
-    # A GPU asks models faster than cores do, and is one process's.
+    # A GPU predicts faster than cores, and serves one process.
     if fitting == 1 or (any(one.asks_models for one in work) and glob.glob(_GPUS)):
         return 1
     by_bytes = sum(_size(one.files) for one in work) // _BYTES
@@ -102,7 +102,7 @@ class WorkersRunner(FnApiRunner):
         found = _FindWork()
         pipeline.visit(found)
         workers = choose_workers(found.work, most_workers())
-        # Of no mode of Beam's, each of which has processes of its own.
+        # None of Beam's modes, as each has its own processes.
         direct.direct_running_mode, direct.direct_num_workers = None, workers
         environment = None
         if workers > 1:

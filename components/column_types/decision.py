@@ -101,7 +101,7 @@ def _number_identifier(facts: Facts) -> Choice | None:
     if not facts.is_whole or facts.known < FEW_ROWS:
         return None
     if not facts.is_exact:
-        # Different ones may have become the same.
+        # Distinct numbers may have become equal.
         return (
             ignore("named as identifiers are, and too long for a number")
             if identifies(facts.name)
@@ -277,7 +277,7 @@ def spelling(facts: Facts) -> Choice | None:
 
 
 TEXT_RULES: tuple[Rule, ...] = (
-    # Before what is constant: the data of one day has one date.
+    # Before constants, as the data of one day has one date.
     _date,
     find_constant,
     _yes_or_no,

@@ -266,7 +266,7 @@ def _count(feature: statistics_pb2.FeatureNameStatistics, rows: int) -> Counts:
     known, longest = common.num_non_missing, common.max_num_values
     if feature.HasField("num_stats"):
         numbers = feature.num_stats
-        # The values of lists cannot be told from rows.
+        # The counts of list values are not counts of rows.
         missing = numbers.histograms[0].num_nan if longest == 1 and numbers.histograms else 0
         return Counts(rows, known - int(missing), longest, None, (), numbers.min, numbers.max)
     buckets = feature.string_stats.rank_histogram.buckets

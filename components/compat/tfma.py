@@ -136,7 +136,7 @@ def is_plain(combiner: Any) -> bool:
     keys = [held[name] for name in ("_key", "_metric_key") if name in held]
     keys += held.get("_keys", [])
     if not keys and "_sub_key" not in held:
-        return False  # Nothing says what it is of.
+        return False  # Its metric is unknown.
     names = ("_aggregation_type", "_class_weights", "_sub_key", "_output_name")
     options = [held.get(name) for name in names]
     return not any(options) and not any(key.sub_key or key.output_name for key in keys)
@@ -145,7 +145,7 @@ def is_plain(combiner: Any) -> bool:
 def weighs_examples(combiner: Any) -> bool | None:
     """Returns whether a combiner weighs examples; None if it does not define that."""
     held = vars(combiner)
-    # Some combiners of TFMA's know it by themselves, ours by the key of their metric.
+    # Some combiners of TFMA have an attribute; ours have the key of their metric.
     if "_example_weighted" in held:
         return bool(held["_example_weighted"])
     return bool(held["_key"].example_weighted) if "_key" in held else None

@@ -153,7 +153,7 @@ class _ReadFile(beam.DoFn):
             yield batch
 
     def _decode(self, file: str) -> Iterator[pa.RecordBatch]:
-        # Of its own, since a decoder serves one thread.
+        # A decoder of its own, as a decoder is not thread-safe.
         decoder = ExamplesToRecordBatchDecoder(*(() if self._schema is None else (self._schema,)))
         for examples in read_batches(file, self._rows_by):
             records = examples.tolist()

@@ -76,7 +76,7 @@ class Executor(stock.Executor):
         named = json.loads(exec_properties.get(CONSTANT_KEY) or "{}")
         if settings.keeps_ties is None:
             settings = replace(settings, keeps_ties=_are_of_the_same_data(input_dict))
-        # Else it only says how far a model in service has fallen.
+        # Otherwise it only measures how far a model in service has degraded.
         if named and not (named["decides"] or input_dict.get(specs.BASELINE_MODEL_KEY)):
             named = {}
         splits = evaluated_splits(exec_properties)
@@ -95,7 +95,7 @@ class Executor(stock.Executor):
                 write_text(json.dumps(asdict(constant)), folder, CONSTANT_FILE)
         try:
             self._evaluate(input_dict, output_dict, exec_properties, settings)
-        except Exception as error:  # Beam and TFMA raise what they like.
+        except Exception as error:  # Beam and TFMA raise errors of any type.
             if UNREADABLE not in str(error) or not input_dict.get(specs.BASELINE_MODEL_KEY):
                 raise
             found = OF_FEATURE.search(str(error))
@@ -251,7 +251,7 @@ def _with_bound(eval_config: str, constant: ConstantPrediction) -> str:
             if not metric.per_slice_thresholds:
                 metric.per_slice_thresholds.add(slicing_specs=[tfma.SlicingSpec()])
             for per_slice in list(metric.per_slice_thresholds):
-                # The constant is that of the whole split: it says nothing of a slice.
+                # The constant is that of the whole split and does not apply to slices.
                 slices = [spec for spec in per_slice.slicing_specs if spec != tfma.SlicingSpec()]
                 if slices:
                     metric.per_slice_thresholds.add(

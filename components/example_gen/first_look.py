@@ -86,9 +86,9 @@ def holds_bytes(file: str, settings: CsvSettings) -> bool:
         return True
 
 
-# So much is decoded in a second or two; of more, headers are looked at.
+# Bytes that are decoded in a second or two; of further pictures only headers are read.
 _MOST_DECODED = 4 << 20
-# So many are opened in a second or two, from all classes.
+# Files, of all classes, that are opened in a second or two.
 _MOST_OPENED = 10_000
 
 
@@ -166,7 +166,9 @@ def look_at_table(settings: ExampleGenSettings, files: Sequence[str]) -> frozens
         for batch in source.read(group, kinds):
             splits = np.where(is_kept(batch.rows, settings), 0, -1)
             report.add_rows(batch.rows, splits, [ALL], batch.first, settings)
-            if settings.order_by in batch.rows.schema.names:  # check_named_columns says if not.
+            if (
+                settings.order_by in batch.rows.schema.names
+            ):  # check_named_columns reports it otherwise.
                 read_order(batch.rows, batch.first, settings.order_by)
             for name in settings.pictures.keys() & set(batch.rows.schema.names):
                 column, folder = batch.rows.column(name), settings.pictures[name]

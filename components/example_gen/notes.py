@@ -12,7 +12,7 @@ from components.column_types.dates import Dates
 from trainer_module.errors import counted
 
 _PROPERTY = "findings"
-# Of files in a note.
+# The most files in a note.
 _SHOWN_FILES = 3
 
 

@@ -22,7 +22,7 @@ from components.example_gen.paths import PICTURE_EXTENSIONS, is_remote
 from trainer_module.errors import DataError, counted
 from trainer_module.features.pixels import PictureHeader, check_pixels, read_header
 
-# Pillow knows others that start programs such as Ghostscript, and may be built without some.
+# Other formats of Pillow start programs such as Ghostscript, or may be missing in a build.
 _NAMES = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "AVIF", "JPEG2000", "PPM")
 # What desktops leave behind, besides names with a dot.
 _LITTER = ("thumbs.db", "desktop.ini", "__macosx")
@@ -74,7 +74,7 @@ def open_picture(data: bytes, most_pixels: int) -> Iterator[Image.Image]:
     """
     Image.init()
     formats = [name for name in _NAMES if name in Image.OPEN]
-    # Of more Pillow would warn; the next lines refuse them.
+    # Pillow would warn about more pixels; the next lines refuse them.
     Image.MAX_IMAGE_PIXELS = None  # no inside: documented, and Pillow has no other way
     try:
         with Image.open(io.BytesIO(data), formats=formats) as image:
@@ -146,7 +146,7 @@ def _locate(name: str, path: str, cell: Cell, folder: str, inside: str) -> str:
     """Returns the file of a path; links must not lead outside the folder either."""
     file = posixpath.normpath(posixpath.join(folder, path))
     if is_remote(folder):
-        # What makes one slash of two would take the scheme for a folder.
+        # normpath would merge the two slashes of the scheme.
         scheme, _, rest = posixpath.join(folder, path).partition("://")
         file = f"{scheme}://{posixpath.normpath(rest)}"
     real = file if is_remote(folder) else os.path.realpath(file)
@@ -197,7 +197,7 @@ def check_encoded_pictures(rows: pa.RecordBatch, first: Cell, settings: ExampleG
         column = rows.column(name) if name in rows.schema.names else pa.nulls(0)
         values = values_of(column)
         if not holds_bytes(values.type):
-            continue  # Transform says what is right.
+            continue  # Transform reports the error.
         for value, row in zip(values.to_pylist(), rows_of(column), strict=True):
             try:
                 read_header(value, settings.max_pixels)
@@ -226,7 +226,7 @@ def folder_revision(folders: Iterable[str], without: Collection[str] = ()) -> st
 
 
 def _walk(folder: str, without: Collection[str]) -> Iterator[tuple[str, os.stat_result]]:
-    # What is gone since, or nobody's to look into, is left out: whoever names a picture is told.
+    # Missing and unreadable files are left out; reading a named picture reports them.
     for root, inside, files in os.walk(folder):
         seen = (name for name in inside if not name.startswith("."))
         inside[:] = [n for n in seen if os.path.realpath(os.path.join(root, n)) not in without]

@@ -22,13 +22,13 @@ from components.example_gen.sources.surveys import merge_surveys
 
 # Input bytes per shard of one large file, so that readers of the examples can work in parallel.
 _SHARD_BYTES = 128 << 20
-# The same of a table that names pictures: about as many rows as a shard of pictures in folders has.
+# The same for a table that names pictures: about as many rows as a shard of pictures has.
 _NAMING_BYTES = 32 << 10
 # Input bytes of small files that go to one shard: each step spends about as long on a shard as on
 # some thousand rows. It is less where the data is small, so that several processes can share it.
 _BUNDLE_BYTES = 8 << 20
 _BUNDLES = 8
-# Of one large file: its reader writes to all of them, of each split, at the same time.
+# The most shards of one large file, whose reader writes to all shards of all splits at once.
 _MOST_SHARDS = 64
 
 

@@ -116,7 +116,7 @@ class Executor(base_executor.BaseExecutor):
         if previous:
             older = Older(_load_statistics(previous, DRIFT_SPLIT), settings.compared_with)
         examples = next(iter(input_dict.get(EXAMPLES_KEY) or []), None)
-        # What the config says of a column wins.
+        # The config's declaration of a column takes precedence.
         choices = read_choices(schema).items()
         unseen = {n for n, choice in choices if choice.is_ignored} - {*(settings.declared or ())}
         statistics = artifact_utils.get_single_instance(input_dict[STATISTICS_KEY])
@@ -146,7 +146,7 @@ class Executor(base_executor.BaseExecutor):
             logging.warning("Anomaly: %s", anomaly)
         raise_for(anomalies, settings.on_anomaly == "fail")
         if examples is not None and settings.declared is not None:
-            # Of a column that is not what the schema says, there is more to say than that.
+            # Columns that contradict the schema are reported already.
             broken = {anomaly.column for anomaly in anomalies if anomaly.severe}
             exempt = {*settings.declared, *unseen, *broken}
             review = Review()

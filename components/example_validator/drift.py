@@ -246,7 +246,7 @@ def _count_by_deciles(before: Column, now: Column, values: np.ndarray) -> None:
     by_chance = _DEVIATIONS * np.sqrt(np.maximum(share, 1 / len(values)) / len(values))
     reached = np.array([0, *bounds[last[1:]]])
     low = np.where(is_frequent, np.clip(reached - share - by_chance, low, high), high)
-    # What is beyond the largest value has a bar as well.
+    # Values above the largest one have a bar as well.
     _set_bars(now, [*smaller, up_to[-1]])
     _set_bars(before, [*np.clip(smaller, low, high), 1.0])
 
@@ -374,7 +374,7 @@ def _without_values(
     rows = known_rows(find_column(older.statistics, name)), known_rows(find_column(now, name))
     total = now.datasets[0].num_examples
     share = rows[0] / max(older.statistics.datasets[0].num_examples, 1)
-    # Of a column that is nearly always empty, some window has no value by chance.
+    # In a column that is nearly always empty, some windows have no value by chance.
     is_as_before = rows[1] > 0 or (1 - share) ** total > BY_CHANCE
     words = f"expected values as in {older.name}; found none in any row"
     return ColumnSkew(name, measure, 0.0 if is_as_before else 1.0, threshold, 0.0, words)

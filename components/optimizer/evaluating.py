@@ -138,7 +138,7 @@ def evaluate(
         return {}, {}
     try:
         return _run(evaluation, variants), {}
-    except Exception as error:  # Beam and runtimes raise what they like.
+    except Exception as error:  # Beam and runtimes raise errors of any type.
         if len(variants) == 1:
             return {}, dict.fromkeys(variants, _reason(error))
     found: dict[str, Evaluated] = {}

@@ -273,7 +273,7 @@ def _start(
     tf_config = json.dumps(TFConfig(addresses, place.type, place.index).to_json())
     workers = len(addresses["worker"])
     threads = share_machine(workers)
-    # Even where all else is asked to use one: a server with one would wait for ever.
+    # Even if the environment sets one thread, with which a server would block indefinitely.
     threads |= worker_environment(workers) | {INTEROP_THREADS: threads[INTEROP_THREADS]}
     with _log(folder, place).open("wb") as output:
         return subprocess.Popen(
@@ -289,7 +289,7 @@ def _start(
 
 def _release(process: subprocess.Popen[bytes]) -> None:
     """Releases a server, so that it outlives this process."""
-    # One that has died meanwhile is found when someone asks how the cluster is.
+    # A server that has died meanwhile is reported by the cluster's status.
     with contextlib.suppress(BrokenPipeError), _stdin(process) as stdin:
         stdin.write(b".")
 

@@ -120,7 +120,7 @@ def pass_last_chance() -> None:
       KeyboardInterrupt: a signal was received.
     """
     was_settled = _state.is_settled
-    # First, so that no signal fits between the look and what follows.
+    # Set first, so that no signal can arrive between the check and the next step.
     settle()
     if _state.signal is not None and not was_settled:
         _state.is_settled = False

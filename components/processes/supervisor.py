@@ -293,7 +293,7 @@ class Supervisor:
                 advice = "make room for them, or ask for less (smaller resources, fewer workers)"
                 self._fail_start(late, BEGIN_SECONDS, advice)
             return
-        # Who runs waits for the last one, too.
+        # Running workers wait for the last one, too.
         if now - max(member.handle.began or 0 for member in self._members) > limit:
             advice = "look for their last words in the log, or allow more time (start_timeout)"
             self._fail_start(awaited, limit, advice)

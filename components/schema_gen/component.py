@@ -210,7 +210,7 @@ def _choose_sizes(
       DataError: a column holds no picture.
     """
     examples = input_dict[EXAMPLES_KEY]
-    # A column that was something else once.
+    # Choices of columns that had another type before.
     strip_choices(schema, {feature.name for feature in schema.feature} - {*names})
     for name in names:
         feature = schema_pb2.Feature(name=name, type=schema_pb2.BYTES)

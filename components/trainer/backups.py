@@ -85,7 +85,7 @@ def steps_key(input_dict: Inputs, exec_properties: Mapping[str, Any]) -> str:
         custom_config[SETTINGS_KEY]["train"].pop(key, None)
     # Folds are trained besides.
     custom_config[SETTINGS_KEY].pop("evaluate", None)
-    # Then some rows are held out, and not learnt from; from which epoch on is no matter.
+    # Then some rows are held out of training, from whichever epoch on.
     custom_config["chooses"] = is_chosen(settings.train, steps_per_epoch=1)
     if _goes_by_all_epochs(settings):
         custom_config["epochs"] = settings.train.epochs
@@ -124,7 +124,7 @@ def begin_with_kept(backup: str, model_run_uri: str, key: str, epochs: int) -> i
     longest = max(done, key=lambda folder: done[folder])
     if not fileio.exists(posixpath.join(backup, STATE_FILE)):
         fileio.makedirs(backup)
-        clear(backup)  # Of an attempt that was killed.
+        clear(backup)  # Left by a killed attempt.
         for name in fileio.listdir(longest):
             if name not in (STATE_FILE, _KEPT_FILE):
                 copy = posixpath.join(backup, name)

@@ -113,7 +113,7 @@ def _set_up_logging(channel: Channel) -> None:
     logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT, stream=sys.stderr)
     progress = logging.getLogger(PROGRESS_LOGGER)
     progress.addHandler(_Reports(channel))
-    # The process that gets the events logs them.
+    # The process that receives the events logs them.
     progress.propagate = False
 
 

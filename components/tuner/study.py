@@ -190,7 +190,7 @@ class Study:
                 continue
             if dimension.is_of(*decided(self._settings, chosen)):
                 chosen[dimension.path] = suggest(trial, dimension)
-        # What a config says as it stands is no value of a search.
+        # The config's own values are not values of the search.
         return chosen if trial.number else {k: v for k, v in chosen.items() if not self._starts}
 
     def report(self, number: int, epoch: int, value: float) -> bool:
@@ -201,7 +201,7 @@ class Study:
         tune = self._plan.tune
         if not tune.prune and tune.algorithm is not Algorithm.HYPERBAND:
             return False
-        # The others are compared with what the config is by itself, too, which is not given up.
+        # The default trials are not pruned, as others are compared with them.
         return trial.should_prune() and number >= len(self._starts)
 
     def finish(self, number: int, result: TrialResult) -> None:

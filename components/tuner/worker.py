@@ -31,9 +31,9 @@ logger = logging.getLogger(__name__)
 def main(payload: dict[str, Any], channel: Channel) -> None:
     """Runs trials: first interrupted ones, then new ones; or runs final trainings."""
     logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT, stream=sys.stderr)
-    # The search tells of trials; epochs are theirs.
+    # The search reports trials instead of epochs.
     logging.getLogger(PROGRESS_LOGGER).propagate = False
-    # What is read of each column, again for each trial.
+    # Messages about each column, repeated for each trial.
     logging.getLogger("absl").setLevel(logging.WARNING)
     plan = SearchPlan.model_validate(payload["plan"])
     runner = TrialRunner(
@@ -83,7 +83,7 @@ class _Worker:
                 try:
                     settings = self._plan.settings(values)
                     value = self._runner.run(settings, values, folder, _go_on, part).value
-                except Exception:  # As of a trial.
+                except Exception:  # As for a trial.
                     logger.exception("trial %d failed on part %d", number, part)
             self._study.measure_again(final, value, time.monotonic() - start)
             self._channel.send("measured")

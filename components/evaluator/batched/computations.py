@@ -50,7 +50,7 @@ class Source:
           plain: the names of the metrics without arguments, as the formulas of derived metrics take
             none.
         """
-        # Those that only say which inputs are looked at change nothing.
+        # The standard preprocessor only selects inputs and changes nothing.
         usual = metric_types.StandardMetricInputsPreprocessor
         if any(type(one) is not usual for one in computation.preprocessors or ()):
             return None
@@ -85,7 +85,7 @@ class Computations:
             return None
         classes, plain = metric_classes(config), plain_metrics(config)
         base, derived = [], []
-        # Of equal ones the first, as TFMA has it: those after it may need it.
+        # The first of equal computations, as in TFMA: later ones may depend on it.
         for one in dict.fromkeys(metric_specs.to_computations(config.metrics_specs, config)):
             if type(one) is metric_types.DerivedMetricComputation:
                 derived.append(one)
@@ -160,9 +160,9 @@ def computations_of(config: tfma.EvalConfig) -> Computations:
 
 @functools.lru_cache(maxsize=4)
 def _computations(config: bytes) -> Computations:
-    # Kept, as they are asked for with each file, and TFMA takes long to make them.
+    # Cached, as each file needs them and TFMA takes long to make them.
     found = Computations.of(tfma.EvalConfig.FromString(config))
-    assert found is not None  # noqa: S101 - asked before the pipeline was made
+    assert found is not None  # noqa: S101 - checked before the pipeline was made
     return found
 
 

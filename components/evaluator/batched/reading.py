@@ -199,7 +199,7 @@ class Asker:
         except (tf.errors.OpError, KeyError) as error:
             if name == BASELINE:
                 raise RuntimeError(f"{UNREADABLE}: {error}") from error
-            # It has read the features: the label is what is left.
+            # It has read the features, so that the label cannot be read.
             raise DataError(
                 f"the eval split has rows whose label cannot be read: {_what_is_missing(error)}. "
                 "Give every row a label, or leave those without one out (data.unlabelled: skip)."

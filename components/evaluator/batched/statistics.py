@@ -269,7 +269,7 @@ class CellStatistic(Statistic):
 
     def _add(self, places: np.ndarray, values: np.ndarray) -> None:
         self._waiting.append(_added_up([(places, values)]))
-        # Merged once they are as many: so each cell is sorted a few times, however many batches.
+        # Merged once they outnumber the sums, so that each cell is sorted only a few times.
         if sum(len(waiting[0]) for waiting in self._waiting) > len(self._sums[0]):
             self.sums = _added_up([self._sums, *self._waiting])
 
@@ -340,7 +340,7 @@ def table(
     dense = dense.reshape(counts.shape[1], width)
     if len(counts) == 1:
         return counts @ dense
-    # Of many resamples seven digits are enough, and take half the time.
+    # For many resamples seven digits are enough, and take half the time.
     drawn = counts.astype(np.float32) @ dense.astype(np.float32)
     return drawn.astype(np.float64)
 

@@ -89,7 +89,7 @@ class Grouper:
 @functools.cache
 def draws() -> np.ndarray:
     """Returns how often each resample draws the examples of each group, [resamples, groups]."""
-    # Group by group in memory, as slices pick groups.
+    # Contiguous by group in memory, as slices select groups.
     drawn = np.random.default_rng(_SEED).poisson(1.0, (GROUPS, RESAMPLES)).astype(np.float64)
     return drawn.T
 
@@ -267,7 +267,7 @@ class Tally:
         """
         self._add_waiting()
         parts, groups = self._parts.of(number)
-        # Group by group in memory, as `draws` are.
+        # Contiguous by group in memory, as `draws` are.
         drawn = counts.T[groups].T
         found: dict[tuple[str, str], Values] = {}
         for source, statistic in self._sources:

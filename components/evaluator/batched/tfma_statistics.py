@@ -47,7 +47,7 @@ class ExampleCount(SumStatistic):
 _ERRORS = {
     tfma.ABSOLUTE_ERROR: lambda truth, said: np.abs(truth - said),
     tfma.SQUARED_ERROR: lambda truth, said: np.abs(truth - said).astype(np.float64) ** 2,
-    # Of a label of 0 there is no share: NaN, which counts for nothing.
+    # For a label of 0 the error is NaN, and the row is left out.
     tfma.PERCENTAGE_ERROR: lambda truth, said: (
         100.0 * np.abs((truth - said) / np.where(truth == 0, np.nan, truth)).astype(np.float64)
     ),
@@ -117,7 +117,7 @@ class KerasMeans(MeanStatistic):
             values = per_row(labels, batch.predictions)
             if values.size != len(labels):
                 raise NotByBatches("a Keras metric that is no mean over the rows")
-            # Of one row, Keras drops the axis.
+            # Keras drops the axis for a single row.
             columns.append(weighed(values.reshape(-1), weights))
         return np.concatenate(columns, axis=1)
 

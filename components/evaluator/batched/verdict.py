@@ -92,7 +92,7 @@ class _SliceNoise:
         self._classes = tally.computations.classes
         self._baseline = tally.computations.baseline
         groups = tally.groups_of(number)
-        # Of examples that depend on one another; None where none do.
+        # The number of dependent units; None if all rows are independent.
         self._units = len(groups) if settings.dependence.column else None
         counts = (float(v) for key, v in metrics.items() if key.name == "example_count")
         self._examples = max(counts, default=0.0)
@@ -101,7 +101,7 @@ class _SliceNoise:
         self._drawn: Mapping[tuple[str, str], Values] = {}
         if with_intervals and settings.confidence is not None:
             times = draws()
-            if self._units is not None:  # Of few units, many resamples have drawn none.
+            if self._units is not None:  # With few units, many resamples draw none.
                 times = times[times[:, groups].any(axis=1)]
             self._drawn = tally.resampled(number, times)
 
@@ -149,7 +149,7 @@ class _SliceNoise:
     @property
     def _beyond(self) -> float:
         """The probability beyond each end of an interval."""
-        assert self._settings.confidence is not None  # noqa: S101 - else nothing is drawn
+        assert self._settings.confidence is not None  # noqa: S101 - otherwise nothing is drawn
         return (1 - self._settings.confidence) / 2
 
     def _interval(self, values: Values, sharing: int = 1) -> Interval | None:
@@ -257,7 +257,7 @@ def validate(
         )
     ]
     failures += [] if key else _others_against(metrics, known, settings)
-    # Where a metric cannot have an interval its value is held, which TFMA has done.
+    # A metric without an interval is compared by its value, as TFMA has done.
     sure = frozenset((*settings.lower, *settings.upper)) - set(noise.without)
     failed = {failure.metric_key.name for failure in failures if not failure.metric_key.is_diff}
     for metric_key, value in metrics.items():

@@ -175,7 +175,7 @@ class TopLabelBins(CellStatistic):
         chosen = batch.predictions.argmax(1)
         confidence = np.take_along_axis(batch.predictions, chosen[:, np.newaxis], 1)[:, 0]
         confidence = confidence.astype(np.float64)
-        # What is not a number stays one in the sums, and is in the first bin.
+        # NaN stays NaN in the sums, and is in the first bin.
         places = np.clip(np.nan_to_num(confidence) * BINS, 0, BINS - 1).astype(np.int64)
         is_right = (chosen == batch.labels).astype(np.float64)
         values = np.stack([is_right, confidence, np.ones(len(chosen))], axis=1)

@@ -177,12 +177,12 @@ class Determination(SumStatistic):
     def resampled(self, parts: np.ndarray, counts: np.ndarray) -> list[Values]:
         """Returns R² of each resample."""
         weight, mean, squares, errors = self.totals[parts].T
-        # From a mean of all, so that the squares of large labels lose no digits.
+        # Distances from the overall mean, so that the squares of large labels lose no digits.
         all_rows = weight.sum()
         distance = mean - ((weight * mean).sum() / all_rows if all_rows else 0.0)
         moved = np.nan_to_num(ratio((counts @ (weight * distance)) ** 2, counts @ weight))
         spread = counts @ (squares + weight * distance**2) - moved
-        # A mean of equal labels is not quite the label: of its digits no more than the last is off.
+        # The mean of equal labels may differ from them in the last digit.
         spread = np.where(spread > _EQUAL * (counts @ (weight * mean**2)), spread, 0.0)
         return [1 - ratio(counts @ errors, spread)]
 

@@ -166,7 +166,7 @@ class ChunkReport:
 def _check_finite(rows: pa.RecordBatch, first: Cell, settings: ExampleGenSettings) -> None:
     """Raises DataError for an infinite number, which would make all means and losses infinite."""
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
-        # A column that the config declares to be something else is no number to the model.
+        # A column that the config declares otherwise is not a numeric input of the model.
         is_special = name in (settings.label, settings.weight)
         is_number = not is_special and name not in settings.mixed_columns
         found = find_infinite(column) if is_number else None
@@ -300,7 +300,7 @@ def check_report(
     if settings.weight:
         _check_weighed(report, split_names, settings.weight)
     if not settings.target.needs_label:
-        pass  # Classes tell such rows apart where there are some.
+        pass  # Tasks without a label may still have classes.
     elif settings.task.is_classification:
         notes += _check_classes(report.classes, split_names, settings, could_stratify)
     elif report.label_bounds is not None and len(set(report.label_bounds)) == 1:

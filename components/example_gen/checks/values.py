@@ -27,7 +27,7 @@ from trainer_module.data.order import ordered_keys, parse_times
 from trainer_module.errors import DataError, enumerate_names
 from trainer_module.features.base import BaseFeature
 
-# Of a value, and of the names of forms, in a message.
+# The number of notations that a message names.
 _SHOWN_FORMS = 3
 
 
@@ -80,7 +80,7 @@ def _forms_of(name: str, column: pa.Array, first: Cell, feature: BaseFeature) ->
         return
     names = list(feature.forms())
     every = np.stack([matches(texts, pattern) for pattern in feature.forms().values()])
-    # A word for a missing value goes with every form, unless it is one itself.
+    # A placeholder is valid in every notation, unless it has one itself.
     every |= ~every.any(axis=0) & are_placeholders(texts).to_numpy(zero_copy_only=False)
     # Whether each value, [values], is written in a form.
     fits = dict(zip(names, every, strict=True))

@@ -66,7 +66,7 @@ def shown(value: object) -> str:
     return str(value)[:_SHOWN]
 
 
-# Of columns in a message.
+# The most columns in a message.
 _SHOWN_NAMES = 20
 
 

@@ -43,7 +43,7 @@ _CODES = 0.01
 # A day in digits.
 _DAY, _DAY_DIGITS = Form.parse(DAYS_FORMAT), 8
 
-# So many texts show whether a column may be of amounts.
+# The number of texts that show whether a column may hold amounts.
 _GLANCE = 100
 _MOST_WORDS = 2_000
 

@@ -22,7 +22,7 @@ from components.example_gen.formats import CsvSettings, ExampleGenSettings
 from trainer_module.errors import DataError, counted
 
 UTF8 = "utf-8"
-# Those of 32 bits begin as those of 16.
+# Marks of 32 bits come first, as they begin like those of 16.
 _MARKS = {
     codecs.BOM_UTF8: UTF8,
     codecs.BOM_UTF32_LE: "utf-32",
@@ -136,7 +136,7 @@ def _encoding_of(block: bytes) -> str:
     broken = text.count("\N{REPLACEMENT CHARACTER}")
     others = sum(not character.isascii() for character in text) - broken
     if others > broken:
-        return UTF8  # Damaged, which is said as it is read.
+        return UTF8  # Damaged, which is reported when it is read.
     try:
         block.decode("cp1252")
     except UnicodeDecodeError:

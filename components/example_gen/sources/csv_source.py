@@ -130,7 +130,7 @@ def _with_points(values: pa.BinaryArray) -> pa.BinaryArray:
     return pc.if_else(is_number, points, text).view(pa.binary())
 
 
-# Bytes parsed at a time, and so the longest row.
+# The bytes parsed at a time, which limit the length of a row.
 _BLOCK_SIZE = 4 << 20
 # Of a wide table more, as what a block costs is by the column: for each so many, as much again.
 _COLUMNS_OF_BLOCK = 500

@@ -293,7 +293,7 @@ class WrittenLabelSource(RowsSource):
         name = self._settings.label
         column = batch.rows.column(name)
         if pa.types.is_null(column.type) or label_lengths(column).max(initial=0) > 1:
-            return batch  # What is wrong with several values is said later.
+            return batch  # Several values are reported later.
         encoded = first_values(column).dictionary_encode()
         values = encoded.dictionary.cast(pa.binary()).to_pylist()
         texts = [value.decode(errors="replace") for value in values]

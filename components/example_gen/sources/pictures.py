@@ -81,7 +81,7 @@ def _looks_as_decoded(image: Image.Image, data: bytes) -> bool:
     if has_exif and _orientation(image) != _UPRIGHT:
         return False
     if image.format == "PNG":
-        # Of a palette it knows the transparency, but of no single colour that stands for it.
+        # It supports the transparency of a palette, but not of a single transparent colour.
         return image.mode == "P" or "transparency" not in image.info
     if image.format == "BMP":
         return data[_BMP_BITS] == _BMP_COLOURS
@@ -141,7 +141,7 @@ class ImagesSource(Source):
     def plan(self, files: Sequence[str]) -> list[Files]:
         """Returns groups of images, each of all classes; files of other types are left out."""
         images = select_images(files)
-        # Sorted by class they would train badly; the same order always, so runs can be compared.
+        # Sorted by class they would train badly; a fixed seed makes runs comparable.
         random.Random(0).shuffle(images)  # noqa: S311 - no secret
         groups = -(-len(images) // _GROUP_FILES)
         return [tuple(images[group::groups]) for group in range(groups)]

@@ -107,7 +107,7 @@ def settle_kind(
       settings: the columns whose integers are identifiers, and those that are declared numeric.
     """
     if column.placeholders and (settings.keeps_words(name) or not column.numbers):
-        # The words are values, or nothing but earlier data says that numbers are meant.
+        # The words are values, or only earlier data shows that the column is numeric.
         is_number = known in (ColumnKind.INT, ColumnKind.FLOAT) and not settings.keeps_words(name)
         return known if is_number else ColumnKind.BYTES
     if column.kind is not ColumnKind.INT:
@@ -198,7 +198,7 @@ def merge_surveys(surveys: Sequence[Survey], settings: ExampleGenSettings) -> Co
     if writing is not None:
         total[settings.label] = replace(total[settings.label], kind=ColumnKind.FLOAT)
     for name, column in total.items():
-        # What was text before, such as a code, may hold more numbers today.
+        # A text column of earlier data, such as a code, may hold more numbers today.
         if name == settings.label or known.get(name) is not ColumnKind.BYTES:
             check_column(name, column, settings)
         is_empty = column.kind is ColumnKind.UNKNOWN and name not in known

@@ -65,7 +65,7 @@ def _converter(model: NumericModel, precision: str, sample: Arrays) -> tf.lite.T
         operations = tf.lite.OpsSet
         integers = operations.EXPERIMENTAL_TFLITE_BUILTINS_ACTIVATIONS_INT16_WEIGHTS_INT8
         if precision == "int16x8":
-            # What has no such form, as looking for a row in a table, stays in float32.
+            # Operations without such a form, such as table look-ups, stay in float32.
             converter.target_spec.supported_ops = [integers, operations.TFLITE_BUILTINS]
     return converter
 

@@ -73,7 +73,7 @@ def write_float(model: NumericModel, path: Path) -> None:
 
     try:
         proto, _ = tf2onnx.convert.from_function(whole, input_signature=[specs], opset=OPSET)
-    except Exception as error:  # tf2onnx raises what it likes.
+    except Exception as error:  # tf2onnx raises errors of any type.
         raise _refusal(shorten(error)) from error
     if lacking := sorted({node.op_type for node in proto.graph.node if not _is_known(node)}):
         raise _refusal(f"it has no operation {enumerate_names(lacking, 'and')}")

@@ -72,7 +72,7 @@ def split_line(line: str) -> tuple[str | None, WorkerEvent | None]:
 
 def enter_pod(environ: MutableMapping[str, str] = os.environ) -> dict[str, Any]:
     """Applies the environment that the launcher has passed; returns the payload."""
-    # Processes that this one starts are workers of nobody.
+    # Child processes of this one are not workers.
     worker = unpack(environ.pop(WORKERS_VARIABLE), int(environ[INDEX_VARIABLE]))
     environ.update(worker.environment)
     cluster = worker.payload.get("tf_config", {}).get("cluster", {})

@@ -326,7 +326,7 @@ class PodWatch:
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None
-        # Jobs count from when they are created, which is later: so none ends too early.
+        # A Job's deadline counts from its later creation, so that none ends too early.
         self._began = self._extended = time.monotonic()
 
     def add(self, place: Place) -> PodWorker:
@@ -334,7 +334,7 @@ class PodWatch:
         with self._lock:
             before = [t.state.uid for t in self._workers if t.place == place and t.state]
             added = PodWorker(self._api, place, frozenset(before), self._raise_error)
-            # Its pod may be there already, where it takes the place of another.
+            # Its pod may exist already if it replaces another one.
             added.observe(self._states.values())
             self._workers.append(added)
         return added
@@ -377,7 +377,7 @@ class PodWatch:
                 except WatchEndedError as reason:
                     logger.debug("The pods are listed again: %s", reason)
                     self._stopped.wait(_PAUSE_SECONDS)
-        except Exception as error:  # Whoever waits for the workers raises it.
+        except Exception as error:  # Raised by the thread that waits for the workers.
             self._error = error
 
     def _watch(self, gang: Gang, kinds: Sequence[str]) -> None:

@@ -49,7 +49,7 @@ class ForkServer:
     def __init__(self) -> None:
         """Forks the server; the calling thread must outlive it."""
         self._requests, requests = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # Else the server would say again what is still to be written.
+        # Otherwise the server would write buffered output again.
         sys.stdout.flush()
         sys.stderr.flush()
         run = os.getpid()
@@ -77,7 +77,7 @@ class ForkServer:
     def close(self) -> None:
         """Ends the server and its workers."""
         self._requests.close()
-        # Whoever waited for any child of this process has noticed a server that was lost.
+        # Code that waits for any child may have reaped the server already.
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self._pid, 0)
 

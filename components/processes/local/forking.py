@@ -80,7 +80,7 @@ class ForkedProcess:
         with self._lock:
             if self._status is None and self._is_readable(0):
                 ended = self._reports.readline()
-                # Without a word the server was killed, and then this one has ended with it.
+                # Without a report the server was killed, and the process with it.
                 self._status = int(ended) if ended else -signal.SIGKILL
                 self._reports.close()
         return self._status
@@ -89,7 +89,7 @@ class ForkedProcess:
         """Returns the result of `poll` once the process has ended, or after a timeout in
         seconds.
         """
-        with contextlib.suppress(ValueError):  # Another thread has heard how it ended.
+        with contextlib.suppress(ValueError):  # Another thread has read how it ended.
             self._is_readable(timeout)
         return self.poll()
 
@@ -189,7 +189,7 @@ class Server:
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
                 del self._reports[pid]
-                # Nobody may want to know any more.
+                # The reader may have closed its end.
                 with contextlib.suppress(BrokenPipeError):
                     os.write(report, b"%d\n" % os.waitstatus_to_exitcode(status))
                 os.close(report)
@@ -206,7 +206,7 @@ class Server:
     def _take_request(self) -> None:
         message, descriptors = self._receive()
         if not message:
-            # Of a connection of its own, whoever has made it was killed as it did.
+            # The client of this connection was killed before it sent the request.
             return None if self._lifeline is not None else self._end()
         request = json.loads(message)
         if "kill" not in request:
@@ -282,7 +282,7 @@ def _become(birth: Birth, descriptors: list[int], report: int) -> None:
     os.chdir(birth.folder)
     importlib.invalidate_caches()
     tempfile.tempdir = None
-    # Python's own generator does so by itself.
+    # Python's own generator reseeds itself.
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()
     # From now on it can be ended by its group, and its errors are seen.

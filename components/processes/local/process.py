@@ -47,7 +47,7 @@ def worker_environment(computing: int) -> dict[str, str]:
     if computing == 1:
         return environment
     shared = share_machine(computing)
-    # Too few threads between operations are no choice, but a deadlock.
+    # Too few inter-op threads cause a deadlock, so that the user's setting is not used.
     return {**shared, **environment, INTEROP_THREADS: shared[INTEROP_THREADS]}
 
 
@@ -69,7 +69,7 @@ def share_machine(processes: int) -> dict[str, str]:
         "TF_NUM_INTRAOP_THREADS": str(share),
         "OMP_NUM_THREADS": str(share),
         INTEROP_THREADS: str(between),
-        # Else the first process takes all memory of a GPU.
+        # Otherwise the first process takes all memory of a GPU.
         "TF_FORCE_GPU_ALLOW_GROWTH": "true",
     }
 
