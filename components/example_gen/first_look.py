@@ -166,9 +166,8 @@ def look_at_table(settings: ExampleGenSettings, files: Sequence[str]) -> frozens
         for batch in source.read(group, kinds):
             splits = np.where(is_kept(batch.rows, settings), 0, -1)
             report.add_rows(batch.rows, splits, [ALL], batch.first, settings)
-            if (
-                settings.order_by in batch.rows.schema.names
-            ):  # check_named_columns reports it otherwise.
+            # A missing column is reported by check_named_columns.
+            if settings.order_by in batch.rows.schema.names:
                 read_order(batch.rows, batch.first, settings.order_by)
             for name in settings.pictures.keys() & set(batch.rows.schema.names):
                 column, folder = batch.rows.column(name), settings.pictures[name]
