@@ -91,7 +91,7 @@ def is_obeyed() -> bool:
     return signal.getsignal(signal.SIGTERM) is _handle
 
 
-def told_by() -> str | None:
+def received_signal() -> str | None:
     """Returns the name of the signal that has stopped this process; None if there is none."""
     return None if _state.signal is None else signal.Signals(_state.signal).name
 
@@ -106,14 +106,14 @@ def check_stop() -> None:
         raise KeyboardInterrupt
 
 
-def settle() -> None:
+def ignore_signals() -> None:
     """Ignores later signals, which are only recorded, as nothing is left to stop or must not be
     stopped.
     """
     _state.is_settled = True
 
 
-def pass_last_chance() -> None:
+def commit_or_abort() -> None:
     """Raises KeyboardInterrupt if a signal has stopped this process; ignores later signals.
 
     Raises:
@@ -121,7 +121,7 @@ def pass_last_chance() -> None:
     """
     was_settled = _state.is_settled
     # Set first, so that no signal can arrive between the check and the next step.
-    settle()
+    ignore_signals()
     if _state.signal is not None and not was_settled:
         _state.is_settled = False
         raise KeyboardInterrupt
@@ -210,7 +210,7 @@ def _finish_unwinding() -> None:
 
     Does not return if the watching thread has begun to end the process.
     """
-    settle()
+    ignore_signals()
     if not _state.end.acquire(blocking=False):
         threading.Event().wait()
     _state.end.release()
