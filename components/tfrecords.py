@@ -20,7 +20,7 @@ _LOOKS_EVERY = 0.1
 """The interval in seconds at which a full queue checks whether its consumer has stopped."""
 
 
-def work_ahead(source: Iterator[_T]) -> Generator[_T, None, None]:
+def prefetch(source: Iterator[_T]) -> Generator[_T, None, None]:
     """Yields the elements of an iterator, which a thread prefetches.
 
     Errors of the iterator are raised here. The thread also stops if the consumer stops early.

@@ -23,7 +23,7 @@ from tfx_bsl.tfxio.tf_example_record import TFExampleRecord
 
 from components.row_counts import count_read
 from components.spreading import SpreadFiles
-from components.tfrecords import read_batches, rows_for_columns, work_ahead
+from components.tfrecords import prefetch, read_batches, rows_for_columns
 from trainer_module.errors import DataError
 
 _MOST_ROWS = 1000
@@ -148,7 +148,7 @@ class _ReadFile(beam.DoFn):
         """Yields batches that are decoded ahead, without Python's lock, while the next steps
         work.
         """
-        for batch in work_ahead(self._decode(file)):
+        for batch in prefetch(self._decode(file)):
             count_read(file, batch.num_rows)
             yield batch
 
