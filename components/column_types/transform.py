@@ -9,7 +9,7 @@ from tfx.components.transform.component import Transform as StockTransform
 from tfx.components.transform.executor import Executor as StockExecutor
 from tfx.dsl.components.base import executor_spec
 
-from components.column_types.handing_on import add_choices
+from components.column_types.injection import add_choices
 
 
 class Executor(StockExecutor):

@@ -32,7 +32,7 @@ from tfx.types.standard_component_specs import (
 )
 from tfx.utils import io_utils, path_utils
 
-from components.column_types.handing_on import add_choices
+from components.column_types.injection import add_choices
 from components.processes.failures import StartTimeoutError
 from components.processes.launcher import Launcher, WorkerSpec
 from components.processes.local.fork_server import current_server

@@ -31,7 +31,7 @@ from tfx.types.standard_component_specs import (
     TUNER_RESULTS_KEY,
 )
 
-from components.column_types.handing_on import add_choices
+from components.column_types.injection import add_choices
 from components.copying import copy_folder
 from components.example_validator.anomalies import read_anomalies
 from components.processes.local.fork_server import current_server
