@@ -22,7 +22,7 @@ from components.example_gen.columns.encoded import (
     shown,
     values_of,
 )
-from components.example_gen.columns.seen import NUMBER, are_placeholders
+from components.example_gen.columns.type_inference import NUMBER, are_placeholders
 from trainer_module.data.order import ordered_keys, parse_times
 from trainer_module.errors import DataError, enumerate_names
 from trainer_module.features.base import BaseFeature

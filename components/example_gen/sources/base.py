@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from components.example_gen.columns.encoded import Cell, ColumnKind
-from components.example_gen.columns.seen import SeenColumn
+from components.example_gen.columns.type_inference import SeenColumn
 from components.example_gen.files import is_folder
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.notes import FileNotes

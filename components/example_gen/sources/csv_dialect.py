@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from components.example_gen.columns.seen import is_number
+from components.example_gen.columns.type_inference import is_number
 from components.example_gen.files import open_stream, unreadable_error
 from components.example_gen.formats import CsvSettings, ExampleGenSettings
 from trainer_module.errors import DataError, counted

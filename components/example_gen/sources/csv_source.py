@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
 from components.example_gen.columns.encoded import Cell, ColumnKind, shown
-from components.example_gen.columns.seen import (
+from components.example_gen.columns.type_inference import (
     SeenColumn,
     encode_text,
     holds_any,

@@ -24,7 +24,7 @@ from components.example_gen.columns.encoded import (
     no_values,
     untypable_error,
 )
-from components.example_gen.columns.seen import SeenColumn, needs_integers
+from components.example_gen.columns.type_inference import SeenColumn, needs_integers
 from components.example_gen.files import check_is_text, open_stream, reason_of, unreadable_error
 from components.example_gen.sources.base import Batch, Files, Source, Survey
 from trainer_module.errors import DataError

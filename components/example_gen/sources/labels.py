@@ -20,7 +20,7 @@ from components.example_gen.columns.encoded import (
     shown,
     single_values,
 )
-from components.example_gen.columns.seen import SeenColumn, sample_words
+from components.example_gen.columns.type_inference import SeenColumn, sample_words
 from components.example_gen.formats import ExampleGenSettings, LabelsSettings
 from components.example_gen.paths import find_label_files, label_format
 from components.example_gen.sources.base import Batch, Files, Source, Survey

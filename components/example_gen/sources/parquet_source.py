@@ -22,7 +22,7 @@ from components.example_gen.columns.encoded import (
     kind_of,
     untypable_error,
 )
-from components.example_gen.columns.seen import SeenColumn
+from components.example_gen.columns.type_inference import SeenColumn
 from components.example_gen.files import open_file, reason_of
 from components.example_gen.sources.base import Batch, Files, Source, Survey
 from trainer_module.errors import DataError

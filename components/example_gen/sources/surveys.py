@@ -13,7 +13,7 @@ from components.column_types.choice import read_choices
 from components.example_gen.checks.report import check_label_column, unusable_label
 from components.example_gen.checks.values import no_value_error
 from components.example_gen.columns.encoded import ColumnKind, show_names
-from components.example_gen.columns.seen import SeenColumn, is_comma_number
+from components.example_gen.columns.type_inference import SeenColumn, is_comma_number
 from components.example_gen.files import exists, open_file
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.sources.base import Survey
