@@ -21,7 +21,7 @@ import tensorflow_data_validation as tfdv
 from tensorflow_data_validation.statistics.stats_impl import generate_statistics_in_memory
 from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2, statistics_pb2
 
-from components.example_validator.moves import (
+from components.example_validator.distribution_changes import (
     Column,
     Statistics,
     common_of,

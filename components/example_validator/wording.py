@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2, statistics_pb2
 
-from components.example_validator.moves import common_of
+from components.example_validator.distribution_changes import common_of
 from components.example_validator.odd_rows import (
     Rows,
     Test,
