@@ -38,7 +38,7 @@ def _settings(metric: config_pb2.MetricConfig) -> dict[str, Any]:
 
 CANDIDATE = "candidate"
 BASELINE = "baseline"
-"""The name of the model in service; CANDIDATE is that of the new one, where there are two."""
+"""The name of the model in service where there are two models; CANDIDATE is the new one's."""
 
 
 def metrics_by_slice(uri: str) -> dict[str, dict[str, dict[str, float]]]:

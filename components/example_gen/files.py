@@ -111,7 +111,7 @@ def kind_of_file(head: bytes) -> str:
 
 
 def check_is_text(file: str, wanted: str) -> None:
-    """Raises DataError for a file whose first bytes are those of a known kind other than a table.
+    """Raises DataError for a file whose first bytes identify another kind of file, such as a PDF.
 
     Args:
       file: the path; a .gz file is decompressed.

@@ -23,11 +23,11 @@ _PORT_TAKEN = ("Could not start gRPC server", "Address already in use")
 
 
 class StartTimeoutError(TrainingError):
-    """A worker was not ready in time."""
+    """An error for a worker that was not ready in time."""
 
 
 class WorkerFailedError(Exception):
-    """A worker failed with an unexpected error; the message is one sentence."""
+    """An unexpected error in a worker; the message is one sentence."""
 
     def __init__(self, failure: Failure, log_tail: Sequence[str], sequel: str = "") -> None:
         """Creates the error from a failure.
@@ -50,7 +50,7 @@ class WorkerFailedError(Exception):
 
 
 class OverdueError(WorkerFailedError):
-    """A worker exceeded its time limit."""
+    """An error for a worker that exceeded its time limit."""
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ Say = Callable[[str], None]
 
 
 class NoClusterError(ConfigError):
-    """The folder has no cluster."""
+    """An error for a folder without a cluster."""
 
 
 class Server(BaseModel):

@@ -43,12 +43,11 @@ _GAPS = {
     schema_pb2.INT: _Gap(int_value=MISSING_INTEGER),
     schema_pb2.BYTES: _Gap(bytes_value=b""),
 }
-"""The value for a missing one in a dense tensor; `dense_numbers` and `dense_strings` interpret
-it."""
+"""The default value of a dense tensor by type; `dense_numbers` and `dense_strings` interpret it."""
 
 
 def fill_gaps(schema: schema_pb2.Schema) -> None:
-    """Sets the value for missing ones in a dense tensor, for columns that had none missing.
+    """Sets the default value of dense tensors for columns in which no value was missing.
 
     Such a column is as cheap to parse as one with a value in every row, and the model gets no
     additional input that would flag what never happened in training. Columns of several values, or
@@ -85,7 +84,7 @@ def make_whole(
     names: set[str],
     statistics: Iterable[statistics_pb2.DatasetFeatureStatisticsList],
 ) -> set[str]:
-    """Changes those of the columns to integers that are integers in the data; returns their
+    """Changes the columns that are integers in the data to integers in the schema; returns their
     names.
     """
     whole = {

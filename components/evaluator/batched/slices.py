@@ -17,7 +17,7 @@ from trainer_module.errors import DataError
 
 
 class NotByBatches(Exception):  # noqa: N818 - it is no error: TFMA goes on
-    """A metric cannot be added up by batches; TFMA itself has to compute it."""
+    """An exception for a metric that cannot be added up by batches and is left to TFMA."""
 
 
 Quantiles = np.ndarray

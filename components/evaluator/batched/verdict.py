@@ -229,15 +229,15 @@ def validate(
     noise: Noise,
     settings: VerdictSettings,
 ) -> validation_result_pb2.ValidationResult:
-    """Returns TFMA's validation of a slice, without failures within noise and with those by
-    intervals.
+    """Returns TFMA's validation of a slice, corrected by the confidence intervals.
 
-    A difference to the model in service fails if all of its interval is worse than the tolerance
-    allows; in the deciding metric it fails also within noise if ties keep the model in service. One
-    of the `others` fails on the whole split if all of its shared interval is worse. A bound that
-    has to be kept with confidence fails if the interval's end is beyond it. An undefined metric
-    fails on the whole split but not on a slice; a difference on a slice that is too small to
-    measure does not fail.
+    Failures within noise are removed, and failures by the intervals are added. A difference to the
+    model in service fails if all of its interval is worse than the tolerance allows; in the
+    deciding metric it fails also within noise if ties keep the model in service. One of the
+    `others` fails on the whole split if all of its shared interval is worse. A bound that has to be
+    kept with confidence fails if the interval's end is beyond it. An undefined metric fails on the
+    whole split but not on a slice; a difference on a slice that is too small to measure does not
+    fail.
 
     Args:
       sliced: the key of the slice, and its metrics.

@@ -1,4 +1,5 @@
-"""Metrics that TFMA lacks or defines differently; scikit-learn's metrics of the same names agree.
+"""Metrics that TFMA lacks or defines differently; they equal scikit-learn's metrics of the same
+names.
 
 TFMA finds them by module and class name, and constructs them from their name alone. It requests the
 computations of one model and output at a time.

@@ -50,7 +50,7 @@ _MOST_WORDS = 2_000
 
 @dataclass(frozen=True)
 class SeenColumn:
-    """The kind of a column, and the counts of its numbers and texts."""
+    """The kind of a column, with the counts of its numbers and of its texts."""
 
     kind: ColumnKind = ColumnKind.UNKNOWN
     numbers: int = 0

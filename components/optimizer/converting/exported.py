@@ -56,7 +56,7 @@ class NumericModel:
 
     @property
     def outputs(self) -> tuple[VariantTensor, ...]:
-        """The outputs by name, which is the same in files.
+        """The outputs of the model; converted files use the same names.
 
         A classifier's probabilities are first, as in LiteRT's files: programs that run a file
         without its manifest take the first output.

@@ -67,7 +67,7 @@ class Listing(NamedTuple):
 
 
 class WatchEndedError(Exception):
-    """The watch may have missed changes, so that the objects have to be listed again."""
+    """An error after which objects have to be listed again, as changes may have been missed."""
 
 
 class KubernetesApi:
@@ -276,11 +276,11 @@ class KubernetesApi:
 
 
 class _GoneError(Exception):
-    """The object does not exist."""
+    """An error for an object that does not exist."""
 
 
 class _ExistsError(Exception):
-    """The object exists already."""
+    """An error for an object that exists already."""
 
 
 def _exists(error: ApiException) -> bool:
