@@ -27,8 +27,8 @@ from components.evaluator.constant_prediction import ConstantPrediction, predict
 from components.evaluator.dependence import Dependence, block_ends
 from components.evaluator.gate import mark_blessing
 from components.evaluator.noise import BASELINE_EXAMPLES_KEY, LEARNT_EXAMPLES_KEY, VerdictSettings
-from components.evaluator.seen import find_seen
 from components.evaluator.slices import metric_name
+from components.evaluator.train_overlap import find_train_overlap
 from components.examples_reader import read_columns
 from components.schema_reader import read_schema_artifact
 from components.split_files import split_files
@@ -72,7 +72,7 @@ class Executor(stock.Executor):
           Exception: an error that also occurs without the model in service.
         """
         settings = VerdictSettings.from_json(exec_properties.get(VERDICT_KEY) or "")
-        input_dict, settings = _without_seen(input_dict, exec_properties, settings)
+        input_dict, settings = _without_overlap(input_dict, exec_properties, settings)
         named = json.loads(exec_properties.get(CONSTANT_KEY) or "{}")
         if settings.keeps_ties is None:
             settings = replace(settings, keeps_ties=_are_of_the_same_data(input_dict))
@@ -184,7 +184,7 @@ def read_constant_prediction(uri: str) -> ConstantPrediction | None:
     return None if text is None else ConstantPrediction(**json.loads(text))
 
 
-def _without_seen(
+def _without_overlap(
     input_dict: Inputs, exec_properties: dict[str, Any], settings: VerdictSettings
 ) -> tuple[Inputs, VerdictSettings]:
     """Returns the inputs and settings, without a model in service that was trained on the evaluated
@@ -192,28 +192,28 @@ def _without_seen(
     """
     if not input_dict.get(specs.BASELINE_MODEL_KEY):
         return input_dict, settings
-    seen = find_seen(
+    overlap = find_train_overlap(
         input_dict[specs.EXAMPLES_KEY],
         evaluated_splits(exec_properties)[0],
         input_dict.get(BASELINE_EXAMPLES_KEY) or [],
         input_dict.get(LEARNT_EXAMPLES_KEY) or [],
     )
-    if not seen.is_too_much:
+    if not overlap.is_too_much:
         return input_dict, settings
     if exec_properties.get(WARM_START_KEY):
         raise DataError(
             "the new model began with the weights of the model in service, which has learnt from "
-            f"{seen.share:.0%} of the eval split's rows, as another split of the data had them in "
-            "train: what it comes to on them says nothing. Train it from scratch once: --set "
+            f"{overlap.share:.0%} of the eval split's rows, as another split of the data had them "
+            "in train: what it comes to on them says nothing. Train it from scratch once: --set "
             "schedule.warm_start=false"
         )
     report_notice(
-        f"the model in service has learnt from {seen.share:.0%} of the eval split's rows, which "
+        f"the model in service has learnt from {overlap.share:.0%} of the eval split's rows, which "
         "another split of the data had in train: a comparison with it would be void. The new one "
         "is held by evaluate.thresholds and the constant prediction alone; once it is pushed, the "
         "next ones are compared with it"
     )
-    why = f"has learnt from {seen.share:.0%} of the eval split's rows"
+    why = f"has learnt from {overlap.share:.0%} of the eval split's rows"
     return _without_baseline(input_dict, settings, why)
 
 

@@ -37,7 +37,7 @@ read."""
 
 
 @dataclass(frozen=True)
-class Seen:
+class TrainOverlap:
     """The share of an evaluation's rows that the model in service was trained on."""
 
     share: float = 0.0
@@ -52,12 +52,12 @@ class Seen:
         return self.share > MOST_SHARE * math.sqrt(FEW_ROWS / max(self.rows, FEW_ROWS))
 
 
-def find_seen(
+def find_train_overlap(
     evaluated: Sequence[Artifact],
     split: str,
     learnt: Sequence[Artifact],
     now: Sequence[Artifact],
-) -> Seen:
+) -> TrainOverlap:
     """Finds the rows that the model in service was trained on and the new one was not.
 
     Rows are the same if they have equal values in all columns that both have. Equal rows of
@@ -73,11 +73,11 @@ def find_seen(
     read = {artifact.id for artifact in now}
     files, part = _some(split_files((a for a in learnt if a.id not in read), TRAIN_SPLIT))
     if not files:
-        return Seen()
+        return TrainOverlap()
     judged = split_files(evaluated, split)
     known = _comparable(_types(judged), _types(files))
     if not known:
-        return Seen()
+        return TrainOverlap()
     rows = [_hashes(batch, known) for file in judged for batch in _read(file)]
     hashes, counts = np.unique(np.concatenate(rows), return_counts=True)
 
@@ -90,11 +90,11 @@ def find_seen(
             met[places[hashes[places] == looked_for]] = True
         return min(float(counts[met].sum() / counts.sum()) / part, 1.0)
 
-    seen = Seen(share(files, part), int(counts.sum()))
-    if not seen.is_too_much:
-        return seen
+    overlap = TrainOverlap(share(files, part), int(counts.sum()))
+    if not overlap.is_too_much:
+        return overlap
     own = share(*_some(split_files(evaluated, TRAIN_SPLIT)))
-    return replace(seen, share=max(seen.share - own, 0.0))
+    return replace(overlap, share=max(overlap.share - own, 0.0))
 
 
 def _some(files: list[str]) -> tuple[list[str], float]:
