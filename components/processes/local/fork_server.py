@@ -6,7 +6,7 @@ second. The conditions:
 
 - Neither TensorFlow's runtime nor a thread of Python nor a device's driver survives a fork. The
   server is forked before any of them has begun, and does nothing that would begin one.
-- The server closes all files that the run had open: a lock among them would outlive the run.
+- The server releases all files that the run had open: a lock among them would outlive the run.
 - The server dies with the run, and the workers die with the server, which waits for them and
   reports how they ended.
 - Imported modules keep their state, including what they read from the environment on import: a
