@@ -184,7 +184,8 @@ class Executor(BaseExampleGenExecutor):
         Args:
           input_dict: empty.
           output_dict: `examples`, the artifact to fill.
-          exec_properties: the properties of stock FileBasedExampleGen, with the settings in `custom_config`.
+          exec_properties: the properties of stock FileBasedExampleGen, with the settings in
+            `custom_config`.
 
         Raises:
           DataError: the data cannot be used; from a worker Beam may wrap it in a RuntimeError.
