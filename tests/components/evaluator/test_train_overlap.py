@@ -13,7 +13,7 @@ import tensorflow as tf
 from tfx.types import Artifact, artifact_utils, standard_artifacts
 from tfx.types import standard_component_specs as specs
 
-from components.evaluator import seen
+from components.evaluator import train_overlap
 from components.evaluator.executor import WARM_START_KEY, Executor
 from components.evaluator.noise import BASELINE_EXAMPLES_KEY, LEARNT_EXAMPLES_KEY
 from components.evaluator.train_overlap import TrainOverlap, find_train_overlap
@@ -110,7 +110,7 @@ def test_nothing_is_known_of_examples_that_were_deleted(tmp_path: Path) -> None:
 
 def test_of_very_many_files_some_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     learnt, now = read(tmp_path, ROWS[:100], files=20), read(tmp_path, [], ROWS)
-    monkeypatch.setattr(seen, "MOST_BYTES", 2_000)
+    monkeypatch.setattr(train_overlap, "MOST_BYTES", 2_000)
     assert find_train_overlap([now], "eval", [learnt], [now]).share == pytest.approx(0.5, abs=0.1)
 
 
