@@ -1,1 +1,1 @@
-"""The TFX components of our own."""
+"""The TFX components of this project."""

@@ -1,4 +1,4 @@
-"""What Arrow's types of columns hold; free of TensorFlow and TFX."""
+"""Properties of Arrow's types; free of TensorFlow and TFX."""
 
 from __future__ import annotations
 

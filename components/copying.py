@@ -1,4 +1,4 @@
-"""Copies folders, and reads and writes small files, wherever artifacts are."""
+"""Copies folders, and reads and writes small files, at paths and URIs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def copy_folder(source: str, target: str) -> None:
 
     Args:
       source: the folder.
-      target: is made if need be; files of the same names are replaced.
+      target: the target folder, which is created if need be; files of the same names are replaced.
     """
     for place, _, files in fileio.walk(source):
         below = posixpath.relpath(place, source)
@@ -23,10 +23,10 @@ def copy_folder(source: str, target: str) -> None:
 
 
 def read_text(*place: str) -> str | None:
-    """Returns the text of a file; None if it is not there.
+    """Returns the text of a file; None if it does not exist.
 
     Args:
-      place: its path or URI, or the parts of it.
+      place: the path or URI, or its parts.
     """
     path = posixpath.join(*place)
     if not fileio.exists(path):
@@ -36,11 +36,11 @@ def read_text(*place: str) -> str | None:
 
 
 def write_text(text: str, *place: str) -> None:
-    """Writes a file, in a folder that is made if need be.
+    """Writes a file, in a folder that is created if need be.
 
     Args:
-      text: of the file.
-      place: its path or URI, or the parts of it.
+      text: the content.
+      place: the path or URI, or its parts.
     """
     path = posixpath.join(*place)
     fileio.makedirs(posixpath.dirname(path))

@@ -1,4 +1,4 @@
-"""Files on disks: written whole, and what says that a disk is full, and how much room there is."""
+"""Files on disks: atomic writes, the detection of full disks, and free space."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 
 
 def says_full(error: BaseException) -> bool:
-    """Returns whether an error says that a disk, or a quota of one, is full; SQLite has its own
-    words.
+    """Returns whether an error means that a disk or a quota is full.
 
-    Of what TensorFlow and Beam's workers raise there is the text alone.
+    Errors of TensorFlow and Beam's workers are recognised by their text, and SQLite's by its own
+    words.
     """
     if isinstance(error, OSError):
         return first_of_many(error).errno in _FULL
@@ -30,9 +30,7 @@ def says_full(error: BaseException) -> bool:
 
 
 def full_file(error: BaseException) -> str | None:
-    """Returns the file that an error's text says could not be written for that reason, if it
-    names one.
-    """
+    """Returns the file that could not be written to a full disk, if the error's text names one."""
     for words in _SAID:
         found = re.search(rf"(\S[^\s;]*); {words}|{words}: '([^']+)'", str(error))
         if found is not None:
@@ -43,7 +41,7 @@ def full_file(error: BaseException) -> str | None:
 def first_of_many(error: OSError) -> OSError:
     """Returns the first of the errors that copying a folder collects, with its errno and the file.
 
-    Any other error is given back as it is.
+    Other errors are returned unchanged.
     """
     if not isinstance(error, shutil.Error) or not isinstance(error.args[0], list):
         return error
@@ -54,12 +52,12 @@ def first_of_many(error: OSError) -> OSError:
 
 
 def disk_full(path: Path) -> DiskFullError:
-    """Returns the error for a file or folder that a full disk keeps from being written."""
+    """Returns the error for a file or folder that cannot be written to a full disk."""
     return DiskFullError(f"{path}: the disk is full ({free_room(path)}); {MAKE_ROOM}")
 
 
 def free_room(path: Path) -> str:
-    """Such as `4.1 MB are free`, where a file is or would be."""
+    """Returns the free space at a path that may not exist yet, such as `4.1 MB are free`."""
     place = next(place for place in (path, *path.absolute().parents) if place.exists())
     files = os.statvfs(place)
     if files.f_files and not files.f_favail:
@@ -68,7 +66,7 @@ def free_room(path: Path) -> str:
 
 
 def show_size(size: int) -> str:
-    """Returns a number of bytes as people read it: `4.1 MB`."""
+    """Returns a number of bytes in a readable unit, such as `4.1 MB`."""
     unit = next((unit for unit in _UNITS if size >= unit[1] / 10), _UNITS[-1])
     return f"{size / unit[1]:.1f} {unit[0]}"
 
@@ -79,10 +77,10 @@ def sizes_below(folder: Path) -> Iterator[int]:
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Writes a file, in the place of an earlier one, by a rename at the end.
+    """Writes a file atomically, by a rename at the end; replaces an existing one.
 
     Raises:
-      OSError: it cannot be written; an earlier one is as it was.
+      OSError: the file cannot be written; an existing one is unchanged.
     """
     scratch = path.with_name(f".{path.name}.tmp")
     scratch.write_bytes(content.encode() if isinstance(content, str) else content)

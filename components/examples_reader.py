@@ -17,7 +17,7 @@ from trainer_module.data.order import spread_rows
 
 # Few enough that records of some megabytes, such as photographs, fit into memory.
 _BATCH_RECORDS = 256
-# Of a sample.
+# Limits of a sample.
 _MOST_ROWS = 20_000
 _MOST_CELLS = 5_000_000
 _MOST_BYTES = 256 << 20
@@ -26,11 +26,11 @@ _MOST_BYTES = 256 << 20
 def read_columns(
     examples: Sequence[types.Artifact], split: str, features: Sequence[schema_pb2.Feature]
 ) -> Iterator[pa.RecordBatch]:
-    """Yields batches of list columns of all rows; what is not asked for is not decoded.
+    """Yields batches of list columns of all rows; other columns are not decoded.
 
     Args:
-      examples: of one or several spans.
-      split: whose examples are read.
+      examples: the examples of one or several spans.
+      split: the split to read.
       features: the columns, by names and types.
     """
     decoder = _decoder(features)
@@ -43,7 +43,9 @@ def read_columns(
 def read_sample(
     examples: types.Artifact, split: str, features: Sequence[schema_pb2.Feature]
 ) -> list[pa.RecordBatch]:
-    """Columns of as many examples, from all over a split, as are enough to say what they hold."""
+    """Returns columns of a sample across a split that is large enough to determine their
+    contents.
+    """
     rows = min(_MOST_ROWS, max(_MOST_CELLS // max(len(features), 1), 1))
     decoder, places = _decoder(features), 1
     batches, size = list[pa.RecordBatch](), 0
@@ -58,13 +60,13 @@ def read_sample(
 
 
 def read_spread(files: Sequence[str], most_rows: int) -> Iterator[np.ndarray]:
-    """Yields examples from all over some files, [rows] object of bytes, none of them empty.
+    """Yields evenly spaced examples of some files, [rows] object of bytes, none of them empty.
 
-    All files are read, as a compressed file has no way to a row but past those before it.
+    All files are read, as a row of a compressed file can only be reached through those before it.
 
     Args:
       files: gzipped TFRecords.
-      most_rows: how many examples are enough.
+      most_rows: the most examples to yield.
 
     Raises:
       DataError: a file is damaged.

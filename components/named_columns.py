@@ -1,4 +1,4 @@
-"""The columns that a config names, against those that there are; free of TensorFlow and TFX."""
+"""A check that the columns in a config exist; free of TensorFlow and TFX."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def check_named_columns(
     """Raises DataError for the first column that the config names and the data lacks.
 
     Args:
-      named: the columns, by the key of the config that names each.
-      columns: those that there are.
-      owner: what has them.
+      named: the columns, by the config's key for each.
+      columns: the existing columns.
+      owner: the object that has the columns, for messages.
     """
     known = list(columns)
     for key, column in named.items():

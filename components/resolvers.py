@@ -30,21 +30,22 @@ CANDIDATE_KEY = "candidate"
 
 
 class LatestOtherBlessedModelStrategy(resolver.ResolverStrategy):
-    """The latest blessed model that is not the candidate itself, and was not withdrawn.
+    """Resolves the latest blessed model that is not the candidate itself, and was not withdrawn.
 
-    TFX's LatestBlessedModelStrategy resolves, on a rerun with nothing changed, to the candidate:
-    the Evaluator would then compare a model with itself, and never be cached.
+    TFX's LatestBlessedModelStrategy resolves, on a rerun without changes, to the candidate: the
+    Evaluator would then compare a model with itself, and never be cached.
     """
 
     def resolve_artifacts(
         self, store: mlmd.MetadataStore, input_dict: dict[str, list[artifact.Artifact]]
     ) -> dict[str, list[artifact.Artifact]]:
-        """Resolves the model, its blessing and what it has learnt from, as far as that is there.
+        """Resolves the model, its blessing and the Examples that it was trained on, as far as they
+        exist.
 
-        The lists are empty while there is no such model.
+        The lists are empty if there is no such model.
 
         Args:
-          store: the metadata store, where the Examples behind a model are found.
+          store: the metadata store, where the Examples of a model are found.
           input_dict: all models, blessings and Examples, as they were read, of the pipeline, and
             this run's candidate.
         """
@@ -68,22 +69,22 @@ class LatestOtherBlessedModelStrategy(resolver.ResolverStrategy):
 
 
 class WarmStartModelStrategy(resolver.ResolverStrategy):
-    """The latest blessed model that was not withdrawn, and was trained on other Examples.
+    """Resolves the latest blessed model that was not withdrawn and was trained on other Examples.
 
-    A run leaves a model behind that is then the latest. Were it what a rerun on the same Examples
-    starts from, Trainer would have a new input each time and train for ever. Skipping the models of
-    the same Examples makes the rerun resolve what the run did, and so be cached.
+    The latest model may be the previous run's own. If a rerun on the same Examples started from it,
+    Trainer would have a new input each time and train in every run. Skipping the models of the same
+    Examples makes the rerun resolve the same model as the run, so that it is cached.
     """
 
     def resolve_artifacts(
         self, store: mlmd.MetadataStore, input_dict: dict[str, list[artifact.Artifact]]
     ) -> dict[str, list[artifact.Artifact]]:
-        """Resolves the model and its blessing; both lists are empty while there is none.
+        """Resolves the model and its blessing; both lists are empty if there is none.
 
         Args:
-          store: the metadata store, where the Examples behind a model are found.
-          input_dict: all models and blessings of the pipeline, and the Examples, as they were
-            read, that this run trains on.
+          store: the metadata store, where the Examples of a model are found.
+          input_dict: all models and blessings of the pipeline, and the Examples, as they were read,
+            that this run trains on.
         """
         examples = {item.id for item in input_dict[EXAMPLES_KEY]}
         blessings = _blessings(input_dict[MODEL_BLESSING_KEY])
@@ -97,7 +98,7 @@ class WarmStartModelStrategy(resolver.ResolverStrategy):
 
 
 def _blessings(blessings: list[artifact.Artifact]) -> dict[int, artifact.Artifact]:
-    """Those that bless a model that may be in service, by its id."""
+    """Returns the positive blessings of models that do not wait to be pushed, by the model's id."""
     return {
         blessing.get_int_custom_property(constants.ARTIFACT_PROPERTY_CURRENT_MODEL_ID_KEY): blessing
         for blessing in blessings
@@ -110,7 +111,7 @@ def _blessings(blessings: list[artifact.Artifact]) -> dict[int, artifact.Artifac
 def _blessed_models(
     models: list[artifact.Artifact], blessings: dict[int, artifact.Artifact]
 ) -> list[artifact.Artifact]:
-    """Those that are blessed and were not withdrawn, newest first."""
+    """Returns the models that are blessed and were not withdrawn, newest first."""
     blessed = [
         model
         for model in models
@@ -123,10 +124,10 @@ Artifacts = dict[str, list[artifact.Artifact]]
 
 
 class SpanWindowStrategy(span_range_strategy.SpanRangeStrategy):
-    """The spans of a window, each once, the oldest first.
+    """Resolves the spans of a window, each once, oldest first.
 
-    TFX's SpanRangeStrategy gives every artifact that a span ever had: data that was corrected would
-    be trained on together with the mistake.
+    TFX's SpanRangeStrategy returns every artifact that a span ever had: corrected data would be
+    trained on together with the wrong data.
     """
 
     def __init__(
@@ -134,11 +135,11 @@ class SpanWindowStrategy(span_range_strategy.SpanRangeStrategy):
         spans: Sequence[int] | None = None,
         range_config: range_config_pb2.RangeConfig | None = None,
     ) -> None:
-        """Says what is in the window.
+        """Sets the spans of the window.
 
         Args:
-          spans: the numbers of the spans, where the window may have gaps.
-          range_config: as TFX's strategy has it, if there are no `spans`.
+          spans: the numbers of the spans, if the window may have gaps.
+          range_config: the range for TFX's strategy, if there are no `spans`.
         """
         if spans is not None:
             range_config = range_config_pb2.RangeConfig(
@@ -159,7 +160,7 @@ class SpanWindowStrategy(span_range_strategy.SpanRangeStrategy):
           input_dict: all artifacts with a span, such as Examples.
 
         Raises:
-          DataError: there is nothing of one of the `spans`.
+          DataError: one of the `spans` has no artifact.
         """
         in_range = super().resolve_artifacts(store, input_dict) or {key: [] for key in input_dict}
         resolved = {}
@@ -177,13 +178,13 @@ class SpanWindowStrategy(span_range_strategy.SpanRangeStrategy):
 
 
 class StatisticsOfSpanStrategy(resolver.ResolverStrategy):
-    """The statistics of what is now the data of a span, by lineage.
+    """Resolves the statistics of a span's current data, by lineage.
 
-    StatisticsGen does not pass on the span of the examples that it counted.
+    StatisticsGen does not copy the span of its examples.
     """
 
     def __init__(self, span: int) -> None:
-        """Names the span, by its number."""
+        """Sets the number of the span."""
         self._span = span
 
     def resolve_artifacts(self, store: mlmd.MetadataStore, input_dict: Artifacts) -> Artifacts:
@@ -208,14 +209,14 @@ class StatisticsOfSpanStrategy(resolver.ResolverStrategy):
 
 
 class OlderAnalyzerCacheStrategy(resolver.ResolverStrategy):
-    """The newest analyzer cache that was written for another window than this one.
+    """Resolves the newest analyzer cache that was written for another window than this one.
 
-    With the one that was written for this window, a rerun of which nothing changed would have
-    another input than the run before, and Transform would run again instead of being cached.
+    With the cache of this window, an unchanged rerun would have another input than the run before,
+    and Transform would run again instead of being cached.
     """
 
     def resolve_artifacts(self, store: mlmd.MetadataStore, input_dict: Artifacts) -> Artifacts:
-        """Resolves the cache; its list is empty while there is none.
+        """Resolves the cache; the list is empty if there is none.
 
         Args:
           store: the metadata store.
@@ -243,10 +244,10 @@ class OlderAnalyzerCacheStrategy(resolver.ResolverStrategy):
 def _current(
     store: mlmd.MetadataStore, artifacts: Sequence[artifact.Artifact]
 ) -> dict[int, artifact.Artifact]:
-    """By span, the artifact that an execution gave last.
+    """Returns the artifact of each span that an execution has returned last.
 
-    That is not always the newest one, or the one of the latest version: where a file was changed
-    and changed back, or a version was taken back, the component is cached and gives an earlier one.
+    It is not always the newest one, or the one of the latest version: if a file was changed and
+    changed back, or a version was withdrawn, the component is cached and returns an earlier one.
     """
     makers = _executions_by_output(store, (a.id for a in artifacts))
 
@@ -263,7 +264,7 @@ def _current(
 
 
 def _int_property(candidate: artifact.Artifact, name: str) -> int:
-    """Returns a custom property, which older versions of TFX wrote as text; 0 without it."""
+    """Returns a custom property, which older versions of TFX wrote as text; 0 if it is not set."""
     text = candidate.get_string_custom_property(name)
     return int(text) if text else candidate.get_int_custom_property(name)
 
@@ -277,7 +278,7 @@ def _examples_behind(store: mlmd.MetadataStore, model: int) -> set[int]:
 
 
 def _examples_of_makers(store: mlmd.MetadataStore, artifacts: Iterable[int]) -> set[int]:
-    """Returns the ids of the examples that whatever gave artifacts has taken."""
+    """Returns the ids of the input examples of the executions that produced artifacts."""
     makers = set[int]().union(*_executions_by_output(store, artifacts).values())
     return set[int]().union(*_inputs_by_execution(store, makers).values())
 
@@ -285,7 +286,9 @@ def _examples_of_makers(store: mlmd.MetadataStore, artifacts: Iterable[int]) -> 
 def _executions_by_output(
     store: mlmd.MetadataStore, artifacts: Iterable[int]
 ) -> dict[int, set[int]]:
-    """By an artifact's id, the executions that gave it, anew or from the cache."""
+    """Returns the executions that produced each artifact, newly or from the cache, by the
+    artifact's id.
+    """
     found: dict[int, set[int]] = collections.defaultdict(set)
     for event in _events(store.get_events_by_artifact_ids, sorted(artifacts)):
         if event.type == metadata_store_pb2.Event.OUTPUT:
@@ -296,7 +299,7 @@ def _executions_by_output(
 def _inputs_by_execution(
     store: mlmd.MetadataStore, executions: Iterable[int]
 ) -> dict[int, set[int]]:
-    """By an execution's id, the ids of the examples that it took."""
+    """Returns the ids of the input examples of each execution, by its id."""
     found: dict[int, set[int]] = collections.defaultdict(set)
     for event in _events(store.get_events_by_execution_ids, sorted(set(executions))):
         keys = [step.key for step in event.path.steps if step.HasField("key")]
@@ -306,5 +309,7 @@ def _inputs_by_execution(
 
 
 def _events(query: Any, ids: Sequence[int]) -> Sequence[metadata_store_pb2.Event]:
-    """Returns the events of some artifacts or executions: a store refuses to be asked for none."""
+    """Returns the events of some artifacts or executions; a store raises an error for an empty
+    list.
+    """
     return query(ids) if ids else []

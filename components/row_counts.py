@@ -1,4 +1,4 @@
-"""How many rows the files of examples have, kept beside them, so that no step loses any unseen."""
+"""The row counts of example files, stored beside them to detect lost rows."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from tfx.dsl.io import fileio
 from trainer_module.errors import InternalError, counted
 
 ROWS_FILE = "rows.json"
-"""In the folder of the examples, beside the folders of the splits: rows by file."""
+"""The file of the row counts in the folder of the examples, beside the folders of the splits."""
 _READ, _WRITTEN = "scopeline.rows_read", "scopeline.rows_written"
 
 
 def write_row_counts(uri: str, rows: Mapping[str, int]) -> None:
-    """Keeps how many rows there are.
+    """Writes the row counts of the examples.
 
     Args:
       uri: the folder of the examples.
-      rows: by file, `Split-train/data_tfrecord-00000-of-00001.gz`.
+      rows: the rows by file, such as `Split-train/data_tfrecord-00000-of-00001.gz`.
     """
     with fileio.open(posixpath.join(uri, ROWS_FILE), "w") as opened:
         opened.write(json.dumps(dict(sorted(rows.items()))))
 
 
 def read_row_counts(files: Iterable[str]) -> dict[str, int]:
-    """Returns how many rows files of examples have, of those for which it was kept."""
+    """Returns the row counts of example files, for those that have one."""
     kept: dict[str, dict[str, int]] = {}
     known = {}
     for file in files:
@@ -52,27 +52,27 @@ def _read(path: str) -> dict[str, int]:
 
 
 def count_read(file: str, rows: int) -> None:
-    """Says that a step of a Beam pipeline, which calls it, has read so many more rows of a file."""
+    """Counts rows of a file that the calling step of a Beam pipeline has read."""
     Metrics.counter(_READ, file).inc(rows)
 
 
 def count_written(folder: str, rows: int) -> None:
-    """Says likewise that it has written them to the folder of a split."""
+    """Counts rows that the calling step of a Beam pipeline has written to the folder of a split."""
     Metrics.counter(_WRITTEN, folder).inc(rows)
 
 
 def check_rows(metrics: MetricResults, reading: Mapping[str, Sequence[str]]) -> None:
-    """Compares what the steps of a pipeline have counted with what there is.
+    """Compares the row counts of a pipeline's steps with the stored ones.
 
-    Files of which nothing is known are not compared. What is written of a split, which may be to
-    several folders, has as many rows as the files of the same split that were read.
+    Files without a stored count are not compared. The rows written to a split, possibly in several
+    folders, have to equal those of the same split's files that were read.
 
     Args:
-      metrics: of the pipeline, which has ended.
-      reading: by the prefix of the names of steps, the files that these had to read.
+      metrics: the metrics of the pipeline, which has ended.
+      reading: the files that steps had to read, by the prefix of the steps' names.
 
     Raises:
-      InternalError: a step has read or written other rows.
+      InternalError: a step has read or written another number of rows.
     """
     every = {file for files in reading.values() for file in files}
     known = read_row_counts(every)
@@ -94,15 +94,15 @@ def check_rows(metrics: MetricResults, reading: Mapping[str, Sequence[str]]) -> 
 
 
 def check_total(what: str, found: int, files: Sequence[str]) -> None:
-    """Compares what a step has come to with the rows that it began with.
+    """Compares a step's total with the stored row counts.
 
     Args:
-      what: has counted, for the message.
-      found: rows.
-      files: of the examples.
+      what: the name of the total, for the message.
+      found: the total.
+      files: the files of the examples.
 
     Raises:
-      InternalError: it is another number.
+      InternalError: the numbers differ.
     """
     _compare(what, found, files, read_row_counts(files))
 
@@ -115,10 +115,10 @@ def _compare(what: str, found: int, files: Sequence[str], known: Mapping[str, in
 
 
 def lost_rows(what: str) -> InternalError:
-    """Returns the error for rows that were there, and are not any more.
+    """Returns the error for rows that were lost.
 
     Args:
-      what: a clause that says it by numbers.
+      what: a clause with the numbers.
     """
     return InternalError(
         f"rows were lost between the processes of Beam: {what}. Nothing of this step is used; run"
@@ -127,7 +127,7 @@ def lost_rows(what: str) -> InternalError:
 
 
 def _counters(metrics: MetricResults, namespace: str) -> list[tuple[str, str, int]]:
-    """What was counted: the step, the name and the number."""
+    """Returns the step, the name and the value of each counter."""
     found = metrics.query(MetricsFilter().with_namespace(namespace))[MetricResults.COUNTERS]
     return [(one.key.step, one.key.metric.name, one.committed) for one in found]
 

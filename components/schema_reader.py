@@ -1,4 +1,4 @@
-"""Reads the schema that SchemaGen hands on."""
+"""Reads the schema that SchemaGen provides."""
 
 from __future__ import annotations
 

@@ -11,15 +11,15 @@ from tfx.utils import io_utils
 
 
 def split_files(examples: Iterable[types.Artifact], split: str) -> list[str]:
-    """Returns the files of one split: those of each artifact by name, after those of the one
-    before.
+    """Returns the files of one split, sorted by name for each artifact, in the order of the
+    artifacts.
 
-    Of a window of spans, which are given oldest first, that is not the order of the whole paths,
-    which hold the numbers of executions: 10 comes before 9 there.
+    For a window of spans, oldest first, that is not the order of the whole paths, which contain the
+    numbers of executions: 10 comes before 9 there.
 
     Args:
-      examples: of one or several spans, raw or transformed.
-      split: its name.
+      examples: the examples of one or several spans, raw or transformed.
+      split: the split's name.
     """
     return [
         file

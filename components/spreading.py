@@ -1,4 +1,4 @@
-"""Work that several processes can share, because it begins with files."""
+"""The distribution of a pipeline's files over processes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import apache_beam as beam
 
 
 class SpreadFiles(beam.PTransform):
-    """Elements, each of which is some files to read, wherever there is a process for it."""
+    """A transform that distributes elements, each of which names files to read, over processes."""
 
     def __init__(
         self,
@@ -18,13 +18,13 @@ class SpreadFiles(beam.PTransform):
         asks_models: bool = False,
         is_counted: bool = False,
     ) -> None:
-        """Takes what is known when the pipeline is made.
+        """Takes the elements and the files, which are known when the pipeline is made.
 
         Args:
-          elements: what the processes get.
-          files: all that they will read, by which the number of processes is chosen.
-          asks_models: whether models are then asked about them, which GPUs are good for.
-          is_counted: whether who reads them says how many rows that were, by `count_read`.
+          elements: the elements for the processes.
+          files: all files that they will read, by which the number of processes is chosen.
+          asks_models: whether models predict on them, for which GPUs are used.
+          is_counted: whether the readers count rows by `count_read`.
         """
         super().__init__()
         self.elements = list(elements)
@@ -33,5 +33,5 @@ class SpreadFiles(beam.PTransform):
         self.is_counted = is_counted
 
     def expand(self, pipeline: Any) -> beam.PCollection:
-        """Deals them out."""
+        """Distributes the elements over processes."""
         return pipeline | "Create" >> beam.Create(self.elements) | "Spread" >> beam.Reshuffle()

@@ -1,4 +1,4 @@
-"""Files of TFRecords: read and written in batches, by TensorFlow's C++."""
+"""Files of TFRecords, read and written in batches by TensorFlow's C++."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from trainer_module.errors import DataError
 
 _T = TypeVar("_T")
 _AHEAD = 2
-"""Elements that wait for the consumer at most."""
+"""The most elements that wait for the consumer."""
 _LOOKS_EVERY = 0.1
-"""Seconds in which a full queue notices that its consumer has stopped."""
+"""The interval in seconds at which a full queue checks whether its consumer has stopped."""
 
 
-def work_ahead(source: Iterator[_T]) -> Generator[_T, None, None]:
-    """Yields the elements of an iterator, which a thread takes from it ahead of the consumer.
+def prefetch(source: Iterator[_T]) -> Generator[_T, None, None]:
+    """Yields the elements of an iterator, which a thread prefetches.
 
-    What the iterator raises is raised here. A consumer that stops early stops the thread, too.
+    Errors of the iterator are raised here. The thread also stops if the consumer stops early.
     """
     # One element; or none at the end, with what ended it too early.
     waiting: queue.Queue[tuple[list[_T], BaseException | None]] = queue.Queue(_AHEAD)
@@ -57,7 +57,7 @@ def _fill(source: Iterator[_T], waiting: queue.Queue[Any], stopped: threading.Ev
 
 
 def _put(item: Any, waiting: queue.Queue[Any], stopped: threading.Event) -> bool:
-    """Returns whether there was room before the consumer stopped."""
+    """Puts an item into the queue; returns False if the consumer stopped before there was room."""
     while not stopped.is_set():
         try:
             waiting.put(item, timeout=_LOOKS_EVERY)
@@ -68,28 +68,29 @@ def _put(item: Any, waiting: queue.Queue[Any], stopped: threading.Event) -> bool
 
 
 _MOST_ROWS = 1024
-"""Of a batch: more is no faster for models, and layers for pictures take memory by rows."""
+"""The most rows of a batch: more is not faster for models, and layers for pictures need memory per
+row."""
 _MOST_BYTES = 4 << 20
-"""Of the examples of a batch, as they are stored: of large ones there are fewer."""
+"""The most bytes of a batch's stored examples, which limits the rows of large ones."""
 _MOST_SMALL_ROWS = 4096
-"""Of a batch that is not asked of a model: a column costs as much as a hundred rows of it."""
+"""The most rows of a batch without a model: a column costs as much as a hundred of its rows."""
 _MOST_WIDE_BYTES = 20 << 20
-"""Of a batch of a wide table: what it costs is by the column."""
+"""The most bytes of a batch of a wide table, whose cost depends on the columns."""
 _LOOKED_AT = 64
-"""Examples by which the size of all is judged."""
+"""The number of examples from which the size of all is estimated."""
 _SHRUNK = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8")
-"""How pictures begin that take much more memory once they are decoded."""
+"""The first bytes of pictures that need much more memory once they are decoded."""
 COMPRESSION = "GZIP"
 
 
 def rows_for_models(examples: Sequence[bytes]) -> int:
-    """Returns how many examples like these a batch has that models are asked about."""
+    """Returns the number of rows, of examples like these, in a batch for models."""
     return _fitting(examples, _MOST_ROWS, _MOST_BYTES)
 
 
 def rows_for_columns(examples: Sequence[bytes]) -> int:
-    """Returns how many examples like these a batch has that is counted or transformed column by
-    column.
+    """Returns the number of rows, of examples like these, in a batch that is processed by
+    columns.
     """
     rows = _fitting(examples, _MOST_ROWS, _MOST_WIDE_BYTES)
     more = _fitting(examples, _MOST_SMALL_ROWS, _MOST_BYTES)
@@ -106,11 +107,11 @@ def _fitting(examples: Sequence[bytes], most_rows: int, most_bytes: int) -> int:
 def read_batches(
     file: str, rows_by: Callable[[Sequence[bytes]], int] = rows_for_models
 ) -> Iterator[np.ndarray]:
-    """Yields the examples of one file in their order, [rows] object of bytes.
+    """Yields the examples of one file in order, [rows] object of bytes.
 
     Args:
       file: gzipped TFRecords.
-      rows_by: says by the first few examples how many make a batch.
+      rows_by: returns the number of rows of a batch, given the first few examples.
 
     Raises:
       DataError: the file is damaged.
@@ -137,6 +138,6 @@ def open_writer(path: str) -> tf.io.TFRecordWriter:
 
 
 def write_all(writer: tf.io.TFRecordWriter, examples: Iterable[bytes]) -> None:
-    """Appends serialized examples."""
+    """Appends serialized examples to a file."""
     # A deque without room drives the calls from C.
     collections.deque(map(writer.write, examples), maxlen=0)

@@ -1,4 +1,4 @@
-"""Finds the error that a user can mend inside what Beam, TFX or a worker made of it."""
+"""Finds the error that a user can mend in an exception of Beam, TFX or a worker."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _IN_TRACEBACK = re.compile(rf"{re.escape(errors.__name__)}\.(\w+): ([^\n]*?)(?={
 
 
 def find_user_error(exception: BaseException) -> ScopelineError | None:
-    """Returns the user's error behind an exception, with the message as it was raised; None without
-    one.
+    """Returns the user's error behind an exception, with its original message; None if there is
+    none.
 
-    Looks along `__cause__` and `__context__` first, then for the last such error in the text of
-    the tracebacks that Beam and others turn exceptions of their workers into.
+    Searches `__cause__` and `__context__` first, then the text for the last such error, as Beam and
+    others turn exceptions of their workers into tracebacks.
     """
     chain = _chain(exception)
     for link in chain:
@@ -34,9 +34,7 @@ def find_user_error(exception: BaseException) -> ScopelineError | None:
 
 
 def is_drift(error: BaseException) -> bool:
-    """Returns whether an error says that data has drifted, and that nothing else is wrong with
-    it.
-    """
+    """Returns whether an error means that data has drifted, and nothing else is wrong."""
     return isinstance(error, Exception) and isinstance(find_user_error(error), DriftError)
 
 

@@ -1,4 +1,4 @@
-"""How many processes may share the work of Beam's pipelines on this machine."""
+"""The number of processes that run Beam's pipelines on this machine."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ IN_PROCESS_ARGS = (
 )
 """Beam in this process. DirectRunner would try to download another runner for every pipeline."""
 LOCAL_ARGS = ("--runner=components.beam_workers.runner.WorkersRunner", _IMAGE)
-"""Beam in as many processes as `at_most` lets it have. That number is no option of a pipeline: TFX
-takes a component whose options are others for another, which it runs again."""
+"""Beam in at most as many processes as `at_most` sets. The number is not a pipeline option, as TFX
+would run a component again whose options differ."""
 AUTO: Final = "auto"
-"""As many processes as pay."""
+"""The setting for as many processes as save time."""
 Workers = int | Literal["auto"]
-"""The most processes that share the work; 1 for this process alone."""
+"""The most processes for a pipeline; 1 for this process alone."""
 
 _most: Workers = AUTO
 
 
 @contextmanager
 def at_most(workers: Workers) -> Iterator[None]:
-    """Bounds the processes that share the work of a pipeline, in a `with` block.
+    """Limits the processes of pipelines that run in a `with` block.
 
     Args:
-      workers: the most of them.
+      workers: the most processes.
     """
     global _most
     before, _most = _most, workers
@@ -40,5 +40,5 @@ def at_most(workers: Workers) -> Iterator[None]:
 
 
 def most_workers() -> Workers:
-    """Returns the most processes of a pipeline that is run now."""
+    """Returns the most processes of a pipeline that runs now."""
     return _most

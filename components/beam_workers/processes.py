@@ -1,7 +1,7 @@
-"""Processes in which Beam's workers run, as Beam starts, watches and ends them.
+"""The processes of Beam's workers: started, watched and ended for Beam.
 
-Beam hands on the text of a worker's traceback alone. So the error is described in that text, too,
-by which the run knows it as if it had happened in the run itself.
+Beam forwards only the text of a worker's traceback. The error is therefore encoded in that text, so
+that the run can raise it again.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ _MARK = "\nThe error of "
 
 
 def describe_error(worker: str, error: BaseException) -> str:
-    """What Beam is told by a worker in which an error was raised.
+    """Returns the text for Beam of an error in a worker.
 
     Args:
-      worker: its name.
-      error: as it was raised.
+      worker: the worker's name.
+      error: the error.
     """
     text = "".join(traceback.format_exception(error))
     return text + _MARK + json.dumps([worker, describe(error)])
 
 
 def died(worker: str, status: int, log_tail: Sequence[str]) -> str:
-    """What Beam is told in place of the worker's answer: a WorkerError.
+    """Returns the text for Beam of a worker that ended early: an encoded WorkerError.
 
     Args:
-      worker: its name.
+      worker: the worker's name.
       status: the exit status of its process, or minus the signal that ended it.
       log_tail: the last lines of its output.
     """
@@ -71,9 +71,7 @@ def died(worker: str, status: int, log_tail: Sequence[str]) -> str:
 
 
 def find_cause(error: BaseException) -> Exception | None:
-    """Returns the worker's error behind one of Beam's in the run; None if it came from no
-    worker.
-    """
+    """Returns the worker's error that an error of Beam encodes; None if there is none."""
     _, mark, described = str(error).rpartition(_MARK)
     if not mark:
         return None
@@ -85,27 +83,28 @@ _URN = "scopeline:env:forked_workers:v1"
 _MODULE = "components.beam_workers.processes"
 _ENDS_WITHIN = 5.0
 _crews: WeakKeyDictionary[Any, list[_Connection]] = WeakKeyDictionary()
-"""By Beam's server, its connections to the workers of a pipeline: one that fails ends all."""
+"""The connections of Beam's server to the workers of a pipeline: if one fails, all are ended."""
 
 
 class ForkedWorkers(environments.Environment):
-    """Says to Beam that functions run in such processes."""
+    """The Beam environment whose functions run in these processes."""
 
     def __init__(self, workers: int) -> None:
-        """So many of them share this machine."""
+        """Creates the environment for a number of processes on this machine."""
         super().__init__(capabilities=environments.python_sdk_capabilities())
         self._workers = workers
 
     def to_runner_api_parameter(self, context: Any) -> tuple[str, bytes]:
-        """Returns the kind of environment, and how many processes share the machine."""
+        """Returns the kind of environment, and the number of processes on this machine."""
         return _URN, str(self._workers).encode()
 
 
 class _Connection:
-    """Beam's connection to a worker, which answers in its place once there is no use in waiting.
+    """A connection of Beam to a worker, which can answer requests with an error in the worker's
+    place.
 
-    Otherwise Beam waits for a worker that has died for ever, and for those of which it asked
-    something earlier as long as they take, before it sees that another has failed.
+    Otherwise Beam would wait indefinitely for a worker that has died, and would wait for the
+    answers of other workers before it notices a failure.
     """
 
     def __init__(self, connection: ControlConnection) -> None:
@@ -115,7 +114,7 @@ class _Connection:
         self._failure = ""
 
     def push(self, request: Any) -> ControlFuture:
-        """Asks the worker."""
+        """Sends a request to the worker."""
         future = self._connection.push(request)
         with self._lock:
             self._asked = [future, *(one for one in self._asked if not one.is_done())]
@@ -123,24 +122,26 @@ class _Connection:
         return future
 
     def fail(self, failure: str) -> None:
-        """Answers whatever it is or will be asked by an error; the first one counts."""
+        """Answers all open and later requests with an error; the first error is kept."""
         with self._lock:
             self._failure = self._failure or failure
             self._answer()
 
     def failure(self) -> str:
-        """What it has answered by an error; empty as long as it has not."""
+        """Returns the error with which a request was answered; empty if there is none."""
         with self._lock:
             answered = [future.get().error for future in self._asked if future.is_done()]
         return self._failure or next(filter(None, answered), "")
 
     def is_needless(self) -> bool:
-        """Returns whether nobody needs the worker's answer any more, which may not have come."""
+        """Returns whether the worker's answers are no longer needed: it failed, or requests are
+        still open.
+        """
         with self._lock:
             return bool(self._failure) or any(not future.is_done() for future in self._asked)
 
     def close(self) -> None:
-        """Lets the worker end."""
+        """Closes the connection, so that the worker ends."""
         self._connection.close()
 
     def _answer(self) -> None:
@@ -155,16 +156,16 @@ class _Connection:
 
 @WorkerHandler.register_environment(_URN, bytes)
 class ForkedWorker(GrpcWorkerHandler):
-    """A worker in a fork of the run, or in a fresh process where there is no server of forks."""
+    """A worker in a fork of the run, or in a new process if there is no fork server."""
 
     def __init__(self, workers: bytes, state: Any, provision_info: Any, grpc_server: Any) -> None:
-        """As Beam makes them.
+        """Creates the worker with the arguments that Beam passes.
 
         Args:
-          workers: how many there are.
-          state: Beam's.
-          provision_info: Beam's.
-          grpc_server: Beam's, which the worker connects to.
+          workers: the number of workers.
+          state: Beam's state handler.
+          provision_info: Beam's provision info.
+          grpc_server: Beam's server, to which the worker connects.
 
         Raises:
           InternalError: other machines could connect, too.
@@ -183,7 +184,7 @@ class ForkedWorker(GrpcWorkerHandler):
         self._watch = threading.Thread(target=self._see_it_fail, name="beam-worker", daemon=True)
 
     def start_worker(self) -> None:
-        """Starts the process."""
+        """Starts the process of the worker."""
         self._worker = self._launcher.start(
             WorkerSpec(
                 Place("worker", 0, label=self._name),
@@ -200,7 +201,9 @@ class ForkedWorker(GrpcWorkerHandler):
         self._watch.start()
 
     def close(self) -> None:
-        """Ends it; at once where nobody needs its answer, as after an interrupt or a failure."""
+        """Ends the worker; at once if its answers are no longer needed, as after an interrupt or a
+        failure.
+        """
         self._stopping.set()
         self._watch.join()
         if self._connection.is_needless():
@@ -208,7 +211,7 @@ class ForkedWorker(GrpcWorkerHandler):
         super().close()
 
     def stop_worker(self) -> None:
-        """Waits until it has ended, or ends it."""
+        """Waits until the worker has ended, and kills it after a timeout."""
         self._launcher.stop_all(within=_ENDS_WITHIN)
 
     def _see_it_fail(self) -> None:
@@ -216,19 +219,19 @@ class ForkedWorker(GrpcWorkerHandler):
             status = self._worker.poll()
             if status is not None:
                 self._connection.fail(died(self._name, status, self._worker.log_tail()))
-            # Again and again, for those of the crew that are only started now.
+            # Repeated for workers of the crew that start only now.
             if failure := self._connection.failure():
                 for connection in self._crew:
                     connection.fail(failure)
 
 
 def main(payload: dict[str, Any], channel: Channel) -> None:
-    """Works until the run has no more to do.
+    """Runs the worker until the run has no further work.
 
     Args:
-      payload: `control`, the run's address; `worker`, what Beam calls this one; `name`, what
-        people do; `libraries`, what the run has imported of that which is made quick.
-      channel: not needed, as Beam has its own.
+      payload: `control`, the run's address; `worker`, Beam's id of this worker; `name`, its name in
+        messages; `libraries`, the modules to import before they are patched for speed.
+      channel: not used, as Beam has its own.
     """
     logging.basicConfig(level=logging.WARNING)
     for library in payload["libraries"]:

@@ -1,4 +1,4 @@
-"""Beam's runner in this process, with workers that are forks of it where that pays."""
+"""Beam's runner in this process, with workers that are forks of it if they save time."""
 
 from __future__ import annotations
 
@@ -25,27 +25,29 @@ from trainer_module.machine import count_cores, free_memory
 logger = logging.getLogger(__name__)
 
 _BYTES = 32 << 20
-"""Of files, for each process: below that, starting one takes longer than it saves."""
+"""The bytes of files for each process; with fewer, starting a process takes longer than it
+saves."""
 _MEMORY = 1 << 30
-"""Bytes that a process may take beside what it shares with this one: models, batches, sums."""
+"""The bytes that a process may need beside the memory that it shares with this one: models,
+batches, sums."""
 _LOOKED_AT = 100
-"""Files whose sizes are asked for; of more these are a sample, as a store far away takes long."""
+"""The number of files whose sizes are read; larger sets are sampled, as remote stores are slow."""
 _GPUS = "/dev/nvidia[0-9]*"
 
 
 def choose_workers(work: Sequence[SpreadFiles], most: Workers = AUTO) -> int:
-    """Returns how many processes; 1 is this one alone.
+    """Returns the number of processes for a pipeline; 1 is this one alone.
 
     Args:
-      work: what a pipeline begins with.
-      most: as many as are asked for, where there are cores and elements for them; AUTO for as many
-        as pay and find memory.
+      work: the files that the pipeline begins with.
+      most: the number of processes, limited by cores and elements; AUTO for as many as save time
+        and fit into memory.
     """
     elements = max((len(one.elements) for one in work), default=1)
     fitting = min(elements, count_cores())
     if most != AUTO:
         return max(1, min(most, fitting))
-    # A GPU asks models faster than cores do, and is one process's.
+    # A GPU predicts faster than cores, and serves one process.
     if fitting == 1 or (any(one.asks_models for one in work) and glob.glob(_GPUS)):
         return 1
     by_bytes = sum(_size(one.files) for one in work) // _BYTES
@@ -53,10 +55,10 @@ def choose_workers(work: Sequence[SpreadFiles], most: Workers = AUTO) -> int:
 
 
 def note_cores(workers: Workers) -> list[str]:
-    """What people should know who ask for more processes than this machine has cores for.
+    """Returns a note if the config sets more processes than this machine has cores.
 
     Args:
-      workers: as the config has it.
+      workers: the config's setting.
     """
     cores = count_cores()
     if workers == AUTO or workers <= cores:
@@ -66,13 +68,15 @@ def note_cores(workers: Workers) -> list[str]:
 
 
 def _size(files: Sequence[str]) -> int:
-    """Bytes of all files, judged by some of many."""
+    """Returns the bytes of all files, estimated from a sample of many files."""
     looked_at = files[:: math.ceil(len(files) / _LOOKED_AT) or 1]
     return sum(map(_size_of, looked_at)) * len(files) // max(1, len(looked_at))
 
 
 def _size_of(file: str) -> int:
-    """Bytes of a file; none of one that has just been deleted, of which its reader will tell."""
+    """Returns the bytes of a file; 0 for a file that no longer exists, which its reader will
+    report.
+    """
     try:
         return int(fileio.stat(file).length)
     except fileio.NotFoundError:
@@ -80,24 +84,25 @@ def _size_of(file: str) -> int:
 
 
 class WorkersRunner(FnApiRunner):
-    """Starts as many as `at_most` lets it; what a pipeline reads says how many pay: `SpreadFiles`.
+    """Beam's runner with at most `at_most` processes; `SpreadFiles` in the pipeline determines
+    their number.
 
-    Every row that a pipeline counts is compared with what the examples are known to have.
+    The number of rows that a pipeline reads is compared with the stored row counts of the examples.
     """
 
     def run_pipeline(self, pipeline: beam.Pipeline, options: PipelineOptions) -> Any:
-        """Runs it to its end.
+        """Runs a pipeline to its end.
 
         Raises:
           InternalError: rows were lost.
-          RuntimeError: a worker failed; its cause is the error of the worker.
-          Exception: as a step has raised it in this process.
+          RuntimeError: a worker failed; the cause is the worker's error.
+          Exception: the error of a step in this process.
         """
         direct = options.view_as(DirectOptions)
         found = _FindWork()
         pipeline.visit(found)
         workers = choose_workers(found.work, most_workers())
-        # Of no mode of Beam's, each of which has processes of its own.
+        # None of Beam's modes, as each has its own processes.
         direct.direct_running_mode, direct.direct_num_workers = None, workers
         environment = None
         if workers > 1:
@@ -116,12 +121,12 @@ class WorkersRunner(FnApiRunner):
 
 
 class _FindWork(PipelineVisitor):
-    """Collects what a pipeline begins with."""
+    """A visitor that collects the files that a pipeline begins with."""
 
     def __init__(self) -> None:
         self.work: list[SpreadFiles] = []
         self.reading: dict[str, list[str]] = {}
-        """By the prefix of the steps that read and count them, the files."""
+        """The files, by the prefix of the steps that read and count them."""
 
     def enter_composite_transform(self, transform_node: AppliedPTransform) -> None:
         transform = transform_node.transform

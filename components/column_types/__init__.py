@@ -1,1 +1,3 @@
-"""The type of each column, where the config does not give it: chosen, kept and handed on."""
+"""The types of columns that the config does not declare: chosen, stored in the schema, passed
+on.
+"""

@@ -1,4 +1,6 @@
-"""What a column is taken for, and why; travels as an annotation of the column in the schema."""
+"""The chosen type of a column, with the reason; stored as an annotation of the column in the
+schema.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,12 @@ from trainer_module.settings.model import ZOO
 
 _FEATURE: TypeAdapter[Any] = TypeAdapter(Feature)
 _WITHOUT_VALUES = ("ignore", "date", "text")
-"""Types of columns that are expected to have other values tomorrow."""
+"""The types of columns in which later data is expected to have other values."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The settings of a column, as `features` in a config would have them, and the reason."""
+    """The settings of a column, in the form of `features` in a config, and the reason."""
 
     settings: dict[str, Any]
     reason: str
@@ -34,24 +36,24 @@ class Choice:
 
     @property
     def is_by_dtype(self) -> bool:
-        """Whether the column is what its numbers or its text make it."""
+        """Whether the type follows from the dtype alone: numeric or categorical."""
         return self.type in ("numeric", "categorical") and not self.is_written
 
     @property
     def is_written(self) -> bool:
-        """Whether the column is of numbers in text."""
+        """Whether the column holds numbers in text."""
         return "written" in self.settings
 
     @property
     def is_ignored(self) -> bool:
-        """Whether the model does not see the column."""
+        """Whether the column is not an input of the model."""
         return self.type == "ignore"
 
 
 def annotate(schema: schema_pb2.Schema, choices: Mapping[str, Choice]) -> None:
     """Writes choices into a schema.
 
-    Where other values are to be expected, those of the first data are no list to keep.
+    Columns in which other values are expected lose their list of values.
     """
     for feature in schema.feature:
         choice = choices.get(feature.name)
@@ -67,14 +69,14 @@ def annotate(schema: schema_pb2.Schema, choices: Mapping[str, Choice]) -> None:
 
 
 def read_choices(schema: schema_pb2.Schema, origin: str = "schema.pbtxt") -> dict[str, Choice]:
-    """Returns the choices in a schema, by column; tags of other people's are none.
+    """Returns the choices in a schema, by column; tags that are not JSON objects are ignored.
 
     Args:
-      schema: that may have been edited.
+      schema: a schema, possibly edited by a user.
       origin: its file, for messages.
 
     Raises:
-      DataError: an annotation says what no column can be.
+      DataError: an annotation is not a valid feature.
     """
     choices = {}
     for feature in schema.feature:
@@ -86,10 +88,10 @@ def read_choices(schema: schema_pb2.Schema, origin: str = "schema.pbtxt") -> dic
 
 
 def strip_choices(schema: schema_pb2.Schema, but: Collection[str] = ()) -> None:
-    """Takes the choices out of a schema: what the columns are is somebody else's to say.
+    """Removes the choices from a schema.
 
     Args:
-      schema: is changed.
+      schema: the schema, which is changed.
       but: columns whose choices stay.
     """
     for feature in schema.feature:
@@ -102,11 +104,11 @@ def strip_choices(schema: schema_pb2.Schema, but: Collection[str] = ()) -> None:
 
 
 def with_choices(custom_config: Mapping[str, Any], schema: schema_pb2.Schema) -> dict[str, Any]:
-    """What Transform and Trainer are told, with the choices for columns that the config leaves out.
+    """Returns the `custom_config` of Transform and Trainer, with choices for undeclared columns.
 
     Args:
-      custom_config: as `TrainerSettings.to_custom_config` makes it.
-      schema: with annotations.
+      custom_config: the result of `TrainerSettings.to_custom_config`.
+      schema: the schema with annotations.
     """
     settings = custom_config[SETTINGS_KEY]
     kind = settings.get("model", {}).get("kind")
@@ -121,14 +123,14 @@ def with_choices(custom_config: Mapping[str, Any], schema: schema_pb2.Schema) ->
 
 
 def _with_size(given: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """What a config gives for a column; of pictures without a size with the one that was chosen."""
+    """Returns the config's settings of a column; pictures without a size get the chosen one."""
     if given["type"] != "image" or chosen["type"] != "image" or given.get("height"):
         return dict(given)
     return {**chosen, **{key: value for key, value in given.items() if value is not None}}
 
 
 def _for_model(settings: Mapping[str, Any], kind: str | None) -> dict[str, Any]:
-    """Returns the settings, without how text is taken apart where the model knows one way alone."""
+    """Returns the settings, without `tokens` if the model supports only one tokenization."""
     spec = ZOO.get(kind or "")
     usual = spec.features.get(settings["type"], {}) if spec else {}
     return {k: value for k, value in settings.items() if k != "tokens" or k not in usual}

@@ -1,4 +1,4 @@
-"""Whether text is dates, and how they are written, by all values of a column."""
+"""The detection of dates in text, and of their format."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from dataclasses import dataclass
 from trainer_module.features.date_formats import MONTHS, WEEKDAYS, find_format
 
 DAYS_FORMAT = "%Y%m%d"
-"""Of whole numbers that are days."""
+"""The format of days written as integers."""
 DAYS = range(10_000_000, 100_000_000)
-"""Whole numbers of as many digits."""
+"""The range of integers with as many digits as a day."""
 NEARLY_ALL = 0.9
-"""Share of the values that have to be written in one format for a column to be dates."""
+"""The share of values that have to be in one format for a column to be dates."""
 _MAY_BE_DATE = re.compile(rf"\s*(?:\d|(?:{'|'.join((*MONTHS, *WEEKDAYS))}))", re.IGNORECASE)
 _DATE_LENGTHS = range(6, 61)
-"""From 1/2/03 to a date with the names of its day and its month, a time and a zone."""
+"""The lengths from 1/2/03 to a date with the names of its day and month, a time and a zone."""
 
 
 @dataclass(frozen=True)
 class Dates:
-    """What is known of a column most of whose values are dates."""
+    """The format of a column of which most values are dates, and the exceptions."""
 
     format: str
-    """That of most values."""
+    """The format of most values."""
     values: int
     shown: str
-    """One in the format."""
+    """A value in the format."""
     odd: int = 0
-    """How many values are not written in it."""
+    """The number of values that are not in the format."""
     first_odd: str = ""
-    """The first of them, and where it is."""
+    """The first value that is not in the format, and its place."""
 
     @property
     def are_alike(self) -> bool:
-        """Whether the format is that of nearly all values."""
+        """Whether nearly all values are in the format."""
         return self.values - self.odd >= NEARLY_ALL * self.values
 
     @property
     def description(self) -> str:
-        """What the column holds."""
+        """The contents of the column, in words."""
         some = f"dates such as {self.shown!r}"
         if not self.odd:
             return some
@@ -57,11 +57,11 @@ def is_day(digits: str) -> bool:
 
 
 def may_be_dates(values: Sequence[str]) -> bool:
-    """Returns whether most values are dates by themselves; meant for a few, of any column."""
+    """Returns whether most of a few values, each by itself, are dates."""
     return sum(map(_is_date, values)) * 2 > len(values)
 
 
 def _is_date(value: str) -> bool:
-    """What cannot be a date is not tried as each format."""
+    """Returns whether a value is a date; excludes unlikely ones before trying the formats."""
     is_likely = len(value) in _DATE_LENGTHS and _MAY_BE_DATE.match(value)
     return bool(is_likely) and find_format([value]) is not None

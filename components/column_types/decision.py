@@ -1,7 +1,7 @@
-"""The type of a column, decided by what is known of it; the one place where that is decided.
+"""The choice of each column's type from facts about its values; the only place for these rules.
 
-In doubt a column stays what its numbers or its text make it: to leave out a column that matters
-costs more than to keep one that does not.
+In doubt a column is numeric or categorical by its dtype: leaving out a column that matters costs
+more than including one that does not.
 """
 
 from __future__ import annotations
@@ -28,28 +28,30 @@ from trainer_module.errors import counted
 from trainer_module.features.number_format import NumberFormat, are_plain, find_number_format
 
 ENOUGH_ROWS = 100
-"""Of fewer, what is the same in all of them, or another in each, may be so by chance."""
+"""The number of rows below which a constant, or a different value in each row, may be chance."""
 FEW_ROWS = 10
-"""Of fewer, nothing is said."""
+"""The number of rows below which no rule for identifiers or sentences applies."""
 GAPLESS_ROWS = 50
-"""In so many rows no measurement takes each number of a range once."""
+"""The number of rows from which a measurement would not take each number of a range once."""
 MANY_VALUES = 5_000
-"""More different values than that get no vocabulary: the tail of it would be longer than what is
-known of it."""
+"""The most distinct values for a vocabulary; with more, most of them would be rare."""
 HASH_BUCKETS = 2_000
 ROWS_PER_NAME = 5
-"""Rows that each number has on average where numbers are names of what comes up again."""
+"""The least average number of rows per value for numbers that are identifiers of repeated
+things."""
 Rule = Callable[[Facts], Choice | None]
-"""Gives the type of a column that it is about, and None of others."""
+"""A function that returns the type of columns to which it applies, and None for others."""
 
 
 def find_empty(facts: Facts) -> Choice | None:
-    """Returns a column without any value is left out."""
+    """Ignores a column that has no value in any row."""
     return None if facts.known else ignore(f"no value in any of {counted(facts.rows, 'row')}")
 
 
 def find_constant(facts: Facts) -> Choice | None:
-    """So is one with one value, unless its gaps may tell something, or there are few rows."""
+    """Ignores a constant column, unless missing values may carry information, or there are few
+    rows.
+    """
     if facts.distinct > 1 or counts_time(facts.name):
         return None
     value = repr(facts.examples[0]) if facts.is_text else f"{facts.low:g}"
@@ -63,7 +65,7 @@ def find_constant(facts: Facts) -> Choice | None:
 
 
 def by_dtype(facts: Facts) -> Choice:
-    """What numbers and text are if nothing speaks against it."""
+    """Returns the default type: numeric for numbers, categorical for text."""
     if not facts.is_text:
         return Choice({"type": "numeric"}, f"numbers from {facts.low:g} to {facts.high:g}")
     what = "text"
@@ -73,20 +75,20 @@ def by_dtype(facts: Facts) -> Choice:
 
 
 def ignore(reason: str) -> Choice:
-    """Leaves a column out."""
+    """Returns the choice to leave a column out, with a reason."""
     return Choice({"type": "ignore"}, reason)
 
 
 def values_of(facts: Facts) -> str:
-    """Returns how many values a column has, in words."""
+    """Returns the number of distinct values of a column, in words."""
     return f"{facts.distinct:,} different values in {facts.known:,} rows"
 
 
 _GAPLESS = 1.05
-"""How much more numbers a range may have than there are rows."""
+"""The largest ratio of a range of numbers to the number of rows for an identifier."""
 _MOST_NAMES = 1_000
 _MOST_SENTINELS = 2
-"""Different negative numbers among names: what stands for a missing one, such as -1 or -999."""
+"""The most distinct negative numbers among identifiers: sentinels such as -1 or -999."""
 
 
 def _day_number(facts: Facts) -> Choice | None:
@@ -99,7 +101,7 @@ def _number_identifier(facts: Facts) -> Choice | None:
     if not facts.is_whole or facts.known < FEW_ROWS:
         return None
     if not facts.is_exact:
-        # Different ones may have become the same.
+        # Distinct numbers may have become equal.
         return (
             ignore("named as identifiers are, and too long for a number")
             if identifies(facts.name)
@@ -115,16 +117,16 @@ def _number_identifier(facts: Facts) -> Choice | None:
 
 
 def _counts_rows(facts: Facts) -> bool:
-    """Returns whether numbers are those of the rows: a range with no gap, wherever it begins.
+    """Returns whether the numbers count the rows: a range without gaps, wherever it begins.
 
-    A quantity seldom takes each number of a range once, but a few rows of one may.
+    A quantity seldom takes each number of a range once, except in a few rows.
     """
     rows = facts.total_rows * facts.known / facts.rows
     return facts.known >= ENOUGH_ROWS and facts.high - facts.low + 1 <= _GAPLESS * rows
 
 
 def _number_names(facts: Facts) -> Choice | None:
-    """Numbers that stand for places or for what else comes up again."""
+    """Returns categorical for integers that are places or identifiers of repeated things."""
     are_names = identifies(facts.name) or names_places(facts.name)
     comes_again = facts.distinct * ROWS_PER_NAME <= facts.seen and facts.distinct <= _MOST_NAMES
     if not are_names or not facts.is_whole or not facts.is_exact or not comes_again:
@@ -136,8 +138,8 @@ def _number_names(facts: Facts) -> Choice | None:
 
 
 def _zero_or_one(facts: Facts) -> Choice | None:
-    """Returns a type without fractions holds true and false so, and rarely else these two
-    numbers alone.
+    """Returns boolean for integers that are only 0 and 1, which rarely mean anything but no and
+    yes.
     """
     if not facts.is_integer or (facts.low, facts.high) != (0, 1) or facts.known < ENOUGH_ROWS:
         return None
@@ -154,18 +156,18 @@ NUMBER_RULES: tuple[Rule, ...] = (
 
 
 _NEARLY_ALL = 0.95
-"""Share of the rows with a value of their own in an identifier."""
+"""The share of rows with distinct values from which a column is an identifier."""
 _MOSTLY = 0.5
-"""Share of the rows with a value of their own in a column of sentences."""
+"""The share of rows with distinct values from which a column may hold sentences."""
 _SENTENCE_SPACES = 3
-"""Spaces that a sentence has on average, at the least."""
+"""The least average number of spaces in a sentence."""
 _SENTENCE_LENGTH = 10
-"""Characters that it has without spaces."""
+"""The least average number of characters in a sentence without spaces."""
 _LONGEST_TEXT = 512
-"""Tokens that a model sees, at most; those that it sees at least come next."""
+"""The largest number of tokens of a text; the smallest comes next."""
 _SHORTEST_TEXT = 8
 _ROOM = 1.1
-"""How many tokens there are for one word: signs are some as well."""
+"""The number of tokens per word, as punctuation makes tokens too."""
 
 
 def _date(facts: Facts) -> Choice | None:
@@ -195,8 +197,8 @@ def _written_number(facts: Facts) -> Choice | None:
 
 
 def _are_quantities(facts: Facts, writing: NumberFormat) -> bool:
-    """Returns whether numbers in text are more than names: bare digits may be, that come up
-    again.
+    """Returns whether numbers in text are quantities, and not identifiers such as repeated bare
+    digits.
     """
     if writing.unit or not (are_plain(facts.examples) or identifies(facts.name)):
         return True
@@ -205,7 +207,7 @@ def _are_quantities(facts: Facts, writing: NumberFormat) -> bool:
 
 
 def _odd_text(facts: Facts) -> Choice | None:
-    """Of numbers or dates that something is wrong with."""
+    """Returns the type of numbers or dates that are not written uniformly."""
     if facts.dates is not None:
         why: str | None = facts.dates.description
     else:
@@ -249,23 +251,21 @@ def _many_values(facts: Facts) -> Choice | None:
 
 
 def _is_varied(facts: Facts) -> bool:
-    """Returns whether most rows have a text of their own, or there are too many texts for
-    categories.
-    """
+    """Returns whether most rows have distinct texts, or there are too many texts for categories."""
     return facts.own_values > _MOSTLY or facts.distinct > MANY_VALUES
 
 
 def _is_own(facts: Facts) -> bool:
-    """Returns whether nearly each row has a text of its own, and not because there are few rows."""
+    """Returns whether nearly all rows have distinct texts, in enough rows to exclude chance."""
     is_clear = identifies(facts.name) or are_codes(facts.examples)
     enough = FEW_ROWS if identifies(facts.name) else GAPLESS_ROWS if is_clear else ENOUGH_ROWS
     return facts.known >= enough and facts.own_values > _NEARLY_ALL
 
 
 def spelling(facts: Facts) -> Choice | None:
-    """Of names that are all there is, another in most rows: as categories they would tell nothing.
+    """Returns characters as tokens for names, which as categories would mostly be distinct.
 
-    What they have in common is how they are spelt.
+    Used for names that are the only column left, so that a model can learn from their spelling.
     """
     is_named = facts.is_text and not facts.longest and facts.known >= ENOUGH_ROWS
     if not is_named or not _is_varied(facts) or are_codes(facts.examples):
@@ -277,7 +277,7 @@ def spelling(facts: Facts) -> Choice | None:
 
 
 TEXT_RULES: tuple[Rule, ...] = (
-    # Before what is constant: the data of one day has one date.
+    # Before constants, as the data of one day has one date.
     _date,
     find_constant,
     _yes_or_no,
@@ -290,13 +290,13 @@ TEXT_RULES: tuple[Rule, ...] = (
 
 
 _LONGEST_LIST = 50
-"""Values of a list that a model sees, at most: what follows says little, and costs as much."""
+"""The most values of a list that a model reads; later ones add little and cost as much."""
 
 
 def choose_types(columns: Sequence[Facts]) -> dict[str, Choice]:
     """Returns the type of each column, by name.
 
-    A column that seems to be an identifier is kept where nothing else would be left to learn from.
+    A column that looks like an identifier is kept if there is nothing else to learn from.
     """
     choices = {facts.name: _choose(facts) for facts in columns}
     if all(choice.is_ignored for choice in choices.values()):
@@ -320,7 +320,9 @@ def _choose(facts: Facts) -> Choice:
 
 
 def _list(facts: Facts) -> Choice:
-    """Lists of several lengths: text and whole numbers are names, other numbers a sequence."""
+    """Returns the type for lists of several lengths: text and integers are categorical, others a
+    sequence.
+    """
     length = min(facts.longest, _LONGEST_LIST)
     kind = "text" if facts.is_text else "whole numbers" if facts.is_integer else "numbers"
     reason = f"lists of up to {facts.longest:,} values, {kind}"

@@ -1,7 +1,7 @@
-"""What a column's values tell of it; free of TensorFlow.
+"""Facts about a column's values; free of TensorFlow.
 
-What is the same, missing, or different in the rows is told by the statistics, which have seen each
-row; the rest by a sample from all over the data. None of it depends on the order of the rows.
+The numbers of distinct and missing values come from the statistics, which cover each row; the rest
+comes from a sample across the data. No fact depends on the order of the rows.
 """
 
 from __future__ import annotations
@@ -18,84 +18,84 @@ from tensorflow_metadata.proto.v0 import statistics_pb2
 from components.column_types.dates import DAYS, Dates, is_day
 
 _MOST_EXAMPLES = 2_000
-"""Of the different values of a column."""
+"""The most distinct values of a column that are stored."""
 _UNSPACED = r"(?:[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}][^\s]*){4}"
-"""What words are written in that no spaces stand between: some of it in a row."""
+"""The pattern of several characters in a row of a script without spaces between words."""
 _NEARLY_ALL = 0.99
 _EXACT = {pa.float32(): 2**24, pa.float64(): 2**53}
-"""Up to here numbers of a type hold every whole one."""
+"""The largest number up to which a type holds every integer."""
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What the statistics of a split, in which every row counts, tell of a column."""
+    """The counts of a column in the statistics of a split, which cover every row."""
 
     rows: int
     known: int
-    """Rows with a value."""
+    """The number of rows with a value."""
     longest: int
-    """Values in the row that has the most of them."""
+    """The largest number of values in a row."""
     distinct: int | None = None
-    """Different values of text; None where the statistics cannot tell."""
+    """The number of distinct texts; None if the statistics do not have it."""
     frequent: tuple[str, ...] = ()
-    """Values of text, the most frequent ones first: all, or as many as the statistics keep."""
+    """The most frequent texts in descending order: all, or as many as the statistics hold."""
     low: float = math.nan
-    """Of numbers; NaN of text."""
+    """The smallest number; NaN for text."""
     high: float = math.nan
 
     @property
     def is_constant(self) -> bool:
-        """Whether all values are the same, and no row is without."""
+        """Whether all values are the same and no row lacks one."""
         is_same = self.low == self.high if self.distinct is None else self.distinct == 1
         return is_same and 0 < self.rows == self.known
 
 
 @dataclass(frozen=True)
 class Facts:
-    """A column as it is in the rows of the train split, or in a sample of them."""
+    """The facts about a column in the train split, or in a sample of it."""
 
     name: str
     is_text: bool
     rows: int
-    """Those of the split; of the sample where nothing is known of the others."""
+    """The number of rows in the split, or in the sample if the split's is unknown."""
     total_rows: int
-    """Those of all splits, as far as that is known."""
+    """The number of rows in all splits, as far as it is known."""
     known: int
-    """Rows with a value, of `rows`."""
+    """The number of `rows` with a value."""
     distinct: int
-    """Different values in `known` rows; of numbers, in `seen` rows."""
+    """The number of distinct values in `known` rows, or for numbers in `seen` rows."""
     seen: int = 0
-    """Rows of the sample with a value."""
+    """The number of rows of the sample with a value."""
     examples: tuple[str, ...] = ()
-    """Different values of text, the most frequent ones first."""
+    """The distinct texts, the most frequent ones first."""
     mean_length: float = 0.0
-    """Characters of a text."""
+    """The mean number of characters of a text."""
     mean_spaces: float = 0.0
     usual_length: int = 0
-    """Characters that nearly all texts have at most."""
+    """The number of characters that nearly all texts do not exceed."""
     usual_words: int = 0
     has_words: bool = True
-    """Whether spaces stand between the words: of most texts, as far as their script tells."""
+    """Whether most texts have spaces between words, as far as their script shows."""
     is_integer: bool = False
-    """Whether numbers are of a type that has no fractions."""
+    """Whether the numbers have an integer type."""
     is_whole: bool = False
-    """Whether all numbers are."""
+    """Whether all numbers are integers."""
     is_exact: bool = True
-    """Whether numbers are small enough for different ones to stay different."""
+    """Whether the numbers are small enough for distinct ones to stay distinct."""
     low: float = 0.0
     high: float = 0.0
     are_days: bool = False
     """Whether all numbers are days in digits, such as 20260131."""
     negative: int = 0
-    """Different numbers below 0."""
+    """The number of distinct numbers below 0."""
     dates: Dates | None = None
-    """How they are written in all rows there are; None of what are none."""
+    """The dates of all rows; None if the column does not hold dates."""
     longest: int = 0
-    """Values in the longest list; 0 where a row has one value."""
+    """The number of values in the longest list; 0 if rows have one value."""
 
     @property
     def own_values(self) -> float:
-        """The share of the rows with a value that would have one of their own."""
+        """The share of distinct values in the rows with a value."""
         return self.distinct / max(self.known, 1)
 
     @property
@@ -110,13 +110,13 @@ def look_at(
     total_rows: int = 0,
     counts: Mapping[str, Counts] | None = None,
 ) -> list[Facts]:
-    """Returns the facts about columns, but for those that hold other bytes than text.
+    """Returns the facts about columns, except those of bytes that are not text.
 
     Args:
-      columns: of numbers or bytes, by name: [rows] each, null where a value is missing.
-      dates: what is known of columns of dates.
-      total_rows: of all the data, where `columns` are a part of it.
-      counts: what is known of all rows of the split that `columns` are a sample of.
+      columns: numbers or bytes by column, [rows] each, null where a value is missing.
+      dates: the date columns.
+      total_rows: the number of rows of all the data, if `columns` are a part of it.
+      counts: the counts of all rows of the split, if `columns` are a sample of it.
     """
     counts = counts or {}
     facts = (_look(name, values, total_rows) for name, values in columns.items())
@@ -134,8 +134,8 @@ def look_at_lists(
     """Returns the facts about columns of lists, which count values instead of rows.
 
     Args:
-      columns: how many values each row has, and all of them, by name.
-      counts: what is known of all rows of the split that `columns` are a sample of.
+      columns: the number of values of each row, and all values, by column.
+      counts: the counts of all rows of the split, if `columns` are a sample of it.
     """
     found = []
     for name, (lengths, values) in columns.items():
@@ -148,7 +148,7 @@ def look_at_lists(
 
 
 def _in_all_rows(facts: Facts, counts: Counts | None) -> Facts:
-    """Returns the facts with what the statistics know better than a sample."""
+    """Returns the facts with the sample's counts replaced by those of the statistics."""
     if counts is None:
         return facts
     if facts.is_text:
@@ -210,7 +210,7 @@ def _look(name: str, values: pa.Array, total_rows: int) -> Facts | None:
 
 
 def _usual(numbers: pa.Array) -> int:
-    """What nearly all of them are at most."""
+    """Returns the number that nearly all of the numbers do not exceed."""
     return int(pc.quantile(numbers, _NEARLY_ALL, interpolation="higher")[0].as_py())
 
 
@@ -245,7 +245,7 @@ def _look_at_text(name: str, known: pa.StringArray, rows: int, total_rows: int) 
 
 
 _PLACEHOLDERS = {"__BYTES_VALUE__", "__LARGE_BYTES__"}
-"""What TFDV counts instead of bytes that are no text, and of long texts: as if all were the same"""
+"""The labels under which TFDV counts all long texts, and all bytes that are not text."""
 
 
 def count_columns(
@@ -254,7 +254,7 @@ def count_columns(
     """Returns the counts of each column of numbers or text, by name.
 
     Args:
-      statistics: of a split, as StatisticsGen makes them.
+      statistics: the statistics of a split, by StatisticsGen.
     """
     dataset = statistics.datasets[0]
     found = {f.path.step[-1] if f.path.step else f.name: f for f in dataset.features}
@@ -266,7 +266,7 @@ def _count(feature: statistics_pb2.FeatureNameStatistics, rows: int) -> Counts:
     known, longest = common.num_non_missing, common.max_num_values
     if feature.HasField("num_stats"):
         numbers = feature.num_stats
-        # The values of lists cannot be told from rows.
+        # The counts of list values are not counts of rows.
         missing = numbers.histograms[0].num_nan if longest == 1 and numbers.histograms else 0
         return Counts(rows, known - int(missing), longest, None, (), numbers.min, numbers.max)
     buckets = feature.string_stats.rank_histogram.buckets

@@ -1,4 +1,4 @@
-"""The size that pictures are given where the config names none: what is usual among them."""
+"""The size of pictures for which the config sets none: the median size."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from components.column_types.choice import Choice
 from trainer_module.errors import counted
 
 LARGEST = 224
-"""Pixels of the longer side, at most: what most networks were made for; more takes long."""
+"""The most pixels of the longer side: the input size of most networks; more takes long."""
 
 _GREY = ("1", "L", "LA", "I", "I;16", "I;16B", "F")
-"""What Pillow calls pictures without colours."""
+"""Pillow's modes of pictures without colours."""
 
 
 def choose_size(pictures: Iterable[bytes]) -> Choice | None:
-    """Returns the median height and width, and one channel where all pictures are grey.
+    """Returns the median height and width, and one channel if all pictures are grey.
 
     The order of the pictures makes no difference.
 
     Args:
-      pictures: encoded; what is none does not count.
+      pictures: encoded pictures; bytes that are not a picture are skipped.
 
     Returns:
-      None where there is no picture.
+      The choice; None if there is no picture.
     """
     heights, widths, colours = Counter[int](), Counter[int](), Counter[bool]()
     for encoded in pictures:

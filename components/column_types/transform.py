@@ -1,4 +1,4 @@
-"""TFX's Transform, told what the columns are of which the config says nothing."""
+"""TFX's Transform, with the schema's choices for columns that the config does not declare."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tfx.components.transform.component import Transform as StockTransform
 from tfx.components.transform.executor import Executor as StockExecutor
 from tfx.dsl.components.base import executor_spec
 
-from components.column_types.handing_on import add_choices
+from components.column_types.injection import add_choices
 
 
 class Executor(StockExecutor):
-    """Transforms as TFX does, with the choices that the schema holds."""
+    """Transforms as TFX does, with the choices in the schema."""
 
     def Do(  # noqa: N802 - TFX's name
         self,
@@ -21,11 +21,11 @@ class Executor(StockExecutor):
         output_dict: dict[str, list[types.Artifact]],
         exec_properties: dict[str, Any],
     ) -> None:
-        """Takes and gives what TFX's Transform does."""
+        """Transforms the examples with TFX's inputs and outputs."""
         super().Do(input_dict, output_dict, add_choices(input_dict, exec_properties))
 
 
 class Transform(StockTransform):
-    """The component, under that executor."""
+    """TFX's Transform component with our executor."""
 
     EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(Executor)

@@ -1,1 +1,1 @@
-"""Every touch of the insides of TFX, its libraries and Beam: a module for each of them."""
+"""The only uses of private parts of TFX, its libraries and Beam: a module for each of them."""

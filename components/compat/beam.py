@@ -1,8 +1,9 @@
-"""Beam, as of 2.77: what it looks up hundreds of times while it builds a pipeline is remembered.
+"""Beam, as of 2.77: caches for lookups that it repeats hundreds of times while it builds a
+pipeline.
 
-Four of its functions are wrapped, none of which its documentation names; the public way would be a
-release that remembers by itself. `components.compat.speed` wraps none where one is not the
-function known here: Beam then looks everything up anew, and run.log says so.
+Four of its functions are wrapped, none of which is documented; the public way would be a release
+with caches of its own. `components.compat.speed` wraps none if one is not the known function: Beam
+then repeats the lookups, and run.log reports it.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ from trainer_module.strategies.network import LOCALHOST, find_exposed
 
 
 def remember_lookups() -> None:
-    """Lets Beam remember its own answers for as long as what they are about; once in a process.
+    """Caches Beam's lookups for as long as the objects that they concern exist; once in a process.
 
-    Each type check parses the pipeline's options anew, each use of a DoFn inspects the signatures
-    of all its methods, and for each function that is pickled the names of all modules are looked
-    through: almost a half of what the data components of a small table compute.
+    Each type check parses the pipeline's options again, each use of a DoFn inspects the signatures
+    of all its methods, and for each pickled function the names of all modules are searched: almost
+    half of the data components' CPU time for a small table.
     """
     for owner, name, remember in (
         (PipelineOptions, "view_as", _remember_views),
@@ -49,7 +50,7 @@ def remember_lookups() -> None:
 
 
 def _remember_views(view_as: Any) -> Any:
-    """Views of the same options share their values, so one of each kind does for all."""
+    """Returns `view_as` with a cache; views of the same options share their values."""
     views: WeakKeyDictionary[PipelineOptions, dict[type, PipelineOptions]] = WeakKeyDictionary()
 
     @wraps(view_as)
@@ -64,7 +65,7 @@ def _remember_views(view_as: Any) -> Any:
 
 
 def _remember_specs(get_dofn_specs: Any) -> Any:
-    """Returns a DoFn has the same states and timers as long as it lives."""
+    """Returns `get_dofn_specs` with a cache; the states and timers of a DoFn never change."""
     known: WeakKeyDictionary[DoFn, tuple[set[Any], set[Any]]] = WeakKeyDictionary()
 
     @wraps(get_dofn_specs)
@@ -80,7 +81,9 @@ def _remember_specs(get_dofn_specs: Any) -> Any:
 
 
 def _remember_signatures(get_signature: Any) -> Any:
-    """Returns a method has the signature of its function, whatever it is bound to."""
+    """Returns `get_signature` with a cache; a method has the signature of its function, whatever it
+    is bound to.
+    """
     known: WeakKeyDictionary[FunctionType, Signature] = WeakKeyDictionary()
 
     @wraps(get_signature)
@@ -96,11 +99,13 @@ def _remember_signatures(get_signature: Any) -> Any:
 
 
 def _remember_modules(find_imported_submodules: Any) -> Any:
-    """Below a package are the same modules until others are imported."""
+    """Returns the search for submodules with a cache that is valid until other modules are
+    imported.
+    """
     known: tuple[list[str], dict[str, list[tuple[str, set[str]]]]] = ([], {})
 
     def submodules(package: str) -> list[tuple[str, set[str]]]:
-        """Returns the modules below a package, each with the names that lead from there to it."""
+        """Returns the modules below a package, each with the components of its relative name."""
         nonlocal known
         names, below = known
         if (present := list(sys.modules)) != names:
@@ -133,17 +138,17 @@ _HARNESS: Known = {
 }
 
 _exposed_before: set[int] = set()
-"""The sockets of this process that answered other machines before Beam served."""
+"""The sockets of this process that were open to other machines before Beam served."""
 
 
 def listen_here_alone() -> None:
-    """Lets Beam's servers listen on this machine's loopback, in this process from now on.
+    """Restricts Beam's servers in this process to this machine's loopback interface.
 
-    Beam listens on all of the machine's addresses, and reads any file out to whoever asks for it.
-    Replaced in `worker_handlers`: the module `grpc`, as that file sees it.
+    Beam listens on all of the machine's addresses, and serves any file on request. The replaced
+    object is the module `grpc` in `worker_handlers`.
 
     Raises:
-      InternalError: this Beam makes its servers in another way.
+      InternalError: the installed Beam creates its servers differently.
     """
     global _exposed_before
     module: Any = worker_handlers
@@ -154,10 +159,10 @@ def listen_here_alone() -> None:
 
 
 def check_listening() -> None:
-    """Checks that no server has begun to answer other machines since `listen_here_alone`.
+    """Raises InternalError if a server was opened to other machines since `listen_here_alone`.
 
     Raises:
-      InternalError: one has.
+      InternalError: there is such a server.
     """
     if find_exposed().keys() - _exposed_before:
         raise _unknown_beam()
@@ -170,7 +175,7 @@ class _Grpc:
         return getattr(grpc, name)
 
     def server(self, *arguments: Any, **options: Any) -> Any:
-        """Returns a server that listens on the loopback, whatever host is named."""
+        """Returns a server that listens on the loopback interface, whatever host is given."""
         made: Any = grpc.server(*arguments, **options)
         listen = made.add_insecure_port
         made.add_insecure_port = lambda address: listen(f"{LOCALHOST}:{address.rpartition(':')[2]}")
@@ -188,23 +193,23 @@ def _unknown_beam() -> InternalError:
 
 
 class DescribingHarness(SdkHarness):
-    """What a worker runs: Beam's own, which tells the run more of an error than its text.
+    """Beam's worker harness, with errors that are encoded for the run.
 
-    Overridden is the private method by which Beam runs what it is asked and reports an error.
+    It overrides the private method by which Beam executes a request and reports an error.
     """
 
     def __init__(
         self, describe: Callable[[BaseException], str], *arguments: Any, **options: Any
     ) -> None:
-        """As Beam makes it.
+        """Creates the harness with Beam's arguments.
 
         Args:
-          describe: what the run is told of an error.
-          arguments: Beam's.
-          options: Beam's.
+          describe: encodes an error for the run.
+          arguments: Beam's arguments.
+          options: Beam's keyword arguments.
 
         Raises:
-          InternalError: this Beam reports errors in another way.
+          InternalError: the installed Beam reports errors differently.
         """
         require_known(_HARNESS, "what a Beam worker says of an error")
         super().__init__(*arguments, **options)

@@ -1,7 +1,7 @@
-"""Which functions of this room make a library quicker, and what each of them replaces.
+"""The functions of this package that speed up libraries, and the code that each of them replaces.
 
-The results are the libraries' own. Each changes its library in this process alone, and only where
-what it replaces and calls is the code that it was written for.
+Results are the same as the libraries' own. Each function changes its library only in this process,
+and only if the code that it replaces and calls is the known one.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Change:
-    """A function of this room that changes a library."""
+    """A function of this package that changes a library."""
 
     library: str
-    """Nothing is changed before it is imported."""
+    """The library; nothing is changed before it is imported."""
     function: str
-    """The module of this room, and the function in it."""
+    """The module of this package, and the function in it."""
     known: Known
-    """The insides that it replaces, or whose results its own have to equal; see `insides`."""
+    """The code that it replaces, or whose results it has to equal; see `insides`."""
 
 
 CHANGES = (
@@ -116,10 +116,10 @@ CHANGES = (
 
 
 def speed_up() -> None:
-    """Lets the components of this process be quick; calling it again changes nothing.
+    """Applies the changes to the libraries of this process; repeated calls have no effect.
 
-    What no component has imported by now is neither imported nor changed, and a library of another
-    version, whose results might differ from those here, stays as it is.
+    Libraries that are not imported yet are neither imported nor changed, and a library of another
+    version, whose results might differ, is not changed.
     """
     libraries = imported()
     for change in CHANGES:
@@ -128,7 +128,7 @@ def speed_up() -> None:
 
 
 def imported() -> list[str]:
-    """Returns the libraries to be changed that this process has imported."""
+    """Returns the imported libraries for which there are changes."""
     return [library for library in {c.library: None for c in CHANGES} if library in sys.modules]
 
 

@@ -1,11 +1,11 @@
-"""TensorFlow, as of 2.21, imported by those who use it: whether it computes, sessions, LiteRT.
+"""TensorFlow, as of 2.21, imported only where needed: its state, sessions, and LiteRT's converter.
 
-`Session.make_callable` is the public way of running a session again and again, and is taken where
-the other one has changed: it answers the same, and takes three times as long a call.
+`Session.make_callable` is the public way of running a session repeatedly, and is used if the
+private one has changed: its results are the same, and each call takes three times as long.
 
-LiteRT's converter leaves operations out in its debugger alone, which converts and quantises
-everything once more. Ranges or operations chosen in another way would make another model, so that
-another converter is refused, and the variant `int8` is not made.
+LiteRT's converter supports leaving operations out only in its debugger, which converts and
+quantises everything again. Ranges or operations that are chosen differently would change the model,
+so that with another converter the variant `int8` is not made.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ logger = logging.getLogger(__name__)
 def has_computed() -> bool:
     """Returns whether TensorFlow has begun to compute, after which a fork of this process hangs.
 
-    The module is private, and looked up among those that are imported; the public way would be a
-    function of TensorFlow's that starts nothing by being called. Where the module has not the
-    function known here, it may have: fresh processes are started, which are slower.
+    The private module is looked up among the imported ones; the public way would be a function of
+    TensorFlow that does not initialise the runtime. Without the known function the result is True,
+    and new processes, which are slower, replace forks.
     """
     context = sys.modules.get(_CONTEXT)
     if context is None:
@@ -47,19 +47,20 @@ KNOWN: Known = {
     }
 }
 _IN_CALLER = -1
-"""Of `RunOptions.inter_op_thread_pool`: operations run one by one, in the thread that asks."""
+"""The `RunOptions.inter_op_thread_pool` with which operations run one by one, in the calling
+thread."""
 
 
 def make_callable(
     session: Any, feeds: Sequence[str], fetches: Sequence[str], is_parallel: bool
 ) -> Callable[..., list[Any]]:
-    """Returns a function of the values of some tensors that gives those of others.
+    """Returns a function from the values of some tensors to those of others.
 
     Args:
       session: a tf.compat.v1.Session.
-      feeds: names of the tensors that the function takes, in order.
-      fetches: names of the tensors that it gives.
-      is_parallel: whether operations that do not depend on each other run side by side.
+      feeds: the names of the input tensors, in order.
+      fetches: the names of the output tensors.
+      is_parallel: whether independent operations run in parallel.
     """
     from tensorflow.core.protobuf import config_pb2
 
@@ -74,7 +75,7 @@ def make_callable(
 
 
 def _ask(public: Callable[..., list[Any]], *values: Any) -> list[Any]:
-    """Calls the public way, which raises ValueError for what the graph itself would refuse."""
+    """Calls the public way; turns its ValueError into the error that the graph would raise."""
     import tensorflow as tf
 
     try:
@@ -92,17 +93,17 @@ _CALIBRATION: Known = {
         "mlir_quantize": "988eae383bab",
     },
 }
-"""What looks at numbers without quantising, and what quantises."""
+"""The functions that calibrate without quantising, and that quantise."""
 
 
 def calibrate(converter: Any) -> bytes:
-    """Returns the model in float32, with the ranges that the numbers in it had.
+    """Returns the model in float32, with the calibrated ranges of its tensors.
 
     Args:
       converter: a tf.lite.TFLiteConverter with optimizations and a representative dataset.
 
     Raises:
-      InternalError: the installed converter calibrates or quantises in another way.
+      InternalError: the installed converter calibrates or quantises differently.
     """
     require_known(_CALIBRATION, "LiteRT's int8")
     converter._experimental_calibrate_only = True
@@ -110,11 +111,11 @@ def calibrate(converter: Any) -> bytes:
 
 
 def quantise(calibrated: bytes, left_out: Sequence[str]) -> bytes:
-    """Returns a calibrated model in whole numbers.
+    """Returns a calibrated model in integers.
 
     Args:
-      calibrated: as `calibrate` gives it.
-      left_out: the operations that stay in float32, called by what they give.
+      calibrated: the result of `calibrate`.
+      left_out: the operations that stay in float32, named by their outputs.
     """
     from tensorflow.lite.python.convert import mlir_quantize
 

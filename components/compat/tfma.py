@@ -1,11 +1,11 @@
-"""TensorFlow Model Analysis, as of 0.52: what its combiners hold, and what they accumulate.
+"""TensorFlow Model Analysis, as of 0.52: the options and the accumulators of its combiners.
 
-The Evaluator adds metrics up by whole batches (`components.evaluator.batched`), and TFMA makes the
-metrics of the sums. So it has to know which combiner a computation has, by which private options,
-and what its accumulator looks like. The public way would be an interface of TFMA that takes sums;
-it has none. Each combiner is named by text here and known by prints of its source: where it is
-another or is missing, no twin takes its place, TFMA measures example by example, and run.log says
-so.
+The Evaluator adds metrics up by whole batches (`components.evaluator.batched`), and TFMA derives
+the metrics from the sums. This requires the combiner of a computation, its private options, and the
+form of its accumulator. The public way would be an interface of TFMA that takes sums; there is
+none. Each combiner is named here as text and identified by hashes of its source: if it differs or
+is missing, no statistic of ours replaces it, TFMA measures example by example, and run.log reports
+it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tensorflow_model_analysis.metrics import binary_confusion_matrices
 from trainer_module.compat.insides import Known
 
 PerRow = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""From labels [rows, 1] and outputs [rows, n] to what Keras makes of each row."""
+"""A function from labels [rows, 1] and outputs [rows, n] to Keras's value of each row."""
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,14 @@ class Combiners:
     """Combiners that work alike."""
 
     names: tuple[str, ...]
-    """Of their classes, as `name_of` gives them."""
+    """The names of their classes, as returned by `name_of`."""
     known: Known
-    """The code whose sums and options a twin reproduces."""
+    """The code whose sums and options a statistic of ours reproduces."""
 
 
 _METRICS = "tensorflow_model_analysis.metrics"
 _INPUTS: Known = {f"{_METRICS}.metric_util": {"to_label_prediction_example_weight": "0e08ed6218fe"}}
-"""What reads labels, predictions and weights for most combiners."""
+"""The function that reads labels, predictions and weights for most combiners."""
 
 
 def _combiners(module: str, names: Sequence[str], prints: dict[str, str], more: Known) -> Combiners:
@@ -124,35 +124,35 @@ KERAS_METRICS = _combiners(
 
 
 def name_of(kind: type) -> str:
-    """What `Combiners` call a class, such as `package.module:Class`."""
+    """Returns the name of a class as in `Combiners`, such as `package.module:Class`."""
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
 def is_plain(combiner: Any) -> bool:
-    """Returns whether it is of a metric of the whole output: none of one class, or averaged by
+    """Returns whether a combiner's metric is of the whole output, not of one class or averaged over
     classes.
     """
     held = vars(combiner)
     keys = [held[name] for name in ("_key", "_metric_key") if name in held]
     keys += held.get("_keys", [])
     if not keys and "_sub_key" not in held:
-        return False  # Nothing says what it is of.
+        return False  # Its metric is unknown.
     names = ("_aggregation_type", "_class_weights", "_sub_key", "_output_name")
     options = [held.get(name) for name in names]
     return not any(options) and not any(key.sub_key or key.output_name for key in keys)
 
 
 def weighs_examples(combiner: Any) -> bool | None:
-    """Returns whether it counts examples by their weights; None where it does not say so."""
+    """Returns whether a combiner weighs examples; None if it does not define that."""
     held = vars(combiner)
-    # Some combiners of TFMA's know it by themselves, ours by the key of their metric.
+    # Some combiners of TFMA have an attribute; ours have the key of their metric.
     if "_example_weighted" in held:
         return bool(held["_example_weighted"])
     return bool(held["_key"].example_weighted) if "_key" in held else None
 
 
 def samples_examples(combiner: Any) -> bool:
-    """Returns whether one of BINARY_MATRICES keeps some of the examples."""
+    """Returns whether one of BINARY_MATRICES keeps a sample of the examples."""
     return combiner._example_id_key is not None
 
 
@@ -162,18 +162,18 @@ def matrix_thresholds(combiner: Any) -> list[float]:
 
 
 def takes_shares(combiner: Any) -> bool:
-    """Returns whether one of BINARY_MATRICES takes labels between 0 and 1 for shares of both
+    """Returns whether one of BINARY_MATRICES treats labels between 0 and 1 as shares of both
     classes.
     """
     return bool(combiner._binary_confusion_matrices._enable_fractional_labels)
 
 
 def matrix_accumulator(thresholds: Sequence[float], counts: Iterable[Sequence[float]]) -> Any:
-    """What one of BINARY_MATRICES accumulates.
+    """Returns the accumulator of one of BINARY_MATRICES.
 
     Args:
       thresholds: [thresholds].
-      counts: for each, weights in the order of TFMA's matrix.
+      counts: for each threshold, weights in the order of TFMA's matrix.
     """
     no_examples: list[str] = []
     return {
@@ -194,26 +194,28 @@ def is_by_prediction(combiner: Any) -> bool:
 
 @dataclass(frozen=True)
 class Scale:
-    """The buckets of one of HISTOGRAM: all of the same width, between one below and one above."""
+    """The buckets of one of HISTOGRAM: of equal width, between an underflow and an overflow
+    bucket.
+    """
 
     left: float
     width: float
-    """Of all of them together."""
+    """The width of all buckets together."""
     buckets: int
 
     @classmethod
     def of(cls, combiner: Any) -> Scale:
-        """That of a combiner."""
+        """Returns the scale of a combiner."""
         return cls(combiner._left, combiner._range, combiner._num_buckets)
 
 
 def interpolated_thresholds(count: int) -> np.ndarray:
-    """So many thresholds from -EPSILON to 1 + EPSILON, [count], as TFMA spreads them."""
+    """Returns TFMA's thresholds from -EPSILON to 1 + EPSILON, [count]."""
     return np.array(binary_confusion_matrices._interpolated_thresholds(count))
 
 
 def epsilon() -> float:
-    """By what the first and the last of TFMA's thresholds lie beyond 0 and 1."""
+    """Returns the distance of TFMA's first and last threshold from 0 and 1."""
     return float(binary_confusion_matrices._EPSILON)
 
 
@@ -223,24 +225,24 @@ def has_logits_or_smoothing(combiner: Any) -> bool:
 
 
 def has_one_output(combiner: Any) -> bool:
-    """Returns whether the metrics of one of KERAS_METRICS are all of one output, and of all its
+    """Returns whether all metrics of one of KERAS_METRICS are of the same output and of all its
     classes.
     """
     return not combiner._sub_key_in_config and len(combiner._output_names) == 1
 
 
 def metrics_of(combiner: Any) -> list[tf_keras.metrics.Metric]:
-    """Returns the metrics of the one output of one of KERAS_METRICS."""
+    """Returns the metrics of the only output of one of KERAS_METRICS."""
     combiner.setup()
     (metrics,) = combiner._metrics.values()
     return list(metrics)
 
 
 def per_row(metric: tf_keras.metrics.Metric) -> PerRow | None:
-    """What a metric of tf_keras, as of 2.21, makes the mean of; None where it is no such mean.
+    """Returns the function whose mean a metric of tf_keras, as of 2.21, is; None for other metrics.
 
-    A metric of Keras's that wraps a function is its mean: the function is called as the metric
-    calls it. Another class may have an `update_state` that does anything.
+    A Keras metric that wraps a function is its mean, and the function is called as by the metric.
+    Other classes may have any `update_state`.
     """
     kind = type(metric)
     is_keras = kind.__module__.startswith("tf_keras.") and "update_state" not in vars(kind)

@@ -1,9 +1,8 @@
-"""TensorFlow Transform, as of 1.21: a graph is loaded once, and what its outputs need is looked up.
+"""TensorFlow Transform, as of 1.21: shared graphs, and a faster lookup of dependencies.
 
 Functions and a class of its modules are replaced, as there is no option or hook for any of them;
-the public way would be a release that is as quick. `components.compat.speed` replaces nothing where
-the code is not the one known here: TensorFlow Transform then works in its own way, and run.log says
-so.
+the public way would be a release that is as fast. `components.compat.speed` replaces nothing if the
+code is not the known one: TensorFlow Transform then works in its own way, and run.log reports it.
 """
 
 from __future__ import annotations
@@ -18,18 +17,19 @@ from tensorflow_transform import graph_tools, tf_utils
 from tensorflow_transform.beam import impl
 
 _MOST_GRAPHS = 8
-"""What is kept: a run has one for its analyses, at times a few, and one for the transformation."""
+"""The most graphs in the cache: a run has one or a few for its analyses, and one for the
+transformation."""
 
 _NAMES = "_names_by_source"
-"""Where an analyzer of TensorFlow Transform's keeps the inputs by what they consist of."""
+"""The attribute of an analyzer that caches its inputs by their component tensors."""
 
 
 def share_transform_graphs() -> None:
-    """Lets the steps of this process share graphs; calling it again changes nothing.
+    """Shares graphs between the pipeline steps of this process; repeated calls have no effect.
 
-    TFX's Transform has a pipeline step per span and split, and each of them loads the graph for
-    itself: half a second each, which is most of what a window of small spans takes. Replaced in
-    `beam.impl`: the class that `_RunMetaGraphDoFn` loads a graph by.
+    TFX's Transform has a pipeline step per span and split, each of which loads the graph: half a
+    second each, which is most of the time for a window of small spans. The replaced object is the
+    class in `beam.impl` by which `_RunMetaGraphDoFn` loads a graph.
     """
     step: Any = impl._RunMetaGraphDoFn
     state = step._GraphStateV2
@@ -48,10 +48,10 @@ def share_transform_graphs() -> None:
 
 
 def look_up_sources() -> None:
-    """Lets TensorFlow Transform look up which inputs an analysis depends on.
+    """Speeds up TensorFlow Transform's search for the inputs that an analysis depends on.
 
     It compares each input of the graph with all others, which takes minutes for thousands of
-    columns. Replaced in `graph_tools`: four functions. Calling it again changes nothing.
+    columns. Four functions in `graph_tools` are replaced. Repeated calls have no effect.
     """
     graph_tools.retrieve_sources = _retrieve_sources
     graph_tools._retrieve_source_keys = _retrieve_source_keys
@@ -96,9 +96,9 @@ def _retrieve_source_keys(tensors: Iterable[tf.Tensor], inputs: Mapping[str, Any
 
 
 def _get_dependent_inputs(analyzer: Any, tensor: Any) -> dict[str, Any]:
-    """Returns the inputs that a tensor or an operation depends on, in their order.
+    """Returns the inputs that a tensor or an operation depends on, in order.
 
-    TensorFlow Transform asks this of each output, and looks through all inputs for it.
+    TensorFlow Transform calls this for each output, and its own function searches all inputs.
     """
     signature = analyzer._input_signature
     known = analyzer.__dict__.get(_NAMES)
@@ -118,5 +118,5 @@ def _get_dependent_inputs(analyzer: Any, tensor: Any) -> dict[str, Any]:
 
 
 def _set_value(values: dict[Any, Any], key: Any, value: Any) -> None:
-    """The values are named after the inputs, so none of them is there already."""
+    """Sets a value without a search for duplicates, as values are named after the unique inputs."""
     values[tf_utils.hashable_tensor_or_op(key)] = value

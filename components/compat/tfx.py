@@ -15,13 +15,13 @@ _PIPELINES: Known = {
 
 
 def make_beam_pipeline(executor: BaseBeamExecutor) -> beam.Pipeline:
-    """Returns the pipeline that TFX makes for an executor, with the options of its component.
+    """Returns TFX's pipeline for an executor, with the options of its component.
 
-    TFX has its own executors call this private method, and no public one. Without it nothing can
-    be computed: an executor that took its options elsewhere would leave the run's out.
+    TFX's own executors call this private method; there is no public one. Options from elsewhere
+    would not include those of the run.
 
     Raises:
-      InternalError: this TFX makes pipelines in another way.
+      InternalError: the installed TFX makes pipelines differently.
     """
     require_known(_PIPELINES, "a component's Beam pipeline")
     return executor._make_beam_pipeline()

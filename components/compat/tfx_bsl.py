@@ -1,9 +1,9 @@
-"""tfx_bsl, as of 1.21: examples are read by whole batches, of as many rows as are good for them.
+"""tfx_bsl, as of 1.21: examples are read in batches, whose size depends on the data.
 
-A constant of tfx_bsl's is set, and the function of TFX that makes readers is wrapped; the reader
-here derives from tfx_bsl's own and calls its private methods. The public way would be an option of
-TFX's components that names a reader. `components.compat.speed` changes nothing where the code is
-not the one known here: tfx_bsl then reads in its own way, and run.log says so.
+A constant of tfx_bsl is set, and the function of TFX that makes readers is wrapped; the reader here
+derives from tfx_bsl's own and calls its private methods. The public way would be an option of TFX's
+components that names a reader. `components.compat.speed` changes nothing if the code is not the
+known one: tfx_bsl then reads in its own way, and run.log reports it.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from tfx_bsl.tfxio.tf_example_record import TFExampleRecord
 
 from components.row_counts import count_read
 from components.spreading import SpreadFiles
-from components.tfrecords import read_batches, rows_for_columns, work_ahead
+from components.tfrecords import prefetch, read_batches, rows_for_columns
 from trainer_module.errors import DataError
 
 _MOST_ROWS = 1000
-"""Of a batch; as TFX has it by default. Small images grow when they are decoded."""
+"""The most rows of a batch, as by TFX's default; small images grow when they are decoded."""
 
 
 def batch_by_bytes() -> None:
-    """Turns on tfx_bsl's batches of 20 MiB or so many rows; calling it again changes nothing.
+    """Enables tfx_bsl's batches of 20 MiB or `_MOST_ROWS` rows; repeated calls have no effect.
 
-    TFX's readers let Beam find the size of batches by trying, one record first. What a batch costs
-    depends on the columns more than on the rows, so that a small or wide table spends most of its
-    time on batches of a few rows. The flag is public; the number of rows, in `batch_util`, is
-    not.
+    TFX's readers let Beam determine the batch size by trial, starting with one record. The cost of
+    a batch depends on the columns more than on the rows, so that a small or wide table spends most
+    of its time on batches of a few rows. The flag is public; the number of rows, in `batch_util`,
+    is not.
     """
     library: Any = batch_util
     library._BATCH_SIZE_CAP_WITH_BYTE_TARGET = _MOST_ROWS
@@ -45,12 +45,12 @@ def batch_by_bytes() -> None:
 
 
 def read_by_batches() -> None:
-    """Lets TFX's components of this process read examples by whole batches.
+    """Makes TFX's components of this process read examples in batches.
 
-    Beam reads TFRecords in Python, record by record, each of which then passes through every step
-    as an element of its own until they are put together to batches: most of the time of
-    StatisticsGen, and a good part of Transform's. Here the elements are files, then batches.
-    Wrapped in TFX's `tfxio_utils`: `make_tfxio`. Calling it again changes nothing.
+    Beam reads TFRecords in Python, record by record, each of which passes through every step as an
+    element until the records are batched: most of the time of StatisticsGen, and a good part of
+    Transform's. Here the elements are files, then batches. The wrapped function is `make_tfxio` in
+    TFX's `tfxio_utils`. Repeated calls have no effect.
     """
     from tfx.components.util import tfxio_utils  # Not where tfx_bsl alone is imported.
 
@@ -67,7 +67,9 @@ def read_by_batches() -> None:
 
 
 def by_batches(tfxio: Any) -> Any:
-    """Another reader of the same examples, where there is one that knows all that this one does."""
+    """Returns a batched reader of the same examples, if it supports all settings; else the given
+    reader.
+    """
     if type(tfxio) is not TFExampleRecord:
         return tfxio
     batched = BatchedExamples.of(tfxio)
@@ -75,11 +77,13 @@ def by_batches(tfxio: Any) -> Any:
 
 
 class BatchedExamples(TFExampleRecord):
-    """tf.Examples in gzipped TFRecords, whose Beam elements are batches from the start."""
+    """A reader of tf.Examples in gzipped TFRecords, whose Beam elements are batches from the
+    start.
+    """
 
     @classmethod
     def of(cls, tfxio: TFExampleRecord) -> BatchedExamples:
-        """Reads what another one does."""
+        """Returns a reader with the settings of another one."""
         return cls(
             file_pattern=tfxio._file_pattern,
             schema=tfxio._schema,
@@ -91,7 +95,7 @@ class BatchedExamples(TFExampleRecord):
         """Returns a source of record batches.
 
         Args:
-          batch_size: of all batches but the last of a file; by default `rows_for_columns`.
+          batch_size: the rows of all batches but the last of a file; by default `rows_for_columns`.
         """
         schema = self._GetSchemaForDecoding()
         read = _ReadFile(
@@ -106,7 +110,7 @@ class BatchedExamples(TFExampleRecord):
 
 
 class _ReadFiles(beam.PTransform):
-    """From patterns of files to record batches."""
+    """A transform from patterns of files to record batches."""
 
     def __init__(self, patterns: list[str], read: _ReadFile) -> None:
         super().__init__()
@@ -114,7 +118,7 @@ class _ReadFiles(beam.PTransform):
         self._read = read
 
     def expand(self, pipeline: Any) -> beam.PCollection:
-        """Spreads the files over the workers."""
+        """Distributes the files over the workers."""
         files = [file for pattern in self._patterns for file in _files(pattern)]
         spread = SpreadFiles(files, files, is_counted=True)
         return pipeline | "Files" >> spread | "Read" >> beam.ParDo(self._read)
@@ -133,7 +137,7 @@ def _files(pattern: str) -> list[str]:
 @beam.typehints.with_input_types(str)
 @beam.typehints.with_output_types(pa.RecordBatch)
 class _ReadFile(beam.DoFn):
-    """From a file to its record batches."""
+    """A DoFn from a file to its record batches."""
 
     def __init__(self, schema: bytes | None, raw_column: str | None, rows: int | None) -> None:
         self._schema = schema
@@ -141,13 +145,15 @@ class _ReadFile(beam.DoFn):
         self._rows_by = rows_for_columns if rows is None else lambda _: rows
 
     def process(self, file: str) -> Iterator[pa.RecordBatch]:
-        """Decodes ahead: it needs no lock of Python's while the next steps work."""
-        for batch in work_ahead(self._decode(file)):
+        """Yields batches that are decoded ahead, without Python's lock, while the next steps
+        work.
+        """
+        for batch in prefetch(self._decode(file)):
             count_read(file, batch.num_rows)
             yield batch
 
     def _decode(self, file: str) -> Iterator[pa.RecordBatch]:
-        # Of its own, since a decoder serves one thread.
+        # A decoder of its own, as a decoder is not thread-safe.
         decoder = ExamplesToRecordBatchDecoder(*(() if self._schema is None else (self._schema,)))
         for examples in read_batches(file, self._rows_by):
             records = examples.tolist()

@@ -1,8 +1,8 @@
-"""The executor of TFX's Transform, as of 1.21: transformed examples are written by whole batches.
+"""The executor of TFX's Transform, as of 1.21: transformed examples are written in batches.
 
-Replaced is the private step `TransformProcessor._EncodeAndWrite`; the public way would be an option
-of Transform that names a sink. `components.compat.speed` replaces nothing where the code is not the
-one known here: Transform then writes in its own way, and run.log says so.
+The private step `TransformProcessor._EncodeAndWrite` is replaced; the public way would be an option
+of Transform that names a sink. `components.compat.speed` replaces nothing if the code is not the
+known one: Transform then writes in its own way, and run.log reports it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _stock_encode_and_write = executor.TransformProcessor._EncodeAndWrite
 
 
 def write_by_batches() -> None:
-    """Lets Transform write by whole batches, in this process; calling it again changes nothing.
+    """Makes Transform write in batches, in this process; repeated calls have no effect.
 
     Beam compresses and checks TFRecords in Python, record by record.
     """
@@ -46,7 +46,7 @@ def _encode_and_write(
 
 
 class _Write(beam.PTransform):
-    """From transformed batches to files, as many as Beam's own sink would write."""
+    """A transform from transformed batches to files, as many as Beam's own sink would write."""
 
     def __init__(self, schema: schema_pb2.Schema, path: str) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class _Write(beam.PTransform):
         self._path = path
 
     def expand(self, batches: beam.PCollection) -> Any:
-        """Encodes and writes."""
+        """Encodes and writes the batches."""
         return (
             batches
             | "Encode" >> beam.ParDo(_Encode(self._schema, self._path))
@@ -65,29 +65,31 @@ class _Write(beam.PTransform):
 @beam.typehints.with_input_types(tuple[pa.RecordBatch, dict[str, pa.Array]])
 @beam.typehints.with_output_types(list[bytes])
 class _Encode(executor.TransformProcessor._RecordBatchToExamplesFn):
-    """From a transformed batch to its serialized examples, together."""
+    """A DoFn from a transformed batch to the list of its serialized examples."""
 
     def __init__(self, schema: schema_pb2.Schema, path: str) -> None:
         super().__init__(schema)
         self._folder = posixpath.dirname(path)
 
     def process(self, batch: _Batch) -> Iterator[list[bytes]]:
-        """Encodes as TFX does, without what it hands to nobody: the key of each."""
+        """Encodes as TFX does, without the keys, which are not used."""
         examples = [example for _, example in super().process(batch)]
         count_written(self._folder, len(examples))
         yield examples
 
 
 class _Sink(FileBasedSink):
-    """Files of TFRecords, whose elements are lists of records; Beam puts them in place."""
+    """A sink of TFRecords whose elements are lists of records; Beam renames the files at the
+    end.
+    """
 
     def __init__(self, path: str) -> None:
         super().__init__(path, beam.coders.FastPrimitivesCoder(), _SUFFIX)
 
     def open(self, temp_path: str) -> tf.io.TFRecordWriter:
-        """Opens a file that has no name of its own yet."""
+        """Opens a file under a temporary name."""
         return open_writer(temp_path)
 
     def write_record(self, file_handle: tf.io.TFRecordWriter, value: list[bytes]) -> None:
-        """Writes a batch."""
+        """Writes the records of a batch."""
         write_all(file_handle, value)

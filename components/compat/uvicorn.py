@@ -1,8 +1,8 @@
-"""uvicorn 0.54: what the connections of our server build on.
+"""uvicorn 0.54: the private methods that our server's connections use.
 
-uvicorn lets nobody choose how the answer to a request is begun, nor end the wait for the next
-request; a hook of `HttpToolsProtocol` for each would be the public way. Where they have changed,
-the limits of connections may not hold, and the server does not start.
+uvicorn has no option for how the answer to a request is begun, nor for ending the wait for the next
+request; a hook of `HttpToolsProtocol` for each would be the public way. If they have changed, the
+limits of connections may not hold, and the server does not start.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ KNOWN: Known = {
 
 
 def check_uvicorn() -> None:
-    """Raises InternalError if uvicorn begins to answer in another way than is known."""
+    """Raises InternalError if the methods of uvicorn are not the known ones."""
     require_known(KNOWN, "the limits of connections")
 
 
 class HttpConnection(HttpToolsProtocol):
-    """uvicorn's connection, with a name for each inside that a subclass calls or replaces."""
+    """uvicorn's connection, with public names for the methods that a subclass calls or replaces."""
 
     def begin_answer(self, cycle: Any, app: Any) -> None:
-        """Begins to answer a request by ASGI; uvicorn calls it for each.
+        """Begins to answer a request by ASGI; uvicorn calls it for each request.
 
         Args:
           cycle: uvicorn's RequestResponseCycle of the request.

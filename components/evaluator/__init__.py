@@ -1,1 +1,1 @@
-"""Evaluator: what TFX measures and what it lacks, and a bound that every useful model keeps."""
+"""The Evaluator: TFX's measurements, further metrics, and the baseline that a model has to beat."""

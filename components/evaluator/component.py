@@ -1,4 +1,4 @@
-"""The TFX component: stock's, with an executor that asks more of a model."""
+"""The TFX component: the stock Evaluator with our executor and its settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainer_module.settings import Task
 
 
 class EvaluatorSpec(standard_component_specs.EvaluatorSpec):
-    """Stock's, with what both models have learnt from."""
+    """The stock spec, with the examples that both models were trained on."""
 
     INPUTS = standard_component_specs.EvaluatorSpec.INPUTS | {
         key: ChannelParameter(type=standard_artifacts.Examples, optional=True)
@@ -48,25 +48,26 @@ class Evaluator(StockEvaluator):
         constant_decides: bool,
         verdict: VerdictSettings,
     ) -> None:
-        """Constructs the component.
+        """Constructs the TFX component.
 
         Args:
           examples: a channel of Examples.
           model: a channel of Model: the one to measure.
           baseline_model: a channel of Model: the one to beat, if there is one.
-          baseline_examples: a channel of Examples: those that the latter has learnt from, as they
-            were read; None where nobody knows.
-          learnt_examples: a channel of Examples: those that the former has learnt from, likewise.
+          baseline_examples: a channel of Examples: those that `baseline_model` was trained on, as
+            they were read; None if they are not known.
+          learnt_examples: a channel of Examples: those that `model` was trained on, as they were
+            read.
           warm_start: whether training begins with the weights of the model in service.
-          eval_config: what TFMA is told.
+          eval_config: TFMA's config.
           schema: a channel of Schema.
           label: the label's raw column.
-          task: what is predicted.
-          split: the split that is measured on.
-          constant_metric: the metric, among those with a threshold, of which a constant
-            prediction's is looked at; None if it is not known of any.
-          constant_decides: whether the model must be better than that.
-          verdict: what the verdict makes of chance.
+          task: the task.
+          split: the split to measure on.
+          constant_metric: the metric, among those with a threshold, that is compared with the best
+            constant prediction; None if there is no formula for any of them.
+          constant_decides: whether the model has to beat the constant prediction.
+          verdict: the settings for confidence intervals and ties.
         """
         spec = EvaluatorSpec(
             examples=examples,

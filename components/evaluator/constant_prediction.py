@@ -1,8 +1,8 @@
-"""What always predicting the same comes to, and how much better luck alone would look.
+"""The baseline of a constant prediction, and the margin by which a model without skill may beat it.
 
 A model that is no better has learnt nothing. The constant is the best one in hindsight: that of the
-examples that are evaluated. A model of noise beats it in half of all runs, if only by little, so
-that an allowance is made: what such a model exceeds in one run of twenty.
+evaluated examples. A model without skill beats it in half of all runs, if only by little; the
+margin is the one that such a model exceeds in one run of twenty.
 """
 
 from __future__ import annotations
@@ -19,35 +19,37 @@ from components.evaluator.dependence import design_effect
 _CONFIDENCE = 0.95
 _Z = float(stats.norm.ppf(_CONFIDENCE))
 _NEARLY = 1e-6
-"""TFMA's sums differ from NumPy's by less, relative to the value."""
+"""A bound of the relative difference between TFMA's and NumPy's sums."""
 
 
 @dataclass(frozen=True)
 class ConstantPrediction:
-    """What a metric is where one and the same is always predicted."""
+    """The value of a metric for the best constant prediction, and the value that a model has to
+    reach.
+    """
 
     metric: str
     value: float
     needed: float
-    """What a model has to reach; further than `value` by the allowance."""
+    """The value that a model has to reach: `value` and the margin."""
     examples: int
-    """How many were looked at."""
+    """The number of evaluated examples."""
 
     @property
     def is_of_a_loss(self) -> bool:
-        """Whether less is better."""
+        """Whether lower values of the metric are better."""
         return self.needed < self.value
 
     @property
     def is_beaten_by_luck(self) -> bool:
-        """Whether there are so few examples that noise is always right in more than one run of
-        twenty, so that even a perfect model could not be told from it.
+        """Whether there are so few examples that a model without skill is always right in more than
+        one run of twenty: even a perfect model could not be distinguished from it.
         """
         best = 0.0 if self.is_of_a_loss else 1.0
         return abs(self.needed - best) <= 2 * math.sqrt(_NEARLY) * abs(self.value - best)
 
     def is_beaten_by(self, value: float) -> bool:
-        """Returns whether a model's metric is better by more than luck."""
+        """Returns whether a model's metric is better by more than the margin."""
         return value <= self.needed if self.is_of_a_loss else value >= self.needed
 
 
@@ -57,13 +59,14 @@ def predict_constant(
     """Returns the best constant prediction by a metric in `FORMULAS`.
 
     Args:
-      metric: its name.
-      labels: [examples]; indices of classes, 0 and 1 where the task is binary, or numbers.
-      units: [examples], numbers from 0 that are equal where examples depend on one another; None
-        where none do.
+      metric: the metric's name.
+      labels: [examples]; indices of classes, 0 and 1 for a binary task, or numbers.
+      units: [examples], numbers from 0 that are equal where examples depend on one another; None if
+        all are independent.
 
     Returns:
-      None where the labels are all the same, so that a constant is as good as anything.
+      The constant prediction; None if the labels are all the same, so that a constant is always
+        right.
     """
     labels = labels.astype(np.float64)
     if not len(labels) or labels.min() == labels.max():
@@ -74,8 +77,8 @@ def predict_constant(
 
 
 Formula = Callable[[np.ndarray, float], tuple[float, float]]
-"""From labels and a quantile of the normal distribution to the metric of the best constant, and to
-what is needed."""
+"""A function from labels and a quantile of the normal distribution to the metric of the best
+constant and the value that a model has to reach."""
 
 
 def _dependent_quantile(metric: str, labels: np.ndarray, units: np.ndarray) -> float:
@@ -94,14 +97,14 @@ def _accuracy(labels: np.ndarray, z: float) -> tuple[float, float]:
 
 
 def _auc(labels: np.ndarray, z: float) -> tuple[float, float]:
-    """Half, with the variance of the rank-sum statistic (Mann and Whitney, 1947)."""
+    """Returns 0.5, with the variance of the rank-sum statistic (Mann and Whitney, 1947)."""
     positive = labels.sum()
     variance = (len(labels) + 1) / (12 * positive * (len(labels) - positive))
     return 0.5, 0.5 + min(z * math.sqrt(variance), 0.5 * (1 - _NEARLY))
 
 
 def _mean_recall(labels: np.ndarray, z: float) -> tuple[float, float]:
-    """One class is found always and the others never."""
+    """Returns the mean recall of predicting always the same class."""
     counts = np.unique(labels, return_counts=True)[1]
     share = 1 / len(counts)
     error = math.sqrt(np.sum(share * (1 - share) / counts)) / len(counts)
@@ -109,13 +112,15 @@ def _mean_recall(labels: np.ndarray, z: float) -> tuple[float, float]:
 
 
 def _positive_share(labels: np.ndarray, z: float) -> tuple[float, float]:
-    """Precision where all are called positive, and where scores say nothing."""
+    """Returns the precision if every prediction is positive, or scores carry no information."""
     share = labels.mean()
     return share, share + _error_of_share(share, len(labels), z)
 
 
 def _f1(labels: np.ndarray, z: float) -> tuple[float, float]:
-    """Where all are called positive: recall is 1, and precision the share of them."""
+    """Returns the F1 score if every prediction is positive: recall is 1, and precision their
+    share.
+    """
     share, needed = _positive_share(labels, z)
     return 2 * share / (1 + share), 2 * needed / (1 + needed)
 
@@ -130,7 +135,9 @@ def _log_loss(labels: np.ndarray, z: float) -> tuple[float, float]:
 
 
 def _mse(labels: np.ndarray, z: float) -> tuple[float, float]:
-    """Returns the variance; noise explains no more of it than its squared correlation by chance."""
+    """Returns the variance; random predictions explain no more of it than their squared correlation
+    by chance.
+    """
     variance = labels.var()
     return variance, variance * (1 - _explained_by_chance(labels, z))
 
@@ -151,7 +158,9 @@ def _r2(labels: np.ndarray, z: float) -> tuple[float, float]:
 
 
 def _poisson_deviance(labels: np.ndarray, z: float) -> tuple[float, float]:
-    """That of the mean; what noise gains has a chi-squared distribution, by the dispersion."""
+    """Returns the deviance of the mean; the gain by chance has a chi-squared distribution, scaled
+    by the dispersion.
+    """
     mean = labels.mean()
     logs = np.log(np.where(labels > 0, labels, 1) / mean)
     deviance = 2 * np.mean(labels * logs - labels + mean)
@@ -176,18 +185,18 @@ FORMULAS: dict[str, Formula] = {
     "squared_correlation": _r2,
     "poisson_deviance": _poisson_deviance,
 }
-"""By the name of the metric in a config."""
+"""The formulas by the name of the metric in a config."""
 OF_CLASSES = frozenset(FORMULAS) - {
     "mse", "rmse", "mae", "r2", "squared_correlation", "poisson_deviance"
 }  # fmt: skip
-"""Those of tasks whose labels are classes."""
+"""The metrics of tasks whose labels are classes."""
 
 
 def _error_of_share(share: float, examples: int, z: float) -> float:
-    """Never so much that being always right would not do."""
+    """Returns the margin of a share, smaller than what always being right would gain."""
     return min(z * math.sqrt(share * (1 - share) / examples), (1 - share) * (1 - _NEARLY))
 
 
 def _explained_by_chance(labels: np.ndarray, z: float) -> float:
-    """Returns the squared correlation with numbers that have nothing to do with the labels."""
+    """Returns the squared correlation of the labels with numbers that are independent of them."""
     return min(z**2 / len(labels), 1 - _NEARLY)

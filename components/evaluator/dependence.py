@@ -1,8 +1,8 @@
 """Rows of an evaluation that are not independent: rows of one group, and neighbours in time.
 
-A table of 80 patients with 15 rows each says as much about chance as 80 rows where the label is one
-of the patient. So chance is judged by units: all rows with one value of `data.split_by`, or blocks
-of neighbours by `data.order_by`.
+Of 80 patients with 15 rows each, and a label that depends on the patient, intervals are as wide as
+of 80 rows. They are therefore computed by units: all rows with one value of `data.split_by`, or
+blocks of neighbours by `data.order_by`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from components.example_gen.splits import hash_rows
 from trainer_module.errors import DataError
 
 BLOCKS = 12
-"""Blocks of time of an evaluation. In simulated AR(1) series of 108 and 1,000 rows, with a
-correlation of up to 0.8 between neighbours, noise passes in 1 to 4 % (5 to 22 % if rows counted as
-independent), and an equally good model is refused in 2 to 6 %."""
+"""The number of blocks of time in an evaluation. In simulated AR(1) series of 108 and 1,000 rows,
+with a correlation of up to 0.8 between neighbours, noise passes in 1 to 4 % (5 to 22 % if rows
+counted as independent), and an equally good model is refused in 2 to 6 %."""
 
 
 @dataclass(frozen=True)
@@ -28,15 +28,15 @@ class Dependence:
     """The column by which rows depend on one another."""
 
     group_by: str = ""
-    """Equal values are one unit; a row without a value is a unit of its own."""
+    """The column whose equal values form a unit; a row without a value is a unit of its own."""
     order_by: str = ""
-    """Neighbours are one unit."""
+    """The column of time; neighbours form a unit."""
     ends: tuple[float, ...] = ()
-    """The last key of each block of time but the last."""
+    """The last key of each block of time except the last block."""
 
     @property
     def column(self) -> str:
-        """Its name; empty where rows are independent."""
+        """The column's name; empty where rows are independent."""
         return self.order_by or self.group_by
 
     def keys(self, rows: pa.RecordBatch) -> np.ndarray:
@@ -81,7 +81,7 @@ INDEPENDENT = Dependence()
 
 
 def block_ends(keys: np.ndarray) -> tuple[float, ...]:
-    """Where blocks of time end that have about as many rows each; equal keys stay together.
+    """Returns the ends of blocks of time with about equally many rows; equal keys stay together.
 
     Args:
       keys: [rows], in any order.
@@ -94,8 +94,8 @@ def block_ends(keys: np.ndarray) -> tuple[float, ...]:
 def design_effect(labels: np.ndarray, units: np.ndarray) -> tuple[float, int]:
     """Returns how many times more a score varies by chance than with as many independent rows.
 
-    It is that of scores that are alike in each unit (Kish, 1965), by the intraclass correlation of
-    the labels as the analysis of variance estimates it (Donner and Koval, 1980).
+    The formula is for scores that are alike in each unit (Kish, 1965), with the intraclass
+    correlation of the labels as the analysis of variance estimates it (Donner and Koval, 1980).
 
     Args:
       labels: [rows] or, as indicators of classes, [rows, classes].

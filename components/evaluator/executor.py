@@ -1,4 +1,4 @@
-"""Evaluator's executor: what a model is compared with, and whether it is good enough."""
+"""The Evaluator's executor: measures a model, compares it, and blesses it if it is good enough."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from components.evaluator.constant_prediction import ConstantPrediction, predict
 from components.evaluator.dependence import Dependence, block_ends
 from components.evaluator.gate import mark_blessing
 from components.evaluator.noise import BASELINE_EXAMPLES_KEY, LEARNT_EXAMPLES_KEY, VerdictSettings
-from components.evaluator.seen import find_seen
 from components.evaluator.slices import metric_name
+from components.evaluator.train_overlap import find_train_overlap
 from components.examples_reader import read_columns
 from components.schema_reader import read_schema_artifact
 from components.split_files import split_files
@@ -39,42 +39,44 @@ from trainer_module.settings import Task
 Inputs = dict[str, list[Artifact]]
 
 VERDICT_KEY = "verdict"
-"""The execution property that says what the verdict makes of chance; JSON."""
+"""The execution property of the `VerdictSettings`, as JSON."""
 CONSTANT_KEY = "constant"
-"""The execution property that names the metric, its label and task, and says whether it decides;
-JSON."""
+"""The execution property, as JSON, that names the metric, its label and task, and whether the
+constant prediction decides."""
 WARM_START_KEY = "warm_start"
-"""The execution property that says whether training began with the model in service; 0 or 1."""
+"""The execution property for whether training began with the weights of the model in service; 0 or
+1."""
 CONSTANT_FILE = "constant_prediction.json"
-"""Beside TFMA's files, where the constant prediction was looked at."""
+"""The file of the constant prediction, beside TFMA's files."""
 
 
 class Executor(stock.Executor):
-    """Measures as TFX does, by batches, and asks more of a model before it is blessed.
+    """Measures as TFX does, by batches, and sets further conditions for a blessing.
 
-    It has to be better than a constant prediction, where the config sets no threshold. A model in
-    service that has learnt from the rows of the evaluation is not compared with; nor is one that
-    cannot read them, as a column has changed its type since, or has a gap that its schema had no
-    place for: every evaluation would fail from then on.
+    A model has to be better than a constant prediction if the config sets no threshold. Two kinds
+    of models in service are left out of the comparison: one that was trained on rows of the
+    evaluation, and one that cannot read them, because a column has changed its type since or has
+    missing values that its schema does not allow. With the latter every evaluation would fail from
+    then on.
     """
 
     def Do(  # noqa: N802 - TFX's name
         self, input_dict: Inputs, output_dict: Inputs, exec_properties: dict[str, Any]
     ) -> None:
-        """Evaluates, and gives or withholds the blessing, as stock's `Do` does.
+        """Evaluates the model and writes or withholds the blessing, as the stock `Do` does.
 
-        Besides stock's inputs it takes `baseline_examples` and `learnt_examples`.
+        Besides the stock inputs it takes `baseline_examples` and `learnt_examples`.
 
         Raises:
           DataError: a slice cannot be named, or a row has no label or weight.
-          Exception: what is raised without the model in service as well.
+          Exception: an error that also occurs without the model in service.
         """
         settings = VerdictSettings.from_json(exec_properties.get(VERDICT_KEY) or "")
-        input_dict, settings = _without_seen(input_dict, exec_properties, settings)
+        input_dict, settings = _without_overlap(input_dict, exec_properties, settings)
         named = json.loads(exec_properties.get(CONSTANT_KEY) or "{}")
         if settings.keeps_ties is None:
             settings = replace(settings, keeps_ties=_are_of_the_same_data(input_dict))
-        # Else it only says how far a model in service has fallen.
+        # Otherwise it only measures how far a model in service has degraded.
         if named and not (named["decides"] or input_dict.get(specs.BASELINE_MODEL_KEY)):
             named = {}
         splits = evaluated_splits(exec_properties)
@@ -93,7 +95,7 @@ class Executor(stock.Executor):
                 write_text(json.dumps(asdict(constant)), folder, CONSTANT_FILE)
         try:
             self._evaluate(input_dict, output_dict, exec_properties, settings)
-        except Exception as error:  # Beam and TFMA raise what they like.
+        except Exception as error:  # Beam and TFMA raise errors of any type.
             if UNREADABLE not in str(error) or not input_dict.get(specs.BASELINE_MODEL_KEY):
                 raise
             found = OF_FEATURE.search(str(error))
@@ -112,7 +114,7 @@ class Executor(stock.Executor):
         exec_properties: dict[str, Any],
         settings: VerdictSettings,
     ) -> None:
-        """Measures by batches, or as stock's does what cannot be."""
+        """Measures by batches, or with the stock executor if batches are not possible."""
         config = _read_config(input_dict, exec_properties)
         evaluation = artifact_utils.get_single_uri(output_dict[specs.EVALUATION_KEY])
         examples, splits = input_dict[specs.EXAMPLES_KEY], evaluated_splits(exec_properties)
@@ -132,13 +134,13 @@ class Executor(stock.Executor):
 
 
 def evaluated_splits(exec_properties: dict[str, Any]) -> list[str]:
-    """Returns the names of the splits that are evaluated, in order."""
+    """Returns the names of the splits to evaluate, in order."""
     splits = json_utils.loads(exec_properties.get(specs.EXAMPLE_SPLITS_KEY, "null")) or ["eval"]
     return sorted(splits)
 
 
 def _read_config(input_dict: Inputs, exec_properties: dict[str, Any]) -> tfma.EvalConfig:
-    """TFMA's config, completed as TFX does."""
+    """Returns TFMA's config, completed as TFX does."""
     config = tfma.EvalConfig()
     proto_utils.json_to_proto(exec_properties[specs.EVAL_CONFIG_KEY], config)
     has_baseline = bool(input_dict.get(specs.BASELINE_MODEL_KEY))
@@ -150,9 +152,7 @@ def _read_config(input_dict: Inputs, exec_properties: dict[str, Any]) -> tfma.Ev
 
 
 def _models(config: tfma.EvalConfig, input_dict: Inputs) -> dict[str, str]:
-    """Returns the folder of each model, by the name that TFMA gives it; of a single one that is
-    empty.
-    """
+    """Returns the folder of each model, by TFMA's name of it, which is empty for a single model."""
     is_alone, models = len(config.model_specs) == 1, {}
     for one in config.model_specs:
         key = specs.BASELINE_MODEL_KEY if one.is_baseline else specs.MODEL_KEY
@@ -165,7 +165,7 @@ def _models(config: tfma.EvalConfig, input_dict: Inputs) -> dict[str, str]:
 def _bless(
     input_dict: Inputs, output_dict: Inputs, exec_properties: dict[str, Any], evaluation: str
 ) -> None:
-    """Says in the blessing's artifact what the validation came to, as TFX does."""
+    """Writes the result of the validation into the blessing's artifact, as TFX does."""
     blessing = artifact_utils.get_single_instance(output_dict[specs.BLESSING_KEY])
     if "current_component_id" in exec_properties:
         component = exec_properties["current_component_id"]
@@ -175,7 +175,7 @@ def _bless(
 
 
 def read_constant_prediction(uri: str) -> ConstantPrediction | None:
-    """Returns the constant prediction on the data of an evaluation; None if it was not looked at.
+    """Returns the constant prediction on the data of an evaluation; None if there is none.
 
     Args:
       uri: the folder of the artifact.
@@ -184,57 +184,55 @@ def read_constant_prediction(uri: str) -> ConstantPrediction | None:
     return None if text is None else ConstantPrediction(**json.loads(text))
 
 
-def _without_seen(
+def _without_overlap(
     input_dict: Inputs, exec_properties: dict[str, Any], settings: VerdictSettings
 ) -> tuple[Inputs, VerdictSettings]:
-    """Returns the inputs and settings, without a model in service that has learnt from what is
-    judged.
+    """Returns the inputs and settings, without a model in service that was trained on the evaluated
+    rows.
     """
     if not input_dict.get(specs.BASELINE_MODEL_KEY):
         return input_dict, settings
-    seen = find_seen(
+    overlap = find_train_overlap(
         input_dict[specs.EXAMPLES_KEY],
         evaluated_splits(exec_properties)[0],
         input_dict.get(BASELINE_EXAMPLES_KEY) or [],
         input_dict.get(LEARNT_EXAMPLES_KEY) or [],
     )
-    if not seen.is_too_much:
+    if not overlap.is_too_much:
         return input_dict, settings
     if exec_properties.get(WARM_START_KEY):
         raise DataError(
             "the new model began with the weights of the model in service, which has learnt from "
-            f"{seen.share:.0%} of the eval split's rows, as another split of the data had them in "
-            "train: what it comes to on them says nothing. Train it from scratch once: --set "
+            f"{overlap.share:.0%} of the eval split's rows, as another split of the data had them "
+            "in train: what it comes to on them says nothing. Train it from scratch once: --set "
             "schedule.warm_start=false"
         )
     report_notice(
-        f"the model in service has learnt from {seen.share:.0%} of the eval split's rows, which "
+        f"the model in service has learnt from {overlap.share:.0%} of the eval split's rows, which "
         "another split of the data had in train: a comparison with it would be void. The new one "
         "is held by evaluate.thresholds and the constant prediction alone; once it is pushed, the "
         "next ones are compared with it"
     )
-    why = f"has learnt from {seen.share:.0%} of the eval split's rows"
+    why = f"has learnt from {overlap.share:.0%} of the eval split's rows"
     return _without_baseline(input_dict, settings, why)
 
 
 def _without_baseline(
     input_dict: Inputs, settings: VerdictSettings, why: str
 ) -> tuple[Inputs, VerdictSettings]:
-    """Returns the inputs and settings of an evaluation that leaves the model in service out.
+    """Returns the inputs and settings of an evaluation without the model in service.
 
     Args:
-      input_dict: with that model.
-      settings: of the verdict.
-      why: what is wrong with it, after `which`.
+      input_dict: inputs that include the model in service.
+      settings: the verdict's settings.
+      why: the reason, as a clause after `which`.
     """
     alone = {key: a for key, a in input_dict.items() if key != specs.BASELINE_MODEL_KEY}
     return alone, replace(settings, not_compared=why)
 
 
 def _are_of_the_same_data(input_dict: Inputs) -> bool:
-    """Returns whether the model in service has learnt from what the new one has; False if
-    nobody knows.
-    """
+    """Returns whether both models were trained on the same data; False if that is not known."""
     theirs, ours = (
         {artifact.id for artifact in input_dict.get(key) or []}
         for key in (BASELINE_EXAMPLES_KEY, LEARNT_EXAMPLES_KEY)
@@ -243,7 +241,9 @@ def _are_of_the_same_data(input_dict: Inputs) -> bool:
 
 
 def _with_bound(eval_config: str, constant: ConstantPrediction) -> str:
-    """Returns the evaluation's config with what is needed as the bound of the metric's value."""
+    """Returns the evaluation's config with the value that the model has to reach as the metric's
+    bound.
+    """
     config = tfma.EvalConfig()
     proto_utils.json_to_proto(eval_config, config)
     for metric in (metric for spec in config.metrics_specs for metric in spec.metrics):
@@ -251,7 +251,7 @@ def _with_bound(eval_config: str, constant: ConstantPrediction) -> str:
             if not metric.per_slice_thresholds:
                 metric.per_slice_thresholds.add(slicing_specs=[tfma.SlicingSpec()])
             for per_slice in list(metric.per_slice_thresholds):
-                # The constant is that of the whole split: it says nothing of a slice.
+                # The constant is that of the whole split and does not apply to slices.
                 slices = [spec for spec in per_slice.slicing_specs if spec != tfma.SlicingSpec()]
                 if slices:
                     metric.per_slice_thresholds.add(
@@ -269,21 +269,22 @@ def _with_bound(eval_config: str, constant: ConstantPrediction) -> str:
 
 @dataclass(frozen=True)
 class _Rows:
-    """What is read of the evaluated examples before models are asked about them."""
+    """The labels and keys of the evaluated examples, read before the models are loaded."""
 
     labels: pa.ChunkedArray
-    """Of no rows where they are not asked for."""
+    """The labels; empty if they are not needed."""
     keys: np.ndarray
-    """[rows], their places in time, or the units of a column of groups; of no rows likewise."""
+    """[rows], the rows' places in time, or the units of a column of groups; empty if they are not
+    needed."""
 
     def labels_for(self, task: Task) -> np.ndarray:
-        """Returns the labels, [rows]: numbers as they are, classes as indices in their order."""
+        """Returns the labels, [rows]: numbers as they are, classes as indices in sorted order."""
         if not task.is_classification:
             return self.labels.to_numpy()
         return pc.index_in(self.labels, pc.unique(self.labels).sort()).to_numpy()
 
     def units(self, dependence: Dependence) -> np.ndarray | None:
-        """Numbers of the rows' units, [rows]; None where all are independent."""
+        """Returns the number of each row's unit, [rows]; None if all rows are independent."""
         if not len(self.keys):
             return None
         keys = dependence.blocks(self.keys) if dependence.order_by else self.keys
@@ -296,12 +297,12 @@ def _read_rows(
     label: str,
     dependence: Dependence,
 ) -> _Rows:
-    """Reads the splits once, for whatever is needed of them.
+    """Reads the labels and keys of the splits in one pass.
 
     Args:
-      input_dict: with `examples` and `schema`.
-      splits: those that are evaluated.
-      label: its column; empty where labels are not needed, nor units of groups.
+      input_dict: inputs with `examples` and `schema`.
+      splits: the splits to evaluate.
+      label: the label's column; empty if neither labels nor units of groups are needed.
       dependence: which rows depend on one another.
     """
     column = dependence.column if label or dependence.order_by else ""

@@ -1,4 +1,6 @@
-"""Evaluator without TFMA: a family measures its models, bounds and the model in service decide."""
+"""An Evaluator without TFMA: compares a family's own measurements with bounds and the model in
+service.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +34,14 @@ from trainer_module.families.measured import Estimate, Measured
 from trainer_module.sections import load_own
 
 REPORT_FILE = "measured.json"
-"""In the artifact of an evaluation: what was measured, and what was decided."""
+"""The file of the `GateReport`, in the artifact of an evaluation."""
 MEASURE_KEY, BOUNDS_KEY, CONFIDENCE_KEY = "measure", "bounds", "confidence"
 
 NOT_COMPARED = (
     "the model in service could not be measured, and the new one was not compared with it: only"
     " evaluate.thresholds hold it. Once it is pushed, the next ones are compared"
 )
-"""What the summary says where the data or the environment has changed since that model."""
+"""The note in the summary if the data or the environment no longer fits the model in service."""
 
 Ends = tuple[float, float]
 """The lower and the upper end of an interval."""
@@ -47,44 +49,46 @@ Ends = tuple[float, float]
 
 @dataclass(frozen=True)
 class GateMetric:
-    """One metric of a model."""
+    """A metric of the model, with the requirement that it has to meet and the failure if it does
+    not.
+    """
 
     name: str
     value: float | None
-    """None where it is not a number, which JSON has none of."""
+    """The metric's value; None if it is not finite, as JSON has no such numbers."""
     in_service: float | None
-    """The same of the model to beat; None if there is none."""
+    """The metric of the model in service; None if there is no such model."""
     needs: str
-    """What is asked of it, in words."""
+    """The requirement, in words."""
     failure: str
-    """What is wrong with it, in words; empty if nothing is."""
+    """The reason why the requirement is not met, in words; empty if it is met."""
     interval: Ends | None = None
-    """Of the value; None where the family gives no resamples of it."""
+    """The confidence interval of the value; None if the family returns no resamples."""
     difference: Ends | None = None
-    """Likewise of the value less that of the model to beat."""
+    """The confidence interval of the value minus that of the model in service."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a metric has to keep."""
+    """The requirements of a metric: its bounds, and its tolerance against the model in service."""
 
     name: str
     higher_is_better: bool
     least: float | None = None
     most: float | None = None
     tolerance: float = 0.0
-    """How much worse than the model in service it may be."""
+    """The difference by which the metric may be worse than that of the model in service."""
     is_compared: bool = True
-    """Whether it is held against the model in service."""
+    """Whether the metric is compared with that of the model in service."""
     is_least_sure: bool = False
-    """Whether the lower end of its interval has to keep `least`, and not only its value."""
+    """Whether the lower end of the interval has to keep `least`, and not only the value."""
     is_most_sure: bool = False
-    """Whether the upper end has to keep `most`."""
+    """Whether the upper end of the interval has to keep `most`, and not only the value."""
     keeps_ties: bool = False
-    """Whether the model in service stays where this metric is worse, but within noise."""
+    """Whether the model in service stays if this metric is worse, but within noise."""
 
     def judge(self, found: GateMetric) -> GateMetric:
-        """Returns the metric with what is asked of it, and why it is not good enough."""
+        """Returns the metric with its requirement and, if it is not met, the reason."""
         return replace(found, needs=self._needs(found), failure=self._failure(found))
 
     def _needs(self, found: GateMetric) -> str:
@@ -108,7 +112,7 @@ class Bounds:
         return self._doubt(found, said) or self._loss(found, said)
 
     def _doubt(self, found: GateMetric, said: str) -> str:
-        """Why a bound is not kept for certain; empty if it is, or need not be."""
+        """Returns why an interval breaks a bound that its end has to keep; empty if it does not."""
         if not (self.is_least_sure or self.is_most_sure):
             return ""
         if found.interval is None:
@@ -124,14 +128,14 @@ class Bounds:
         return ""
 
     def _is_worse(self, found: GateMetric) -> bool:
-        """Returns whether its value is, by more than the tolerance."""
+        """Returns whether the metric is worse than in service by more than the tolerance."""
         if found.in_service is None or found.value is None or not self.is_compared:
             return False
         loss = (found.in_service - found.value) * (1 if self.higher_is_better else -1)
         return loss > self.tolerance
 
     def describe_tie(self, found: GateMetric) -> str:
-        """By how much a metric is worse, which may be chance; empty if it is not worse."""
+        """Returns by how much a metric is worse within noise; empty if it is not worse."""
         if found.difference is None or not self._is_worse(found):
             return ""
         low, high = found.difference
@@ -141,7 +145,7 @@ class Bounds:
         )
 
     def _loss(self, found: GateMetric, said: str) -> str:
-        """Why it is worse than the model in service; empty if it is not, or by chance alone."""
+        """Returns why the metric counts as worse than in service; empty if it does not."""
         if not self._is_worse(found):
             return ""
         worse = f"{said}, worse than {found.in_service:.4g} of the model in service"
@@ -159,17 +163,17 @@ class Bounds:
 
 @dataclass(frozen=True)
 class GateReport:
-    """What was measured and decided."""
+    """The measurements and the decision of an evaluation."""
 
     blessed: bool
     reason: str
     metrics: tuple[GateMetric, ...]
     confidence: float | None = None
-    """Of the intervals; None if there are none."""
+    """The confidence of the intervals; None if there are none."""
     notes: tuple[str, ...] = ()
     """Sentences for the summary of the run."""
     details: Mapping[str, Any] = field(default_factory=dict)
-    """What the family keeps with the evaluation."""
+    """Details that the family stores with the evaluation."""
 
 
 def decide(
@@ -178,13 +182,13 @@ def decide(
     in_service: Measured | None,
     confidence: float | None = None,
 ) -> GateReport:
-    """Judges a model by its metrics.
+    """Returns the report on a model, with the decision whether to bless it.
 
     Args:
-      bounds: of the metrics that decide; what else was measured is told and decides nothing.
-      measured: what the family found in the model.
-      in_service: likewise in the model to beat, if there is one.
-      confidence: of intervals; None compares values as they are.
+      bounds: the bounds of the metrics that decide; other metrics are reported only.
+      measured: the measurements of the model.
+      in_service: the measurements of the model in service, if there is one.
+      confidence: the confidence of intervals; None to compare the values alone.
 
     Raises:
       TrainingError: a metric that decides was not measured, or the two models were resampled a
@@ -209,7 +213,7 @@ def decide(
 
 
 def _praise(held: Mapping[str, Bounds], metrics: Sequence[GateMetric], has_baseline: bool) -> str:
-    """Why a model is blessed."""
+    """Returns why a model is blessed."""
     has_bounds = any(one.least is not None or one.most is not None for one in held.values())
     kept = "every threshold is kept" if has_bounds else "no thresholds are set"
     if not has_baseline:
@@ -223,7 +227,7 @@ def _praise(held: Mapping[str, Bounds], metrics: Sequence[GateMetric], has_basel
 def _compare(
     name: str, found: float | Estimate, other: float | Estimate | None, confidence: float | None
 ) -> GateMetric:
-    """Returns a metric of both models, with intervals where the family has resampled it."""
+    """Returns a metric of both models, with intervals if the family has resampled it."""
     value, in_service = _finite(found), None if other is None else _finite(other)
     interval = difference = None
     if confidence is not None and isinstance(found, Estimate) and value is not None:
@@ -237,9 +241,7 @@ def _compare(
 
 
 def _if_finite(ends: Ends) -> Ends | None:
-    """Returns an interval; None where a resample was not a number, so that the values are
-    compared.
-    """
+    """Returns an interval; None if an end is not finite, in which case the values are compared."""
     return ends if all(math.isfinite(end) for end in ends) else None
 
 
@@ -249,7 +251,7 @@ def _finite(found: float | Estimate) -> float | None:
 
 
 def read_report(uri: str) -> GateReport | None:
-    """What the artifact of an evaluation says; None where TFMA has written it."""
+    """Returns the report of an evaluation; None if TFMA has written the evaluation."""
     text = read_text(uri, REPORT_FILE)
     return None if text is None else TypeAdapter(GateReport).validate_python(json.loads(text))
 
@@ -263,10 +265,10 @@ class GateExecutor(base_executor.BaseExecutor):
         output_dict: dict[str, list[Artifact]],
         exec_properties: dict[str, Any],
     ) -> None:
-        """Takes what `GateSpec` says; gives `evaluation` with the report, and `blessing`.
+        """Writes the report to `evaluation` and the decision to `blessing`.
 
         Raises:
-          TrainingError: what measures is not there, or lacks a metric that decides.
+          TrainingError: the measuring function does not exist, or leaves out a metric that decides.
         """
         told = json.loads(exec_properties[specs.CUSTOM_CONFIG_KEY])
         if examples := input_dict.get(specs.EXAMPLES_KEY):
@@ -308,12 +310,12 @@ def _exported(artifact: Artifact) -> Path:
 def mark_blessing(
     input_dict: Mapping[str, list[Artifact]], blessing: Artifact, is_good: bool
 ) -> None:
-    """Says of which models a blessing is, and whether the new one is good enough, as TFX does.
+    """Writes the blessing and the properties that name the models, as TFX does.
 
     Args:
-      input_dict: with `model`, and `baseline_model` if there is one.
+      input_dict: inputs with `model`, and `baseline_model` if there is one.
       blessing: the artifact.
-      is_good: whether the new one is.
+      is_good: whether to bless the model.
     """
     names = {
         specs.MODEL_KEY: (
@@ -337,7 +339,9 @@ def mark_blessing(
 
 
 class GateSpec(component_spec.ComponentSpec):
-    """What it takes and gives; the parameters are explained at the component."""
+    """The inputs, outputs and parameters of the component; `GateEvaluator` explains the
+    parameters.
+    """
 
     PARAMETERS = {
         name: ExecutionParameter(type=str)
@@ -370,17 +374,17 @@ class GateEvaluator(base_component.BaseComponent):
         examples: BaseChannel | None = None,
         confidence: float | None = None,
     ) -> None:
-        """Constructs the component.
+        """Constructs the TFX component.
 
         Args:
           model: a channel of Model.
           baseline_model: the model to beat; the channel may be empty.
           measure: the import path of a function from the folder of an exported model and the
             `custom_config` to the values of metrics by name, or to a `Measured`.
-          bounds: of the metrics that decide.
-          custom_config: what `measure` is told.
-          examples: a channel of Examples, which a family may have read.
-          confidence: of the intervals of metrics that the family resamples; None for none.
+          bounds: the bounds of the metrics that decide.
+          custom_config: the second argument of `measure`.
+          examples: a channel of Examples, whose files `measure` may read.
+          confidence: the confidence of the intervals of resampled metrics; None for no intervals.
         """
         spec = GateSpec(
             model=model,

@@ -1,4 +1,4 @@
-"""What a config says of chance in an evaluation, and what is known of it: a file beside TFMA's."""
+"""The settings and the results of confidence intervals; the results are a file beside TFMA's."""
 
 from __future__ import annotations
 
@@ -12,104 +12,108 @@ from components.copying import read_text, write_text
 from components.evaluator.dependence import INDEPENDENT, Dependence
 
 BASELINE_EXAMPLES_KEY = "baseline_examples"
-"""The Examples that the model in service has learnt from, as they were read."""
+"""The input channel of the Examples that the model in service was trained on, as they were read."""
 LEARNT_EXAMPLES_KEY = "learnt_examples"
-"""The Examples that the new model has learnt from, as they were read."""
+"""The input channel of the Examples that the new model was trained on, as they were read."""
 
 
 @dataclass(frozen=True)
 class VerdictSettings:
-    """What the config says of chance."""
+    """The config's settings for confidence intervals and ties."""
 
     confidence: float | None = None
-    """Of intervals; None: there are none."""
+    """The confidence of the intervals; None for no intervals."""
     lower: tuple[str, ...] = ()
-    """Metrics whose `min` the lower end of their interval has to keep."""
+    """The metrics whose intervals have to keep `min` with their lower end."""
     upper: tuple[str, ...] = ()
-    """Metrics whose `max` the upper end has to keep."""
+    """The metrics whose intervals have to keep `max` with their upper end."""
     dependence: Dependence = INDEPENDENT
-    """Which rows are alike."""
+    """The column by which rows depend on one another."""
     others: Mapping[str, bool] = field(default_factory=dict)
-    """Metrics without thresholds that speak against a model where they are worse than in service
-    beyond noise, and whether more of each is better."""
+    """The metrics without thresholds that fail if they are worse than in service beyond noise, and
+    whether higher values of each are better."""
     deciding: str = ""
-    """The first metric with a threshold, in which a tie is kept or not; empty: there is none."""
+    """The first metric with a threshold, in which ties are decided; empty if there is none."""
     keeps_ties: bool | None = None
-    """Whether a model that is worse in that metric within noise leaves the one in service there;
-    None: where both have learnt from the same data."""
+    """Whether the model in service stays if the new one is worse in the deciding metric, but within
+    noise; None: it stays if both were trained on the same data."""
     not_compared: str = ""
-    """What is wrong with the model in service, which is left out then; empty: nothing."""
+    """The reason why the model in service is left out; empty if it is compared."""
 
     def to_json(self) -> str:
-        """As `from_json` takes it."""
+        """Returns the settings in the form that `from_json` reads."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> VerdictSettings:
-        """From an execution property; empty: as before there was one."""
+        """Returns the settings of an execution property; the defaults if the property is empty."""
         return _AS_JSON.validate_python(json.loads(text or "{}"))
 
 
 _AS_JSON = TypeAdapter(VerdictSettings)
 NO_CHANCE = VerdictSettings()
-"""Values are taken as they are."""
+"""The settings without intervals."""
 
 
 NOISE_FILE = "noise.json"
 
 
 class Interval(BaseModel):
-    """Where a number is, as sure as the confidence says."""
+    """A confidence interval of a number."""
 
     low: float
     high: float
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Both."""
+        """The lower and the upper end."""
         return self.low, self.high
 
 
 class MetricNoise(BaseModel):
-    """Of one metric in one slice."""
+    """The confidence intervals of one metric in one slice."""
 
     defined: bool = True
-    """Whether there is such a number; there is no AUC of one class, which TFMA says is 0."""
+    """Whether the metric is defined; the AUC of one class is not, although TFMA returns 0."""
     interval: Interval | None = None
-    """Of the metric; None where it has none."""
+    """The interval of the metric; None if there is none."""
     difference: Interval | None = None
-    """Of the metric less that of the model in service; None where it has none."""
+    """The interval of the metric minus that of the model in service; None if there is none."""
     shared: Interval | None = None
-    """The same of a metric that has no threshold, wider, as each of several may be worse by chance:
-    the confidence holds of all of them together."""
+    """The wider interval of the difference of a metric without threshold: its confidence holds for
+    all these metrics together, as each may be worse by chance."""
     is_unmeasurable: bool = False
-    """Whether there is no such interval because there are too few examples, or too many resamples
-    have no such number. Of many examples that all depend on one another the value is held."""
+    """Whether the interval of the difference is missing because there are too few examples, or
+    because the metric is undefined in too many resamples. If it is missing because all of many
+    examples depend on one another, the values are compared."""
 
 
 class Noise(BaseModel):
-    """Of all metrics and slices."""
+    """The confidence intervals of all metrics and slices."""
 
     confidence: float | None = None
-    """Of the intervals; None if there are none."""
+    """The confidence of the intervals; None if there are none."""
     without: list[str] = []
-    """Metrics that there cannot be intervals of."""
+    """The metrics for which intervals cannot be computed."""
     slices: dict[str, dict[str, MetricNoise]] = {}
-    """By the name of the slice, empty for the whole split, and that of the metric."""
+    """The intervals by the slice's name, empty for the whole split, and by the metric's name."""
     keeps_ties: bool = False
-    """Whether the model in service stays where the new one is worse within noise."""
+    """Whether the model in service stays if the new one is worse within noise."""
     not_compared: str = ""
-    """Why the model in service was left out, after `which`; empty if it was not."""
+    """The reason why the model in service was left out, as a clause after `which`; empty if it was
+    compared."""
     notes: list[str] = []
-    """What people should know of the evaluation, in sentences."""
+    """Notes on the evaluation for the summary, in sentences."""
 
     def of(self, metric: str, slice_name: str = "") -> MetricNoise:
-        """That of a metric in a slice; without intervals where nothing is known."""
+        """Returns the intervals of a metric in a slice; an entry without intervals if there are
+        none.
+        """
         return self.slices.get(slice_name, {}).get(metric, MetricNoise())
 
 
 def read_noise(uri: str) -> Noise:
-    """What is known of the chance in an evaluation; nothing where TFMA measured by itself.
+    """Returns the confidence intervals of an evaluation; empty if TFMA computed the metrics.
 
     Args:
       uri: the folder of the artifact.

@@ -1,4 +1,4 @@
-"""What TFMA's EvalConfig says of metrics, and what it has measured: by slice and by model."""
+"""Readers of TFMA's EvalConfig and of its results by slice and by model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tensorflow_model_analysis.proto import config_pb2
 
 
 def metric_name(metric: config_pb2.MetricConfig) -> str | None:
-    """What a metric is called; None of one that is not asked for by name."""
+    """Returns the name of a metric; None if its config gives it none."""
     return _settings(metric).get("name")
 
 
@@ -30,7 +30,7 @@ def plain_metrics(config: config_pb2.EvalConfig) -> set[str]:
 
 
 def _settings(metric: config_pb2.MetricConfig) -> dict[str, Any]:
-    """TFMA takes them with and without braces."""
+    """Returns a metric's settings, which TFMA accepts with and without braces."""
     text = metric.config if metric.config.startswith("{") else f"{{{metric.config}}}"
     found: dict[str, Any] = json.loads(text)
     return found
@@ -38,11 +38,11 @@ def _settings(metric: config_pb2.MetricConfig) -> dict[str, Any]:
 
 CANDIDATE = "candidate"
 BASELINE = "baseline"
-"""The names that TFMA gives the two models, where there are two."""
+"""The name of the model in service where there are two models; CANDIDATE is the new one's."""
 
 
 def metrics_by_slice(uri: str) -> dict[str, dict[str, dict[str, float]]]:
-    """Slice -> model -> metric -> value, of those that are a number.
+    """Returns the metrics that are numbers: slice -> model -> metric -> value.
 
     The whole split is the slice with an empty name.
 
@@ -62,13 +62,13 @@ def metrics_by_slice(uri: str) -> dict[str, dict[str, dict[str, float]]]:
 
 
 def slice_name(keys: Iterable[Any]) -> str:
-    """What a slice is called: TFMA's SingleSliceKeys in words; empty of the whole split."""
+    """Returns the name of a slice from TFMA's SingleSliceKeys; empty for the whole split."""
     return ", ".join(f"{key.column}={slice_value(key)}" for key in keys)
 
 
 def slice_value(key: Any) -> str:
-    """Returns a value that a slice is named by, as the data had it: whole numbers of a CSV are
-    floats.
+    """Returns a value that names a slice as the data has it: integers of a CSV are floats in
+    TFMA.
     """
     value = getattr(key, key.WhichOneof("kind"))
     if isinstance(value, float) and value.is_integer():

@@ -1,4 +1,4 @@
-"""Real data that comes with the installed packages, so that the first run needs no download."""
+"""Datasets that come with the installed packages, so that the first run needs no download."""
 
 from __future__ import annotations
 
@@ -12,21 +12,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 DIGITS_SIDE = 8
-"""Pixels: the digits are 8 x 8."""
+"""The width and height of a digit, in pixels."""
 DIGITS_LEVELS = 16
-"""Their pixels are 0 to 16."""
+"""The largest value of a pixel; the smallest is 0."""
 
 
 @dataclass(frozen=True)
 class BuiltinData:
-    """Shipped data: its format, and what gives its path, made below a folder where need be."""
+    """A dataset of an installed package: its format, and a function that returns its path and
+    writes the files below a cache folder if need be.
+    """
 
     format: str
     locate: Callable[[Path], Path]
 
 
 def _package_folder(package: str) -> Path:
-    """Where a package is installed, without importing it."""
+    """Returns the folder that a package is installed in, without importing it."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         raise ModuleNotFoundError(f"the package {package} is not installed")
@@ -69,7 +71,7 @@ def _write_digits(folder: Path) -> None:
 
 
 def _in_tfx(path: str) -> Callable[[Path], Path]:
-    """What gives the path of one of the examples inside the TFX wheel."""
+    """Returns a function that returns the path of an example in the TFX wheel."""
     return lambda _: _package_folder("tfx") / "examples" / path
 
 
@@ -78,4 +80,5 @@ BUILTIN_DATA = {
     "reviews": BuiltinData("csv", _in_tfx("imdb/data/imdb_small_with_labels.txt")),
     "taxi": BuiltinData("csv", _in_tfx("chicago_taxi_pipeline/data/big_tipper_label/data.csv")),
 }
-"""Of TFX 100 reviews of films, none of a file that is a table, and 15,002 Chicago taxi trips."""
+"""The datasets by name: 1,797 digits of scikit-learn; of TFX 100 film reviews and 15,002 Chicago
+taxi trips."""

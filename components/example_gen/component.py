@@ -1,4 +1,6 @@
-"""The TFX component: stock's driver with hours, an executor that works on Arrow batches."""
+"""The TFX component: the stock driver with hourly spans, and an executor that uses Arrow
+batches.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ Splits = Iterable[example_gen_pb2.Input.Split]
 
 
 class Driver(driver.FileBasedDriver):
-    """TFX's driver of files, which knows {HH} besides."""
+    """TFX's driver of files, with the placeholder {HH}."""
 
     def get_input_processor(
         self,
@@ -26,10 +28,10 @@ class Driver(driver.FileBasedDriver):
         range_config: range_config_pb2.RangeConfig | None = None,
         input_base_uri: str | None = None,
     ) -> input_processor.InputProcessor:
-        """What finds the span, its version and its files.
+        """Returns the processor that finds the span, its version and its files.
 
         Raises:
-          ValueError: the splits have hours, and no span is asked for.
+          ValueError: the splits have hours, and the range names no span.
         """
         splits = list(splits)
         if not any(is_hourly(split.pattern) for split in splits):
@@ -42,9 +44,9 @@ class Driver(driver.FileBasedDriver):
 
 
 class _HourProcessor(input_processor.FileBasedInputProcessor):
-    """TFX's processor of the day that an hour belongs to, for which {HH} is that hour.
+    """TFX's processor for the day of an hour, with that hour for {HH}.
 
-    Spans outside are hours since 1970, and days inside.
+    Callers count spans in hours since 1970; the parent class counts days.
     """
 
     def __init__(self, input_base_uri: str, splits: Splits, span: int) -> None:
@@ -59,12 +61,12 @@ class _HourProcessor(input_processor.FileBasedInputProcessor):
         )
 
     def resolve_span_and_version(self) -> tuple[int, int | None]:
-        """Returns the span that is asked for, and its latest version."""
+        """Returns the span of the range, and its latest version."""
         _, version = super().resolve_span_and_version()
         return self._span, version
 
     def get_pattern_for_span_version(self, pattern: str, span: int, version: int | None) -> str:
-        """Returns a split's glob, without placeholders."""
+        """Returns a split's glob without placeholders."""
         filled: str = super().get_pattern_for_span_version(
             self._with_hour(pattern), span // HOURS_A_DAY, version
         )
@@ -77,8 +79,8 @@ class _HourProcessor(input_processor.FileBasedInputProcessor):
 class ArrowExampleGen(FileBasedExampleGen):
     """Reads files of one of the `FORMATS`, checks them and writes tf.Examples in splits.
 
-    The output is what stock ExampleGens write, `examples` of type Examples, and so are
-    fingerprints, the {SPAN}, {VERSION} and date placeholders of split patterns, and caching. {HH}
+    The output is that of stock ExampleGens, `examples` of type Examples, with the same
+    fingerprints, {SPAN}, {VERSION} and date placeholders of split patterns, and caching. {HH}
     beside a date makes a span of each hour, numbered by the hours since 1970.
     """
 
@@ -94,16 +96,16 @@ class ArrowExampleGen(FileBasedExampleGen):
         output_config: example_gen_pb2.Output | None = None,
         range_config: range_config_pb2.RangeConfig | None = None,
     ) -> None:
-        """Takes stock's arguments and the settings of our executor.
+        """Takes the stock arguments and the settings of our executor.
 
         Args:
-          settings: format, label and task.
+          settings: the format, label and task.
           input_base: the folder that split patterns are relative to.
-          input_config: one glob, or one per split; `*` where unset.
-          output_config: hash buckets per split; train and eval, 2 to 1, where unset and the
-            input has one glob.
-          range_config: the range of spans to choose from; the latest where unset, which hours do
-            without.
+          input_config: one glob, or one per split; `*` if unset.
+          output_config: hash buckets per split; train and eval, 2 to 1, if unset and the input has
+            one glob.
+          range_config: the range of spans to choose from; the latest if unset, which hourly spans
+            do not support.
         """
         super().__init__(
             input_base=input_base,

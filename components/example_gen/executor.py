@@ -1,6 +1,6 @@
-"""The executor: Beam distributes chunks of files, Arrow and tfx_bsl do the work on each.
+"""The executor: Beam distributes chunks of files, which Arrow and tfx_bsl process.
 
-Single records never become Beam elements, which is where stock ExampleGens spend their time.
+Single records never become Beam elements, on which stock ExampleGens spend most of their time.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from components.tfrecords import open_writer, write_all
 
 
 def pack_settings(settings: ExampleGenSettings) -> example_gen_pb2.CustomConfig:
-    """Packs the settings as a protobuf Struct."""
+    """Returns the settings packed as a protobuf Struct."""
     struct = struct_pb2.Struct()
     struct.update(settings.model_dump(mode="json"))
     config = example_gen_pb2.CustomConfig()
@@ -79,21 +79,21 @@ def unpack_settings(custom_config: str) -> ExampleGenSettings:
 
 
 def shard_name(shard: int, shards: int) -> str:
-    """File name of a shard, counted from 0."""
+    """Returns the file name of a shard, counted from 0."""
     return f"{DEFAULT_TF_RECORD_FILE_NAME}-{shard:05d}-of-{shards:05d}.gz"
 
 
 class ShardWriter:
-    """Writes gzipped TFRecord files under temporary names; a clean exit renames them into place.
+    """A writer of gzipped TFRecord files under temporary names, which it renames on a clean exit.
 
-    So a chunk that fails or is done twice leaves no half shard where readers would find it.
+    A chunk that fails or is repeated therefore leaves no incomplete shard for readers to find.
     """
 
     def __init__(self, temporary_folder: str) -> None:
         self._temporary_folder = temporary_folder
         self._writers: dict[str, tuple[str, tf.io.TFRecordWriter]] = {}
         self.rows: Counter[str] = Counter()
-        """What was written, by path."""
+        """The number of rows written, by path."""
 
     def write(self, path: str, examples: Sequence[bytes]) -> None:
         """Appends serialized examples to the shard that will be `path`."""
@@ -153,7 +153,7 @@ class _WriteChunk(beam.DoFn):
         yield report
 
     def _assign(self, chunk: Chunk, batch: Batch, cuts: Cuts | None) -> np.ndarray:
-        """Returns the index of each row's split, [rows]; -1 for one that is left out."""
+        """Returns the index of each row's split, [rows]; -1 for a row that is left out."""
         plan = self._plan
         kept = is_kept(batch.rows, plan.settings)
         splits = np.full(batch.rows.num_rows, chunk.input_split)
@@ -170,7 +170,7 @@ class Executor(BaseExampleGenExecutor):
     """Reads, checks and writes the examples in one Beam pipeline."""
 
     def GetInputSourceToExamplePTransform(self) -> beam.PTransform:  # noqa: N802 - TFX's name
-        """Stock's way of one record per element, which `Do` does without."""
+        """Raises NotImplementedError: stock's one record per element is not used by `Do`."""
         raise NotImplementedError("Examples are made in chunks, not as single Beam elements.")
 
     def Do(  # noqa: N802 - TFX's name
@@ -184,7 +184,8 @@ class Executor(BaseExampleGenExecutor):
         Args:
           input_dict: empty.
           output_dict: `examples`, the artifact to fill.
-          exec_properties: those of stock FileBasedExampleGen, with the settings in `custom_config`.
+          exec_properties: the properties of stock FileBasedExampleGen, with the settings in
+            `custom_config`.
 
         Raises:
           DataError: the data cannot be used; from a worker Beam may wrap it in a RuntimeError.
@@ -249,7 +250,7 @@ class Executor(BaseExampleGenExecutor):
 
 
 def _read(source: Source, chunk: Chunk, kinds: dict[str, ColumnKind]) -> Iterator[Batch]:
-    """Yields the rows of all of a chunk's files."""
+    """Yields the rows of all files of a chunk."""
     for files in chunk.groups:
         yield from source.read(files, kinds)
 
@@ -266,7 +267,7 @@ def _cut(ranks: list[Ranks], plan: Plan) -> Cuts:
 
 
 def _keep_counts(report: ChunkReport, plan: Plan, chunks: int) -> ChunkReport:
-    """Writes how many rows each file has, once all of them are there."""
+    """Writes the number of rows of each file, after all of them are complete."""
     if report.chunks != chunks:
         raise lost_rows(f"{report.chunks:,} of {chunks:,} parts of the data were written")
     write_row_counts(
@@ -282,7 +283,7 @@ def _write_found(
     kinds: ColumnKinds,
     cuts: Cuts | None,
 ) -> None:
-    """Hands what a worker, maybe on another machine, has found to the process that waits."""
+    """Writes the findings of a worker to a file, as the worker may run on another machine."""
     of_files = [
         *gather_notes(surveys),
         *note_unseen_values(surveys, plan.settings),
@@ -299,7 +300,7 @@ def _read_found(plan: Plan) -> DataNotes:
 
 
 def _set_formats(examples: types.Artifact, exec_properties: dict[str, Any]) -> None:
-    """Marks the artifact as stock's `Do` does."""
+    """Sets the artifact's payload and file format as the stock `Do` does."""
     payload_format = exec_properties.get(specs.OUTPUT_DATA_FORMAT_KEY)
     if payload_format:
         examples_utils.set_payload_format(examples, payload_format)

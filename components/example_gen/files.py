@@ -1,6 +1,6 @@
-"""Files as such: opened, told apart by their first bytes; free of TFX.
+"""Local and remote files: opens them and detects their kind by their first bytes; free of TFX.
 
-What knows remote files is imported for them alone, as it takes seconds.
+Modules for remote files are imported only for them, as that takes seconds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from trainer_module.errors import DataError
 
 
 def open_file(file: str) -> pa.NativeFile:
-    """Returns a local or remote file's bytes as they are."""
+    """Returns the stream of a local or remote file's raw bytes."""
     if not is_remote(file):
         return pa.OSFile(file)
     from apache_beam.io.filesystem import CompressionTypes
@@ -26,7 +26,9 @@ def open_file(file: str) -> pa.NativeFile:
 
 
 def open_stream(file: str) -> pa.NativeFile:
-    """Returns a file's bytes, of a .gz file those within; reading a damaged one raises OSError."""
+    """Returns the stream of a file's bytes, decompressed for .gz; reading a damaged one raises
+    OSError.
+    """
     stream = open_file(file)
     return pa.CompressedInputStream(stream, "gzip") if is_gzip(file) else stream
 
@@ -50,12 +52,12 @@ def is_folder(path: str) -> bool:
 
 
 def is_gzip(file: str) -> bool:
-    """Returns whether the name says that the file is gzipped."""
+    """Returns whether the file's name ends in .gz."""
     return posixpath.splitext(file)[1].lower() == ".gz"
 
 
 def unreadable_error(file: str, error: Exception) -> DataError:
-    """Returns the error for a file whose bytes cannot be had."""
+    """Returns the error for a file that cannot be read."""
     reason = reason_of(error)
     if is_gzip(file):
         return DataError(f"{file} is no complete gzip file ({reason}): copy or compress it again.")
@@ -63,13 +65,13 @@ def unreadable_error(file: str, error: Exception) -> DataError:
 
 
 def reason_of(error: Exception) -> str:
-    """What a library said, on one line and without signs that no screen shows."""
+    """Returns a library's error message on one line, without unprintable characters."""
     words = " ".join(str(error).split())
     return "".join(sign if sign.isprintable() else "?" for sign in words)
 
 
 MAGIC_BYTES = 40
-"""So many of a file's first bytes tell."""
+"""The number of first bytes from which the kind of a file is detected."""
 _BINARY_KINDS = {
     b"\x89PNG": "a PNG image",
     b"\xff\xd8\xff": "a JPEG image",
@@ -98,7 +100,9 @@ _CONTROL = frozenset(range(32)) - frozenset(b"\t\n\f\r")
 
 
 def kind_of_file(head: bytes) -> str:
-    """What a file with such first bytes is, for messages; empty if that is not known."""
+    """Returns the kind of a file with the given first bytes, for messages; empty if it is not
+    known.
+    """
     # A table may have a column PAR1.
     is_binary = not _CONTROL.isdisjoint(head)
     kinds = _BINARY_KINDS if is_binary else _TEXT_KINDS
@@ -107,11 +111,11 @@ def kind_of_file(head: bytes) -> str:
 
 
 def check_is_text(file: str, wanted: str) -> None:
-    """Raises DataError for a file that begins as another kind of file than text does.
+    """Raises DataError for a file whose first bytes identify another kind of file, such as a PDF.
 
     Args:
-      file: its path; of a .gz file the bytes within are looked at.
-      wanted: what it should be.
+      file: the path; a .gz file is decompressed.
+      wanted: the expected kind.
     """
     try:
         with open_stream(file) as stream:

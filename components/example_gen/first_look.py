@@ -1,4 +1,6 @@
-"""Looks at local files before TFX is imported, by ExampleGen's own checks; `formats` names them."""
+"""Checks of local files before TFX is imported, with ExampleGen's own checks; listed in
+`formats`.
+"""
 
 from __future__ import annotations
 
@@ -33,14 +35,14 @@ from components.example_gen.sources.surveys import count_values, merge_surveys, 
 from trainer_module.errors import DataError
 
 ALL = "all"
-"""The one split of what is looked at: which splits the rows go to is not known yet."""
+"""The name of the one split, as the rows' splits are not known yet."""
 
 
 _BLOCK_BYTES = 1 << 16
 
 
 def csv_holds_rows(file: str, settings: CsvSettings) -> bool:
-    """Returns whether there is a row besides the one that names the columns."""
+    """Returns whether there is a row besides the header."""
     needed = 2 if settings.header is None else 1
     try:
         encoding = settings.encoding or find_encoding(file)
@@ -52,7 +54,7 @@ def csv_holds_rows(file: str, settings: CsvSettings) -> bool:
 
 
 def text_holds_lines(file: str, settings: CsvSettings) -> bool:
-    """Returns whether there is anything but spaces and ends of lines."""
+    """Returns whether there is anything but white space."""
     del settings
     try:
         with open_stream(file) as stream:
@@ -65,7 +67,7 @@ def text_holds_lines(file: str, settings: CsvSettings) -> bool:
 
 
 def parquet_holds_rows(file: str, settings: CsvSettings) -> bool:
-    """Returns whether the footer counts any."""
+    """Returns whether the footer counts any rows."""
     del settings
     try:
         with open_file(file) as stream:
@@ -75,7 +77,7 @@ def parquet_holds_rows(file: str, settings: CsvSettings) -> bool:
 
 
 def holds_bytes(file: str, settings: CsvSettings) -> bool:
-    """Returns whether there is anything at all, in a .gz file within."""
+    """Returns whether the file, decompressed for .gz, is not empty."""
     del settings
     try:
         with open_stream(file) as stream:
@@ -84,17 +86,17 @@ def holds_bytes(file: str, settings: CsvSettings) -> bool:
         return True
 
 
-# So much is decoded in a second or two; of more, headers are looked at.
+# Bytes that are decoded in a second or two; of further pictures only headers are read.
 _MOST_DECODED = 4 << 20
-# So many are opened in a second or two, from all classes.
+# Files, of all classes, that are opened in a second or two.
 _MOST_OPENED = 10_000
 
 
 def look_at_images(settings: ExampleGenSettings, files: Sequence[str]) -> frozenset[str]:
-    """Looks at folders of images, and decodes them if they are few.
+    """Checks folders of images, and decodes the images if they are few.
 
     Raises:
-      DataError: they cannot be used.
+      DataError: the images cannot be used.
     """
     images = select_images(files)
     if settings.on_bad_file is OnBadFile.FAIL:
@@ -107,7 +109,9 @@ def look_at_images(settings: ExampleGenSettings, files: Sequence[str]) -> frozen
 
 
 def _check_pictures(files: Sequence[str], most_pixels: int) -> None:
-    """Raises DataError where a local file is no picture; of large data, by its beginning."""
+    """Raises DataError for a local file that is not a picture; decodes only the first few
+    megabytes.
+    """
     decoded = 0
     for file in files:
         try:
@@ -125,7 +129,7 @@ def _check_pictures(files: Sequence[str], most_pixels: int) -> None:
 
 
 MOST_ROWS = 20_000
-"""Of a first look at what columns hold."""
+"""The most rows of a first look at the columns."""
 
 
 @dataclass(frozen=True)
@@ -133,25 +137,26 @@ class FirstRows:
     """The columns of the first rows of a table."""
 
     columns: dict[str, pa.Array]
-    """[rows] each, null where a value is missing; without columns of several values a row."""
+    """[rows] each, null where a value is missing; columns of several values a row are left out."""
     lists: dict[str, tuple[np.ndarray, pa.Array]]
-    """Columns of lists of several lengths: how many values each row has, and all of them."""
+    """The columns of lists of several lengths: the number of values of each row, and all values."""
     vectors: dict[str, tuple[int, bool]]
-    """Columns of lists of one length: how many values each row has, and whether they are text."""
+    """The columns of lists of one length: the number of values of a row, and whether they are
+    text."""
     rows: int
     is_all: bool
-    """Whether there are no more."""
+    """Whether there are no further rows."""
     total: int
-    """So many there are at least."""
+    """The least number of rows in all files."""
     dates: dict[str, Dates]
-    """Columns of dates that the config does not declare."""
+    """The date columns that the config does not declare."""
 
 
 def look_at_table(settings: ExampleGenSettings, files: Sequence[str]) -> frozenset[str]:
-    """Surveys and reads the files of a table, and keeps nothing but the names of its columns.
+    """Checks all files of a table and returns the names of its columns.
 
     Raises:
-      DataError: they cannot be used.
+      DataError: the files cannot be used.
     """
     settings = with_known_dates(settings)
     source, report = make_source(settings), ChunkReport()
@@ -161,7 +166,8 @@ def look_at_table(settings: ExampleGenSettings, files: Sequence[str]) -> frozens
         for batch in source.read(group, kinds):
             splits = np.where(is_kept(batch.rows, settings), 0, -1)
             report.add_rows(batch.rows, splits, [ALL], batch.first, settings)
-            if settings.order_by in batch.rows.schema.names:  # check_named_columns says if not.
+            # A missing column is reported by check_named_columns.
+            if settings.order_by in batch.rows.schema.names:
                 read_order(batch.rows, batch.first, settings.order_by)
             for name in settings.pictures.keys() & set(batch.rows.schema.names):
                 column, folder = batch.rows.column(name), settings.pictures[name]
@@ -175,7 +181,7 @@ def read_first_rows(settings: ExampleGenSettings, files: Sequence[str]) -> First
     """Reads the first rows of a table, as ExampleGen does.
 
     Raises:
-      DataError: they cannot be used.
+      DataError: the files cannot be used.
     """
     source = make_source(settings)
     groups = source.plan(files)

@@ -1,4 +1,4 @@
-"""What example generation is told, and the registry of formats; free of TensorFlow and TFX."""
+"""The settings of example generation, and the registry of formats; free of TensorFlow and TFX."""
 
 from __future__ import annotations
 
@@ -31,32 +31,34 @@ def _encoding(name: str) -> str:
 
 
 class CsvSettings(Settings):
-    """How CSV files are written, where looking at them does not tell; each file is looked at."""
+    """The dialect of CSV files, as far as it cannot be detected; it is detected for each file."""
 
     delimiter: Annotated[str, AfterValidator(_sign)] | None = None
-    """What stands between cells; default: a comma, semicolon, tab or bar, whichever fits."""
+    """The delimiter between cells; default: a comma, semicolon, tab or bar, whichever fits."""
     encoding: Annotated[str, AfterValidator(_encoding)] | None = None
-    """Such as cp1252; default: by the byte order mark, else UTF-8 if it is that, else cp1252."""
+    """The encoding, such as cp1252; default: that of the byte order mark, or UTF-8 if the file is
+    valid UTF-8, or cp1252."""
     header: list[str] | None = Field(default=None, min_length=1)
     """The columns' names, in order, of files whose first row is data."""
     quote: Annotated[str, AfterValidator(_sign)] | None = '"'
-    """What stands around cells that hold delimiters or line ends; null: nothing does."""
+    """The quotation mark around cells that contain delimiters or line ends; null: cells are never
+    quoted."""
     decimal: Literal[".", ","] = "."
-    """What stands before the decimals of a number."""
+    """The decimal separator of numbers."""
     missing_values: list[str] = []
     """Cells that mean a missing value, such as NA, besides empty ones."""
     strip: bool = True
-    """Whether spaces around cells and names of columns are taken away."""
+    """Whether to remove spaces around cells and names of columns."""
 
 
 class LabelsSettings(Settings):
-    """Files of labels."""
+    """Files of labels that are joined to the data."""
 
     path: str = Field(min_length=1)
     """A file, folder or glob of CSV, JSON lines or Parquet, with a column of the label's name."""
     key: str = Field(min_length=1)
-    """The column that is in the data and in these files, such as `request_id` of what `serve
-    --log-requests` writes. Of several labels of a key the last one counts."""
+    """The column that is in the data and in these files, such as `request_id` in the files of
+    `serve --log-requests`. Of several labels with the same key the last one counts."""
 
 
 # The feature that holds the encoded image, of formats that hold images.
@@ -65,35 +67,35 @@ IMAGE_FEATURE = "image"
 
 @dataclass(frozen=True)
 class FormatSpec:
-    """What has to be known of a format before its source is imported."""
+    """The properties of a format that are needed before its source is imported."""
 
     source: str
-    """Import path of the `Source` that reads it; empty where there are no files."""
+    """The import path of the `Source` that reads the format; empty if it has no files."""
     pattern: str = "*"
-    """The glob of its files in a folder."""
+    """The glob of the format's files in a folder."""
     endings: tuple[str, ...] = ()
-    """Those of its files' names that tell it, in small letters; `.gz` may follow."""
+    """The endings of file names, in lower case, that identify the format; `.gz` may follow."""
     has_files: bool = True
-    """Whether `data.path` leads to files; else a family of tasks knows what it names."""
+    """Whether `data.path` leads to files; otherwise a family of tasks interprets it."""
     holds_images: bool = False
     """Whether an example is an image, as `IMAGE_FEATURE`, and its class."""
     has_file_per_example: bool = False
-    """Whether one broken file is one example, that can be left out."""
+    """Whether each file is one example, so that a broken file can be left out."""
     names_pictures: bool = False
     """Whether a column may hold the paths of pictures."""
     holds_bytes: bool = True
     """Whether a value may be any bytes, such as an encoded picture."""
     guesses_types: bool = False
-    """Whether types follow from the values alone, so that a schema has to keep them on days when
-    the values would also do as something simpler."""
+    """Whether types are inferred from the values alone. A schema then has to preserve them, as the
+    values of one day may fit a simpler type."""
     may_lack_columns: bool = False
-    """Whether a file need not have all columns, as it names them anew in each row."""
+    """Whether a file may lack some columns, as each row names its own."""
     first_look: str = ""
-    """Import path of what looks at local files before TFX is imported; takes settings and files,
-    and gives the names of the columns."""
+    """The import path of the function that checks local files before TFX is imported; it takes
+    settings and files, and returns the names of the columns."""
     holds_rows: str = ""
-    """Import path of what finds out whether a file that is not empty holds a row; takes its path
-    and how CSV files are written."""
+    """The import path of the function that returns whether a file that is not empty holds a row; it
+    takes the path and the `CsvSettings`."""
 
 
 _SOURCES = "components.example_gen.sources"
@@ -147,7 +149,7 @@ FORMATS: dict[str, FormatSpec] = {
 
 
 def format_by_name(file: str) -> str | None:
-    """Returns the format that the ending of a file's name tells; None if it tells none."""
+    """Returns the format of a file by the ending of its name; None if the ending is unknown."""
     ending = posixpath.splitext(file.lower().removesuffix(".gz"))[1]
     return next((name for name, spec in FORMATS.items() if ending in spec.endings), None)
 
@@ -159,60 +161,59 @@ DataFormat: TypeAlias = Annotated[
 
 
 class OnBadFile(StrEnum):
-    """What a file that cannot be read does."""
+    """The handling of a file that cannot be read."""
 
     FAIL = "fail"
     SKIP = "skip"
 
 
 class Unlabelled(StrEnum):
-    """What a row without a label does."""
+    """The handling of a row without a label."""
 
     FAIL = "fail"
     SKIP = "skip"
 
 
 class ExampleGenSettings(Settings):
-    """How the files are read and checked; part of the component's cache key."""
+    """The settings for reading and checking the files; part of the component's cache key."""
 
     format: DataFormat
     label: str
-    """The column to predict; where the format holds images, the name that the label's feature
-    gets."""
+    """The column to predict; for formats of images, the name of the label's feature."""
     target: TaskSettings = Field(alias="task")
     csv: CsvSettings = CsvSettings()
-    """How CSV files are written."""
+    """The dialect of CSV files."""
     weight: str = ""
-    """The column of the examples' weights; empty where all count alike."""
+    """The column of the examples' weights; empty if all have the same weight."""
     mixed_columns: tuple[str, ...] = ()
-    """Columns that may hold numbers and text: declared categorical or ignored."""
+    """The columns that may hold numbers and text, as they are declared categorical or ignored."""
     number_columns: tuple[str, ...] = ()
-    """Columns that are declared numeric: zeros before a number say nothing."""
+    """The columns that are declared numeric; leading zeros do not make them codes."""
     features: dict[str, Feature] = {}
-    """Columns of which the config declares a type that reads some forms of text alone."""
+    """The columns whose declared type accepts only certain notations of text."""
     pictures: dict[str, str] = {}
-    """Columns that hold paths of pictures, and the folder that these begin in; empty for that of
-    the file in which they are written."""
+    """The columns that hold paths of pictures, and the folder that the paths are relative to; empty
+    for the folder of the file that holds the column."""
     pictures_revision: str = ""
-    """Changes with those pictures."""
+    """A fingerprint that changes with the pictures."""
     encoded_pictures: tuple[str, ...] = ()
-    """Columns that hold encoded pictures."""
+    """The columns that hold encoded pictures."""
     max_pixels: int = DATA_PIXELS
-    """That a picture may have."""
+    """The most pixels that a picture may have."""
     known_dates: dict[str, str] | None = None
-    """The formats of columns that an earlier schema takes for dates; None where the data decides
-    which are."""
+    """The formats of the columns that an earlier schema declares as dates; None if the data decides
+    which columns are dates."""
     on_bad_file: OnBadFile | None = OnBadFile.FAIL
-    """Whether a broken file ends the run, where one is one example; None where no config decides,
-    as each file is a question of its own to a model."""
+    """Whether a broken file that is one example ends the run; None outside a pipeline, where each
+    file is a request of its own."""
     unlabelled: Unlabelled = Unlabelled.FAIL
     """Whether a row without a label ends the run."""
     may_lack_label: bool = False
-    """Whether rows without a label are all of one class: the task needs none, and none is named."""
+    """Whether all rows may lack a label, which gives them one class; for tasks without a label."""
     labels: LabelsSettings | None = None
-    """Where the labels are, if not in the rows; the path is absolute."""
+    """The files of the labels, if these are not in the rows; the path is absolute."""
     labels_revision: str = ""
-    """Changes with their files."""
+    """A fingerprint that changes with the files of labels."""
     stratify: bool = False
     """Whether each class is split by itself."""
     order_by: str = ""
@@ -220,30 +221,33 @@ class ExampleGenSettings(Settings):
     split_by: str = ""
     """The column whose equal values go to the same split."""
     schema_file: str = ""
-    """A schema, if it is there, whose types a column of a format that guesses them keeps."""
+    """The path of a schema, if it exists, that preserves the types of columns in formats that guess
+    them."""
     schema_revision: str = ""
-    """Changes when somebody edits that schema."""
+    """A fingerprint that changes with that schema."""
     code: str = ""
-    """Changes with the code that reads the files."""
+    """A fingerprint that changes with the code that reads the files."""
 
     @property
     def task(self) -> Task:
-        """What the label is."""
+        """The kind of the label."""
         return self.label_task.label_kind
 
     @property
     def label_task(self) -> BaseTask:
-        """The task, where it is supervised; TypeError where it has no label."""
+        """The task, if it is supervised; raises TypeError if it has no label."""
         return as_task(self.target)
 
     @property
     def format_spec(self) -> FormatSpec:
-        """What is known of the format."""
+        """The properties of the format."""
         return FORMATS[self.format]
 
     @property
     def names(self) -> frozenset[str]:
-        """Columns whose whole numbers are names or places: of classes, groups, an order."""
+        """The columns whose integers are identifiers: of classes, groups or positions in an
+        order.
+        """
         label = self.label if self.task.is_classification else ""
         key = self.labels.key if self.labels else ""
         return frozenset({*self.mixed_columns, self.split_by, self.order_by, label, key} - {""})
@@ -254,9 +258,7 @@ class ExampleGenSettings(Settings):
         return is_number or column in (*self.number_columns, self.weight, self.order_by)
 
     def keeps_words(self, column: str) -> bool:
-        """Returns whether a word such as NA is a value among numbers, as one of a category or a
-        class.
-        """
+        """Returns whether a word such as NA is a value of its own, as in a category or a class."""
         is_class = column == self.label and self.task.is_classification
         return is_class or column in self.mixed_columns
 

@@ -1,4 +1,4 @@
-"""What people should know of data that can be used; kept with the examples for cached reruns."""
+"""Notes on usable data for the summary; stored with the examples for cached reruns."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from components.column_types.dates import Dates
 from trainer_module.errors import counted
 
 _PROPERTY = "findings"
-# Of files in a note.
+# The most files in a note.
 _SHOWN_FILES = 3
 
 
 @dataclass
 class FileNotes:
-    """What became of files that are not read as they are; addable over all of the data."""
+    """The counts of files that are converted or left out; can be added over all of the data."""
 
     converted: Counter[str] = field(default_factory=Counter)
-    """How many pictures were made PNGs, by their format."""
+    """The number of pictures that were converted to PNG, by their format."""
     broken: list[str] = field(default_factory=list)
-    """The first files that are left out, and why."""
+    """The first files that are left out, each with the reason."""
     broken_files: int = 0
 
     def add_broken(self, sentence: str) -> None:
@@ -31,13 +31,13 @@ class FileNotes:
         self.add(FileNotes(broken=[sentence], broken_files=1))
 
     def add(self, other: FileNotes) -> None:
-        """Counts what another part of the data held."""
+        """Adds the counts of another part of the data."""
         self.converted += other.converted
         self.broken = sorted([*self.broken, *other.broken])[:_SHOWN_FILES]
         self.broken_files += other.broken_files
 
     def sentences(self) -> list[str]:
-        """One for each thing that happened."""
+        """Returns a sentence for each kind of note."""
         notes = []
         if self.broken_files:
             verb = "is" if self.broken_files == 1 else "are"
@@ -65,20 +65,20 @@ def left_out(paths: Sequence[str], noun: str, why: str) -> list[str]:
 
 @dataclass(frozen=True)
 class DataNotes:
-    """What the data as a whole is like, where it can be used."""
+    """The notes on usable data, and its date columns."""
 
     sentences: list[str]
-    """What people should know."""
+    """The notes for the summary."""
     dates: dict[str, Dates]
-    """How dates are written in columns that nobody has declared."""
+    """The dates in columns that the config does not declare."""
 
     def to_json(self) -> str:
-        """As text."""
+        """Returns the notes as JSON."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> DataNotes:
-        """Returns the findings that a text says."""
+        """Returns the notes that `to_json` has written."""
         told = json.loads(text)
         return cls(
             told["sentences"], {name: Dates(**found) for name, found in told["dates"].items()}
@@ -86,12 +86,12 @@ class DataNotes:
 
 
 def write_notes(artifact: Any, notes: DataNotes) -> None:
-    """Keeps what was found with the examples, a TFX artifact."""
+    """Stores the notes with the examples, a TFX artifact."""
     artifact.set_string_custom_property(_PROPERTY, notes.to_json())
 
 
 def read_notes(artifact: Any) -> DataNotes:
-    """What is kept with the examples."""
+    """Returns the notes that are stored with the examples."""
     text = artifact.get_string_custom_property(_PROPERTY)
     return DataNotes.from_json(text) if text else DataNotes([], {})
 

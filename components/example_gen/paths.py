@@ -1,7 +1,7 @@
-"""From the path a user wrote to TFX's input base and split pattern; no TensorFlow needed.
+"""The conversion of a user's path to TFX's input base and split pattern; no TensorFlow needed.
 
-Of the placeholders that name spans, {SPAN}, {VERSION}, {YYYY}, {MM} and {DD} are TFX's; {HH} is
-ours, which makes a span of each hour.
+Of the placeholders for spans, TFX supports {SPAN}, {VERSION}, {YYYY}, {MM} and {DD}; {HH} is our
+own and makes a span of each hour.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ DATE = ("YYYY", "MM", "DD")
 NAMES = (SPAN, VERSION, *DATE, HOUR)
 
 HOURS_A_DAY = 24
-"""The span of an hour is numbered by the hours since 1970, as TFX numbers that of a day by days."""
+"""The hours of a day; hourly spans are numbered by the hours since 1970, as TFX numbers daily ones
+by days."""
 
 PLACEHOLDER = re.compile(rf"\{{(?:(?:{SPAN}|{VERSION})(?::\d+)?|{'|'.join((*DATE, HOUR))})\}}")
 """Matches a placeholder, such as {SPAN:3}, which has three digits."""
@@ -43,7 +44,9 @@ def is_hourly(pattern: str) -> bool:
 
 
 def pattern_fault(pattern: str) -> str | None:
-    """What is wrong with a pattern's placeholders, and what would be right; None if nothing is."""
+    """Returns what is wrong with a pattern's placeholders, with a correction; None if nothing
+    is.
+    """
     names = _names(pattern)
     for found in _BRACES.findall(pattern):
         near = difflib.get_close_matches(found.upper(), NAMES, n=1, cutoff=0.4)
@@ -77,7 +80,7 @@ PICTURE_EXTENSIONS = (
     *(".tif", ".tiff", ".avif", ".jp2", ".ppm", ".pgm", ".pbm"),
 )
 LABEL_FORMATS = ("csv", "jsonl", "parquet")
-"""Of files of labels that come later than the rows."""
+"""The formats of files with labels that arrive after the rows."""
 _MAGIC = re.compile(r"[*?\[{]")
 
 
@@ -87,9 +90,9 @@ def is_remote(path: str) -> bool:
 
 
 def is_hidden(path: str) -> bool:
-    """Returns whether the name begins with `.` or `_`, which marks files that are no data.
+    """Returns whether the name begins with `.` or `_`, which marks files that are not data.
 
-    Of pictures it marks nothing: cameras name them _DSC0001.JPG.
+    Pictures that begin with `_` are not hidden: cameras name them _DSC0001.JPG.
     """
     name = posixpath.basename(path)
     is_marked = name.startswith("_") and not name.lower().endswith(PICTURE_EXTENSIONS)
@@ -99,11 +102,11 @@ def is_hidden(path: str) -> bool:
 def resolve_input(path: str, data_format: str) -> tuple[str, str]:
     """Splits a file, folder or glob into TFX's `input_base` and split pattern.
 
-    A remote path is a folder where it ends in a slash, as it cannot be looked at cheaply.
+    A remote path is a folder if it ends in a slash, as looking it up would be slow.
 
     Args:
-      path: as the user wrote it.
-      data_format: a name in `FORMATS`, which says what belongs to it in a folder.
+      path: the path in the config.
+      data_format: a name in `FORMATS`, which defines the glob for a folder.
     """
     fixed, rest = [], path.split("/")
     while len(rest) > 1 and not _MAGIC.search(rest[0]):
@@ -117,7 +120,7 @@ def resolve_input(path: str, data_format: str) -> tuple[str, str]:
 def check_files_exist(input_base: str, pattern: str) -> None:
     """Raises DataError unless a local file matches the split pattern.
 
-    Placeholders such as {SPAN} match anything here; remote paths are not looked at.
+    Placeholders such as {SPAN} match anything here; remote paths are not checked.
     """
     if is_remote(input_base):
         return
@@ -136,7 +139,7 @@ def check_files_exist(input_base: str, pattern: str) -> None:
 
 
 def find_neighbours(base: Path, glob: str) -> list[str]:
-    """Returns the names of what the folders hold that a glob looks in, but for hidden files."""
+    """Returns the names of all files and folders in the folders of a glob, except hidden ones."""
     parent = posixpath.dirname(glob)
     folders = [path for path in (base.glob(parent) if parent else [base]) if path.is_dir()]
     names = [path.name for folder in folders for path in folder.iterdir()]
@@ -146,11 +149,11 @@ def find_neighbours(base: Path, glob: str) -> list[str]:
 def no_file_error(
     path: str, neighbours: Iterable[str] = (), named_by: str = "data.path"
 ) -> DataError:
-    """Returns the error for a pattern that no file matches.
+    """Returns the error for a pattern that matches no file.
 
     Args:
       path: the pattern, with its folder.
-      neighbours: what the folder does hold.
+      neighbours: the files that the folder contains.
       named_by: the key or option to correct.
     """
     names = sorted(neighbours)
@@ -166,10 +169,10 @@ def no_file_error(
 
 
 def find_label_files(path: str) -> list[str]:
-    """Returns the files of labels, in the order of their names.
+    """Returns the files of labels, sorted by name.
 
     Raises:
-      DataError: there is none, or one is of no known format.
+      DataError: there is no file, or one has an unknown format.
     """
     given = Path(path)
     if given.is_file():  # Whatever its name is.
@@ -193,7 +196,7 @@ def label_format(file: str) -> str:
     """Returns the format of a file of labels, by its name.
 
     Raises:
-      DataError: it is of no known one.
+      DataError: the format is unknown.
     """
     found = format_by_name(file)
     if found not in LABEL_FORMATS:

@@ -1,4 +1,4 @@
-"""Picture files, in folders or named by a table: whether they are pictures, without TensorFlow."""
+"""Checks of picture files, in folders or named by a table, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from components.example_gen.paths import PICTURE_EXTENSIONS, is_remote
 from trainer_module.errors import DataError, counted
 from trainer_module.features.pixels import PictureHeader, check_pixels, read_header
 
-# Pillow knows others that start programs such as Ghostscript, and may be built without some.
+# Other formats of Pillow start programs such as Ghostscript, or may be missing in a build.
 _NAMES = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "AVIF", "JPEG2000", "PPM")
 # What desktops leave behind, besides names with a dot.
 _LITTER = ("thumbs.db", "desktop.ini", "__macosx")
@@ -32,7 +32,7 @@ def select_images(files: Sequence[str]) -> list[str]:
     """Returns the files that are images by their names.
 
     Raises:
-      DataError: there are files, but no image is among them.
+      DataError: there are files, but none is an image.
     """
     images = [file for file in files if is_picture(file)]
     if files and not images:
@@ -50,31 +50,31 @@ def is_picture(file: str) -> bool:
 
 
 def is_left_behind(file: str) -> bool:
-    """Returns whether a desktop has left a file, or the folder it is in."""
+    """Returns whether a file, or its folder, was created by a desktop environment."""
     return is_litter(file) or is_litter(posixpath.dirname(file))
 
 
 def is_litter(path: str) -> bool:
-    """Returns whether a file or folder is one that desktops make for themselves."""
+    """Returns whether a file or folder is one that desktop environments create."""
     name = posixpath.basename(path).lower()
     return name.startswith(".") or name in _LITTER
 
 
 @contextmanager
 def open_picture(data: bytes, most_pixels: int) -> Iterator[Image.Image]:
-    """Yields a picture by Pillow, of which no more than the header is read yet.
+    """Yields a picture opened by Pillow, of which only the header has been read.
 
     Args:
       data: the encoded picture.
-      most_pixels: that it may have.
+      most_pixels: the most pixels that it may have.
 
     Raises:
-      DataError: it is none, or a damaged one, which may be found out while it is used; the message
-        is a reason, without the file.
+      DataError: the data is not a picture or is damaged, which may show only when the picture is
+        used; the message is a reason, without the file.
     """
     Image.init()
     formats = [name for name in _NAMES if name in Image.OPEN]
-    # Of more Pillow would warn; the next lines refuse them.
+    # Pillow would warn about more pixels; the next lines refuse them.
     Image.MAX_IMAGE_PIXELS = None  # no inside: documented, and Pillow has no other way
     try:
         with Image.open(io.BytesIO(data), formats=formats) as image:
@@ -92,7 +92,7 @@ def open_picture(data: bytes, most_pixels: int) -> Iterator[Image.Image]:
 
 
 def broken_image_error(file: str, reason: str, on_bad_file: OnBadFile | None) -> DataError:
-    """Returns the error for a file that is no complete picture."""
+    """Returns the error for a file that is not a complete picture."""
     return DataError(
         f"Image {file} cannot be decoded ({reason}): "
         f"{mending_of_pictures('it', 'files', on_bad_file)}."
@@ -100,12 +100,12 @@ def broken_image_error(file: str, reason: str, on_bad_file: OnBadFile | None) ->
 
 
 def mending_of_pictures(removed: str, all_such: str, on_bad_file: OnBadFile | None) -> str:
-    """What helps where a picture is broken.
+    """Returns the remedies for a broken picture.
 
     Args:
-      removed: what may be removed.
-      all_such: what a config could leave out.
-      on_bad_file: what the config says; None where no config is asked.
+      removed: the file or row that may be removed.
+      all_such: the files or rows that a config could leave out.
+      on_bad_file: the config's setting; None if there is no config.
     """
     if on_bad_file is None:
         return f"replace it with a complete picture, or remove {removed}"
@@ -119,13 +119,13 @@ def picture_files(name: str, column: pa.Array, first: Cell, folder: str) -> list
     """Returns the file that each row names.
 
     Args:
-      name: of the column, for messages.
+      name: the column's name, for messages.
       column: a list per row, of one path.
-      first: where the rows begin.
-      folder: that the paths begin in; empty for that of the file with the rows.
+      first: the place of the first row.
+      folder: the folder that the paths are relative to; empty for that of the file with the rows.
 
     Raises:
-      DataError: names the first row without a path, or with one that leaves the folder.
+      DataError: names the first row without a path, or with one outside the folder.
     """
     folder = folder or posixpath.dirname(first.file)
     inside = folder if is_remote(folder) else os.path.realpath(folder)
@@ -143,10 +143,10 @@ def picture_files(name: str, column: pa.Array, first: Cell, folder: str) -> list
 
 
 def _locate(name: str, path: str, cell: Cell, folder: str, inside: str) -> str:
-    """Returns the file of a path; a link may lead no further than a path."""
+    """Returns the file of a path; links must not lead outside the folder either."""
     file = posixpath.normpath(posixpath.join(folder, path))
     if is_remote(folder):
-        # What makes one slash of two would take the scheme for a folder.
+        # normpath would merge the two slashes of the scheme.
         scheme, _, rest = posixpath.join(folder, path).partition("://")
         file = f"{scheme}://{posixpath.normpath(rest)}"
     real = file if is_remote(folder) else os.path.realpath(file)
@@ -160,14 +160,14 @@ def _locate(name: str, path: str, cell: Cell, folder: str, inside: str) -> str:
 
 
 def check_files_exist(name: str, files: Iterable[str], first: Cell) -> None:
-    """Raises DataError for the first row whose local picture is not there."""
+    """Raises DataError for the first row whose local picture does not exist."""
     for place, file in enumerate(files):
         if not is_remote(file) and not os.path.isfile(file):
             raise missing_picture_error(name, file, first.below(place))
 
 
 def missing_picture_error(name: str, file: str, cell: Cell) -> DataError:
-    """Returns the error for a row whose picture is not there."""
+    """Returns the error for a row whose picture does not exist."""
     return DataError(
         f"Column {name!r} names {file} in {cell}, and there is no such"
         f" file: put it there, correct the path, or say where paths begin by features: {{{name}:"
@@ -178,7 +178,7 @@ def missing_picture_error(name: str, file: str, cell: Cell) -> DataError:
 def broken_picture_error(
     name: str, file: str, cell: Cell, reason: str, on_bad_file: OnBadFile | None
 ) -> DataError:
-    """Returns the error for a row whose file is no picture."""
+    """Returns the error for a row whose file is not a picture."""
     return DataError(
         f"Column {name!r} names {file} in {cell}, which cannot be decoded"
         f" ({reason}): {mending_of_pictures('the row', 'rows', on_bad_file)}."
@@ -186,18 +186,18 @@ def broken_picture_error(
 
 
 def check_encoded_pictures(rows: pa.RecordBatch, first: Cell, settings: ExampleGenSettings) -> None:
-    """Raises DataError for the first row that holds a picture which the model cannot decode.
+    """Raises DataError for the first row with a picture that the model cannot decode.
 
     Args:
-      rows: list columns, of encoded pictures where the settings say so.
-      first: where the rows begin.
-      settings: the columns, and how many pixels a picture may have.
+      rows: list columns, with encoded pictures in the columns that the settings name.
+      first: the place of the first row.
+      settings: the columns, and the most pixels that a picture may have.
     """
     for name in settings.encoded_pictures:
         column = rows.column(name) if name in rows.schema.names else pa.nulls(0)
         values = values_of(column)
         if not holds_bytes(values.type):
-            continue  # Transform says what is right.
+            continue  # Transform reports the error.
         for value, row in zip(values.to_pylist(), rows_of(column), strict=True):
             try:
                 read_header(value, settings.max_pixels)
@@ -209,13 +209,13 @@ def check_encoded_pictures(rows: pa.RecordBatch, first: Cell, settings: ExampleG
 
 
 def folder_revision(folders: Iterable[str], without: Collection[str] = ()) -> str:
-    """Changes with the names, sizes and times of the files below local folders.
+    """Returns a fingerprint of the names, sizes and times of the files below local folders.
 
-    Hidden ones and their contents do not count, as they are those of Git and other tools.
+    Hidden files and folders are left out, as they belong to Git and other tools.
 
     Args:
-      folders: with pictures.
-      without: folders below them that hold none, but change with each run.
+      folders: folders with pictures.
+      without: subfolders without pictures that change with each run.
     """
     without = {os.path.realpath(folder) for folder in without}
     found = hashlib.sha256()
@@ -226,7 +226,7 @@ def folder_revision(folders: Iterable[str], without: Collection[str] = ()) -> st
 
 
 def _walk(folder: str, without: Collection[str]) -> Iterator[tuple[str, os.stat_result]]:
-    # What is gone since, or nobody's to look into, is left out: whoever names a picture is told.
+    # Missing and unreadable files are left out; reading a named picture reports them.
     for root, inside, files in os.walk(folder):
         seen = (name for name in inside if not name.startswith("."))
         inside[:] = [n for n in seen if os.path.realpath(os.path.join(root, n)) not in without]

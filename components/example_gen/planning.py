@@ -1,4 +1,4 @@
-"""What there is to do: chunks of files, the splits and shards of their rows; files read again."""
+"""The plan of example generation: chunks of files, and the splits and shards of their rows."""
 
 from __future__ import annotations
 
@@ -22,45 +22,47 @@ from components.example_gen.sources.surveys import merge_surveys
 
 # Input bytes per shard of one large file, so that readers of the examples can work in parallel.
 _SHARD_BYTES = 128 << 20
-# The same of a table that names pictures: about as many rows as a shard of pictures in folders has.
+# The same for a table that names pictures: about as many rows as a shard of pictures has.
 _NAMING_BYTES = 32 << 10
 # Input bytes of small files that go to one shard: each step spends about as long on a shard as on
 # some thousand rows. It is less where the data is small, so that several processes can share it.
 _BUNDLE_BYTES = 8 << 20
 _BUNDLES = 8
-# Of one large file: its reader writes to all of them, of each split, at the same time.
+# The most shards of one large file, whose reader writes to all shards of all splits at once.
 _MOST_SHARDS = 64
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """A unit of work: groups of files that are read one after another, and where they go."""
+    """A unit of work: groups of files that are read one after another, and the shards for their
+    rows.
+    """
 
     groups: tuple[Files, ...]
-    """Of each the files that are read together."""
+    """The groups; the files of a group are read together."""
     input_split: int
     first_shard: int
     shards: int
     all_shards: int
-    """Of all chunks that go to the same splits."""
+    """The number of shards of all chunks that go to the same splits."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a worker needs to know."""
+    """The settings and splits that each worker receives."""
 
     settings: ExampleGenSettings
     split_names: list[str]
     split_folders: list[str]
     hash_buckets: list[int]
-    """By split; empty where each input split is an output split."""
+    """The hash buckets by split; empty if each input split is an output split."""
     partition_feature: str | None
     uri: str
     """The folder of the examples."""
 
     @property
     def temporary_folder(self) -> str:
-        """For what is not complete yet."""
+        """The folder of incomplete files."""
         return posixpath.join(self.uri, ".incomplete")
 
     @property
@@ -70,7 +72,7 @@ class Plan:
 
     @property
     def could_stratify(self) -> bool:
-        """Whether the config might ask for it."""
+        """Whether the config could set data.stratify."""
         by_record = self.partition_feature is None and not self.is_ranked
         return bool(self.hash_buckets) and by_record
 
@@ -81,7 +83,7 @@ def make_plan(
     output_config: example_gen_pb2.Output,
     settings: ExampleGenSettings,
 ) -> Plan:
-    """Names the artifact's splits and says how rows come to them."""
+    """Sets the artifact's splits and returns how rows are assigned to them."""
     names = utils.generate_output_split_names(input_config, output_config)
     examples.split_names = artifact_utils.encode_split_names(names)
     split_config = output_config.split_config
@@ -102,7 +104,7 @@ def plan_chunks(
     input_config: example_gen_pb2.Input,
     settings: ExampleGenSettings,
 ) -> tuple[list[Chunk], list[str]]:
-    """Returns the chunks of all input splits, and notes on files that are in none.
+    """Returns the chunks of all input splits, and notes on files that are in no chunk.
 
     Small files share a chunk; shards are numbered per input split.
     """
@@ -126,7 +128,9 @@ def plan_chunks(
 
 
 def _bundle(groups: Sequence[Files], shard_bytes: int) -> Iterator[tuple[tuple[Files, ...], int]]:
-    """Yields small groups together, large ones alone, in their order, and the number of shards."""
+    """Yields bundles of groups, in order, and the number of shards of each; large groups are
+    alone.
+    """
     sizes = [_size(files) for files in groups]
     most = min(_BUNDLE_BYTES, shard_bytes, sum(sizes) // _BUNDLES)
     bundle, size = list[Files](), 0
@@ -149,27 +153,28 @@ def _count_shards(size: int, shard_bytes: int) -> int:
 
 
 ORIGIN_PROPERTY = "origin"
-"""Of the artifact: the files and how they were read, as JSON."""
+"""The artifact's property with the files and the settings for reading them, as JSON."""
 
 MOST_BYTES = 256 << 20
-"""Of files that are read again: it happens in one process, and somebody waits for it."""
+"""The most bytes of files that are read again, as one process reads them while the user waits."""
 
 
 def note_origin(
     examples: types.Artifact, settings: ExampleGenSettings, patterns: Sequence[str]
 ) -> None:
-    """Notes the globs of the input splits, and how their files were read."""
+    """Stores the globs of the input splits, and the settings for reading their files."""
     origin = {"settings": settings.model_dump(mode="json"), "patterns": list(patterns)}
     examples.set_string_custom_property(ORIGIN_PROPERTY, json.dumps(origin))
 
 
 def read_origin(examples: types.Artifact) -> Iterator[Batch]:
-    """Yields the rows of the files again; none where it is not known, or they are too large.
+    """Yields the rows of the original files again; none if they are unknown or too large.
 
-    Nor of files that are an example each: those have no rows, and pictures take long to decode.
+    Files that are one example each are left out: they have no rows, and pictures take long to
+    decode.
 
     Raises:
-      DataError: the files have changed, and cannot be read any more.
+      DataError: the files have changed and can no longer be read.
     """
     text = examples.get_string_custom_property(ORIGIN_PROPERTY)
     if not text:

@@ -1,4 +1,4 @@
-"""Which rows go to which split: by a hash, or by an order within classes or time."""
+"""The assignment of rows to splits: by a hash, or by an order within classes or in time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def assign_splits(hashes: np.ndarray, hash_buckets: list[int]) -> np.ndarray:
     """Returns the index of each row's split, int64 of shape [rows].
 
     Args:
-      hashes: uint64 of shape [rows], as `split_hashes` gives them.
+      hashes: uint64 of shape [rows], from `split_hashes`.
       hash_buckets: each split's share.
     """
     ends = np.cumsum(hash_buckets).astype(np.uint64)
@@ -42,11 +42,11 @@ def assign_splits(hashes: np.ndarray, hash_buckets: list[int]) -> np.ndarray:
 
 
 def split_hashes(rows: pa.RecordBatch, partition_feature: str | None = None) -> np.ndarray:
-    """What each row is split by, uint64 of shape [rows].
+    """Returns the hash by which each row is assigned to a split, uint64 of shape [rows].
 
     Args:
       rows: list columns of int64, float32 or binary.
-      partition_feature: hash this column alone, so that its equal values stay together.
+      partition_feature: the only column to hash, so that its equal values stay together.
 
     Raises:
       DataError: there is no column `partition_feature`.
@@ -62,8 +62,8 @@ def split_hashes(rows: pa.RecordBatch, partition_feature: str | None = None) -> 
 
 
 def hash_rows(rows: pa.RecordBatch) -> np.ndarray:
-    """Returns a hash of each row's values, uint64 of shape [rows]; the order of columns is no
-    matter.
+    """Returns a hash of each row's values, uint64 of shape [rows]; independent of the columns'
+    order.
     """
     total = np.zeros(rows.num_rows, np.uint64)
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
@@ -73,7 +73,9 @@ def hash_rows(rows: pa.RecordBatch) -> np.ndarray:
 
 
 def _hash_column(column: pa.Array, seed: np.uint64) -> np.ndarray:
-    """Sum over a row's values of a hash of column, position and value; 0 where there is none."""
+    """Returns the sum over a row's values of a hash of column, position and value; 0 without
+    values.
+    """
     lengths = list_lengths(column)
     hashes = _hash_values(column.flatten())
     if np.all(lengths == 1):
@@ -102,7 +104,7 @@ def _seed(name: str) -> np.uint64:
 
 
 def _mix(bits: np.ndarray) -> np.ndarray:
-    """Returns the finalizer of SplitMix64 (Steele et al., 2014): every bit depends on every
+    """Applies the finalizer of SplitMix64 (Steele et al., 2014): every bit depends on every
     other.
     """
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -112,18 +114,18 @@ def _mix(bits: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Ranks:
-    """What some rows are split by."""
+    """The groups and keys by which some rows are assigned to splits."""
 
     groups: pa.Array
-    """Binary of shape [rows]."""
+    """The group of each row, binary of shape [rows]."""
     keys: np.ndarray
-    """Of shape [rows]; a group's rows are taken in their order."""
+    """The keys that order the rows of a group, of shape [rows]."""
     missing: np.ndarray | None = None
-    """Of shape [rows] bool: which have no value to be ordered by, and count as the oldest; None
-    where rows are not ordered by a value."""
+    """Whether a row has no value to be ordered by and counts as the oldest, bool of shape [rows];
+    None if rows are not ordered by a value."""
 
     def only(self, kept: np.ndarray) -> Ranks:
-        """Returns the same for some of the rows, [rows] bool."""
+        """Returns the ranks of the kept rows, given as [rows] bool."""
         if kept.all():
             return self
         missing = None if self.missing is None else self.missing[kept]
@@ -132,16 +134,16 @@ class Ranks:
 
 @dataclass(frozen=True)
 class Cuts:
-    """Which keys of each group go to which split."""
+    """The boundaries between the splits in each group."""
 
     groups: pa.Array
-    """Binary of shape [groups]."""
+    """The groups, binary of shape [groups]."""
     last_keys: np.ndarray
-    """Of each split but the last, of shape [groups, splits - 1]."""
+    """The last key of each split except the last split, of shape [groups, splits - 1]."""
     order: np.ndarray
     """The indices of the splits, in the order in which they are filled."""
     notes: list[str]
-    """What people should know of rows that could not be compared."""
+    """Notes on rows without a value to be ordered by."""
 
     def assign(self, ranks: Ranks) -> np.ndarray:
         """Returns the index of each row's split, int64 of shape [rows]."""
@@ -150,12 +152,12 @@ class Cuts:
 
 
 def rank_rows(rows: pa.RecordBatch, first: Cell, settings: ExampleGenSettings) -> Ranks:
-    """Ranks a batch by time where `order_by` names a column, and by class otherwise.
+    """Returns the ranks of a batch: by time if `order_by` names a column, otherwise by class.
 
     Args:
       rows: list columns of int64, float32 or binary.
-      first: where the batch begins.
-      settings: say which.
+      first: the place of the batch's first row.
+      settings: the settings `order_by` and `label`.
 
     Raises:
       DataError: a value cannot be ordered, or there is no such column.
@@ -169,13 +171,13 @@ def rank_rows(rows: pa.RecordBatch, first: Cell, settings: ExampleGenSettings) -
 def cut_groups(
     parts: Sequence[Ranks], split_names: Sequence[str], shares: Sequence[int], order_by: str
 ) -> Cuts:
-    """Decides from the ranks of all rows how each group is cut.
+    """Returns the boundaries of the splits in each group, from the ranks of all rows.
 
     Args:
       parts: the ranks, in any order.
-      split_names: the names of the splits; train is filled first, the others as they stand.
-      shares: of each split.
-      order_by: the column that the rows are ordered by; empty where they are stratified.
+      split_names: the names of the splits; train is filled first, the others in their order.
+      shares: the share of each split.
+      order_by: the column that the rows are ordered by; empty if they are stratified.
     """
     order = np.array(sorted(range(len(shares)), key=lambda i: split_names[i] != TRAIN_SPLIT))
     parts_of_whole = np.cumsum(np.array(shares)[order])[:-1] / sum(shares)
@@ -200,11 +202,11 @@ def cut_groups(
 def _ends_in_proportion(
     classes: pa.Array, sizes: np.ndarray, parts_of_whole: np.ndarray
 ) -> np.ndarray:
-    """Returns how many rows of each class are in a split or one before it, of shape [classes,
-    splits - 1].
+    """Returns the number of rows of each class that are in a split or an earlier one, of shape
+    [classes, splits - 1].
 
-    Each class has its share to within one row. Which way it is rounded depends on the class, so
-    that many small classes have their share together; the first split has one row at least.
+    Each class has its share to within one row. The class determines the rounding, so that many
+    small classes together have their share; the first split has at least one row.
     """
     rounding = hash_rows(pa.record_batch([single_values(classes)], ["class"])) / 2.0**64
     ends = np.floor(sizes[:, None] * parts_of_whole + rounding[:, None]).astype(np.int64)
@@ -212,7 +214,7 @@ def _ends_in_proportion(
 
 
 def _classes(rows: pa.RecordBatch, label: str) -> pa.Array:
-    """Returns the label of each row as binary, `` where there is none."""
+    """Returns the label of each row as binary; empty if a row has none."""
     if label not in rows.schema.names:
         return _one_group(rows)
     values = first_values(rows.column(label))

@@ -1,4 +1,4 @@
-"""Anomalies as people have them: of a column, in words, and severe or not."""
+"""Anomalies of columns, described in words, and whether they are severe."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from components.example_validator.wording import (
 )
 
 FILE = "anomalies.json"
-"""In the artifact: what was told of the splits, whose own folders have it in TFDV's terms."""
+"""The file of the anomalies of all splits in the artifact; the splits' folders hold TFDV's
+protos."""
 
 ALL_COLUMNS = "all columns"
 
@@ -42,13 +43,16 @@ UNREADABLE = {
     _Type.INVALID_FEATURE_SHAPE,
     _Type.INVALID_SCHEMA_SPECIFICATION,
 }
-"""Severe for every column that the model uses; any anomaly of the label is severe."""
+"""The anomalies that are severe for every column that the model uses; any anomaly of the label is
+severe."""
 
 OUT_OF_RANGE = BEYOND_BOUNDS | NOT_FINITE
-"""Severe as well: of a feature, such bounds are never inferred, so that a person has set them."""
+"""Further severe anomalies: the bounds of a feature are never inferred, so that a user has set
+them."""
 
 NUMBER_OF_VALUES = {_Type.FEATURE_TYPE_LOW_NUMBER_VALUES, _Type.FEATURE_TYPE_HIGH_NUMBER_VALUES}
-"""Severe where a column has one value a row: Transform could not parse that, either."""
+"""The anomalies that are severe for columns of one value a row, as Transform could not parse
+them."""
 
 MISSING = {
     _Type.FEATURE_TYPE_NOT_PRESENT,
@@ -59,7 +63,7 @@ MISSING = {
 
 @dataclass(frozen=True)
 class Anomaly:
-    """What is odd about one column, in the splits that share it."""
+    """The anomaly of one column, in the splits that share it."""
 
     splits: tuple[str, ...]
     column: str
@@ -67,7 +71,7 @@ class Anomaly:
     severe: bool
     is_new_column: bool = False
     is_drift: bool = False
-    """Whether it is a difference from older data, not from the schema."""
+    """Whether it is a difference from older data, and not from the schema."""
 
     def __str__(self) -> str:
         splits = " and ".join(self.splits) + (" split" if len(self.splits) == 1 else " splits")
@@ -79,17 +83,17 @@ _ANOMALIES = TypeAdapter(list[Anomaly])
 
 @dataclass(frozen=True)
 class Checked:
-    """A split's statistics, and what TFDV says of them."""
+    """A split's statistics, and TFDV's anomalies of them."""
 
     statistics: statistics_pb2.DatasetFeatureStatisticsList
     anomalies: anomalies_pb2.Anomalies
     older: Older | None = None
-    """What they were compared with, if with anything."""
+    """The older data for the comparison, if there is any."""
 
 
 @dataclass(frozen=True)
 class _Odd:
-    """The reasons for an anomaly of a column, and the splits that have them."""
+    """The reasons for an anomaly of a column, and the splits in which it occurs."""
 
     splits: dict[str, Checked]
     reasons: list[_Reason]
@@ -110,12 +114,12 @@ def find_anomalies(
     """Returns the anomalies of all splits, severe ones first.
 
     Args:
-      checked: by split.
-      schema: that they were checked against.
+      checked: the statistics and TFDV's anomalies, by split.
+      schema: the schema of the comparison.
       label: the label's column.
-      ignored: columns that the model does not see.
-      drift_is_severe: whether drift is, of any column.
-      examples: for the files, in which the rows are looked for.
+      ignored: columns that are not inputs of the model.
+      drift_is_severe: whether drift of any column is severe.
+      examples: the artifact whose files are searched for the rows.
     """
     found = _describe_drift(checked, drift_is_severe)
     odd = _by_column(checked, schema)
@@ -145,13 +149,13 @@ def find_anomalies(
 
 
 def write_anomalies(artifact: types.Artifact, anomalies: Sequence[Anomaly]) -> None:
-    """Writes what was found into an ExampleAnomalies artifact."""
+    """Writes the anomalies into an ExampleAnomalies artifact."""
     with fileio.open(posixpath.join(artifact.uri, FILE), "w") as file:
         file.write(json.dumps([asdict(one) for one in anomalies], indent=1))
 
 
 def read_anomalies(artifact: types.Artifact) -> list[Anomaly]:
-    """Returns the anomalies of all splits, severe ones first, that `write_anomalies` wrote."""
+    """Returns the anomalies that `write_anomalies` has written, severe ones first."""
     with fileio.open(posixpath.join(artifact.uri, FILE), "r") as file:
         return _ANOMALIES.validate_python(json.loads(file.read()))
 
@@ -159,7 +163,7 @@ def read_anomalies(artifact: types.Artifact) -> list[Anomaly]:
 def contradicted_columns(
     schema: schema_pb2.Schema, statistics: Iterable[statistics_pb2.DatasetFeatureStatisticsList]
 ) -> list[str]:
-    """Returns the columns that do not keep a schema, by name."""
+    """Returns the names of the columns that contradict a schema."""
     checked = {
         str(i): Checked(split, tfdv.validate_statistics(split, schema))
         for i, split in enumerate(statistics)
@@ -175,7 +179,7 @@ def _is_severe(kinds: set[int], feature: schema_pb2.Feature | None) -> bool:
 
 
 def _by_column(checked: Mapping[str, Checked], schema: schema_pb2.Schema) -> dict[str, _Odd]:
-    """What contradicts the schema, by column; of all splits together."""
+    """Returns the contradictions of the schema in all splits, by column."""
     odd: dict[str, _Odd] = {}
     maybe_empty = {f.name for f in schema.feature if _may_be_empty(f)}
     for split, one in checked.items():
@@ -191,9 +195,7 @@ def _by_column(checked: Mapping[str, Checked], schema: schema_pb2.Schema) -> dic
 
 
 def _may_be_empty(feature: schema_pb2.Feature) -> bool:
-    """Returns whether a schema says how often a feature is there, but not that it has a value
-    then.
-    """
+    """Returns whether a schema requires a feature's presence, but not a value in it."""
     return not feature.HasField("value_count") and not feature.HasField("shape")
 
 
@@ -211,7 +213,7 @@ def _checked_columns(
     schema: schema_pb2.Schema,
     features: Mapping[str, schema_pb2.Feature],
 ) -> dict[str, CheckedColumn]:
-    """What is known of each odd column, by its name."""
+    """Returns the schema and the statistics of each column with an anomaly, by name."""
     domains = {domain.name: domain for domain in schema.string_domain}
     counted = {
         split: {tuple(f.path.step): f for f in one.statistics.datasets[0].features}

@@ -1,4 +1,4 @@
-"""ExampleValidator whose anomalies decide: severe ones stop the run, others are shown."""
+"""An ExampleValidator that stops the run at severe anomalies and reports the others."""
 
 from __future__ import annotations
 
@@ -50,38 +50,37 @@ from trainer_module.settings import Task
 PREVIOUS_STATISTICS_KEY = "previous_statistics"
 SETTINGS_KEY = "settings"
 DRIFT_SPLIT = "train"
-"""The split of which drift is measured."""
+"""The split whose drift is measured."""
 
 
 @dataclass(frozen=True)
 class ValidationSettings:
-    """What the config says of the columns, and of what is odd about them."""
+    """The config's settings for columns and their anomalies."""
 
     label: str
     """The label's column, of which every anomaly is severe."""
     task: Task
-    """What is predicted."""
+    """The task of the model."""
     declared: Sequence[str] | None
-    """Columns of which the config says what they are; the others are reviewed. None reviews
-    nothing."""
+    """The columns that the config declares; the others are reviewed. None reviews no columns."""
     ignored: Sequence[str] = ()
-    """Columns that the model does not see, of which no anomaly is severe."""
+    """The columns that are not inputs of the model, of which no anomaly is severe."""
     on_anomaly: str = "fail"
-    """`fail` or `warn`, what severe anomalies do."""
+    """The handling of severe anomalies: `fail` or `warn`."""
     named: Mapping[str, str] = field(default_factory=dict)
-    """Columns that the config names, by the key that does."""
+    """The columns that the config names, by the key."""
     drift: Drift = field(default_factory=Drift)
-    """Thresholds by column, and whether passing one stops the run."""
+    """The thresholds by column, and whether exceeding one stops the run."""
     compared_with: str = ""
-    """What people call the data that drift is measured from, such as `span 2026-01-05`."""
+    """The name of the data that drift is measured from, such as `span 2026-01-05`."""
     group: str = ""
-    """The column whose equal values keep rows together in one split; empty if none does."""
+    """The column whose equal values keep rows together in one split; empty if there is none."""
     dates: Mapping[str, str | None] | None = None
-    """Declared columns that may date the rows, with the format that the config gives; None where
-    the config says whether rows are split by time."""
+    """The declared columns that may date the rows, with the config's format; None if the config
+    sets whether rows are split by time."""
     on_leakage: str = "warn"
-    """`fail` or `warn`, what a column that gives the label away does, and a random split of dated
-    rows."""
+    """The handling of label leakage by a column or by a random split of dated rows: `fail` or
+    `warn`."""
 
 
 _SETTINGS = TypeAdapter(ValidationSettings)
@@ -96,13 +95,15 @@ class Executor(base_executor.BaseExecutor):
         output_dict: dict[str, list[types.Artifact]],
         exec_properties: dict[str, Any],
     ) -> execution_result_pb2.ExecutorOutput:
-        """Takes `statistics`, `schema`, `previous_statistics`, `examples`, gives `anomalies`.
+        """Writes the anomalies and the review of the columns to `anomalies`.
+
+        Reads `statistics`, `schema`, `previous_statistics` and `examples`.
 
         Raises:
-          DataError: the data lacks a column that the config names, drift cannot be measured as the
-            config says, there are severe anomalies and `on_anomaly` is `fail`, there is drift and
-            `on_drift` is, or a column or the split gives the label away and `on_leakage` is.
-          InternalError: the statistics are of no split.
+          DataError: the data lacks a column that the config names, drift cannot be measured as
+            configured, there are severe anomalies and `on_anomaly` is `fail`, there is drift and
+            `on_drift` is `fail`, or there is label leakage and `on_leakage` is `fail`.
+          InternalError: the statistics have no split.
         """
         settings = _SETTINGS.validate_json(exec_properties[SETTINGS_KEY])
         drift = settings.drift
@@ -115,7 +116,7 @@ class Executor(base_executor.BaseExecutor):
         if previous:
             older = Older(_load_statistics(previous, DRIFT_SPLIT), settings.compared_with)
         examples = next(iter(input_dict.get(EXAMPLES_KEY) or []), None)
-        # What the config says of a column wins.
+        # The config's declaration of a column takes precedence.
         choices = read_choices(schema).items()
         unseen = {n for n, choice in choices if choice.is_ignored} - {*(settings.declared or ())}
         statistics = artifact_utils.get_single_instance(input_dict[STATISTICS_KEY])
@@ -145,7 +146,7 @@ class Executor(base_executor.BaseExecutor):
             logging.warning("Anomaly: %s", anomaly)
         raise_for(anomalies, settings.on_anomaly == "fail")
         if examples is not None and settings.declared is not None:
-            # Of a column that is not what the schema says, there is more to say than that.
+            # Columns that contradict the schema are reported already.
             broken = {anomaly.column for anomaly in anomalies if anomaly.severe}
             exempt = {*settings.declared, *unseen, *broken}
             review = Review()
@@ -177,7 +178,9 @@ def _validate(
     older: Older | None,
     examples: types.Artifact | None,
 ) -> Checked:
-    """Compares the statistics of one split with the schema, and with older ones if given."""
+    """Compares the statistics of one split with the schema, and with older ones if there are
+    any.
+    """
     if older is None:
         return Checked(statistics, tfdv.validate_statistics(statistics, schema), None)
     numbers = drift.numbers(statistics, older.statistics)
@@ -186,7 +189,7 @@ def _validate(
 
 
 def _write(found: types.Artifact, checked: Mapping[str, Checked]) -> None:
-    """Writes what was found in each split, and says in which there is nothing, as TFX does."""
+    """Writes the anomalies of each split, and marks the splits without anomalies, as TFX does."""
     if not checked:
         raise InternalError("the statistics are of no split, so that nothing is validated.")
     for split, one in checked.items():
@@ -202,7 +205,7 @@ def _write(found: types.Artifact, checked: Mapping[str, Checked]) -> None:
 
 
 class ExampleValidatorSpec(component_spec.ComponentSpec):
-    """What ExampleValidator takes and gives."""
+    """The inputs, outputs and parameters of ExampleValidator."""
 
     PARAMETERS = {SETTINGS_KEY: component_spec.ExecutionParameter(type=str)}
     INPUTS = {
@@ -234,15 +237,16 @@ class ExampleValidator(base_component.BaseComponent):
         previous_statistics: types.BaseChannel | None = None,
         examples: types.BaseChannel | None = None,
     ) -> None:
-        """Constructs the component.
+        """Constructs the TFX component.
 
         Args:
           statistics: a channel of ExampleStatistics.
           schema: a channel of Schema.
-          settings: of the config.
-          previous_statistics: a channel of ExampleStatistics, which drift is measured from; it may
+          settings: the config's settings.
+          previous_statistics: a channel of ExampleStatistics, from which drift is measured; it may
             be empty.
-          examples: a channel of Examples: the files, where in them an anomaly is, and the columns.
+          examples: a channel of Examples, whose files are searched for anomalies and whose columns
+            are reviewed.
         """
         spec = ExampleValidatorSpec(
             statistics=statistics,
@@ -258,7 +262,7 @@ class ExampleValidator(base_component.BaseComponent):
 def _read_values(
     examples: types.Artifact | None, split: str, columns: list[schema_pb2.Feature]
 ) -> dict[str, np.ndarray]:
-    """All numbers of some columns; none where there are no examples to read."""
+    """Returns all numbers of some columns; empty if there are no examples to read."""
     if examples is None or not columns:
         return {}
     batches = [*read_columns([examples], split, columns)]

@@ -1,12 +1,12 @@
-"""Whether rows with neighbouring dates have labels that are more alike than chance explains.
+"""A test of whether labels of neighbouring dates are more alike than chance explains.
 
-Where they are, rows of eval that are drawn at random lie among rows of train that are like them,
-and a metric says what a model knows of days it has seen, not of days to come.
+If they are, the rows of a random eval split lie between similar rows of train, and a metric
+describes the model on days in the training data, not on later days.
 
-The rows of each date are summed, then those of 2, 4, 8 ... dates that follow one another, and each
-sum is correlated with the next. What counts is the largest of these correlations by its standard
-error, of all columns of dates; it is compared with what the same labels give when they are dealt to
-the rows at random, which is exact for rows that are independent, whatever their labels are like.
+The labels of each date are summed, then those of 2, 4, 8 ... consecutive dates, and each sum is
+correlated with the next. The test statistic is the largest of these correlations divided by its
+standard error, over all date columns. It is compared with the statistic of randomly permuted
+labels: an exact test for independent rows, whatever the distribution of the labels.
 """
 
 from __future__ import annotations
@@ -29,27 +29,30 @@ from trainer_module.features.date_formats import find_format
 from trainer_module.settings import Task
 
 _FEWEST_DATES = 20
-"""Of fewer, a split by time would hardly leave any to be measured."""
+"""The least number of dates for the test; with fewer, a split by time would leave too few to
+measure on."""
 _FEWEST_SUMS = 16
 _MOST_CLASSES = 8
-"""Of a label, the most frequent ones; fewer where several columns hold dates."""
+"""The number of most frequent classes that are tested; fewer if several columns hold dates."""
 _DEALS = 999
 _MOST_AS_LARGE = 1
-"""So many of the random deals may come as far: 2 of 1,000 times the labels do by chance."""
+"""The most permutations that may reach the statistic; labels are then among the largest 2 of 1,000
+by chance."""
 _SMALLEST_SHARE = 0.02
-"""Of the labels' variance: among very many rows less than that is found, and misleads nobody."""
+"""The least share of the labels' variance; with very many rows smaller shares are significant but
+harmless."""
 _LOOKED_AT = 2_000
-"""Of the different texts of a column, to find out how dates are written."""
+"""The number of distinct texts of a column from which the date format is determined."""
 _TRIED_AS_DATES = 20
 _MOMENTS = 631_152_000, 4_102_444_800
-"""1990 and 2100, in seconds since 1970."""
+"""The years 1990 and 2100, in seconds since 1970."""
 _UNITS = 1, 1_000, 1_000_000, 1_000_000_000
-"""Of a second."""
+"""The number of units in a second."""
 
 
 @dataclass(frozen=True)
 class SplitFinding:
-    """What speaks against splitting dated rows at random."""
+    """A finding against splitting dated rows at random."""
 
     found: str
     misleads: bool
@@ -63,18 +66,19 @@ def review_split(
     formats: Mapping[str, str | None],
     group: str = "",
 ) -> SplitFinding | None:
-    """Says where rows of eval lie between rows of train whose labels are like theirs.
+    """Returns a finding if eval rows lie between train rows with similar labels.
 
     Args:
       columns: the features, [rows] each of numbers or bytes, null where a value is missing.
-      labels: [rows], numbers of classes, or numbers; NaN where there is none.
-      task: what is predicted.
-      formats: how dates are written in columns that are known to hold some; None if unknown.
-      group: the column whose equal values keep rows together in one split; empty if none does.
+      labels: [rows], numbers of classes, or numbers; NaN where a label is missing.
+      task: the task.
+      formats: the date formats of columns that are known to hold dates; None if the format is
+        unknown.
+      group: the column whose equal values keep rows together in one split; empty if there is none.
 
     Returns:
-      None where no column dates the rows, where groups are kept together that are no dates, and
-      where neighbouring dates are no more alike than chance explains.
+      The finding; None if no column dates the rows, if the groups that are kept together are not
+        dates, or if neighbouring dates are no more alike than chance explains.
     """
     names = [group] if group else [name for name in columns if not names_births(name)]
     read = {n: _read_moments(n, columns[n], formats) for n in names if n in columns}
@@ -94,7 +98,7 @@ def review_split(
 def _describe(
     column: str, values: pa.Array, likeness: Likeness | None, *, is_split_by: bool
 ) -> str:
-    """What a random split of dated rows does, and the lines that say what is meant."""
+    """Returns the effect of a random split of dated rows, and the settings for the alternatives."""
     name = json.dumps(column, ensure_ascii=False)
     key = column if column.isidentifier() else name
     dated, instead = f"column {name} dates the rows", ""
@@ -117,7 +121,7 @@ def _describe(
 
 
 def _can_be_ordered(column: str, values: pa.Array) -> bool:
-    """Returns whether data.order_by can read dates."""
+    """Returns whether data.order_by supports the values."""
     try:
         read_order(pa.record_batch([single_values(values)], [column]), Cell("", 1), column)
     except DataError:
@@ -128,7 +132,9 @@ def _can_be_ordered(column: str, values: pa.Array) -> bool:
 def _read_moments(
     name: str, values: pa.Array, formats: Mapping[str, str | None]
 ) -> np.ndarray | None:
-    """When rows are from, [rows] in any unit, NaN where that is missing; None if it is not said."""
+    """Returns the times of rows, [rows] in any unit, NaN if missing; None if the column holds no
+    times.
+    """
     is_known = name in formats
     if pa.types.is_null(values.type):
         return None
@@ -141,7 +147,7 @@ def _read_moments(
 
 
 def _are_moments(numbers: np.ndarray) -> bool:
-    """Returns whether numbers count seconds, or parts of a second, since 1970."""
+    """Returns whether numbers count seconds, or fractions of a second, since 1970."""
     known = numbers[~np.isnan(numbers)]
     first, last = _MOMENTS
     return len(known) > 0 and any(
@@ -150,14 +156,14 @@ def _are_moments(numbers: np.ndarray) -> bool:
 
 
 def read_days(texts: pa.Array, date_format: str | None = None) -> np.ndarray | None:
-    """Days since 1970 that are written in a column of text, as the graph of a model reads them.
+    """Returns the days since 1970 in a column of text, as the graph of a model parses them.
 
     Args:
       texts: [rows] of bytes, null where a value is missing.
-      date_format: of the dates; found if it is not given.
+      date_format: the format of the dates; detected if it is None.
 
     Returns:
-      [rows], NaN for what is no date; None where values are none.
+      [rows], NaN where a value is not a date; None if the column does not hold dates.
     """
     encoded = texts.dictionary_encode()
     distinct = encoded.dictionary.cast(pa.binary())
@@ -182,20 +188,20 @@ def _words(texts: pa.Array) -> list[str]:
 
 @dataclass(frozen=True)
 class Likeness:
-    """How alike the labels of neighbouring dates are."""
+    """The similarity of the labels of neighbouring dates."""
 
     column: str
-    """The dates."""
+    """The column of dates."""
     correlation: float
-    """Between the sums of some dates and of the next."""
+    """The correlation between the sums of some consecutive dates and of the next."""
     dates: int
-    """How many dates are summed."""
+    """The number of dates in a sum."""
     share: float
-    """Of the variance of a row's label, what rows of neighbouring dates have in common."""
+    """The share of a label's variance that rows of neighbouring dates have in common."""
 
 
 class _Dates:
-    """Rows in the order of a column of dates."""
+    """The rows in the order of a column of dates."""
 
     def __init__(self, column: str, dates: np.ndarray) -> None:
         self._column = column
@@ -207,7 +213,7 @@ class _Dates:
         self.count = len(self._starts)
 
     def likeness(self, labels: np.ndarray) -> tuple[float, Likeness]:
-        """Returns the largest correlation by its standard error, and what it is of.
+        """Returns the largest correlation divided by its standard error, and its description.
 
         Args:
           labels: [values, rows], of any mean.
@@ -234,15 +240,13 @@ class _Dates:
 
 
 def find_likeness(dates: Mapping[str, np.ndarray], labels: np.ndarray) -> Likeness | None:
-    """Finds out whether labels are more alike the nearer their dates are.
+    """Returns the similarity of labels of neighbouring dates; None if it is chance or negligible.
 
-    None where that is chance, or of little weight.
-
-    By chance it finds so in 1 of 500 tables of independent rows, however many columns there are.
+    Of tables with independent rows, 1 in 500 is reported by chance, however many columns it has.
 
     Args:
-      dates: columns, [rows] each, in any unit, NaN where there is none.
-      labels: [values, rows], as `rank_labels` and `class_labels` make them.
+      dates: the columns of dates, [rows] each, in any unit, NaN where a date is missing.
+      labels: [values, rows], from `rank_labels` or `class_labels`.
     """
     columns = [_Dates(name, values) for name, values in dates.items()]
     columns = [column for column in columns if column.count >= _FEWEST_DATES]
@@ -266,12 +270,12 @@ def find_likeness(dates: Mapping[str, np.ndarray], labels: np.ndarray) -> Likene
 
 
 def rank_labels(labels: np.ndarray) -> np.ndarray:
-    """Numbers as their ranks, [1, rows], so that a few large ones do not decide."""
+    """Returns numbers as their ranks, [1, rows], so that a few large ones do not dominate."""
     return ranks_of(labels)[None]
 
 
 def class_labels(labels: np.ndarray) -> np.ndarray:
-    """Returns whether a row is of each of the most frequent classes, [classes, rows]; of two of
+    """Returns indicators of the most frequent classes, [classes, rows]; for two classes only
     one.
     """
     classes, counts = np.unique(labels, return_counts=True)

@@ -1,10 +1,10 @@
-"""Whether columns still look like those that a model was trained on: thresholds for TFDV.
+"""Drift: thresholds for TFDV between the columns of the data and those that a model was trained on.
 
 TFDV compares numbers by histograms of ten equal widths, each from the smallest to the largest value
-of its own data: a few outliers in one of them move nearly all values into one bar, and two samples
-of the same heavy-tailed column seem far apart. Its histograms of quantiles are no better where many
-rows have the same number. Here both are counted between the deciles of the older data, and TFDV
-measures that.
+of its own data: a few outliers move nearly all values into one bar, and two samples of the same
+heavy-tailed column seem far apart. Its quantile histograms fail where many rows have the same
+number. Here both data sets are counted between the deciles of the older one, and TFDV measures the
+result.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import tensorflow_data_validation as tfdv
 from tensorflow_data_validation.statistics.stats_impl import generate_statistics_in_memory
 from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2, statistics_pb2
 
-from components.example_validator.moves import (
+from components.example_validator.distribution_changes import (
     Column,
     Statistics,
     common_of,
@@ -31,11 +31,12 @@ from components.example_validator.moves import (
 from trainer_module.errors import DataError
 
 BY_CHANCE = 1e-6
-"""Probability that an alarm of one column and window is by chance."""
+"""The probability of a false alarm for one column and window."""
 _FREQUENT = 0.01
-"""The share of rows from which on a number is one that many rows have."""
+"""The share of rows from which a number counts as frequent."""
 _DEVIATIONS = 4
-"""Standard deviations that its share may be off by in two samples of the same data."""
+"""The standard deviations by which a frequent number's share may differ between samples of the same
+data."""
 
 _Type = anomalies_pb2.AnomalyInfo
 DRIFT = {
@@ -43,7 +44,7 @@ DRIFT = {
     _Type.COMPARATOR_JENSEN_SHANNON_DIVERGENCE_HIGH,
     _Type.COMPARATOR_NORMALIZED_ABSOLUTE_DIFFERENCE_HIGH,
 }
-"""The kinds of anomaly that say how far the values moved."""
+"""The kinds of anomaly that measure a change of the values."""
 
 Measured: TypeAlias = anomalies_pb2.DriftSkewInfo.Measurement
 MEASURES = {
@@ -51,7 +52,8 @@ MEASURES = {
     Measured.JENSEN_SHANNON_DIVERGENCE: ("jensen_shannon", "distribution"),
     Measured.NORMALIZED_ABSOLUTE_DIFFERENCE: ("normalized_abs_difference", "shares"),
 }
-"""By TFDV's measurement: the config's key for it, or the schema's, and what it is of."""
+"""The config's or the schema's key for each measurement of TFDV, and the quantity that it
+compares."""
 
 _Statistics = statistics_pb2.FeatureNameStatistics
 STORED = {
@@ -60,29 +62,29 @@ STORED = {
     _Statistics.STRING: schema_pb2.BYTES,
     _Statistics.BYTES: schema_pb2.BYTES,
 }
-"""The types of columns in a schema, by those that statistics have."""
+"""The types of columns in a schema, by their type in statistics."""
 
 Thresholds: TypeAlias = Mapping[str, float | None]
-"""Of a column: of `infinity_norm` or of `jensen_shannon`."""
+"""The thresholds of a column, for `infinity_norm` or `jensen_shannon`."""
 
 
 @dataclass(frozen=True)
 class Older:
-    """Statistics of older data, which drift is measured from."""
+    """The statistics of older data, from which drift is measured."""
 
     statistics: Statistics
     name: str
-    """What people call that data, such as `span 2026-01-05`; may be empty."""
+    """The name of the data, such as `span 2026-01-05`; may be empty."""
 
 
 @dataclass(frozen=True)
 class Drift:
-    """How far columns may move, and what it does if they move further."""
+    """The thresholds of columns, and the handling of drift."""
 
     columns: Mapping[str, Thresholds] = field(default_factory=dict)
-    """By column, the threshold of `infinity_norm` or of `jensen_shannon`."""
+    """The threshold of each column, for `infinity_norm` or `jensen_shannon`."""
     on_drift: str = "warn"
-    """`fail`, `warn` or `retrain`, as the config says."""
+    """The config's handling of drift: `fail`, `warn` or `retrain`."""
 
     @property
     def is_severe(self) -> bool:
@@ -91,7 +93,7 @@ class Drift:
 
     @property
     def named(self) -> dict[str, str]:
-        """The columns, by the key of the config that names each."""
+        """The columns by the key of the config that names each."""
         return {f"drift.columns.{column}": column for column in self.columns}
 
     def validate(
@@ -101,14 +103,15 @@ class Drift:
         previous: Statistics,
         values: Mapping[str, np.ndarray] | None = None,
     ) -> anomalies_pb2.Anomalies:
-        """All anomalies of the statistics, with those that come from a comparison.
+        """Returns all anomalies of the statistics, including those of the comparison with older
+        data.
 
         Args:
-          statistics: of one split.
-          schema: of that split; its own comparators hold for columns that are not named here.
-          previous: statistics of the same split of older data.
+          statistics: the statistics of one split.
+          schema: the split's schema; its own comparators hold for columns that are not named here.
+          previous: the statistics of the same split of older data.
           values: by column, all numbers of the split. They are counted between the deciles of the
-            older data, and the threshold of a small split is what chance does not pass.
+            older data, and the threshold of a small split is raised to what chance does not exceed.
         """
         values = values or {}
         before, now = with_equal_bars(previous, statistics, values)
@@ -129,8 +132,8 @@ class Drift:
         return tfdv.validate_statistics(now, changed, previous_statistics=before)
 
     def numbers(self, statistics: Statistics, previous: Statistics) -> list[schema_pb2.Feature]:
-        """Returns the columns of numbers in both whose values `validate` compares, as they are
-        stored.
+        """Returns the columns that are numbers in both, whose values `validate` compares, with
+        stored types.
         """
         columns = {name: find_column(statistics, name) for name in self.columns}
         return [
@@ -140,13 +143,13 @@ class Drift:
         ]
 
     def check_measures(self, schema: schema_pb2.Schema, section: str = "drift") -> None:
-        """Raises DataError for a threshold that no data could pass.
+        """Raises DataError for a threshold that no data could exceed.
 
-        TFDV counts how often a value occurs for text alone: the infinity norm of numbers is 0.
+        TFDV counts the occurrences of values only for text: the infinity norm of numbers is 0.
 
         Args:
-          schema: has the types of the columns.
-          section: of the config, for messages.
+          schema: the schema with the columns' types.
+          section: the config's section, for messages.
         """
         for column, threshold in self.columns.items():
             is_text = tfdv.get_feature(schema, column).type == schema_pb2.BYTES
@@ -158,18 +161,18 @@ class Drift:
 
 
 def measured_columns(anomalies: anomalies_pb2.Anomalies) -> dict[str, list[Measured]]:
-    """What was measured of each column."""
+    """Returns TFDV's measurements of each column."""
     return {info.path.step[0]: [*info.drift_measurements] for info in anomalies.drift_skew_info}
 
 
 def describe_measured(measured: Measured, column: str, now: Statistics, older: Older | None) -> str:
-    """Returns how far a column's values moved, how far they may, and from what to what.
+    """Returns how far a column's values moved, how far they may move, and the values that moved.
 
     Args:
-      measured: by TFDV, whether it passes its threshold or not.
-      column: its name.
-      now: the statistics in which it was found.
-      older: what they were compared with.
+      measured: TFDV's measurement, whether it exceeds its threshold or not.
+      column: the column's name.
+      now: the statistics that were measured.
+      older: the older data of the comparison.
     """
     key, what = MEASURES[measured.type]
     found = f"{measured.value:.3g}"
@@ -186,12 +189,12 @@ def describe_measured(measured: Measured, column: str, now: Statistics, older: O
 def with_equal_bars(
     before: Statistics, now: Statistics, values: Mapping[str, np.ndarray]
 ) -> tuple[Statistics, Statistics]:
-    """Copies of two statistics with histograms of numbers that can be compared.
+    """Returns copies of two statistics with comparable histograms of numbers.
 
     Args:
-      before: of older data.
-      now: of other data.
-      values: by column, all that the other data has; columns that are text in one stay as they are.
+      before: the statistics of older data.
+      now: the statistics of other data.
+      values: by column, all numbers of the other data; columns that are text in one are unchanged.
     """
     copies = Statistics(), Statistics()
     for copy, original in zip(copies, (before, now), strict=True):
@@ -204,21 +207,21 @@ def with_equal_bars(
 
 
 def _are_numbers(before: Column | None, now: Column | None) -> bool:
-    """Returns whether a column is there, and holds numbers, in both."""
+    """Returns whether a column exists and holds numbers in both."""
     return all(one is not None and one.WhichOneof("stats") == "num_stats" for one in (before, now))
 
 
 def _count_by_deciles(before: Column, now: Column, values: np.ndarray) -> None:
-    """Gives both a histogram whose bars begin at the deciles of the older data.
+    """Replaces both histograms by ones whose bars begin at the deciles of the older data.
 
-    Of a value that many rows have, deciles do not tell how many: a part of the rows below it may
-    have it as well, about as many as in the other data. Within these bounds the older data is taken
-    to be as the other.
+    For a frequent value, deciles do not show how many rows have it: between the deciles its share
+    may be about that in the other data. Within these bounds the older data is assumed to agree with
+    the other.
 
     Args:
-      before: of the older data.
-      now: of the other data.
-      values: all that the other data has.
+      before: the column in the older data.
+      now: the column in the other data.
+      values: all numbers of the other data.
     """
     quantiles = [
         h for h in before.num_stats.histograms if h.type == statistics_pb2.Histogram.QUANTILES
@@ -243,16 +246,16 @@ def _count_by_deciles(before: Column, now: Column, values: np.ndarray) -> None:
     by_chance = _DEVIATIONS * np.sqrt(np.maximum(share, 1 / len(values)) / len(values))
     reached = np.array([0, *bounds[last[1:]]])
     low = np.where(is_frequent, np.clip(reached - share - by_chance, low, high), high)
-    # What is beyond the largest value has a bar as well.
+    # Values above the largest one have a bar as well.
     _set_bars(now, [*smaller, up_to[-1]])
     _set_bars(before, [*np.clip(smaller, low, high), 1.0])
 
 
 def _set_bars(column: Column, reached: Iterable[float]) -> None:
-    """Bars by their place, as TFDV compares bars with the same ends.
+    """Sets a histogram whose bars are numbered, as TFDV compares bars with the same ends.
 
     Args:
-      column: that gets them.
+      column: the statistics to change.
       reached: the share of rows below the end of each bar but the last.
     """
     kept = [h for h in column.num_stats.histograms if h.type != h.STANDARD]
@@ -265,23 +268,23 @@ def _set_bars(column: Column, reached: Iterable[float]) -> None:
 
 
 def known_rows(column: Column | None) -> int:
-    """Returns how many rows have a value; none where there is no column."""
+    """Returns the number of rows with a value; 0 if there is no column."""
     return 0 if column is None else int(common_of(column).num_non_missing)
 
 
 def chance_distance(measure: str, before: Column | None, now: Column | None) -> float:
-    """Returns how far apart two samples of the same data are, but for one time in a million.
+    """Returns the distance that two samples of the same data exceed once in a million times.
 
     The largest difference of shares is bounded by that of two shares of a half, normally
-    distributed, for each of the cells: different values, or bars of a histogram. The Jensen-Shannon
+    distributed, for each of the cells: distinct values, or bars of a histogram. The Jensen-Shannon
     divergence in nats, times 8 and divided by the sum of the inverse numbers of rows, is
-    distributed as chi-squared (Endres and Schindelin, 2003), whose quantile is that of Wilson and
+    distributed as chi-squared (Endres and Schindelin, 2003), with the quantile of Wilson and
     Hilferty (1931); TFDV's is in bits.
 
     Args:
       measure: `infinity_norm` or `jensen_shannon`.
-      before: the column in one of them.
-      now: in the other.
+      before: the column in one sample.
+      now: the column in the other sample.
     """
     rows = [known_rows(column) for column in (before, now)]
     if not all(rows):
@@ -296,7 +299,7 @@ def chance_distance(measure: str, before: Column | None, now: Column | None) -> 
 
 
 def _cells(column: Column | None) -> set[object]:
-    """Different values of text, or bars of numbers."""
+    """Returns the distinct values of text, or the bars of numbers."""
     if column is None:
         return set()
     if column.WhichOneof("stats") == "num_stats":
@@ -306,13 +309,13 @@ def _cells(column: Column | None) -> set[object]:
 
 
 def _beyond(probability: float) -> float:
-    """What a standard normal variable exceeds with a probability."""
+    """Returns the value that a standard normal variable exceeds with a given probability."""
     return -NormalDist().inv_cdf(probability)
 
 
 @dataclass(frozen=True)
 class ColumnSkew:
-    """How far a column is from the training data."""
+    """The distance of a column from the training data."""
 
     column: str
     measure: str
@@ -320,26 +323,26 @@ class ColumnSkew:
     distance: float
     threshold: float
     chance: float
-    """What two samples of the same data would not exceed."""
+    """The distance that two samples of the same data do not exceed."""
     in_words: str
-    """What was expected and found, and which values moved from what to what."""
+    """The expected and the measured distance, with the values that moved."""
 
     @property
     def is_skewed(self) -> bool:
-        """Whether the threshold is passed, and by more than by chance."""
+        """Whether the distance exceeds the threshold, and by more than chance."""
         return self.distance > max(self.threshold, self.chance)
 
 
 def measure_skew(served: pa.RecordBatch, drift: Drift, trained: Older) -> list[ColumnSkew]:
-    """Compares columns that were served with the training data.
+    """Returns the skew of served columns against the training data.
 
     Args:
       served: encoded columns.
-      drift: the columns and how far each may move.
-      trained: statistics of what was trained on.
+      drift: the thresholds of the columns.
+      trained: the statistics of the training data.
 
     Raises:
-      DataError: a column is in one of them alone, or of another type.
+      DataError: a column is missing in one of them, or has another type.
     """
     schema = schema_pb2.Schema()
     for name in drift.columns:
@@ -364,12 +367,14 @@ def measure_skew(served: pa.RecordBatch, drift: Drift, trained: Older) -> list[C
 def _without_values(
     name: str, thresholds: Mapping[str, float | None], now: Statistics, older: Older
 ) -> ColumnSkew:
-    """Returns a column without any value in one of them, of which TFDV measures nothing."""
+    """Returns the skew of a column that has no value in one of them, which TFDV does not
+    measure.
+    """
     (measure, threshold), *_ = ((k, value) for k, value in thresholds.items() if value is not None)
     rows = known_rows(find_column(older.statistics, name)), known_rows(find_column(now, name))
     total = now.datasets[0].num_examples
     share = rows[0] / max(older.statistics.datasets[0].num_examples, 1)
-    # Of a column that is nearly always empty, some window has no value by chance.
+    # In a column that is nearly always empty, some windows have no value by chance.
     is_as_before = rows[1] > 0 or (1 - share) ** total > BY_CHANCE
     words = f"expected values as in {older.name}; found none in any row"
     return ColumnSkew(name, measure, 0.0 if is_as_before else 1.0, threshold, 0.0, words)

@@ -1,8 +1,8 @@
-"""How well one column by itself predicts the label, measured on rows that were held out.
+"""Label leakage: how well one column by itself predicts the label of held-out rows.
 
-What a value says of the label is learnt from four fifths of the rows and measured on the others, so
+The prediction for a value is learnt from four fifths of the rows and measured on the others, so
 that a column of many values, such as an identifier, is no better than chance. The order of numbers
-is the exception: it has nothing to learn but a direction.
+is the exception, as only its direction is learnt.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from trainer_module.settings import Task
 
 _FEWEST_ROWS = 50
 _FEWEST_OTHERS = 10
-"""Rows, or groups of them, with the most frequent label and with all others, at the least."""
+"""The least number of rows, or groups of rows, with the most frequent label, and with all
+others."""
 _FOLDS = 5
 _ROWS_PER_BIN = 20
 _RANKS = "R² of ranks"
 _GIVEN_AWAY = {"AUC": 0.99, "accuracy": 0.99, _RANKS: 0.998}
-"""What a column reaches by itself only if it holds the answer."""
+"""The measures from which a column by itself counts as label leakage."""
 _MISTAKES_LEFT = 0.1
-"""Share of the mistakes of a constant answer that a column which holds the answer makes."""
+"""The share of a constant prediction's mistakes that a leaking column may make."""
 _PERFECT = 1 - 1e-9
 
 
@@ -43,15 +44,15 @@ class Strength:
 
 
 class Target:
-    """The label, beside which columns are looked at one by one."""
+    """The label, against which columns are tested one by one."""
 
     def __init__(self, labels: np.ndarray, task: Task, groups: pa.Array | None = None) -> None:
-        """Deals the rows to folds.
+        """Assigns the rows to folds.
 
         Args:
-          labels: [rows], numbers of classes from 0, or numbers; NaN where there is none.
-          task: what is predicted.
-          groups: [rows], equal where rows are kept together; None where none are.
+          labels: [rows], numbers of classes from 0, or numbers; NaN where a label is missing.
+          task: the task.
+          groups: [rows], equal where rows are kept together; None if rows are independent.
         """
         self._groups = np.arange(len(labels)) if groups is None else value_codes(groups)
         folds = np.arange(self._groups.max(initial=0) + 1) % _FOLDS
@@ -69,14 +70,16 @@ class Target:
     def strength_of(
         self, column: str, values: pa.Array, numbers: np.ndarray | None
     ) -> Strength | None:
-        """Returns how well a column predicts the label; None where there are too few rows to tell.
+        """Returns how well a column predicts the label; None if there are too few rows.
 
-        In all rows, where a missing value may tell something, and in those that have one.
+        Measures on all rows, where a missing value may carry information, and on those with a
+        value.
 
         Args:
-          column: its name.
+          column: the column's name.
           values: [rows].
-          numbers: [rows], the same as numbers, NaN where there is none; None of other values.
+          numbers: [rows], the values as numbers, NaN where one is missing; None if they are not
+            numbers.
         """
         is_known = values.is_valid().to_numpy(zero_copy_only=False)
         if numbers is not None:
@@ -96,9 +99,10 @@ class Target:
         return Strength(column, self._measure, reached, gives_away)
 
     def _needed(self, rows: np.ndarray) -> float | None:
-        """What gives the label away on some rows; None where they are too few to tell.
+        """Returns the measure that means label leakage on some rows; None if they are too few.
 
-        Of few rows, a column that is merely good may reach as much by chance.
+        With few rows the measure is higher, as a column that is merely good may reach as much by
+        chance.
         """
         if len(rows) < _FEWEST_ROWS:
             return None
@@ -120,7 +124,7 @@ class Target:
     def _reached(
         self, rows: np.ndarray, codes: np.ndarray, numbers: np.ndarray | None
     ) -> Iterator[float]:
-        """By the values as they are, by ranges of numbers, and by their order."""
+        """Yields the measure by distinct values, by ranges of numbers, and by their order."""
         labels, folds = self._labels[rows], self._folds[rows]
         if self._measure == _RANKS:
             labels = ranks_of(labels)
@@ -139,8 +143,8 @@ class Target:
                 yield float(np.corrcoef(ranks, labels)[0, 1] ** 2)
 
     def _held_out(self, labels: np.ndarray, folds: np.ndarray, codes: np.ndarray) -> float:
-        """Returns the measure of what the rows of a value in the other folds answer, on each
-        fold.
+        """Returns the measure of predicting each fold from the other folds' rows with the same
+        value.
         """
         answer = _frequent if self._measure == "accuracy" else _mean
         answers = np.zeros(len(labels))
@@ -158,21 +162,21 @@ class Target:
 
 
 def value_codes(values: pa.Array) -> np.ndarray:
-    """Returns a number for each value, in the order of their first rows; a missing one has its
+    """Returns a number for each value, in the order of first rows; missing values have one of their
     own.
     """
     return values.dictionary_encode(null_encoding="encode").indices.to_numpy(zero_copy_only=False)
 
 
 def _mean(codes: np.ndarray, labels: np.ndarray, count: int) -> np.ndarray:
-    """Returns the mean label of each code; of those without a row that of all."""
+    """Returns the mean label of each code; the overall mean for codes without rows."""
     rows = np.bincount(codes, minlength=count)
     sums = np.bincount(codes, labels, minlength=count)
     return np.where(rows > 0, sums / np.maximum(rows, 1), labels.mean())
 
 
 def _frequent(codes: np.ndarray, labels: np.ndarray, count: int) -> np.ndarray:
-    """Returns the most frequent label of each code; of those without a row that of all."""
+    """Returns the most frequent label of each code; the overall one for codes without rows."""
     found = np.full(count, np.bincount(labels.astype(int)).argmax())
     pairs, rows = np.unique(np.stack([codes, labels.astype(int)]), axis=1, return_counts=True)
     order = np.argsort(rows, kind="stable")
@@ -188,7 +192,9 @@ def _area(labels: np.ndarray, scores: np.ndarray) -> float:
 
 
 def _bins(numbers: np.ndarray) -> np.ndarray:
-    """Ranges of about as many rows each; missing numbers are one of their own."""
+    """Returns the bin of each number, in bins of about equally many rows; missing numbers have
+    their own.
+    """
     bins = max(len(numbers) // _ROWS_PER_BIN, 2)
     if np.isnan(numbers).all():
         return np.zeros(len(numbers), int)
@@ -197,6 +203,6 @@ def _bins(numbers: np.ndarray) -> np.ndarray:
 
 
 def ranks_of(numbers: np.ndarray) -> np.ndarray:
-    """Ranks; equal numbers share theirs."""
+    """Returns the rank of each number; equal numbers share one."""
     _, inverse, counts = np.unique(numbers, return_inverse=True, return_counts=True)
     return (np.cumsum(counts) - counts / 2)[inverse]

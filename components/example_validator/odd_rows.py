@@ -1,4 +1,4 @@
-"""Which rows of the files are not what was expected: read again, once there is an anomaly."""
+"""The search for anomalous rows in the original files, which are read again after an anomaly."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from components.example_gen.planning import read_origin
 from trainer_module.errors import DataError, counted
 
 SHOWN_CHARACTERS = 40
-"""Of a value in a message."""
+"""The most characters of a value in a message."""
 
 Test = Callable[[pa.Array], np.ndarray]
-"""From a list column to whether each of its rows is odd."""
+"""A function from a list column to whether each of its rows is anomalous."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """How many rows are odd, of how many, and the first of them."""
+    """The number of anomalous rows, the number of all rows, and the first anomalous one."""
 
     count: int
     total: int
@@ -42,15 +42,15 @@ class Rows:
 def find_rows(
     examples: types.Artifact | None, searches: Mapping[str, tuple[str, Test]]
 ) -> dict[str, Rows]:
-    """Reads the files that an artifact was made of, in one pass.
+    """Returns the anomalous rows of the files that an artifact was made from, in one pass.
 
     Args:
       examples: the artifact.
-      searches: columns and what is odd in them, by any name.
+      searches: the column and the test of each search, by the search's name.
 
     Returns:
-      By the names of those that were found. Files that cannot be read any more, or are too large to
-      read again, find nothing: the anomaly is told without them.
+      The rows by the name of the search, for searches that found any. Empty if the files can no
+        longer be read or are too large: the anomaly is then reported without rows.
     """
     if examples is None or not searches:
         return {}
@@ -74,7 +74,7 @@ def find_rows(
 
 
 def show_value(value: Any) -> str:
-    """Returns a value, or the values of a row, for a message; nothing for none."""
+    """Returns a value, or the values of a row, for a message; empty for None."""
     if value is None:
         return ""
     if isinstance(value, (list, tuple)):
@@ -86,22 +86,22 @@ def show_value(value: Any) -> str:
 
 
 def missing(column: pa.Array) -> np.ndarray:
-    """Rows without a value."""
+    """Returns which rows have no value."""
     return list_lengths(column) == 0
 
 
 def more_than(most: int) -> Test:
-    """Rows of more values than that."""
+    """Returns a test for rows with more values than a number."""
     return lambda column: list_lengths(column) > most
 
 
 def other_than(size: int) -> Test:
-    """Rows of more or fewer values than that."""
+    """Returns a test for rows with more or fewer values than a number."""
     return lambda column: list_lengths(column) != size
 
 
 def any_value(is_odd: Callable[[pa.Array], np.ndarray]) -> Test:
-    """Rows with a value that is odd, by what says so of flat values."""
+    """Returns a test for rows with an anomalous value, given a test for flat values."""
 
     def test(column: pa.Array) -> np.ndarray:
         odd, values = np.zeros(len(column), bool), values_of(column)
@@ -113,25 +113,25 @@ def any_value(is_odd: Callable[[pa.Array], np.ndarray]) -> Test:
 
 
 def not_one_of(values: Sequence[str]) -> Test:
-    """Rows with text that is none of the values."""
+    """Returns a test for rows with text that is not one of the values."""
     known = pa.array([value.encode() for value in values], pa.binary())
     return any_value(lambda flat: ~pc.is_in(_binary(flat), value_set=known).to_numpy(False))
 
 
 def outside(low: float, high: float) -> Test:
-    """Rows with a number beyond bounds."""
+    """Returns a test for rows with a number beyond bounds."""
     return any_value(lambda flat: _of_numbers(flat, lambda v: (v < low) | (v > high)))
 
 
 @any_value
 def not_finite(flat: pa.Array) -> np.ndarray:
-    """Rows with an infinite number, or NaN."""
+    """Returns which values are infinite or NaN."""
     return _of_numbers(flat, lambda values: ~np.isfinite(values))
 
 
 @any_value
 def not_whole(flat: pa.Array) -> np.ndarray:
-    """Rows with a number that has a fraction, or with text that is no number."""
+    """Returns which values are numbers with a fraction, or text that is not a number."""
     if pa.types.is_floating(flat.type):
         return _of_numbers(flat, lambda values: values != np.round(values))
     return _refused_by(float, flat)
@@ -139,13 +139,13 @@ def not_whole(flat: pa.Array) -> np.ndarray:
 
 @any_value
 def not_a_number(flat: pa.Array) -> np.ndarray:
-    """Rows with text that is no number."""
+    """Returns which values are text that is not a number."""
     return _refused_by(float, flat)
 
 
 @any_value
 def not_utf8(flat: pa.Array) -> np.ndarray:
-    """Rows with bytes that are no text in UTF-8."""
+    """Returns which values are bytes that are not UTF-8 text."""
     return _refused_by(bytes.decode, flat)
 
 
@@ -158,7 +158,7 @@ def _of_numbers(flat: pa.Array, is_odd: Callable[[np.ndarray], np.ndarray]) -> n
 
 
 def _refused_by(read: Callable[[bytes], object], flat: pa.Array) -> np.ndarray:
-    """Which texts cannot be read; no numbers."""
+    """Returns which texts a function cannot parse; False for numbers."""
 
     def is_refused(value: bytes) -> bool:
         try:

@@ -1,8 +1,8 @@
-"""Columns that a model should not be given, found by looking at a sample of the train split.
+"""A review of the columns in a sample of the train split: constants, copies and label leakage.
 
-A constant teaches nothing, a copy counts twice, and a column that gives the label away will not be
-there, or not be known, when the model is asked. Identifiers and the like are left out by their type
-(`components.column_types`); those that a curated schema gives none are found here.
+A constant carries no information, a copy counts twice, and a column that leaks the label will not
+exist, or not be known, at the time of a prediction. Identifiers and the like are left out by their
+type (`components.column_types`); those to which a curated schema gives no type are found here.
 """
 
 from __future__ import annotations
@@ -41,36 +41,36 @@ from trainer_module.settings import Feature, NumericFeature, Task
 
 REVIEWED_SPLIT = "train"
 FILE = "columns.json"
-"""In the artifact of the anomalies."""
+"""The file of the review in the artifact of the anomalies."""
 
 _SHOWN = 5
-"""Of findings; the others are in the artifact."""
+"""The number of findings in messages; the artifact holds all."""
 _LOOKED_AT = 2_000
-"""Of the different texts of a column, to find out how they are written."""
+"""The number of distinct texts of a column from which their notation is determined."""
 
 _FIRST = 8
 """Values by which columns are told apart that have different values in the same rows."""
 _FEWEST_ROWS = 50
-"""Of fewer, hardly anything can be said."""
+"""The least number of rows for a review."""
 _NEARLY_ALL = 0.95
-"""Share of the rows with a value of their own in an identifier."""
+"""The least share of rows with a unique value in an identifier."""
 _MOSTLY = 0.5
-"""Share of the rows with a value of their own in a column of sentences."""
+"""The least share of rows with a unique value in a column of sentences."""
 _SENTENCE_SPACES = 3
-"""Spaces that a sentence has on average, at the least."""
+"""The least mean number of spaces in a sentence."""
 MOST_ROWS = 1_000_000
-"""Of a split that are read, about."""
+"""The approximate most rows of a split that are read."""
 _FEATURE: TypeAdapter[Feature] = TypeAdapter(Feature)
 
 
 @dataclass(frozen=True)
 class ColumnFinding:
-    """A column, and what speaks against it."""
+    """A finding against a column."""
 
     column: str
     found: str
     gives_away: bool = False
-    """Whether the column gives the label away."""
+    """Whether the column leaks the label."""
 
     def __str__(self) -> str:
         name = json.dumps(self.column, ensure_ascii=False)
@@ -80,12 +80,12 @@ class ColumnFinding:
 
 @dataclass(frozen=True)
 class Review:
-    """What speaks against columns and the split, and which column says most of the label."""
+    """The findings against columns and the split, and the column that predicts the label best."""
 
     findings: tuple[ColumnFinding, ...] = ()
-    """Those of columns that give the label away come first."""
+    """The findings against columns, those of label leakage first."""
     strongest: Strength | None = None
-    """Of all columns that were looked at; None where there are too few rows to tell."""
+    """The column that predicts the label best; None if there are too few rows."""
     split: SplitFinding | None = None
 
 
@@ -102,20 +102,18 @@ def review_examples(
     counts: Mapping[str, Counts] | None = None,
     dates: Mapping[str, str | None] | None = None,
 ) -> Review:
-    """Reads a sample, and looks for columns that a model should not be given.
-
-    It also says where the rows are dated, and a random split misleads.
+    """Reviews the columns in a sample, and whether a random split of dated rows misleads.
 
     Args:
       examples: the artifact.
-      schema: of its columns, with what they are taken for.
+      schema: the schema with the chosen types.
       label: the label's column.
-      task: what is predicted.
-      exempt: columns that are not looked at, as the config says what they are.
-      group: the column whose equal values keep rows together in one split; empty if none does.
-      counts: what is known of all rows of the split.
-      dates: exempt columns that may date the rows, with the format that the config gives; None
-        where the config says whether rows are split by time.
+      task: the task.
+      exempt: columns that are not reviewed, as the config declares them.
+      group: the column whose equal values keep rows together in one split; empty if there is none.
+      counts: the counts of all rows of the split.
+      dates: exempt columns that may date the rows, with the config's format; None if the config
+        sets whether rows are split by time.
     """
     wanted = {label, group, *(dates or ())}
     features = [f for f in schema.feature if f.name in wanted or f.name not in exempt]
@@ -150,7 +148,7 @@ def find_in_split(
     formats: Mapping[str, str | None],
     group: str = "",
 ) -> SplitFinding | None:
-    """What speaks against the split of some columns, the label among them; as `review_split`."""
+    """Returns the finding of `review_split` for columns that include the label."""
     labels, numbers = columns[label], None
     if not task.is_classification:
         is_text = holds_bytes(labels.type)
@@ -161,13 +159,13 @@ def find_in_split(
 
 
 def read_as_numbers(texts: pa.Array) -> np.ndarray | None:
-    """Numbers or days that are written in a column of text, as the graph of a model reads them.
+    """Returns the numbers or days in a column of text, as the graph of a model parses them.
 
     Args:
       texts: [rows] of bytes, null where a value is missing.
 
     Returns:
-      [rows], NaN for what is neither; None where most values are neither.
+      [rows], NaN where a value is neither; None if most values are neither.
     """
     encoded = texts.dictionary_encode()
     values = encoded.dictionary.cast(pa.binary()).to_pylist()
@@ -181,7 +179,7 @@ def read_as_numbers(texts: pa.Array) -> np.ndarray | None:
 
 
 def write_review(anomalies: types.Artifact, review: Review) -> None:
-    """Keeps a review in an artifact, and reports the first findings to whoever watches."""
+    """Writes a review into an artifact, and reports the first findings."""
     with fileio.open(posixpath.join(anomalies.uri, FILE), "w") as file:
         file.write(json.dumps(asdict(review), indent=1))
     for sentence in show_findings(review):
@@ -189,7 +187,7 @@ def write_review(anomalies: types.Artifact, review: Review) -> None:
 
 
 def read_review(anomalies: types.Artifact) -> Review:
-    """Returns the review that is kept in an artifact; one without findings where there is none."""
+    """Returns the review in an artifact; one without findings if there is none."""
     path = posixpath.join(anomalies.uri, FILE)
     if not fileio.exists(path):
         return Review()
@@ -198,7 +196,7 @@ def read_review(anomalies: types.Artifact) -> Review:
 
 
 def check_leakage(review: Review) -> None:
-    """Raises DataError for a split by which dates give labels away, and for columns that do."""
+    """Raises DataError for label leakage by the split of dated rows, or by columns."""
     if review.split is not None and review.split.misleads:
         raise DataError(f"{review.split.found}; or set evaluate.leakage: warn")
     leaks = [finding for finding in review.findings if finding.gives_away]
@@ -210,7 +208,7 @@ def check_leakage(review: Review) -> None:
 
 
 def show_findings(review: Review) -> list[str]:
-    """Sentences about the split and the first findings, and about how many more there are."""
+    """Returns sentences about the split, the first findings, and the number of further ones."""
     findings, split = review.findings, [review.split.found] if review.split else []
     more = len(findings) - _SHOWN
     columns = ", ".join(finding.column for finding in findings[_SHOWN : 2 * _SHOWN])
@@ -228,19 +226,20 @@ def review_columns(
     groups: pa.Array | None = None,
     counts: Mapping[str, Counts] | None = None,
 ) -> Review:
-    """Looks at each column by itself and beside those before it; says one thing of each at most.
+    """Reviews each column by itself and against the earlier ones; returns at most one finding of
+    each.
 
     Args:
       columns: the features and the label, by name; [rows] each, of numbers or bytes, null where a
-        value is missing. Columns of which the config says what they are have no place here.
+        value is missing. Columns that the config declares are to be left out.
       label: the label's name.
-      task: what is predicted.
-      numbers: columns of text, the label's too, as the numbers or days that are written there:
-        [rows] each, NaN where there is none.
-      typed: columns that are taken for more than numbers or categories, which may therefore be
-        the same, or another, in each row.
-      groups: [rows], equal where rows are kept together in one split; None where none are.
-      counts: what is known of all rows of the split that `columns` are a sample of.
+      task: the task.
+      numbers: text columns, including the label, as the numbers or days in them: [rows] each, NaN
+        where there is none.
+      typed: columns of other types than numeric or categorical, which may be the same in each row
+        of the sample.
+      groups: [rows], equal where rows are kept together in one split; None if rows are independent.
+      counts: the counts of all rows of the split, if `columns` are a sample of it.
     """
     counts = counts or {}
     if len(columns[label]) < _FEWEST_ROWS:
@@ -273,7 +272,9 @@ def review_columns(
 
 
 def _is_no_use(values: pa.Array, counts: Counts | None, *, is_typed: bool) -> str | None:
-    """What a column by itself is of no use for; most identifiers are left out by their type."""
+    """Returns why a column by itself has no use, as it is empty, constant or an identifier; None if
+    it may have one.
+    """
     known = values.drop_null()
     if not (len(known) if counts is None else counts.known):
         return "has no value in any row"
@@ -306,9 +307,9 @@ def _identifies(known: pa.Array, distinct: int, rows: int) -> str | None:
 
 
 def label_numbers(labels: pa.Array, numbers: np.ndarray | None, task: Task) -> np.ndarray:
-    """Returns the label as numbers, or as numbers of its classes in order, NaN where it is missing.
+    """Returns the label as numbers, or as numbers of its sorted classes; NaN where it is missing.
 
-    In order, so that of two classes the second is the positive one.
+    The classes are sorted so that the second of two is the positive one.
     """
     if not task.is_classification:
         return np.full(len(labels), np.nan) if numbers is None else numbers
@@ -318,7 +319,7 @@ def label_numbers(labels: pa.Array, numbers: np.ndarray | None, task: Task) -> n
 
 
 def _numbers(values: pa.Array) -> np.ndarray:
-    """Numbers of any type; NaN where there is none."""
+    """Returns numbers of any type as float64; NaN where a value is missing."""
     return values.to_numpy(zero_copy_only=False).astype(np.float64)
 
 
@@ -329,14 +330,14 @@ def _is_text(values: pa.Array) -> bool:
 def note_unreadable(
     examples: types.Artifact, schema: schema_pb2.Schema, exempt: Collection[str]
 ) -> list[str]:
-    """What people should know of texts that count as missing, as they cannot be read.
+    """Returns notes on texts that count as missing because they cannot be parsed.
 
-    Of dates ExampleGen says so itself.
+    ExampleGen reports dates itself.
 
     Args:
       examples: the artifact.
-      schema: of its columns, with what they are taken for.
-      exempt: columns that are not looked at, as the config says what they are.
+      schema: the schema with the chosen types.
+      exempt: columns that are left out, as the config declares them.
     """
     readers = {
         name: reader

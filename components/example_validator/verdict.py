@@ -1,4 +1,4 @@
-"""What anomalies come to: whether the run stops, and what to do about it."""
+"""The verdict on anomalies: whether the run stops, and the remedies."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from components.example_validator.anomalies import Anomaly
 
 ACCEPT = "local_runner.py schema accept --config FILE"
-"""The command that makes right what the last run found wrong."""
+"""The command that changes the schema to accept the last run's data."""
 
 
 def accept_span(span: str) -> str:
-    """Returns the command by which a span that drifted is used all the same."""
+    """Returns the command that accepts a span that drifted."""
     return f"local_runner.py spans accept {span} --reason TEXT --config FILE"
 
 
@@ -23,7 +23,7 @@ ACCEPT_SPAN = accept_span("SPAN")
 
 
 def raise_for(anomalies: Sequence[Anomaly], stops: bool) -> None:
-    """Raises DataError for severe anomalies: for drift, and if it `stops` the run for others.
+    """Raises an error for severe drift, and for other severe anomalies if `stops` is True.
 
     Raises:
       DriftError: there is drift and nothing else.
@@ -52,6 +52,6 @@ def _listed(anomalies: Iterable[Anomaly]) -> str:
 
 
 def _new_columns(anomalies: Iterable[Anomaly]) -> str:
-    """What may be the new name of a column that is missing."""
+    """Returns a hint at new columns, which may be renamed ones."""
     new = sorted(anomaly.column for anomaly in anomalies if anomaly.is_new_column)
     return f" (new in the data: {', '.join(new)})" if new else ""

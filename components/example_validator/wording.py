@@ -1,4 +1,4 @@
-"""What a schema expects of a column and what was found instead, in words without TFDV's terms."""
+"""The expected and the found values of an anomaly, described without TFDV's terms."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2, statistics_pb2
 
-from components.example_validator.moves import common_of
+from components.example_validator.distribution_changes import common_of
 from components.example_validator.odd_rows import (
     Rows,
     Test,
@@ -32,14 +32,14 @@ _Type = anomalies_pb2.AnomalyInfo
 _Statistics: TypeAlias = statistics_pb2.FeatureNameStatistics
 
 SHOWN_VALUES = 5
-"""Of a list in a message."""
+"""The most values of a list in a message."""
 
 _MARKS_OF_TYPE = re.compile(
     r"UNEXPECTED_DATA_TYPE|BOOL_TYPE_UNEXPECTED_STRING"
     r"|[A-Z]+_TYPE_\w*(NOT_(INT|STRING|FLOAT)\w*|NON_STRING|_EXPECTED|NOW_(INT|FLOAT))"
 )
 WRONG_TYPE = {kind for name, kind in _Type.Type.items() if _MARKS_OF_TYPE.fullmatch(name)}
-"""Values of another type than the schema says, by the names of TFMD's enum."""
+"""The anomalies of values with another type than in the schema, by the names of TFMD's enum."""
 
 BEYOND_BOUNDS = {
     _Type.FLOAT_TYPE_BIG_FLOAT,
@@ -64,35 +64,35 @@ FOUND_TYPES = {
 
 @dataclass(frozen=True)
 class CheckedColumn:
-    """A column as the schema has it, and as the splits have it that do not keep that."""
+    """A column in the schema, and its statistics in the splits that contradict the schema."""
 
     feature: schema_pb2.Feature
     values: tuple[str, ...]
-    """Those that the schema knows, of text with a domain."""
+    """The values in the schema, for text with a domain."""
     statistics: tuple[_Statistics, ...]
     examples: int
-    """Of the splits together."""
+    """The number of examples in these splits."""
 
     @property
     def common(self) -> list[statistics_pb2.CommonStatistics]:
-        """What is counted of columns of all types, by split."""
+        """The counts that columns of all types have, by split."""
         return [common_of(one) for one in self.statistics]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One way in which a column is not what was expected."""
+    """A difference between what was expected of a column and what was found."""
 
     expected: str
-    """Empty where `found` says all."""
+    """The expectation; empty if `found` describes the whole difference."""
     found: str
     is_odd: Test | None = None
-    """Which rows are so, where that can be said of each."""
+    """The test for anomalous rows, if rows can be tested one by one."""
     counted: Rows | None = None
-    """What the statistics say of that."""
+    """The anomalous rows as counted by the statistics."""
 
     def sentence(self, rows: Rows | None) -> str:
-        """Returns the finding, with the rows where it is."""
+        """Returns the finding in words, with the anomalous rows."""
         if not self.expected:
             return self.found
         place = rows or self.counted
@@ -100,7 +100,7 @@ class Finding:
 
     @classmethod
     def in_tfdvs_words(cls, description: str) -> Finding:
-        """What is rare enough to be told as TFDV has it."""
+        """Returns a finding with TFDV's description, for rare anomalies."""
         return cls("", " ".join(description.split()).rstrip("."))
 
 
@@ -214,13 +214,13 @@ _WORDS: tuple[tuple[Callable[[CheckedColumn], Finding], set[int]], ...] = (
     (lambda _: Finding("finite numbers", "infinite ones or NaN", not_finite), NOT_FINITE),
     (lambda _: Finding("text in UTF-8", "other bytes", not_utf8), {_Type.ENUM_TYPE_INVALID_UTF8}),
 )
-"""What is told, and of which of TFDV's kinds of anomalies: what says most comes first."""
+"""The findings for the kinds of TFDV's anomalies, the most informative ones first."""
 
 
 def findings(
     column: CheckedColumn, reasons: Sequence[anomalies_pb2.AnomalyInfo.Reason]
 ) -> list[Finding]:
-    """What is told of the reasons that TFDV gives; those that come to the same once."""
+    """Returns the findings for TFDV's reasons, without duplicates."""
     kinds = {reason.type for reason in reasons}
     found = [word(column) for word, of_kinds in _WORDS if kinds & of_kinds]
     rest = kinds.difference(*(of_kinds for _, of_kinds in _WORDS))

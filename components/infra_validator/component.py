@@ -35,7 +35,7 @@ from tfx.types.standard_component_specs import (
 )
 from tfx.utils import io_utils, path_utils
 
-from components.column_types.handing_on import add_choices
+from components.column_types.injection import add_choices
 from components.copying import read_text, write_text
 from components.example_gen.paths import is_remote
 from components.processes.failures import OverdueError

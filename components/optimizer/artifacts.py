@@ -1,4 +1,4 @@
-"""The artifact of the variants: a folder for each, and what was found about them."""
+"""The artifact of the variants: a folder for each, and the report."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from components.copying import read_text, write_text
 from components.optimizer.report import REPORT_FILE, OptimizerReport
 
 VARIANTS_KEY = "variants"
-"""The Optimizer's output, and an input of Pusher."""
+"""The key of the Optimizer's output, and of an input of Pusher."""
 
 
 class ModelVariants(Artifact):
     """Variants of one model: `NAME/variant.json` with its files, and `report.json`."""
 
     TYPE_NAME = "components.ModelVariants"
-    """As stores of metadata have it."""
+    """The name of the type in metadata stores."""
 
 
 def write_report(folder: str, report: OptimizerReport) -> None:
-    """Writes the report into the folder of its artifact, which exists."""
+    """Writes the report into the existing folder of its artifact."""
     write_text(report.model_dump_json(indent=2), folder, REPORT_FILE)
 
 

@@ -1,4 +1,4 @@
-"""The TFX component that makes variants of a model that is good enough."""
+"""The TFX component that makes variants of a blessed model."""
 
 from __future__ import annotations
 
@@ -67,18 +67,22 @@ Inputs = dict[str, list[types.Artifact]]
 
 
 class Executor(base_beam_executor.BaseBeamExecutor):
-    """Gives `variants`: a folder for each that could be made, and the report.
+    """Writes `variants`: a folder for each variant that could be made, and the report.
 
-    Makes them in child processes. Killed in between, the next run goes on with those that are done.
+    Makes the variants in child processes. After a kill, the next run resumes with those that are
+    complete.
     """
 
     def Do(  # noqa: N802 - TFX's name
         self, input_dict: Inputs, output_dict: Inputs, exec_properties: dict[str, Any]
     ) -> None:
-        """Takes and gives what `OptimizerSpec` says; does nothing for a model that is refused.
+        """Makes, measures and evaluates the variants; makes none for a model that is not blessed.
+
+        `OptimizerSpec` lists the inputs and outputs.
 
         Raises:
-          TrainingError: there are no examples to convert by, or the model is not of our export.
+          TrainingError: there are no examples for the conversion, or our export has not written the
+            model.
         """
         plan = OptimizerPlan.from_custom_config(exec_properties[CUSTOM_CONFIG_KEY])
         output = artifact_utils.get_single_uri(output_dict[VARIANTS_KEY])
@@ -150,17 +154,17 @@ def _uri(input_dict: Inputs, key: str) -> str:
 
 
 def _why_skipped(input_dict: Inputs) -> str:
-    """Why no variants are made; empty if they are."""
+    """Returns why no variants are made; empty if they are."""
     validation = tfma.load_validation_result(_uri(input_dict, EVALUATION_KEY))
     return "" if validation.validation_ok else "the model is not blessed"
 
 
 def _kept_folder(input_dict: Inputs, exec_properties: dict[str, Any], output: str) -> Path:
-    """Returns the same for every execution that makes variants of the same model, however it
-    decides.
+    """Returns a folder that is the same for every execution that makes variants of the same model.
 
-    Beside the executions: TFX deletes what a failed execution has written. Where that is no folder
-    of a file system, a temporary one, which lasts as long as this machine does.
+    It does not depend on how variants are accepted. It lies beside the executions, as TFX deletes
+    the output of a failed execution. If they are not in a local file system, it is a temporary
+    folder of this machine.
     """
     by_others = (CUSTOM_CONFIG_KEY, EVAL_CONFIG_KEY, SPLIT_KEY)
     properties = {k: v for k, v in exec_properties.items() if k not in by_others}
@@ -188,7 +192,7 @@ def _local_model(input_dict: Inputs) -> Iterator[Path]:
 def _describe(
     name: str, variant: Variant | None, evaluated: Evaluated | None, failure: str | None
 ) -> VariantReport:
-    """What was found of a variant, before it is decided whether that is good enough."""
+    """Returns the figures of a variant, before the decision whether it is accepted."""
     if variant is None or evaluated is None or failure:
         reason = failure or "it could not be made"
         return VariantReport(name=name, accepted=False, reasons=[reason])
@@ -206,7 +210,7 @@ def _describe(
 
 
 class OptimizerSpec(component_spec.ComponentSpec):
-    """What the Optimizer takes and gives; the parameters are explained at the component."""
+    """The inputs, outputs and parameters of the Optimizer, which explains the parameters."""
 
     PARAMETERS = {
         EVAL_CONFIG_KEY: ExecutionParameter(type=str),
@@ -244,22 +248,21 @@ class Optimizer(base_beam_component.BaseBeamComponent):
         train_split: str,
         plan: OptimizerPlan,
     ) -> None:
-        """Constructs the component.
+        """Constructs the TFX component.
 
         Args:
           model: a channel of Model.
-          evaluation: a channel of ModelEvaluation: whether the model is good enough, and how good.
-            Its blessing says the same, and is marked where the model waits to be pushed, which
-            would make a cached Optimizer run again.
-          examples: a channel of Examples, as they are read: variants are evaluated on them.
-          transformed_examples: a channel of transformed Examples, of which representative ones are
-            taken.
+          evaluation: a channel of ModelEvaluation, with the validation and the metrics of the
+            model. The blessing is not used: it is marked when the model waits to be pushed, so that
+            a cached Optimizer would run again.
+          examples: a channel of Examples, as they are read, on which variants are evaluated.
+          transformed_examples: a channel of transformed Examples, from which a sample is taken.
           transform_graph: a channel of TransformGraph.
           schema: a channel of Schema.
-          eval_config: what TFMA was told of the model.
-          split: the split that is evaluated on.
-          train_split: the split that representative examples are taken of.
-          plan: what to make, and what is good enough.
+          eval_config: TFMA's config for the model.
+          split: the split of the evaluation.
+          train_split: the split of the sample.
+          plan: the variants to make, and the conditions for accepting them.
         """
         spec = OptimizerSpec(
             model=model,

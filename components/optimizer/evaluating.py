@@ -1,4 +1,4 @@
-"""Measures variants as Evaluator does the model, by the same rows; and bytes and time of both."""
+"""The evaluation of variants on the same rows as the model, and the size and latency of both."""
 
 from __future__ import annotations
 
@@ -39,25 +39,25 @@ from trainer_module.scratch import ScratchFolder
 logger = logging.getLogger(__name__)
 
 FLOAT_BYTES = 4
-"""Of a number in float32."""
+"""The bytes of a number in float32."""
 
 
 def why_unmeasured(variant: Variant) -> str:
-    """Why a variant was not measured where it will run, in words; empty if it was."""
+    """Returns why a variant was not measured on its target device; empty if it was."""
     if not variant.provider or latency_of(variant.measured) is not None:
         return ""
     return f"unmeasured on a GPU ({enumerate_names(variant.provider, 'and')} does not run here)"
 
 
 def measure_model(saved_model: Path, sample: Mapping[str, np.ndarray]) -> ModelFigures:
-    """Asks the signature that takes transformed features, as variants are asked.
+    """Measures the model's signature of transformed features, as variants are measured.
 
     Args:
-      saved_model: an exported model.
-      sample: transformed examples, by feature.
+      saved_model: the exported model.
+      sample: transformed examples by feature.
 
     Raises:
-      TrainingError: it was exported by other code than ours.
+      TrainingError: other code has exported the model.
     """
     model = load_numeric(saved_model)
     weights = sum(int(np.prod(v.shape)) for v in model.function.graph.variables)
@@ -68,12 +68,12 @@ def measure_model(saved_model: Path, sample: Mapping[str, np.ndarray]) -> ModelF
 def measure_variants(
     variants: Mapping[str, Variant], folder: Path, sample: Mapping[str, np.ndarray]
 ) -> dict[str, Variant]:
-    """Measures those that have no figures yet, each in a process that has its runtime alone.
+    """Measures the variants without figures, each in a process with only its runtime.
 
     Args:
-      variants: by name.
-      folder: theirs; the figures are written to the manifests.
-      sample: transformed examples, by feature.
+      variants: the variants by name.
+      folder: the folder of the variants; the figures are written to their manifests.
+      sample: transformed examples by feature.
     """
     found = dict(variants)
     with ScratchFolder() as room:
@@ -89,9 +89,9 @@ def measure_variants(
 
 
 def _measure_variant(variant: Variant, folder: Path, sample: Path) -> dict[str, Any]:
-    """Returns the figures of a variant; none if it cannot be asked here, which others then say.
+    """Returns the figures of a variant; empty if it cannot run here, which the evaluation reports.
 
-    One that is meant for a GPU is measured by its provider alone: a CPU's figures say nothing.
+    A variant for a GPU is measured with its provider only, as a CPU's figures mean nothing.
     """
     providers = tuple(variant.provider)
     try:
@@ -110,12 +110,12 @@ MakePipeline = Callable[[], beam.Pipeline]
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What variants are evaluated on, and by what."""
+    """The examples, the split and TFMA's config for evaluating variants."""
 
     saved_model: str
-    """The exported model, which they are variants of."""
+    """The exported model of the variants."""
     examples: Sequence[types.Artifact]
-    """As they are read."""
+    """The examples as they are read."""
     split: str
     schema: schema_pb2.Schema
     eval_config: tfma.EvalConfig
@@ -125,20 +125,20 @@ class Evaluation:
 def evaluate(
     evaluation: Evaluation, variants: Mapping[str, Path]
 ) -> tuple[dict[str, Evaluated], dict[str, str]]:
-    """Measures all variants in one pass over the examples, or each in its own if one fails.
+    """Evaluates all variants in one pass over the examples, or one by one if that fails.
 
     Args:
-      evaluation: what to measure, on what.
-      variants: their folders, by name.
+      evaluation: the model, examples and config.
+      variants: the variants' folders, by name.
 
     Returns:
-      What was measured, by name; and why the others could not be.
+      The metrics by name, and the reasons why other variants could not be evaluated.
     """
     if not variants:
         return {}, {}
     try:
         return _run(evaluation, variants), {}
-    except Exception as error:  # Beam and runtimes raise what they like.
+    except Exception as error:  # Beam and runtimes raise errors of any type.
         if len(variants) == 1:
             return {}, dict.fromkeys(variants, _reason(error))
     found: dict[str, Evaluated] = {}
@@ -152,7 +152,7 @@ def evaluate(
 
 
 def read_evaluated(uri: str) -> Evaluated:
-    """What Evaluator has measured of the model.
+    """Returns the Evaluator's metrics of the model.
 
     Args:
       uri: the folder of its evaluation.
@@ -178,7 +178,7 @@ def _run(evaluation: Evaluation, variants: Mapping[str, Path]) -> dict[str, Eval
 
 
 def _measure(evaluation: Evaluation, variants: Mapping[str, Path], output: str) -> None:
-    """Writes what is found to a folder, as TFMA does: by batches, where Evaluator does so."""
+    """Writes TFMA's results into a folder: by batches if possible, otherwise by TFMA."""
     config = config_of(evaluation.eval_config, list(variants))
     names = {name: name if len(variants) > 1 else "" for name in variants}
     is_done = evaluate_if_possible(
@@ -229,11 +229,11 @@ def _measure_by_tfma(
 
 
 def shared_models(saved_model: str, variants: Mapping[str, Path]) -> Any:
-    """What TFMA asks in place of the model, whose config is that of `config_of`.
+    """Returns the models that TFMA evaluates in place of the model, with the config of `config_of`.
 
     Args:
-      saved_model: the exported model, which they are variants of.
-      variants: their folders, by name.
+      saved_model: the exported model of the variants.
+      variants: the variants' folders, by name.
     """
     shared = [
         tfma.types.EvalSharedModel(
@@ -250,7 +250,7 @@ def shared_models(saved_model: str, variants: Mapping[str, Path]) -> Any:
 
 
 def config_of(eval_config: tfma.EvalConfig, names: Sequence[str]) -> tfma.EvalConfig:
-    """TFMA's config of the model, for variants of it."""
+    """Returns TFMA's config of the model, changed for variants of it."""
     config = tfma.EvalConfig()
     config.CopyFrom(eval_config)
     (model,) = eval_config.model_specs

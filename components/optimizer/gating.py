@@ -1,4 +1,6 @@
-"""Decides which variants are good enough: by metric, size and time, against their model."""
+"""The decision which variants are good enough: by metric, size and latency, relative to the
+model.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,11 @@ from trainer_module.errors import enumerate_names
 from trainer_module.settings.optimize import AcceptSettings, OptimizeSettings, VariantName
 
 OPTIMIZE_KEY, METRIC_KEY = "optimize", "metric"
-"""Of the plan in a `custom_config`: the config's section, and the metric that decides."""
+"""The keys of the plan in a `custom_config`: the config's section, and the metric that decides."""
 
 DECIDING = {"accept", "required", "variants"}
-"""Keys of the section that are the Optimizer's; none changes what a variant is."""
+"""The keys of the section that concern the Optimizer's decisions; none changes how a variant is
+made."""
 
 
 class DecidingMetric(BaseModel):
@@ -28,15 +31,16 @@ class DecidingMetric(BaseModel):
 
     name: str
     higher_is_better: bool | None
-    """None of one whose value may be too large as well as too small: any change is a drop."""
+    """Whether higher values are better; None if a value may be too large or too small, so that any
+    change is a drop."""
 
     has_unit: bool
-    """Whether a drop is a share of the model's value, as of an error in the label's unit."""
+    """Whether a drop is relative to the model's value, as for an error in the label's unit."""
 
     def drop(self, model: float, variant: float) -> float:
-        """Returns how much worse the variant's value is; negative where it is better.
+        """Returns how much worse the variant's value is; negative if it is better.
 
-        A share of the model's value where the metric has a unit; infinite where that value is 0.
+        Relative to the model's value if the metric has a unit; infinite if that value is 0.
         """
         if self.higher_is_better is None:
             worse = abs(model - variant)
@@ -48,7 +52,7 @@ class DecidingMetric(BaseModel):
 
 
 class OptimizerPlan(BaseModel):
-    """Which variants are made, and what each has to reach."""
+    """The variants to make, and the conditions for accepting them."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -57,12 +61,12 @@ class OptimizerPlan(BaseModel):
 
     @classmethod
     def from_custom_config(cls, custom_config: str) -> OptimizerPlan:
-        """Returns the plan that `to_custom_config` gave, as JSON."""
+        """Returns the plan from the JSON of `to_custom_config`."""
         told = json.loads(custom_config)
         return cls(settings=told[OPTIMIZE_KEY], metric=told[METRIC_KEY])
 
     def to_custom_config(self) -> dict[str, Any]:
-        """What an executor is told."""
+        """Returns the plan as a `custom_config` for the executor."""
         return {
             OPTIMIZE_KEY: self.settings.model_dump(mode="json", include=DECIDING),
             METRIC_KEY: self.metric.model_dump(mode="json"),
@@ -75,29 +79,29 @@ class OptimizerPlan(BaseModel):
 
 
 _ROUNDING = 1e-9
-"""By how much a difference of two metrics may be off."""
+"""The rounding error allowed in a difference of two metrics."""
 
 Metrics = Mapping[str, float]
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A model or a variant on the eval split."""
+    """The metrics of a model or a variant on the eval split."""
 
     metrics: Metrics
-    """By name, of all examples."""
+    """The metrics of all examples, by name."""
     slices: Mapping[str, Metrics] = field(default_factory=dict)
-    """Slice, such as `plan=gold`, to its metrics."""
+    """The metrics by slice, such as `plan=gold`."""
 
 
 @dataclass(frozen=True)
 class ModelFigures:
-    """What the model itself takes."""
+    """The size and the latency of the model itself."""
 
     bytes: int
-    """Of its weights as float32."""
+    """The bytes of its weights as float32."""
     measured: Mapping[str, Any]
-    """As `trainer_module.export.variants.measuring` has it."""
+    """The figures of `trainer_module.export.variants.measuring`."""
 
 
 def latency_of(measured: Mapping[str, Any]) -> float | None:
@@ -109,13 +113,13 @@ def latency_of(measured: Mapping[str, Any]) -> float | None:
 def decide(
     plan: OptimizerPlan, found: VariantReport, model: Evaluated, taken: ModelFigures
 ) -> VariantReport:
-    """Returns whether a variant is good enough, and why it is not.
+    """Returns the report of a variant, with the decision and the reasons for a refusal.
 
     Args:
-      plan: what it has to reach.
-      found: what was found of the variant; one that has reasons could not be made or evaluated.
-      model: what its model reaches on the same examples.
-      taken: what its model takes.
+      plan: the conditions.
+      found: the figures of the variant; one with reasons could not be made or evaluated.
+      model: the metrics of its model on the same examples.
+      taken: the size and latency of its model.
     """
     if found.reasons:
         return found
@@ -146,7 +150,7 @@ def decide(
 
 
 def unmet(plan: OptimizerPlan, reports: list[VariantReport]) -> list[str]:
-    """Required variants that are refused, in sentences."""
+    """Returns sentences about required variants that are refused."""
     required = set(plan.settings.required_variants)
     return [
         f"variant {report.name} is required, and refused: {'; '.join(report.reasons)}"
@@ -158,7 +162,7 @@ def unmet(plan: OptimizerPlan, reports: list[VariantReport]) -> list[str]:
 def _worse(
     plan: OptimizerPlan, value: float | None, of_model: float | None, where: str
 ) -> list[str]:
-    """Why a metric's value is too bad, if it is."""
+    """Returns why a metric's value is too bad; empty if it is not."""
     name, most = plan.metric.name, plan.settings.accept.max_metric_drop
     if of_model is None or not math.isfinite(of_model):
         return [
@@ -183,7 +187,7 @@ def _worse(
 def _worse_slices(
     plan: OptimizerPlan, variant: Mapping[str, Metrics], model: Evaluated
 ) -> tuple[list[str], list[str]]:
-    """Why it is too bad on slices; and a remark on those where the model cannot be measured."""
+    """Returns why slices are too bad, and a remark on slices where the model has no metric."""
     name = plan.metric.name
     reasons, unmeasured = [], []
     for title, metrics in model.slices.items():

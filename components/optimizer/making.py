@@ -1,4 +1,4 @@
-"""Makes the variants, by representative examples; a run that is killed leaves those done."""
+"""The making of variants, with a sample of examples; after a kill the complete ones remain."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ from trainer_module.runtime import report_notice, report_progress
 logger = logging.getLogger(__name__)
 
 MOST_ROWS = 512
-"""Examples that say enough of the range of each number."""
+"""The most examples of a sample, which are enough to calibrate the range of each number."""
 MOST_BYTES = 64 << 20
-"""Of them in memory: of large pictures there are fewer."""
+"""The most bytes of a sample in memory, which reduces the number of large pictures."""
 
 
 def read_sample(
     examples: Sequence[types.Artifact], split: str, transform_graph: str, interface: ModelInterface
 ) -> dict[str, np.ndarray]:
-    """Transformed examples of a split by the names of the model's features, [rows, ...] each.
+    """Returns transformed examples of a split by the model's features, [rows, ...] each.
 
     Args:
-      examples: transformed, of one or several spans.
-      split: whose examples are read.
-      transform_graph: the folder of the transform graph, for their types.
-      interface: of the model, for the features that it asks for.
+      examples: transformed examples, of one or several spans.
+      split: the split to read.
+      transform_graph: the folder of the transform graph, for the types of features.
+      interface: the model's interface, for the names of features.
 
     Raises:
       TrainingError: there are no examples.
@@ -69,21 +69,21 @@ def _rows(interface: ModelInterface) -> int:
 
 
 Convert = Callable[[str, Path], Variant]
-"""Makes the variant of a name in a folder that is there whole, or not at all."""
+"""A function that makes a variant by name, atomically in a folder."""
 
 
 def make_variants(
     names: Sequence[str], folder: Path, convert: Convert
 ) -> tuple[dict[str, Variant], dict[str, str]]:
-    """Converts what the folder does not hold yet.
+    """Converts the variants that the folder does not contain yet.
 
     Args:
-      names: of the variants.
-      folder: theirs, by name; it outlives a run that is killed.
-      convert: makes one.
+      names: the variants.
+      folder: the folder of all variants, which survives a kill of the run.
+      convert: makes one variant.
 
     Returns:
-      The variants by name; and why the others cannot be made.
+      The variants by name, and the reasons why others cannot be made.
     """
     made: dict[str, Variant] = {}
     failed: dict[str, str] = {}
@@ -104,7 +104,7 @@ def make_variants(
 
 
 def _kept(folder: Path) -> Variant | None:
-    """Returns a variant that an earlier attempt has made, unless its files were damaged since."""
+    """Returns the variant of an earlier attempt; None if there is none or its files are damaged."""
     if not folder.exists():
         return None
     try:
@@ -118,13 +118,13 @@ def _kept(folder: Path) -> Variant | None:
 
 
 def take_over(names: Sequence[str], folder: Path, output: str, made_from: str) -> None:
-    """Copies variants that an earlier execution has made of the same model, and decided otherwise.
+    """Copies variants that an earlier execution with other conditions has made of the same model.
 
     Args:
-      names: those that are needed.
-      folder: where to.
-      output: the folder of the artifact of this execution, beside which those of earlier ones are.
-      made_from: the same for variants of the same model by the same code.
+      names: the required variants.
+      folder: the target folder.
+      output: the folder of this execution's artifact, which lies beside those of earlier ones.
+      made_from: a key that variants of the same model by the same code share.
     """
     pattern = posixpath.join(posixpath.dirname(output.rstrip("/")), "*", REPORT_FILE)
     for path in fileio.glob(pattern):

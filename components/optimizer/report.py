@@ -1,4 +1,4 @@
-"""What the Optimizer found, for people, for programs and for Pusher; nothing here needs TFX."""
+"""The Optimizer's report, for summaries, programs and the Pusher; free of TFX."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 
 REPORT_FILE = "report.json"
-"""In the artifact of the variants, beside a folder for each that was made."""
+"""The file of the report in the artifact of the variants, beside a folder for each variant."""
 
 # JSON has no NaN and no infinities.
 Number = Annotated[
@@ -19,52 +19,52 @@ Number = Annotated[
 
 
 class VariantReport(BaseModel):
-    """One variant: what it is, and whether it is good enough."""
+    """The figures of one variant, and whether it is accepted."""
 
     model_config = ConfigDict(frozen=True)
 
     name: str
     accepted: bool
     reasons: list[str] = []
-    """Why it is refused."""
+    """The reasons for a refusal."""
     remarks: list[str] = []
-    """What else there is to know."""
+    """Further remarks for the summary."""
     unmeasured: str = ""
-    """Why it was not measured where it will run; empty if it was."""
+    """The reason why it was not measured on its target device; empty if it was."""
     bytes: int | None = None
     gzipped_bytes: int | None = None
     size_ratio: float | None = None
-    """Of the bytes that the model's weights take as float32."""
+    """The ratio of its bytes to those of the model's weights as float32."""
     drop: Number | None = None
-    """How much worse it is by the metric that decides."""
+    """The drop of the deciding metric."""
     drop_is_share: bool = False
-    """Whether that is a share of the model's value, as of an error in the label's unit."""
+    """Whether the drop is relative to the model's value, as for an error in the label's unit."""
     metrics: dict[str, Number] = {}
     slices: dict[str, dict[str, Number]] = {}
     measured: dict[str, Any] = {}
-    """As `trainer_module.export.variants.measuring` has it."""
+    """The figures of `trainer_module.export.variants.measuring`."""
     latency_ratio: float | None = None
-    """Of the model's own signature, one example at a time."""
+    """The ratio of its latency to that of the model's own signature, one example at a time."""
 
 
 class OptimizerReport(BaseModel):
-    """All variants of a model."""
+    """The report on all variants of a model."""
 
     model_config = ConfigDict(frozen=True)
 
     metric: str
-    """That decides."""
+    """The name of the metric that decides."""
     variants: list[VariantReport] = []
     unmet: list[str] = []
-    """Required variants that are refused, with the reason: nothing is pushed."""
+    """Required variants that are refused, with the reason; nothing is pushed then."""
     skipped: str = ""
-    """Why there are no variants."""
+    """The reason why there are no variants."""
     made_from: str = ""
-    """The same for variants that the same code has made of the same model and data."""
+    """A key that variants of the same model and data by the same code share."""
     weight_bytes: int | None = None
-    """What the model's weights take as float32."""
+    """The bytes of the model's weights as float32."""
     measured: dict[str, Any] = {}
-    """The model itself."""
+    """The figures of the model itself."""
 
     @property
     def accepted(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Ends processes in order: they are told to end, told again, and killed."""
+"""The end of processes in steps: signals, each with a grace period, and SIGKILL."""
 
 from __future__ import annotations
 
@@ -13,48 +13,48 @@ from typing import NamedTuple
 import psutil
 
 RUN_GRACE_SECONDS = 15.0
-"""How long a run that is stopped may take to end."""
+"""The grace period of a run that is stopped."""
 CHILDREN_GRACE_SECONDS = 3.0
-"""How long the children of a process that ends may take; after half of that they are told again."""
+"""The grace period of the children of a process that ends; half-way the signal is repeated."""
 CLUSTER_GRACE_SECONDS = 2.0
-"""How long a training's workers may still say what happened to them after the first failure."""
+"""The time in which a training's workers may report their errors after the first failure."""
 POD_GRACE_SECONDS = 1
-"""How long the pod of a training's worker may take to end."""
+"""The grace period of the pod of a training's worker."""
 SERVER_GRACE_SECONDS = 30
-"""How long the requests may take that have come before a server is stopped."""
+"""The grace period of a server's open requests."""
 SCHEDULED_RUN_GRACE_SECONDS = 60.0
-"""How long a scheduled run may take to end; after half of that it is told again."""
+"""The grace period of a scheduled run; half-way the signal is repeated."""
 LOOKS_EVERY = 0.05
-"""Seconds between two looks at a process that is watched or waited for."""
+"""The interval for polling a process that is watched or waited for, in seconds."""
 
 Send = Callable[[signal.Signals], bool]
-"""Sends a signal; returns whether there is something left that can get it."""
+"""A function that sends a signal and returns whether a process may still receive one."""
 
 
 class Step(NamedTuple):
-    """A signal, and what follows."""
+    """A signal and its grace period."""
 
     signal: signal.Signals
     seconds: float = math.inf
-    """How long what gets it may take to end, until the next step."""
+    """The grace period until the next step."""
 
 
 class Ending:
-    """Takes one step after the other, for a loop that looks at other things as well."""
+    """The steps that end processes, taken one by one in a loop that does other work as well."""
 
     def __init__(self, send: Send, steps: Sequence[Step]) -> None:
-        """Has sent nothing yet.
+        """Creates the sequence without sending a signal yet.
 
         Args:
           send: sends a signal.
-          steps: in their order.
+          steps: the steps in order.
         """
         self._send = send
         self._left = list(steps)
         self._due = 0.0
 
     def advance(self) -> bool:
-        """Sends the next signal if the one before has had its time; whether to wait on."""
+        """Sends the next signal after the last one's grace period; returns whether to wait on."""
         now = time.monotonic()
         if now < self._due:
             return True
@@ -66,12 +66,12 @@ class Ending:
 
 
 def end(send: Send, has_ended: Callable[[], bool], steps: Sequence[Step]) -> bool:
-    """Ends something, and returns once it has ended, or nothing is left to be tried.
+    """Sends signals until something has ended or no step is left.
 
     Args:
-      send: sends a signal to it.
-      has_ended: whether it has ended.
-      steps: which signals, and how long each may take.
+      send: sends a signal.
+      has_ended: returns whether it has ended.
+      steps: the signals and their grace periods.
 
     Returns:
       Whether it has ended.
@@ -85,23 +85,23 @@ def end(send: Send, has_ended: Callable[[], bool], steps: Sequence[Step]) -> boo
 
 
 class Ended(NamedTuple):
-    """What became of processes."""
+    """The result of ending processes."""
 
     killed: list[psutil.Process]
-    """Those that were sent SIGKILL, as they had not ended before."""
+    """The processes that were sent SIGKILL, as they had not ended before."""
     left: list[psutil.Process]
-    """Those that run still."""
+    """The processes that still run."""
 
 
 def end_processes(processes: Sequence[psutil.Process], steps: Sequence[Step]) -> Ended:
-    """Ends processes; psutil sees to it that no other one gets a signal that has their id by now.
+    """Ends processes; psutil prevents signals to other processes that reuse their ids.
 
     Args:
-      processes: whoever has started them.
-      steps: which signals, and how long each may take.
+      processes: the processes, whoever started them.
+      steps: the signals and their grace periods.
 
     Raises:
-      psutil.AccessDenied: one belongs to another user.
+      psutil.AccessDenied: a process belongs to another user.
     """
     left, killed = list(processes), list[psutil.Process]()
 
@@ -122,7 +122,7 @@ def end_processes(processes: Sequence[psutil.Process], steps: Sequence[Step]) ->
 
 
 def is_running(process: psutil.Process) -> bool:
-    """Returns whether a process has not ended; one for which only nobody has waited yet has."""
+    """Returns whether a process has not ended; zombies have."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -136,7 +136,7 @@ def kill_group(leader: int) -> None:
 
 
 def name_signal(status: int) -> str:
-    """Returns the name of the signal that ended a process; empty if it ended by itself.
+    """Returns the name of the signal that ended a process; empty if it exited.
 
     Args:
       status: the exit status, or minus the signal.

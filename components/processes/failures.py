@@ -1,4 +1,4 @@
-"""What went wrong in a worker, and which of several failures was the cause of the others."""
+"""The failures of workers, and the choice of the one that caused the others."""
 
 from __future__ import annotations
 
@@ -23,69 +23,69 @@ _PORT_TAKEN = ("Could not start gRPC server", "Address already in use")
 
 
 class StartTimeoutError(TrainingError):
-    """Some worker was not ready in time."""
+    """An error for a worker that was not ready in time."""
 
 
 class WorkerFailedError(Exception):
-    """A worker failed by an error that no check foresaw; the message is one sentence."""
+    """An unexpected error in a worker; the message is one sentence."""
 
     def __init__(self, failure: Failure, log_tail: Sequence[str], sequel: str = "") -> None:
-        """Takes the failure.
+        """Creates the error from a failure.
 
         Args:
-          failure: what happened.
+          failure: the failure.
           log_tail: the last lines of the worker's output.
-          sequel: is appended to the sentence.
+          sequel: text that is appended to the sentence.
         """
         super().__init__(failure.sentence + sequel)
         self.worker = failure.worker
         """The worker's name."""
         self.error_type = failure.error_type
-        """The qualified name of the Python exception; empty if the process just ended."""
+        """The qualified name of the Python exception; empty if the process ended without one."""
         self.error_message = failure.message
-        """The whole message of the Python exception, or what ended the process."""
+        """The whole message of the Python exception, or how the process ended."""
         self.frames = list(failure.frames)
-        """Where in the code it was raised, the innermost last."""
+        """The frames of the traceback, the innermost last."""
         self.log_tail = list(log_tail)
 
 
 class OverdueError(WorkerFailedError):
-    """A worker took longer than it may."""
+    """An error for a worker that exceeded its time limit."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """The end of a worker that was not meant to end like this."""
+    """The unexpected end of a worker."""
 
     worker: str
     """The worker's name."""
     at: float
-    """Seconds since the epoch."""
+    """The time in seconds since the epoch."""
     message: str
     error_type: str = ""
-    """The qualified name of the Python exception; empty if the process just ended."""
+    """The qualified name of the Python exception; empty if the process ended without one."""
     frames: tuple[Frame, ...] = ()
     user_error: str = ""
-    """The class of `trainer_module.errors`, if it is one."""
+    """The name of the exception's class if it is in `trainer_module.errors`, else empty."""
     signal: str = ""
     """The signal that ended the process, such as SIGKILL."""
     remark: str = ""
-    """What else is known of why it ended."""
+    """Further information on why the process ended."""
 
     @classmethod
     def of_error(cls, worker: str, values: Mapping[str, Any]) -> Failure:
-        """Returns the failure that a worker described itself."""
+        """Returns the failure from a worker's own description of its error."""
         frames = tuple((file, line) for file, line in values["frames"])
         return cls(worker, **{**values, "frames": frames})
 
     @classmethod
     def of_exit(cls, worker: str, status: int, remark: str = "") -> Failure:
-        """Returns the failure of a worker that ended without a word.
+        """Returns the failure of a worker that ended without describing an error.
 
         Args:
-          worker: its name.
+          worker: the worker's name.
           status: the exit status, or minus the signal that ended it.
-          remark: what else is known of why it ended.
+          remark: further information on why it ended.
         """
         name = name_signal(status)
         how = f"was killed by {name}" if name else f"ended early, with exit status {status}"
@@ -94,7 +94,7 @@ class Failure:
 
     @property
     def summary(self) -> str:
-        """One sentence: `worker 1 was killed by SIGKILL`."""
+        """The failure in one sentence, such as `worker 1 was killed by SIGKILL`."""
         if not self.error_type:
             return f"{self.worker} {self.message}"
         kind = self.error_type.rpartition(".")[2]
@@ -102,25 +102,25 @@ class Failure:
 
     @property
     def sentence(self) -> str:
-        """The summary, with a guess at why the system killed it."""
+        """The summary, with a possible reason if the system killed the worker."""
         is_unclear = self.signal == "SIGKILL" and not self.remark
         return self.summary + (" (out of memory?)" if is_unclear else "")
 
     @property
     def is_symptom(self) -> bool:
-        """Whether it rather follows from the end of another worker."""
+        """Whether the failure is more likely a result of another worker's end."""
         return self.error_type.rpartition(".")[2] in _SYMPTOMS or (
             bool(self.error_type) and any(words in self.message for words in _SYMPTOM_WORDS)
         )
 
     @property
     def may_go_away(self) -> bool:
-        """Whether it may well not happen again."""
+        """Whether the failure is transient, so that a retry may succeed."""
         return bool(self.signal) or self.is_symptom
 
     @property
     def is_port_taken(self) -> bool:
-        """Whether another process took the worker's port before it did."""
+        """Whether another process had taken the worker's port."""
         return any(words in self.message for words in _PORT_TAKEN)
 
     def to_exception(self, log_tail: Sequence[str], sequel: str = "") -> Exception:
@@ -132,7 +132,7 @@ class Failure:
 
 
 def describe(error: BaseException) -> dict[str, Any]:
-    """What a worker says of its error, as plain values: the fields of Failure but `worker`."""
+    """Returns an error as plain values: the fields of Failure except `worker`."""
     known = find_user_error(error)
     cause: BaseException = error
     while cause.__cause__ is not None:
@@ -150,14 +150,14 @@ def describe(error: BaseException) -> dict[str, Any]:
 
 
 def first_cause(failures: Iterable[Failure]) -> Failure:
-    """Returns the failure that the others follow from: the earliest that is no mere symptom, if
-    any.
+    """Returns the failure that caused the others: the earliest that is not a symptom, if there is
+    one.
     """
     return min(failures, key=lambda failure: (failure.is_symptom, failure.at))
 
 
 def _gist(message: str) -> str:
-    """Returns the line of an exception's message that says most: TensorFlow ends with names of
+    """Returns the most informative line of an exception's message: TensorFlow ends with names of
     nodes.
     """
     lines = [line.strip() for line in message.splitlines()]

@@ -1,6 +1,6 @@
-"""What a supervisor needs of whoever starts the workers of a cluster, here or elsewhere.
+"""The interface between a supervisor and a launcher of workers, on this machine or elsewhere.
 
-A worker is a process that a cluster runs: its chief, a parameter server, or one that computes.
+A worker is a process of a cluster: its chief, a parameter server, or one that computes.
 """
 
 from __future__ import annotations
@@ -12,46 +12,46 @@ from typing import Any, Protocol
 from trainer_module.tf_config import task_name
 
 Cluster = dict[str, list[str]]
-"""Addresses, `host:port`, by type of worker and in the order of the workers' indices."""
+"""The addresses, `host:port`, by type of worker and in the order of the workers' indices."""
 
 TAIL_LINES = 30
-"""Lines of a worker's output that are kept for error messages."""
+"""The number of lines of a worker's output that are kept for error messages."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A place in a cluster."""
+    """A worker's place in a cluster."""
 
     type: str
     """`chief`, `worker` or `ps`."""
     index: int
     label: str = ""
-    """What messages call it, if something else than its type and index."""
+    """The worker's name in messages, if it is not its type and index."""
 
     @property
     def name(self) -> str:
-        """What messages call it: `worker 1`."""
+        """The worker's name in messages, such as `worker 1`."""
         return self.label or task_name(self.type, self.index)
 
 
 @dataclass(frozen=True)
 class WorkerSpec:
-    """What to start as a worker."""
+    """The description of a worker to start."""
 
     place: Place
     module: str
-    """Its function `main` is called, as `components.processes.worker.Main` says."""
+    """The module whose function `main` is called; see `components.processes.worker.Main`."""
     payload: Mapping[str, Any] = field(default_factory=dict)
-    """What `main` is told, as JSON."""
+    """The argument of `main`, as JSON."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Added to the environment."""
+    """The variables that are added to the environment."""
     seconds: float | None = None
-    """Until it has to have ended; None waits for ever."""
+    """The time limit; None for no limit."""
 
 
 @dataclass(frozen=True)
 class WorkerEvent:
-    """What a worker says of itself: `alive`, `ready`, `progress`, `error` or `done`."""
+    """An event that a worker reports: `alive`, `ready`, `progress`, `error` or `done`."""
 
     kind: str
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -62,32 +62,36 @@ class RunningWorker(Protocol):
 
     @property
     def began(self) -> float | None:
-        """When its process began, as `time.monotonic` tells; None if it did not yet."""
+        """The `time.monotonic` at which the process began; None if it has not begun yet."""
 
     def poll(self) -> int | None:
-        """Returns the exit status, or minus the signal that ended it; None while it runs."""
+        """Returns the exit status, or minus the signal that ended the worker; None while it
+        runs.
+        """
 
     def events(self) -> list[WorkerEvent]:
-        """What it said since the last call."""
+        """Returns the events since the last call."""
 
     def log_tail(self) -> list[str]:
-        """Returns the last lines of its output."""
+        """Returns the last lines of the worker's output."""
 
     def remark(self) -> str:
-        """What else is known of how it starts or why it ended; empty if nothing is."""
+        """Returns further information on the worker's start or end; empty if there is none."""
 
     def kill(self) -> None:
-        """Ends it, with every process that it started, and returns when it is gone."""
+        """Kills the worker and all processes that it started, and returns when they have ended."""
 
 
 class Launcher(Protocol):
-    """Starts workers somewhere."""
+    """An interface for starting workers."""
 
     def allocate(self, places: Sequence[Place]) -> Cluster:
-        """Addresses at which the workers, once started, can serve; new ones at each call."""
+        """Returns addresses at which the workers, once started, can serve; new ones at each
+        call.
+        """
 
     def start(self, spec: WorkerSpec) -> RunningWorker:
-        """Starts a worker."""
+        """Starts a worker and returns it."""
 
     def stop_all(self) -> None:
-        """Kills every worker that was started, and returns when they are gone."""
+        """Kills every worker that was started, and returns when they have ended."""

@@ -11,12 +11,12 @@ _EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def free_ports(count: int) -> list[int]:
-    """Different ports that nobody listens on at the moment.
+    """Returns distinct ports on which no server listens at the moment.
 
-    They lie outside the range from which the system takes a port for any outgoing connection.
+    They lie outside the range of ports for outgoing connections.
 
     Raises:
-      OSError: if there are not as many.
+      OSError: there are too few.
     """
     low, high = map(int, _EPHEMERAL_RANGE.read_text().split())
     candidates = [port for port in _CANDIDATES if not low <= port <= high] or list(_CANDIDATES)

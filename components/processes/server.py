@@ -1,4 +1,4 @@
-"""One server of a cluster: computes, or holds variables, for whoever coordinates the training.
+"""A server of a cluster: computes or holds variables for the coordinator of a training.
 
 `python -m components.processes.server TF_CONFIG [MODEL]` serves in a standing cluster.
 """
@@ -17,16 +17,17 @@ from trainer_module.tf_config import VARIABLE, TFConfig, read_tf_config
 
 
 def serve(config: TFConfig, model: str | None, on_ready: Callable[[], None]) -> None:
-    """Serves as a worker of a cluster until it is killed.
+    """Serves as a worker of a cluster until the process is killed.
 
     Args:
-      config: the cluster, and which worker of it this is.
-      model: import path of a builder of the user's; it is imported first, as it may register
+      config: the cluster, and this worker's place in it.
+      model: the import path of a user's builder; it is imported first, as it may register
         operations.
-      on_ready: called once coordinators can connect.
+      on_ready: the callback once coordinators can connect.
 
     Raises:
-      TrainingError: if there is no such builder, or the network could not be kept from the server.
+      TrainingError: there is no such builder, or the server could not be restricted to this
+        machine.
     """
     if model:
         load_builder(model)
@@ -45,7 +46,7 @@ def serve(config: TFConfig, model: str | None, on_ready: Callable[[], None]) -> 
 
 
 def main() -> None:
-    """Serves in a standing cluster; ends by itself unless whoever started it lets it stand."""
+    """Serves in a standing cluster; the process ends with its starter unless it is released."""
     threading.Thread(target=_end_unless_released, daemon=True).start()
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     text, *model = sys.argv[1:]
@@ -58,7 +59,9 @@ def main() -> None:
 
 
 def _end_unless_released() -> None:
-    """Ends this process if standard input ends, as the starter died, before it holds a byte."""
+    """Ends this process if standard input ends without a byte, which means that the starter
+    died.
+    """
     if not os.read(0, 1):
         os._exit(1)
 

@@ -34,43 +34,45 @@ from trainer_module.errors import ConfigError, InternalError, TryLaterError
 from trainer_module.tf_config import TFConfig
 
 FOLDER = "cluster"
-"""In the output folder: for the servers' logs and the file with their addresses."""
+"""The folder, in the output folder, for the servers' logs and the file with their addresses."""
 MODULE = "components.processes.server"
-"""What a server runs."""
+"""The module that a server runs."""
 FILE = "cluster.json"
 START_SECONDS = 300.0
-"""Until every server has to be ready: a model that they import may take its time."""
+"""The timeout for all servers to be ready, which may import a model first."""
 END_SECONDS = 3.0
-"""How long servers that were asked to end may take, before they are killed."""
+"""The grace period of servers before they are killed."""
 _KILLED_SECONDS = 10.0
 # It is reckoned from the time of boot, which moves a little when the clock is set.
 _CREATED_TOLERANCE_SECONDS = 2.0
 
 Say = Callable[[str], None]
-"""Takes a line about what was done."""
+"""A function that is called with a line about each step."""
 
 
 class NoClusterError(ConfigError):
-    """There is no cluster."""
+    """An error for a folder without a cluster."""
 
 
 class Server(BaseModel):
-    """A process that serves."""
+    """A server process of the cluster."""
 
     type: str
     """`worker` or `ps`."""
     index: int
     pid: int
     created: float
-    """When the process began, in seconds since the epoch: another may get its pid one day."""
+    """The time at which the process began, in seconds since the epoch, as its pid may be reused."""
 
     @property
     def name(self) -> str:
-        """What messages call it: `worker 1`."""
+        """The server's name in messages, such as `worker 1`."""
         return Place(self.type, self.index).name
 
     def find_process(self) -> psutil.Process | None:
-        """Its process; None if that has ended, even if another has its pid now."""
+        """Returns the server's process; None if it has ended, even if another process has its
+        pid.
+        """
         try:
             process = psutil.Process(self.pid)
             is_same = abs(process.create_time() - self.created) < _CREATED_TOLERANCE_SECONDS
@@ -80,25 +82,25 @@ class Server(BaseModel):
 
 
 class StandingCluster(BaseModel):
-    """What cluster.json holds: all of a TF_CONFIG for whoever coordinates a training, and more."""
+    """The contents of cluster.json: the TF_CONFIG of a training's coordinator, and the servers."""
 
     cluster: Cluster
-    """Addresses by type of worker."""
+    """The addresses by type of worker."""
     task: dict[str, str | int]
     servers: list[Server]
     started: datetime
 
     def address_of(self, server: Server) -> str:
-        """Where a server listens, `host:port`."""
+        """Returns the address of a server, `host:port`."""
         return self.cluster[server.type][server.index]
 
     def is_up(self, server: Server) -> bool:
-        """Returns whether a server's process runs and it answers."""
+        """Returns whether a server's process runs and accepts connections."""
         return server.find_process() is not None and answers(self.address_of(server))
 
 
 def command(verb: str, folder: Path) -> str:
-    """What a user types to do something with the cluster of a folder."""
+    """Returns the command line that applies a verb to the cluster of a folder."""
     where = (
         "" if folder == Path("output") / FOLDER else f" --output {shlex.quote(str(folder.parent))}"
     )
@@ -109,8 +111,8 @@ def read_cluster(folder: Path) -> StandingCluster:
     """Returns the cluster whose file is in a folder.
 
     Raises:
-      NoClusterError: there is none.
-      ConfigError: the file is not one that `start_cluster` wrote.
+      NoClusterError: there is no file.
+      ConfigError: `start_cluster` has not written the file.
     """
     file = folder / FILE
     try:
@@ -140,14 +142,14 @@ def start_cluster(
     """Starts servers, and returns once all are ready; they outlive this process.
 
     Args:
-      folder: for cluster.json and the servers' output.
-      places: of the workers and parameter servers.
-      model: import path of a builder of the user's that the servers import, if any.
-      say: is told how it goes.
+      folder: the folder for cluster.json and the servers' output.
+      places: the places of the workers and parameter servers.
+      model: the import path of a user's builder that the servers import, if there is one.
+      say: the callback for progress.
 
     Raises:
       ConfigError: a cluster runs already, or the folder cannot be written.
-      InternalError: a server did not start; none is left then.
+      InternalError: a server did not start; all others have been ended.
     """
     with _alone(folder):
         _check_none_runs(folder, say)
@@ -179,15 +181,15 @@ def start_cluster(
 
 
 def stop_cluster(folder: Path, say: Say) -> None:
-    """Ends a cluster's servers, by force where need be, and forgets the cluster.
+    """Ends a cluster's servers, with SIGKILL if necessary, and deletes the cluster's file.
 
     Args:
-      folder: what it was started in.
-      say: is told what became of each server.
+      folder: the cluster's folder.
+      say: the callback for the result of each server.
 
     Raises:
-      NoClusterError: there is none.
-      ConfigError: its file cannot be used, or the processes are another user's.
+      NoClusterError: there is no cluster.
+      ConfigError: the file cannot be used, or the processes belong to another user.
       InternalError: a process cannot be killed.
     """
     read_cluster(folder)  # Else the lock would make the folder.
@@ -212,7 +214,7 @@ def _unusable(file: Path, found: str) -> ConfigError:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Makes the folder, and lets one command at a time change its cluster."""
+    """Creates the folder, and holds the lock for changing its cluster."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / "lock")
@@ -246,7 +248,7 @@ def _check_none_runs(folder: Path, say: Say) -> None:
 
 
 def _end(running: Mapping[str, psutil.Process]) -> list[str]:
-    """Ends processes, by name; returns the names of those that had to be killed."""
+    """Ends processes, given by name; returns the names of those that had to be killed."""
     steps = Step(signal.SIGTERM, END_SECONDS), Step(signal.SIGKILL, _KILLED_SECONDS)
     try:
         killed, left = end_processes(list(running.values()), steps)
@@ -264,14 +266,14 @@ def _end(running: Mapping[str, psutil.Process]) -> list[str]:
 def _start(
     place: Place, addresses: Cluster, folder: Path, model: str | None
 ) -> subprocess.Popen[bytes]:
-    """Starts a server, which neither Ctrl-C nor the end of the terminal reaches.
+    """Starts a server, which neither Ctrl-C nor the end of the terminal stops.
 
-    It ends with this process, however that ends, until it is released.
+    The server ends with this process, even if that is killed, until it is released.
     """
     tf_config = json.dumps(TFConfig(addresses, place.type, place.index).to_json())
     workers = len(addresses["worker"])
     threads = share_machine(workers)
-    # Even where all else is asked to use one: a server with one would wait for ever.
+    # Even if the environment sets one thread, with which a server would block indefinitely.
     threads |= worker_environment(workers) | {INTEROP_THREADS: threads[INTEROP_THREADS]}
     with _log(folder, place).open("wb") as output:
         return subprocess.Popen(
@@ -286,8 +288,8 @@ def _start(
 
 
 def _release(process: subprocess.Popen[bytes]) -> None:
-    """Lets a server outlive this process."""
-    # One that has died meanwhile is found when someone asks how the cluster is.
+    """Releases a server, so that it outlives this process."""
+    # A server that has died meanwhile is reported by the cluster's status.
     with contextlib.suppress(BrokenPipeError), _stdin(process) as stdin:
         stdin.write(b".")
 
@@ -311,10 +313,10 @@ def _await_ready(
     folder: Path,
     say: Say,
 ) -> None:
-    """Waits until all servers answer.
+    """Waits until all servers accept connections.
 
     Raises:
-      InternalError: one ended, or was not ready in time; has its last words.
+      InternalError: a server ended, or was not ready in time; the message has the end of its log.
     """
     began, waiting = time.monotonic(), list(started)
 

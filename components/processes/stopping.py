@@ -1,9 +1,9 @@
-"""What SIGTERM and Ctrl-C do: a stop that nothing can swallow.
+"""The handling of SIGTERM and Ctrl-C: a stop that no other code can suppress.
 
-What a signal's handler raises is lost where the main thread happens to be in a `__del__` or in a
-callback of a library: Python prints it and goes on. So the handler leaves a mark as well, which is
-looked at before each component and right before a push; and a thread raises again, every second,
-until the main thread has unwound. Should that take too long, the thread ends the process.
+An exception from a signal's handler is lost if the main thread is in a `__del__` or in a callback
+of a library: Python prints it and continues. The handler therefore also sets a flag, which is
+checked before each component and right before a push; and a thread raises the exception again,
+every second, until the main thread has unwound. After a grace period the thread ends the process.
 """
 
 from __future__ import annotations
@@ -29,36 +29,36 @@ from components.processes.ending import (
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 AGAIN_SECONDS = 1.0
-"""How long what a stop has raised may take to end the work, until it is raised again."""
+"""The interval at which the exception is raised again."""
 LAST_WORDS_SECONDS = 5.0
-"""How long it may take to write down that a process is ended."""
+"""The timeout for recording that the process is ended."""
 
 
 logger = logging.getLogger(__name__)
 
 
 class _State:
-    """What is known of a stop; the main thread's handler and the watch share it."""
+    """The state of a stop, shared by the main thread's handler and the watching thread."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
-        """The first that came."""
+        """The first signal that was received."""
         self.deferrals = 0
-        """Blocks that a stop waits for."""
+        """The number of blocks that defer a stop."""
         self.is_settled = False
-        """Whether there is nothing left that a stop could keep from happening."""
+        """Whether signals are ignored, as there is nothing left to stop."""
         self.is_watched = False
         self.is_repeated = False
-        """Whether the next signal is the watch's own."""
+        """Whether the next signal comes from the watching thread."""
         self.end = threading.Lock()
-        """Held by whoever ends the work: the main thread, or the watch."""
+        """A lock that is held by the thread that ends the work: the main or the watching one."""
 
 
 _state = _State()
 
 
 def obey_signals() -> None:
-    """Lets SIGTERM and Ctrl-C stop this process from now on, as this module says."""
+    """Installs the handlers by which SIGTERM and Ctrl-C stop this process."""
     global _state
     _state = _State()
     for number in SIGNALS:
@@ -71,11 +71,12 @@ def obey_signals() -> None:
 def handled(
     handle: Callable[[int, FrameType | None], object], signals: Sequence[signal.Signals] = SIGNALS
 ) -> Iterator[None]:
-    """Has signals handled in another way in a `with` block of the main thread, and as before then.
+    """Installs another signal handler in a `with` block of the main thread, and restores the
+    earlier one.
 
     Args:
-      handle: as `signal.signal` takes it.
-      signals: which.
+      handle: the handler, as for `signal.signal`.
+      signals: the signals.
     """
     earlier = [(number, signal.signal(number, handle)) for number in signals]
     try:
@@ -86,39 +87,41 @@ def handled(
 
 
 def is_obeyed() -> bool:
-    """Returns whether SIGTERM does here what this module says."""
+    """Returns whether this module handles SIGTERM."""
     return signal.getsignal(signal.SIGTERM) is _handle
 
 
-def told_by() -> str | None:
-    """Returns the name of the signal that has told this process to stop; None if none has."""
+def received_signal() -> str | None:
+    """Returns the name of the signal that has stopped this process; None if there is none."""
     return None if _state.signal is None else signal.Signals(_state.signal).name
 
 
 def check_stop() -> None:
-    """Returns if the work may go on.
+    """Raises KeyboardInterrupt if a signal has stopped this process.
 
     Raises:
-      KeyboardInterrupt: it was told to stop.
+      KeyboardInterrupt: a signal was received and signals are not ignored.
     """
     if _state.signal is not None and not _state.is_settled:
         raise KeyboardInterrupt
 
 
-def settle() -> None:
-    """Says that nothing is left to be stopped, or that it must not be: later signals only mark."""
+def ignore_signals() -> None:
+    """Ignores later signals, which are only recorded, as nothing is left to stop or must not be
+    stopped.
+    """
     _state.is_settled = True
 
 
-def pass_last_chance() -> None:
-    """The last moment at which a stop prevents what follows; from now on it is too late for one.
+def commit_or_abort() -> None:
+    """Raises KeyboardInterrupt if a signal has stopped this process; ignores later signals.
 
     Raises:
-      KeyboardInterrupt: this process was told to stop.
+      KeyboardInterrupt: a signal was received.
     """
     was_settled = _state.is_settled
-    # First, so that no signal fits between the look and what follows.
-    settle()
+    # Set first, so that no signal can arrive between the check and the next step.
+    ignore_signals()
     if _state.signal is not None and not was_settled:
         _state.is_settled = False
         raise KeyboardInterrupt
@@ -126,10 +129,10 @@ def pass_last_chance() -> None:
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """Lets a stop wait for the end of a `with` block, such as of one that cleans up.
+    """Defers a stop to the end of a `with` block, such as one that cleans up.
 
     Raises:
-      KeyboardInterrupt: at the end, if this process was told to stop meanwhile.
+      KeyboardInterrupt: at the end of the block, if a signal was received in it.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # Nothing is raised there.
@@ -146,17 +149,17 @@ def deferred() -> Iterator[None]:
 def attempt(
     work: Callable[[], None], last_words: Callable[[], None], exit_code: int
 ) -> BaseException | None:
-    """Does work in the main thread, and sees to it that a stop ends it in time.
+    """Does work in the main thread, which a stop ends within the grace period.
 
     Args:
-      work: to be done.
-      last_words: writes down that it was stopped, where the main thread is stuck.
-      exit_code: of the process then.
+      work: the work.
+      last_words: records the stop if the main thread is stuck.
+      exit_code: the exit code of the process in that case.
 
     Returns:
-      What the work has raised: a KeyboardInterrupt if it was stopped, whatever came of that, and
-      then no process is left that it had started. None if it was done, although a stop may have
-      come too late.
+      The error that the work has raised; a KeyboardInterrupt if it was stopped, in which case all
+        child processes have been ended. None if the work was completed, even if a stop came too
+        late.
     """
     _state.is_settled = False
     with _watched(last_words, exit_code):
@@ -177,7 +180,7 @@ def attempt(
 
 @contextmanager
 def _watched(last_words: Callable[[], None], exit_code: int) -> Iterator[None]:
-    """Watches the main thread in a `with` block; takes what `attempt` does."""
+    """Watches the main thread in a `with` block; takes the last arguments of `attempt`."""
     state, has_ended = _state, threading.Event()
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
@@ -203,18 +206,18 @@ def _watched(last_words: Callable[[], None], exit_code: int) -> Iterator[None]:
 
 
 def _finish_unwinding() -> None:
-    """The main thread has come back from its work: nothing is raised any more.
+    """Ignores later signals, as the main thread has returned from its work.
 
-    It does not return where the watch has begun to end the process.
+    Does not return if the watching thread has begun to end the process.
     """
-    settle()
+    ignore_signals()
     if not _state.end.acquire(blocking=False):
         threading.Event().wait()
     _state.end.release()
 
 
 def end_children() -> None:
-    """Ends all processes that this one has started: tells them twice, then kills them."""
+    """Ends all child processes: sends SIGTERM twice, then SIGKILL."""
     children, each = psutil.Process().children(recursive=True), CHILDREN_GRACE_SECONDS / 2
     end_processes(
         children,
@@ -224,7 +227,7 @@ def end_children() -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """Ends the process as `sys.exit` does, but waits for no thread if it was told to stop."""
+    """Ends the process as `sys.exit` does, but does not wait for threads after a stop."""
     if _state.signal is None:
         sys.exit(code)
     logging.shutdown()
@@ -249,7 +252,7 @@ def _handle(number: int, frame: FrameType | None) -> None:
 
 
 def _wait_for_signal(reading: int) -> bool:
-    """Returns whether one of the signals came; false at the end of what is watched."""
+    """Returns True after one of the signals, and False at the end of the watched block."""
     while numbers := os.read(reading, 64):
         if any(number in SIGNALS for number in numbers):
             return True
@@ -257,7 +260,7 @@ def _wait_for_signal(reading: int) -> bool:
 
 
 def _repeat(state: _State, has_ended: threading.Event) -> bool:
-    """Raises in the main thread until the work has ended; false if it has not in time."""
+    """Raises in the main thread until the work has ended; returns False after the grace period."""
     main = threading.main_thread().ident
     for _ in range(round(RUN_GRACE_SECONDS / AGAIN_SECONDS)):
         if has_ended.wait(AGAIN_SECONDS) or state.is_settled:

@@ -1,4 +1,4 @@
-"""Runs the workers of a cluster to their end: starts, watches and restarts them."""
+"""The supervisor of a cluster's workers: starts, watches and restarts them."""
 
 from __future__ import annotations
 
@@ -21,55 +21,58 @@ from trainer_module.tf_config import TFConfig
 logger = logging.getLogger(__name__)
 
 LINGER_SECONDS = 10.0
-"""How long the other workers of a gang may take to end when the chief is done."""
+"""The time for the other workers of a gang to end after the chief is done."""
 BEGIN_SECONDS = 1800.0
-"""How long a worker may wait for a place to run: a node may have to be added, and a large image
-pulled."""
+"""The time for a worker to be scheduled: a node may have to be added, and a large image pulled."""
 PATIENCE_SECONDS = 2.0
-"""How long workers wait for those of others before it is said whom they wait for."""
+"""The time for which workers wait for external ones before the wait is reported."""
 LOOK_SECONDS = 10.0
-"""How often it is looked at who is still missing."""
+"""The interval for checking which external workers are missing."""
 PORT_ATTEMPTS = 5
-"""How often workers are started with fresh ports because another process was quicker."""
+"""The number of attempts with new ports after another process has taken one."""
 
 
 class Policy(StrEnum):
-    """What is started again when a worker has died."""
+    """The workers that are restarted after one has died."""
 
     GANG = "gang"
-    """All workers: they work in step with each other."""
+    """Every worker, as they work in lockstep."""
     COORDINATOR = "coordinator"
-    """A worker alone, once the chief has begun; all if it was the chief or a parameter server."""
+    """Only the worker that died, once the chief has begun; all if the chief or a parameter server
+    died."""
 
 
 @dataclass(frozen=True)
 class ClusterJob:
-    """Workers that work together; the result of the first one, the chief, is that of all."""
+    """Workers that form a cluster; the result of the first one, the chief, is the result of the
+    job.
+    """
 
     specs: Sequence[WorkerSpec]
-    """Where there are several, each finds its place as `tf_config` in its payload; where there is
-    one, its payload stays as it is but for `restarts`."""
+    """The workers. With several, the payload of each gets its place as `tf_config`; a single one's
+    payload gets only `restarts`."""
     policy: Policy = Policy.GANG
     start_timeout: float | None = None
-    """Seconds until every worker has to be ready, from when all run; None waits for ever."""
+    """The seconds for all workers to be ready after all have begun; None waits without a limit."""
     retries: int = 3
-    """How often workers may be started again, in all."""
+    """The number of restarts of workers in total."""
     missing: Callable[[], list[str]] | None = None
-    """Names workers that others start and that do not answer; None where there are no others."""
+    """Returns the names of external workers that do not answer; None if there are no external
+    workers."""
 
 
 class WatchedWorker:
-    """What a running worker has said, and whether it has ended."""
+    """A running worker with its reported events and its failure."""
 
     def __init__(
         self, spec: WorkerSpec, handle: RunningWorker, on_event: Callable[[WorkerEvent], None]
     ) -> None:
-        """Begins with a worker that was just started.
+        """Watches a worker that was just started.
 
         Args:
-          spec: what was started.
+          spec: the worker's description.
           handle: the running worker.
-          on_event: is called with what it says of its work.
+          on_event: the callback for events of its work.
         """
         self.spec = spec
         self.handle = handle
@@ -78,16 +81,16 @@ class WatchedWorker:
         self.is_done = False
         self.failure: Failure | None = None
         self.started = time.monotonic()
-        """When it was asked for; it may begin much later."""
+        """The time at which the worker was requested; it may begin much later."""
         self._on_event = on_event
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing more is to be expected of it."""
+        """Whether the worker is done or has failed."""
         return self.is_done or self.failure is not None
 
     def look(self) -> None:
-        """Takes in what the worker has said since the last look, and how it ended."""
+        """Processes the worker's events since the last call, and its end."""
         # First, as the last events are there once the process has ended.
         status = self.handle.poll()
         for event in self.handle.events():
@@ -96,7 +99,7 @@ class WatchedWorker:
             self.failure = Failure.of_exit(self.spec.place.name, status, self.handle.remark())
 
     def overdue(self) -> OverdueError | None:
-        """Returns the error of a worker that has taken longer than it may."""
+        """Returns the error of a worker that has exceeded its time limit."""
         limit = self.spec.seconds
         if limit is None or self.has_ended or time.monotonic() - self.started <= limit:
             return None
@@ -107,11 +110,11 @@ class WatchedWorker:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether it has still to become ready."""
+        """Whether the worker has still to become ready."""
         return not (self.is_ready or self.has_ended)
 
     def describe_start(self) -> str:
-        """Returns how far it came before it was ready."""
+        """Returns the progress of a worker that is not ready yet."""
         silence = "it does not run yet" if self.handle.began is None else "no sign of life"
         state = "it runs, but waits for others" if self.is_alive else silence
         remark = self.handle.remark()
@@ -134,7 +137,7 @@ class WatchedWorker:
 
 
 class Supervisor:
-    """Runs one job."""
+    """Runs the workers of one job."""
 
     def __init__(self, launcher: Launcher, job: ClusterJob) -> None:
         self._launcher = launcher
@@ -147,15 +150,15 @@ class Supervisor:
         self._next_look = 0.0
 
     def run(self) -> list[str]:
-        """Runs the job until the chief is done; no process of it is left then, come what may.
+        """Runs the job until the chief is done; afterwards no process is left, even after an error.
 
         Returns:
-          A sentence for each time that workers were started again.
+          A sentence for each restart of workers.
 
         Raises:
-          ScopelineError: as a worker raised it.
-          StartTimeoutError: some worker did not run, or was not ready in time.
-          OverdueError: one took longer than it may.
+          ScopelineError: a worker raised it.
+          StartTimeoutError: a worker did not begin, or was not ready in time.
+          OverdueError: a worker exceeded its time limit.
           WorkerFailedError: a worker failed, or was lost once more than `retries`.
         """
         try:
@@ -168,7 +171,9 @@ class Supervisor:
         return self._restarts
 
     def _attempt(self) -> Failure | None:
-        """Starts all workers, watches them: what failed first, or None when the chief is done."""
+        """Starts and watches all workers; returns the first failure, or None when the chief is
+        done.
+        """
         self._start_all()
         while True:
             failed = [member for member in self._look() if member.failure]
@@ -208,7 +213,7 @@ class Supervisor:
         return self._members
 
     def _watch(self, seconds: float) -> None:
-        """Goes on watching until all workers have ended, `seconds` at most."""
+        """Watches until all workers have ended, for a limited number of seconds."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if all(member.has_ended for member in self._look()):
@@ -216,9 +221,9 @@ class Supervisor:
             time.sleep(LOOKS_EVERY)
 
     def _settle(self) -> Failure | None:
-        """Of all failures, given a moment to show, the one that the others follow from.
+        """Returns the failure that caused the others, after a grace period for them to be reported.
 
-        None if the chief came to its end in that moment.
+        None if the chief finished in the meantime.
         """
         self._watch(CLUSTER_GRACE_SECONDS)
         if self._chief.is_done:
@@ -226,7 +231,9 @@ class Supervisor:
         return first_cause(member.failure for member in self._members if member.failure)
 
     def _restart_alone(self, failed: Sequence[WatchedWorker]) -> bool:
-        """Restarts workers that the chief can do without for a while; whether that was all."""
+        """Restarts workers that the chief can temporarily do without; returns whether that was
+        enough.
+        """
         if self._job.policy is Policy.GANG or not self._chief.is_ready:
             return False
         failures = [member.failure for member in failed if member.failure]
@@ -251,7 +258,7 @@ class Supervisor:
         return self._job.retries - len(self._restarts)
 
     def _prepare_retry(self, failure: Failure) -> None:
-        """Makes ready to start all again; raises the failure where that would not help."""
+        """Prepares to restart all workers; raises the failure if a retry would not help."""
         if failure.is_port_taken and self._cluster and self._port_attempts < PORT_ATTEMPTS:
             self._port_attempts += 1
             logger.warning("%s; all tasks are started again on other ports", failure.summary)
@@ -286,13 +293,13 @@ class Supervisor:
                 advice = "make room for them, or ask for less (smaller resources, fewer workers)"
                 self._fail_start(late, BEGIN_SECONDS, advice)
             return
-        # Who runs waits for the last one, too.
+        # Running workers wait for the last one, too.
         if now - max(member.handle.began or 0 for member in self._members) > limit:
             advice = "look for their last words in the log, or allow more time (start_timeout)"
             self._fail_start(awaited, limit, advice)
 
     def _tell_missing(self, now: float, limit: float) -> None:
-        """Says whom of others' workers is waited for, when that has changed."""
+        """Reports the missing external workers when they have changed."""
         if self._job.missing is None or now < self._next_look:
             return
         missing = self._job.missing()

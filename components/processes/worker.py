@@ -1,4 +1,4 @@
-"""A worker's own side, wherever it runs: says how it goes, keeps to its limits, and ends."""
+"""The code inside a worker: reports events, enforces limits, and ends the process."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _LOOKS_AT_MEMORY = 0.1
 
 
 class Channel:
-    """Where a worker says how it goes."""
+    """The channel for a worker's events."""
 
     def __init__(self, descriptor: int, mark: str = "") -> None:
-        """Takes the writing end of a pipe, and keeps it from the processes that the worker starts.
+        """Takes the writing end of a pipe, which the worker's child processes do not inherit.
 
         Args:
-          descriptor: the pipe's.
-          mark: begins each line, where others write into the pipe, too.
+          descriptor: the pipe's descriptor.
+          mark: the beginning of each line, for a pipe that has other writers.
         """
         os.set_inheritable(descriptor, False)
         self._mark = mark
@@ -41,20 +41,20 @@ class Channel:
 
 
 Main = Callable[[dict[str, Any], Channel], None]
-"""What a worker does: gets its payload, and the channel."""
+"""A worker's main function, which takes the payload and the channel."""
 
 
 def load_main(module: str) -> Main:
-    """Returns the function `main` of the module that a worker names."""
+    """Returns the function `main` of a worker's module."""
     main: Main = importlib.import_module(module).main
     return main
 
 
 def run_worker(main: Main, payload: dict[str, Any], channel: Channel) -> NoReturn:
-    """Runs a worker to its end, which is that of this process.
+    """Runs a worker and then ends this process.
 
     The exit status is 0, or 1 if `main` raises; then the traceback is in the output, and the
-    channel says what it was. Nothing else is waited for: threads of a TensorFlow cluster may never
+    channel describes the error. Threads are not joined, as those of a TensorFlow cluster may never
     end.
     """
     channel.send("alive")
@@ -73,14 +73,14 @@ def run_worker(main: Main, payload: dict[str, Any], channel: Channel) -> NoRetur
 
 
 def end_beyond(memory: float, error: Exception, channel: Channel) -> None:
-    """Ends this process once it holds more memory than that, and says the error then.
+    """Ends this process, with an error, once it exceeds a limit of resident memory.
 
-    The address space of what uses a GPU, or maps large files, tells nothing of that.
+    The size of the address space is no measure with a GPU or large mapped files.
 
     Args:
-      memory: bytes that are resident.
-      error: what the channel says.
-      channel: of this process.
+      memory: the limit in bytes.
+      error: the error for the channel.
+      channel: the channel of this process.
     """
     process = psutil.Process()
 

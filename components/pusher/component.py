@@ -26,7 +26,7 @@ from components.copying import copy_folder
 from components.example_gen.paths import is_remote
 from components.optimizer.artifacts import VARIANTS_KEY, ModelVariants, read_report
 from components.optimizer.report import OptimizerReport
-from components.processes.stopping import pass_last_chance
+from components.processes.stopping import commit_or_abort
 from components.pusher.certificate import CERTIFICATE_FOLDER
 from components.pusher.variants import MANIFEST_FILE, VARIANTS_FOLDER, add_variants, has_variants
 from components.pusher.versions import (
@@ -93,7 +93,7 @@ class AtomicPushExecutor(executor.Executor):
         if is_remote(base):
             # Object stores have no atomic rename; there the stock order suffices, which copies
             # saved_model.pb last. A stop during the copy would leave an incomplete version.
-            pass_last_chance()
+            commit_or_abort()
             super().Do(input_dict, output_dict, exec_properties)
             if variants is not None and pushed.get_int_custom_property(_PUSHED):
                 self._push_variants(variants, pushed)

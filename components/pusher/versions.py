@@ -19,7 +19,7 @@ from typing import Any
 
 from components.disk import first_of_many, free_room, show_size, sizes_below
 from components.example_gen.paths import is_remote
-from components.processes.stopping import deferred, pass_last_chance
+from components.processes.stopping import commit_or_abort, deferred
 from components.pusher.certificate import (
     CERTIFICATE_PLACE,
     EXTRA_FOLDER,
@@ -216,7 +216,7 @@ def push_new_version(
     with _incoming(model, base, provenance, variants, certificate) as incoming:
         while True:
             version = free_version(base)
-            pass_last_chance()
+            commit_or_abort()
             try:
                 incoming.rename(version)
             except OSError as error:
@@ -238,7 +238,7 @@ def push_version(model: Path, version: Path) -> None:
       DataError: a file differs from the certified one, or a variant from the accepted one.
     """
     with _incoming(model, version.parent) as incoming:
-        pass_last_chance()
+        commit_or_abort()
         incoming.rename(version)
 
 
@@ -372,7 +372,7 @@ def restore_version(archive: Path, destination: str) -> str:
     delete_abandoned(version.parent)
     outgoing = version.with_name(f"{OUTGOING_PREFIX}{version.name}")
     with _incoming(archive, version.parent) as incoming:
-        pass_last_chance()
+        commit_or_abort()
         version.rename(outgoing)
         incoming.rename(version)
     shutil.rmtree(outgoing)

@@ -1,1 +1,1 @@
-"""A SchemaGen that keeps what it inferred from the first data."""
+"""A SchemaGen that stores the schema inferred from the first data."""

@@ -1,7 +1,8 @@
-"""SchemaGen: a curated schema if there is one, else inferred from the first data, and kept.
+"""SchemaGen: a curated schema if there is one, otherwise one inferred from the first data and
+stored.
 
-TFX's SchemaGen infers anew from whatever data comes, so that no data ever contradicts it; its
-ImportSchemaGen caches by path, so that an edited schema is not seen.
+TFX's SchemaGen infers a new schema from each run's data, so that no data ever contradicts it; its
+ImportSchemaGen caches by path and does not notice edits.
 """
 
 from __future__ import annotations
@@ -42,15 +43,15 @@ _GAPS = {
     schema_pb2.INT: _Gap(int_value=MISSING_INTEGER),
     schema_pb2.BYTES: _Gap(bytes_value=b""),
 }
-"""Stands for a missing value in a dense tensor; `dense_numbers` and `dense_strings` know it."""
+"""The default value of a dense tensor by type; `dense_numbers` and `dense_strings` interpret it."""
 
 
 def fill_gaps(schema: schema_pb2.Schema) -> None:
-    """Says what stands in a dense tensor for a missing value of a column that used to have none.
+    """Sets the default value of dense tensors for columns in which no value was missing.
 
-    Such a column costs no more to parse than one that has a value in every row, and the model gets
-    no input of its own that flags what never happened while it learnt. Columns of several values,
-    or of which the schema says that they may be missing, are sparse.
+    Such a column is as cheap to parse as one with a value in every row, and the model gets no
+    additional input that would flag what never happened in training. Columns of several values, or
+    whose values may be missing by the schema, are sparse.
     """
     given = tensor_representation_util.GetTensorRepresentationsFromSchema(schema) or {}
     # Those of all columns: readers infer none where the schema has some.
@@ -66,15 +67,15 @@ def fill_gaps(schema: schema_pb2.Schema) -> None:
 
 
 def _is_in_every_row(feature: schema_pb2.Feature) -> bool:
-    """Returns whether the schema expects one value of a feature in each example, without
-    insisting.
+    """Returns whether the schema expects one value in each example, but gives the feature no
+    shape.
     """
     counts = (feature.value_count.min, feature.value_count.max)
     return feature.presence.min_fraction == 1 and counts == (1, 1) and feature.type in _GAPS
 
 
 def floats_among(schema: schema_pb2.Schema, names: Collection[str]) -> set[str]:
-    """Those of the columns that are floats in the schema."""
+    """Returns the given columns that are floats in the schema."""
     return {f.name for f in schema.feature if f.type == schema_pb2.FLOAT and f.name in names}
 
 
@@ -83,7 +84,9 @@ def make_whole(
     names: set[str],
     statistics: Iterable[statistics_pb2.DatasetFeatureStatisticsList],
 ) -> set[str]:
-    """Makes those of the columns whole numbers that are so in the data; returns their names."""
+    """Changes the columns that are integers in the data to integers in the schema; returns their
+    names.
+    """
     whole = {
         feature.path.step[0] or feature.name
         for split in statistics
@@ -98,15 +101,15 @@ def make_whole(
 
 
 def check_is_inferred(path: str, curated: str, columns: set[str]) -> None:
-    """Refuses to change a schema that a user wrote or edited.
+    """Raises DataError for a change to a schema that a user wrote or edited.
 
     Args:
       path: the schema.
       curated: the path of the user's own schema, or empty.
-      columns: of whole numbers that are names, and floats in the schema.
+      columns: the identifiers that are integers in the data and floats in the schema.
 
     Raises:
-      DataError: it is the user's.
+      DataError: the schema is the user's.
     """
     if curated or schema_revision(None, path):
         column, *others = sorted(columns)
@@ -118,9 +121,9 @@ def check_is_inferred(path: str, curated: str, columns: set[str]) -> None:
 
 
 Statistics: TypeAlias = dict[str, statistics_pb2.DatasetFeatureStatisticsList]
-"""By split."""
+"""The statistics by split."""
 _LOOKED_AT_SPLIT = "train"
-"""The split whose examples tell what columns are."""
+"""The split whose examples determine the types of columns."""
 
 
 class Executor(base_executor.BaseExecutor):
@@ -132,11 +135,11 @@ class Executor(base_executor.BaseExecutor):
         output_dict: dict[str, list[types.Artifact]],
         exec_properties: dict[str, Any],
     ) -> None:
-        """Takes `statistics`, gives `schema`.
+        """Writes the curated, stored or inferred schema to `schema`.
 
         Raises:
-          DataError: the curated or the kept schema cannot be read, lacks the label, has an
-            annotation by which a column can be nothing, or floats that would change names.
+          DataError: the curated or the stored schema cannot be read, lacks the label, has an
+            invalid annotation, or has floats that would change identifiers.
         """
         label, kept = exec_properties["label"], exec_properties["kept"]
         given = exec_properties["curated"] or kept
@@ -181,7 +184,7 @@ def _choose_types(
     input_dict: Mapping[str, list[types.Artifact]],
     exec_properties: Mapping[str, Any],
 ) -> None:
-    """Writes into a schema what the columns of the first data are taken for."""
+    """Writes the chosen types of the first data's columns into a schema."""
     no_features = {*json.loads(exec_properties["aside"]), *json.loads(exec_properties["images"])}
     features = [feature for feature in schema.feature if feature.name not in no_features]
     examples = artifact_utils.get_single_instance(input_dict[EXAMPLES_KEY])
@@ -200,13 +203,13 @@ def _choose_types(
 def _choose_sizes(
     schema: schema_pb2.Schema, names: Sequence[str], input_dict: Mapping[str, list[types.Artifact]]
 ) -> None:
-    """Writes into a schema what size the pictures of columns are given.
+    """Writes the sizes of columns of pictures into a schema.
 
     Raises:
       DataError: a column holds no picture.
     """
     examples = input_dict[EXAMPLES_KEY]
-    # A column that was something else once.
+    # Choices of columns that had another type before.
     strip_choices(schema, {feature.name for feature in schema.feature} - {*names})
     for name in names:
         feature = schema_pb2.Feature(name=name, type=schema_pb2.BYTES)
@@ -223,7 +226,7 @@ def _choose_sizes(
 
 
 class SchemaGenSpec(component_spec.ComponentSpec):
-    """What SchemaGen takes and gives; the parameters are explained at the component."""
+    """The inputs, outputs and parameters of SchemaGen, which explains the parameters."""
 
     PARAMETERS = {
         name: component_spec.ExecutionParameter(type=str)
@@ -240,7 +243,7 @@ class SchemaGenSpec(component_spec.ComponentSpec):
 
 
 class SchemaGen(base_component.BaseComponent):
-    """The schema that the data has to keep, and that Transform parses it by."""
+    """Provides the schema that the data has to keep, and by which Transform parses it."""
 
     SPEC_CLASS = SchemaGenSpec
     EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(Executor)
@@ -259,22 +262,22 @@ class SchemaGen(base_component.BaseComponent):
         names: Iterable[str] = (),
         unsized: Iterable[str] = (),
     ) -> None:
-        """Constructs the component.
+        """Constructs the TFX component.
 
         Args:
           statistics: a channel of ExampleStatistics.
-          examples: a channel of Examples, the same; a sample tells what the columns are.
-          curated: the path of a schema.pbtxt of the user's, or None.
-          kept: where the schema inferred from the first data is kept.
+          examples: a channel of the same Examples; a sample determines the types of columns.
+          curated: the path of the user's schema.pbtxt, or None.
+          kept: the path for the schema that is inferred from the first data.
           revision: the `schema_revision` of both.
           label: the label's column.
-          task: what the model predicts; classes get a domain that later data has to keep.
+          task: the task; classes get a domain that later data has to keep.
           images: columns of encoded images, which have no domain.
-          aside: columns that are no features, such as the label. For the others types are chosen
-            and kept; None chooses none, and hands on none that are in the schema.
-          names: columns whose whole numbers are names, of a format that guesses types. Where such
-            a column was a quantity when the schema was inferred, the schema follows.
-          unsized: those of `images` whose size follows from the first data, and is kept.
+          aside: columns that are not features, such as the label. Types are chosen and stored for
+            the others; None chooses none, and removes those in the schema.
+          names: columns of identifiers whose integers must not change, in a format that guesses
+            types. If one was a quantity when the schema was inferred, the schema is changed.
+          unsized: the columns of `images` whose size is determined from the first data and stored.
         """
         spec = SchemaGenSpec(
             statistics=statistics,

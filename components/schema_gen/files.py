@@ -1,4 +1,4 @@
-"""The files of schemas: read, written whole or not at all, known once edited, changed in places."""
+"""The files of schemas: read, written atomically, checked for edits, and changed in part."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ MARK = "# Inferred by Scopeline and kept; edit it to curate. sha256 of what foll
 
 
 def schema_revision(curated: str | None, kept: str) -> str:
-    """What a user wrote, as a hash, so that an edit is never mistaken for a cached schema.
+    """Returns a hash of what a user wrote, so that an edit is never mistaken for a cached schema.
 
-    Empty while the schema is inferred: the statistics then say all.
+    Empty if the schema is inferred, as it then follows from the statistics.
     """
     if curated is not None:
         return _sha256(_read(curated))
@@ -32,7 +32,7 @@ def schema_revision(curated: str | None, kept: str) -> str:
 
 
 def schema_content(path: str) -> bytes:
-    """Returns the bytes of a schema's file; none where there is no file."""
+    """Returns the bytes of a schema's file; empty if there is no file."""
     return _read(path) if fileio.exists(path) else b""
 
 
@@ -56,20 +56,20 @@ def read_schema(path: str, label: str) -> schema_pb2.Schema:
 
 
 def keep_schema(path: str, schema: schema_pb2.Schema) -> None:
-    """Writes the kept schema, whole or not at all."""
+    """Writes the inferred schema atomically, with a mark that shows later edits."""
     text = text_format.MessageToString(schema)
     replace_text(path, f"{MARK}{_sha256(text.encode())}\n{text}")
 
 
 def replace_text(path: str, text: str) -> None:
-    """Writes a file, whole or not at all."""
+    """Writes a file atomically, at a path or URI."""
     scratch = f"{path}.{uuid.uuid4().hex}.tmp"
     write_text(scratch, text)
     fileio.rename(scratch, path, overwrite=True)
 
 
 def write_text(path: str, text: str) -> None:
-    """Writes a file, here or at a URI."""
+    """Writes a file, at a path or URI."""
     with fileio.open(path, "w") as opened:
         opened.write(text)
 
@@ -84,14 +84,14 @@ def _sha256(content: bytes) -> str:
 
 
 _KINDS = ("feature", "string_domain")
-"""The blocks at the top of a schema that have names."""
+"""The top-level blocks of a schema that have names."""
 
 _TOKEN = re.compile(r'#[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|[{}]|\w+')
 
 
 @dataclass(frozen=True)
 class _Block:
-    """A block at the top of a text, and where it is there."""
+    """A top-level block of a text, and its position."""
 
     kind: str
     name: str
@@ -100,13 +100,12 @@ class _Block:
 
 
 def edit_schema(text: str, before: schema_pb2.Schema, after: schema_pb2.Schema) -> str:
-    """Returns the text with the features and lists of values that have changed, comments elsewhere
-    kept.
+    """Returns the text with changed features and lists of values, and comments elsewhere preserved.
 
     Args:
       text: a schema in text format.
-      before: what it says.
-      after: what it shall say; no other part may have changed.
+      before: the parsed text.
+      after: the schema to write; only features and lists of values may have changed.
     """
     old = {(kind, item.name): item for kind in _KINDS for item in getattr(before, kind)}
     new = {(kind, item.name): item for kind in _KINDS for item in getattr(after, kind)}
@@ -123,7 +122,7 @@ def edit_schema(text: str, before: schema_pb2.Schema, after: schema_pb2.Schema) 
 
 
 def _blocks(text: str) -> Iterator[_Block]:
-    """Yields the named blocks at the top of a text, in their order."""
+    """Yields the named top-level blocks of a text, in order."""
     depth, kind, start = 0, "", 0
     for token in _TOKEN.finditer(text):
         word = token[0]

@@ -1,4 +1,4 @@
-"""The schema that the first data gives, and one changed by no more than data needs to keep it."""
+"""The inference of a schema from the first data, and its minimal change to accept later data."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def infer_schema(
     """Infers a schema that all splits keep, with a domain for the label's classes.
 
     Args:
-      statistics: of each split.
+      statistics: the statistics of each split.
       label: the label's column.
-      task: what the model predicts.
+      task: the task.
       images: columns of encoded images.
     """
     schema, known = schema_pb2.Schema(), set[str]()
@@ -36,7 +36,7 @@ def infer_schema(
             _allow_gaps(feature)
     if task.is_classification:
         _set_label_domain(schema, statistics, label)
-    # That of statistics depends on how many processes have added them up.
+    # The order of statistics depends on the number of processes that have added them up.
     schema.feature.sort(key=lambda feature: feature.name)
     return schema
 
@@ -46,14 +46,14 @@ def _widen(
     statistics: statistics_pb2.DatasetFeatureStatisticsList,
     known: set[str],
 ) -> schema_pb2.Schema:
-    """Returns the schema that another split keeps as well.
+    """Returns the schema, widened so that another split keeps it as well.
 
-    TFDV gives up a column that has no value in a split, and takes its type for text; here it stays
-    what it is in the other splits, and may be missing.
+    TFDV deprecates a column without values in a split, and infers text as its type; here it keeps
+    its type from the other splits, and may be missing.
 
     Args:
-      schema: of the splits before.
-      statistics: of the split.
+      schema: the schema of the splits before.
+      statistics: the statistics of the split.
       known: the columns that have a value in the splits before.
     """
     before = {feature.name: feature for feature in schema.feature if feature.name in known}
@@ -72,7 +72,7 @@ def _widen(
 
 
 def may_be_missing(feature: schema_pb2.Feature) -> None:
-    """Expects a feature in no number of rows; a shape would expect it in all."""
+    """Removes the expectation that a feature has values, and its shape, which would imply one."""
     feature.ClearField("shape")
     feature.ClearField("presence")
     feature.value_count.min = 0
@@ -88,7 +88,9 @@ def columns_with_values(statistics: statistics_pb2.DatasetFeatureStatisticsList)
 
 
 def _allow_gaps(feature: schema_pb2.Feature) -> None:
-    """Expects a value in every row, but no shape: a shape makes an error of a row without."""
+    """Expects a value in every row but no shape, with which a row without a value would be an
+    error.
+    """
     if [dim.size for dim in feature.shape.dim] == [1]:
         feature.ClearField("shape")
         feature.value_count.min = feature.value_count.max = 1
@@ -99,7 +101,7 @@ def _set_label_domain(
     statistics: list[statistics_pb2.DatasetFeatureStatisticsList],
     label: str,
 ) -> None:
-    """Makes the classes seen so far the only ones that are known."""
+    """Sets the label's domain to the classes in the statistics."""
     of_label = [
         feature
         for split in statistics
@@ -133,16 +135,16 @@ def accept_data(
 ) -> schema_pb2.Schema:
     """Returns the schema, changed as little as the data of some columns needs.
 
-    A column that is gone is taken out. One that is new, or of another type, is as the data has it.
-    One that lacks values may lack any number of them. For the rest, bounds and lists of values
-    grow.
+    A column that no longer exists is removed. A new column, or one of another type, is inferred
+    from the data. A column with missing values may have any number of them. Otherwise, bounds and
+    lists of values grow.
 
     Args:
-      schema: that the data contradicts.
-      statistics: of each split.
-      columns: those to accept.
+      schema: the schema that the data contradicts.
+      statistics: the statistics of each split.
+      columns: the columns to accept.
       label: the label's column.
-      task: what the model predicts.
+      task: the task.
       images: columns of encoded images.
     """
     of_data = infer_schema(list(statistics), label, task, images)
@@ -166,9 +168,10 @@ def accept_data(
 
 
 def _grow(schema: schema_pb2.Schema, statistics: Statistics) -> schema_pb2.Schema:
-    """TFDV's own update by all splits, but for a share of missing values, which varies by the day.
+    """Returns TFDV's own update by all splits, without a share of missing values, which varies by
+    day.
 
-    TFDV gives up a column that has no value in a split.
+    Columns without values in a split, which TFDV deprecates, stay as they are.
     """
     grown = schema
     for split in statistics:
@@ -198,7 +201,7 @@ def _without(schema: schema_pb2.Schema, column: str) -> schema_pb2.Schema:
 
 
 def _with(schema: schema_pb2.Schema, other: schema_pb2.Schema, column: str) -> schema_pb2.Schema:
-    """Returns the schema with a column, and its list of values, as another schema has them."""
+    """Returns the schema with a column, and its list of values, from another schema."""
     changed = schema_pb2.Schema()
     changed.CopyFrom(schema)
     feature = tfdv.get_feature(other, column)
@@ -210,7 +213,7 @@ def _with(schema: schema_pb2.Schema, other: schema_pb2.Schema, column: str) -> s
 
 
 def _put(items: Any, item: Any, name: str) -> None:
-    """Replaces the item of a name, or adds one."""
+    """Replaces the item with a name, or adds one."""
     for known in items:
         if known.name == name:
             known.CopyFrom(item)

@@ -1,1 +1,1 @@
-"""TFX's StatisticsGen, whose statistics are those of every row."""
+"""TFX's StatisticsGen, with statistics that cover every row."""

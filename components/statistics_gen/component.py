@@ -1,4 +1,6 @@
-"""StatisticsGen as TFX has it, with counts of all rows, and of all of the label's classes."""
+"""TFX's StatisticsGen, with a check that all rows were counted, and with all of the label's
+classes.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from components.split_files import split_files
 
 
 class Executor(StockExecutor):
-    """Counts the rows once more, and the classes that TFDV's histogram has no room for."""
+    """Checks the number of rows, and counts the classes beyond the limit of TFDV's histogram."""
 
     def Do(  # noqa: N802 - TFX's name
         self,
@@ -30,7 +32,7 @@ class Executor(StockExecutor):
         output_dict: dict[str, list[types.Artifact]],
         exec_properties: dict[str, Any],
     ) -> None:
-        """Takes and gives what TFX's StatisticsGen does.
+        """Generates the statistics with TFX's inputs and outputs.
 
         Raises:
           InternalError: rows were lost between the processes that have counted them.
@@ -56,13 +58,13 @@ def add_values(
     split: str,
     column: str,
 ) -> bool:
-    """Puts all values of a column of text into its histogram, which TFDV ends at a thousand.
+    """Adds all values of a text column to its histogram, which TFDV limits to a thousand.
 
     Args:
-      statistics: of the split; changed where the histogram lacks values.
-      examples: that they are of.
-      split: its name.
-      column: its name; there may be none of that name, or one of numbers.
+      statistics: the statistics of the split; changed if the histogram lacks values.
+      examples: the examples of the statistics.
+      split: the split's name.
+      column: the column's name; the column may not exist, or hold numbers.
 
     Returns:
       Whether the statistics were changed.
@@ -94,7 +96,7 @@ def _name(feature: statistics_pb2.FeatureNameStatistics) -> str:
 
 
 class StatisticsGenSpec(component_spec.ComponentSpec):
-    """What StatisticsGen takes and gives; the parameters are explained at the component."""
+    """The inputs, outputs and parameters of StatisticsGen, which explains the parameters."""
 
     PARAMETERS = {
         specs.EXCLUDE_SPLITS_KEY: component_spec.ExecutionParameter(type=str),
@@ -109,18 +111,18 @@ class StatisticsGenSpec(component_spec.ComponentSpec):
 
 
 class StatisticsGen(base_beam_component.BaseBeamComponent):
-    """Counts what is in every column of every split."""
+    """Computes the statistics of every column of every split."""
 
     SPEC_CLASS = StatisticsGenSpec
     EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(Executor)
 
     def __init__(self, examples: types.BaseChannel, classes: str = "") -> None:
-        """Constructs the component.
+        """Constructs the TFX component.
 
         Args:
           examples: a channel of Examples.
-          classes: the column whose values are all counted, if they are text: the label of a
-            classification. Of others the histogram has the most frequent thousand.
+          classes: the text column whose values are all counted: the label of a classification. The
+            histograms of other columns have the most frequent thousand values.
         """
         spec = StatisticsGenSpec(
             examples=examples,

@@ -1,1 +1,1 @@
-"""TFX Trainer's executor that trains in child processes: one, or a cluster of them."""
+"""TFX Trainer's executor, which trains in child processes: one, or a cluster."""

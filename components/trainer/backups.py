@@ -1,4 +1,4 @@
-"""Where training goes on from: after an interruption, or for more epochs than it had."""
+"""The backups that training resumes from: after an interruption, or for additional epochs."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from trainer_module.training.checkpoint import (
 from trainer_module.training.folds import FOLDS_FOLDER
 
 _KEPT_FILE = "scopeline.json"
-"""Beside checkpoints that were kept: what their steps have computed, and how many epochs the latest
-has seen. Weights alone have none, as no training goes on from them."""
+"""The file, beside kept checkpoints, with the key of their steps and the number of epochs. Weights
+alone have none, as no training resumes from them."""
 _HOW_LONG = ("epochs", "early_stopping", "checkpoints", "tensorboard")
-"""Keys of `train` that say when to stop, what to keep and what to show, not what a step computes.
-"""
+"""The keys of `train` for when to stop, what to keep and what to show, which do not change a
+step."""
 
 Inputs = Mapping[str, Sequence[types.Artifact]]
 
@@ -50,26 +50,27 @@ def backup_directory(
 ) -> str:
     """Returns a folder that is the same for every execution with the same inputs and settings.
 
-    It lies beside those of the executions: TFX deletes what a failed execution has written.
+    It lies beside those of the executions, as TFX deletes the output of a failed execution.
 
     Args:
       input_dict: the Trainer's input artifacts by key.
-      exec_properties: the Trainer's; without paths or time-outs, as they are its cache key.
+      exec_properties: the Trainer's execution properties, without paths or timeouts, as they are
+        its cache key.
       model_run_uri: `<Trainer's folder>/model_run/<execution>`.
-      scope: those with another have folders of their own.
+      scope: a text that separates the folders of trainings that may run at the same time.
     """
     trainer = posixpath.dirname(_executions(model_run_uri))
     return posixpath.join(trainer, "backups", _hash(input_dict, exec_properties, scope))
 
 
 def find_interrupted(backup: str) -> list[str]:
-    """Returns the backups of other trainings of the same Trainer, which have not come to their end.
+    """Returns the backups of other, incomplete trainings of the same Trainer.
 
     Args:
-      backup: of this training.
+      backup: the backup of this training.
 
     Returns:
-      Their folders, sorted; empty where this training has a backup itself, and goes on from it.
+      The folders, sorted; empty if this training has a backup itself, from which it resumes.
     """
     if fileio.exists(backup):
         return []
@@ -77,14 +78,14 @@ def find_interrupted(backup: str) -> list[str]:
 
 
 def steps_key(input_dict: Inputs, exec_properties: Mapping[str, Any]) -> str:
-    """Returns the same for trainings whose steps compute the same, however many there are."""
+    """Returns a key that trainings with identical steps share, however many steps they have."""
     custom_config = json.loads(exec_properties[CUSTOM_CONFIG_KEY])
     settings = TrainerSettings.from_custom_config(custom_config)
     for key in _HOW_LONG:
         custom_config[SETTINGS_KEY]["train"].pop(key, None)
     # Folds are trained besides.
     custom_config[SETTINGS_KEY].pop("evaluate", None)
-    # Then some rows are held out, and not learnt from; from which epoch on is no matter.
+    # Then some rows are held out of training, from whichever epoch on.
     custom_config["chooses"] = is_chosen(settings.train, steps_per_epoch=1)
     if _goes_by_all_epochs(settings):
         custom_config["epochs"] = settings.train.epochs
@@ -92,7 +93,7 @@ def steps_key(input_dict: Inputs, exec_properties: Mapping[str, Any]) -> str:
 
 
 def _goes_by_all_epochs(settings: TrainerSettings) -> bool:
-    """Returns whether what a step computes depends on how many follow it."""
+    """Returns whether a step depends on the number of steps that follow."""
     is_planned = isinstance(settings.train.learning_rate, CosineSchedule | LinearSchedule)
     # A model and callbacks of the user's are called with the settings, and may plan by them.
     is_own = settings.model.is_custom or bool(settings.train.callbacks)
@@ -100,16 +101,16 @@ def _goes_by_all_epochs(settings: TrainerSettings) -> bool:
 
 
 def begin_with_kept(backup: str, model_run_uri: str, key: str, epochs: int) -> int:
-    """Makes a backup of the checkpoints that an earlier, shorter training has left.
+    """Creates a backup from the checkpoints of an earlier, shorter training.
 
     Args:
-      backup: the backup's folder; one that is there stays as it is.
-      model_run_uri: of this execution, beside which those of earlier ones are.
-      key: the `steps_key` that it has to have.
-      epochs: that will be trained; 0 where that is not known yet, and all begins anew.
+      backup: the backup's folder; an existing backup is not changed.
+      model_run_uri: the folder of this execution, which lies beside those of earlier ones.
+      key: the required `steps_key`.
+      epochs: the epochs to train; 0 if that is not known yet, and training starts from scratch.
 
     Returns:
-      The epochs that the longest such training has done; 0 if there is none.
+      The epochs of the longest such training; 0 if there is none.
     """
     pattern = posixpath.join(_executions(model_run_uri), "*", CHECKPOINTS_FOLDER, _KEPT_FILE)
     kept = {posixpath.dirname(path): _read(path) for path in fileio.glob(pattern)}
@@ -123,7 +124,7 @@ def begin_with_kept(backup: str, model_run_uri: str, key: str, epochs: int) -> i
     longest = max(done, key=lambda folder: done[folder])
     if not fileio.exists(posixpath.join(backup, STATE_FILE)):
         fileio.makedirs(backup)
-        clear(backup)  # Of an attempt that was killed.
+        clear(backup)  # Left by a killed attempt.
         for name in fileio.listdir(longest):
             if name not in (STATE_FILE, _KEPT_FILE):
                 copy = posixpath.join(backup, name)
@@ -134,20 +135,18 @@ def begin_with_kept(backup: str, model_run_uri: str, key: str, epochs: int) -> i
 
 
 def has_record(model_run_uri: str) -> bool:
-    """Returns whether a training has left a record of its epochs; one by a loop of another's
-    need not.
-    """
+    """Returns whether a training has left a record of its epochs; a user's own loop need not."""
     return bool(fileio.exists(posixpath.join(model_run_uri, RECORD_FILE)))
 
 
 def keep_backup(backup: str, model_run_uri: str, key: str, settings: CheckpointSettings) -> None:
-    """Moves the backup of a training that is done to the folder of its run.
+    """Moves the backup of a completed training to the folder of its run.
 
     Args:
       backup: the backup's folder.
-      model_run_uri: of this execution, with the record of its training.
+      model_run_uri: the folder of this execution, with the record of its training.
       key: its `steps_key`.
-      settings: which checkpoints are kept, and what they are called.
+      settings: which checkpoints are kept, and their names.
     """
     remove_backup(posixpath.join(backup, FOLDS_FOLDER))
     record = _read(posixpath.join(model_run_uri, RECORD_FILE))
@@ -164,13 +163,13 @@ def keep_backup(backup: str, model_run_uri: str, key: str, settings: CheckpointS
 
 
 def remove_backup(directory: str) -> None:
-    """Removes a backup that is not needed any more, if there is one."""
+    """Removes a backup, if there is one."""
     if fileio.exists(directory):
         fileio.rmtree(directory)
 
 
 def _executions(model_run_uri: str) -> str:
-    """Returns the folder that has one for each execution's model run."""
+    """Returns the folder that contains the folders of all executions' model runs."""
     return posixpath.dirname(model_run_uri.rstrip("/"))
 
 
@@ -181,7 +180,7 @@ def _hash(input_dict: Inputs, properties: Mapping[str, Any], scope: str = "") ->
 
 
 def _identity(artifact: types.Artifact) -> tuple[str, int, int]:
-    """What no other artifact has, also when a new store has given its uri and id once more."""
+    """Returns a unique identity of an artifact, even if a new store reuses its uri and id."""
     return artifact.uri, artifact.id, artifact.mlmd_artifact.create_time_since_epoch
 
 

@@ -1,4 +1,4 @@
-"""The values that a search has found to be the best: from Tuner to Trainer."""
+"""The best values of a search, passed from Tuner to Trainer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainer_module.settings import SETTINGS_KEY
 from trainer_module.tuning.space import candidate
 
 BEST_FILE = "best_hyperparameters.txt"
-"""In the artifact of the best values; TFX's own Tuner calls it so."""
+"""The file of the best values in their artifact, named as by TFX's own Tuner."""
 
 VALUES_KEY, SEARCH_KEY = "values", "search"
 
@@ -26,9 +26,9 @@ def write_best(folder: str, values: Mapping[str, Any], search: str) -> None:
     """Writes the best values into the folder of their artifact.
 
     Args:
-      folder: exists.
-      values: by key.
-      search: the same for searches of the same space, on whatever data.
+      folder: an existing folder.
+      values: the values by key.
+      search: a key that searches of the same space share, whatever their data.
     """
     told = {VALUES_KEY: dict(values), SEARCH_KEY: search}
     write_text(json.dumps(told), folder, BEST_FILE)
@@ -40,12 +40,11 @@ def read_best(folder: str) -> dict[str, Any]:
 
 
 def find_earlier(folder: str, search: str) -> str | None:
-    """Returns the folder of the values that the last search of the same space has found, if there
-    is one.
+    """Returns the folder with the values of the last search of the same space, if there is one.
 
     Args:
-      folder: of the artifact of this execution, beside which those of earlier ones are.
-      search: as `write_best` was told.
+      folder: the folder of this execution's artifact, which lies beside those of earlier ones.
+      search: the key of the search; see `write_best`.
     """
     earlier = fileio.glob(posixpath.join(posixpath.dirname(folder.rstrip("/")), "*", BEST_FILE))
     found = [posixpath.dirname(path) for path in earlier if _read(path).get(SEARCH_KEY) == search]
@@ -61,10 +60,9 @@ def _read(path: str) -> dict[str, Any]:
 def add_best(
     input_dict: Mapping[str, list[types.Artifact]], exec_properties: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns the execution properties of a training, with the best values of a search in its
-    settings.
+    """Returns a training's execution properties with the best values of a search in the settings.
 
-    As they are where nothing was searched for.
+    Without a search they are unchanged.
     """
     if not input_dict.get(HYPERPARAMETERS_KEY):
         return dict(exec_properties)

@@ -1,4 +1,4 @@
-"""Trains as TFX's own executor does, but in child processes: as many as the strategy needs."""
+"""The Trainer, which trains in child processes: as many as the strategy needs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tfx.types.standard_component_specs import (
 )
 from tfx.utils import io_utils, path_utils
 
-from components.column_types.handing_on import add_choices
+from components.column_types.injection import add_choices
 from components.processes.failures import StartTimeoutError
 from components.processes.launcher import Launcher, WorkerSpec
 from components.processes.local.fork_server import current_server
@@ -77,7 +77,8 @@ _ARGUMENTS = (
     "hyperparameters",
     "custom_config",
 )
-"""What `run_fn` gets of FnArgs: all that is JSON, so that the child need not import TFX."""
+"""The fields of FnArgs for `run_fn` that are JSON, so that the child process need not import
+TFX."""
 
 _BEGINS_ANEW = (
     "does not go on from the interrupted training in {}, whose data, settings or code were others;"
@@ -87,7 +88,7 @@ _KEEPS_NONE = "train.checkpoints: no checkpoint is kept of what {} trains, which
 
 
 class ClusterTrainerExecutor(GenericExecutor):
-    """Calls `run_fn` in the processes of the strategy, and tries again when one is lost."""
+    """Calls `run_fn` in the processes of the strategy, with retries after one is lost."""
 
     def Do(  # noqa: N802 - TFX's name
         self,
@@ -95,12 +96,12 @@ class ClusterTrainerExecutor(GenericExecutor):
         output_dict: dict[str, list[types.Artifact]],
         exec_properties: dict[str, Any],
     ) -> None:
-        """Takes and gives what TFX's Trainer does; `run_fn` must be an import path.
+        """Trains with the inputs and outputs of TFX's Trainer; `run_fn` must be an import path.
 
         Raises:
           ConfigError: TF_CONFIG or the options cannot be used.
-          ScopelineError: as `run_fn` raised it.
-          WorkerFailedError: `run_fn` raised another error, or a process was lost for good.
+          ScopelineError: `run_fn` raised it.
+          WorkerFailedError: `run_fn` raised another error, or a process was lost after all retries.
           TrainingError: there is no model at the end, or a process did not start in time.
         """
         exec_properties = add_best(input_dict, add_choices(input_dict, exec_properties))
@@ -141,7 +142,7 @@ class ClusterTrainerExecutor(GenericExecutor):
         output_dict: dict[str, list[types.Artifact]],
         exec_properties: dict[str, Any],
     ) -> FnArgs:
-        """Returns the arguments of `run_fn`: what it reads, and the folders that it writes."""
+        """Returns the arguments of `run_fn`: the inputs, and the folders for its outputs."""
         found = self.read_inputs(input_dict, exec_properties)
         model = artifact_utils.get_single_uri(output_dict[MODEL_KEY])
         found.serving_model_dir = path_utils.serving_model_dir(model)
@@ -152,7 +153,7 @@ class ClusterTrainerExecutor(GenericExecutor):
     def read_inputs(
         self, input_dict: dict[str, list[types.Artifact]], exec_properties: dict[str, Any]
     ) -> FnArgs:
-        """What TFX's Trainer gives `run_fn` to read, by the functions that TFX makes public."""
+        """Returns the inputs that TFX's Trainer passes to `run_fn`, by public functions of TFX."""
         found = get_common_fn_args(input_dict, exec_properties)
         found.transform_output = found.transform_graph_path
         if best := input_dict.get(HYPERPARAMETERS_KEY):
@@ -198,7 +199,7 @@ def _train(
 def _run_cluster(
     job: ClusterJob, joins: TFConfig | None, options: TrainerOptions, model_run_dir: str
 ) -> list[str]:
-    """Runs workers that others of this run, or of others, wait for."""
+    """Runs workers that wait for each other, or for workers of other runs."""
     try:
         with _launcher(options, job.specs, model_run_dir) as launcher:
             return Supervisor(launcher, job).run()
@@ -210,7 +211,7 @@ def _run_cluster(
 
 @contextmanager
 def _scratch(options: TrainerOptions) -> Iterator[str]:
-    """Yields a folder for what nobody reads, on the machines of the workers."""
+    """Yields a folder on the workers' machines for files that are not read."""
     if options.launcher == "kubernetes":
         from components.processes.kubernetes.objects import POD_SCRATCH
 
@@ -224,7 +225,7 @@ def _scratch(options: TrainerOptions) -> Iterator[str]:
 def _launcher(
     options: TrainerOptions, workers: Sequence[WorkerSpec], model_run_dir: str
 ) -> Iterator[Launcher]:
-    """Whoever starts the workers: a process without peers is always one of this machine."""
+    """Yields the launcher of the workers; a process without peers always runs on this machine."""
     if options.launcher == "local" or len(workers) == 1:
         yield LocalLauncher(current_server())
         return
@@ -251,7 +252,7 @@ def _name_missing(tf_config: TFConfig, limit: float) -> StartTimeoutError | None
 
     Args:
       tf_config: the cluster.
-      limit: seconds that were waited for them.
+      limit: the timeout in seconds.
     """
     missing = _missing_peers(tf_config)
     if not missing:
@@ -263,12 +264,12 @@ def _name_missing(tf_config: TFConfig, limit: float) -> StartTimeoutError | None
 
 
 class FamilyTrainerExecutor(ClusterTrainerExecutor):
-    """Calls the `run_fn` of a family as that of the supervised tasks is called."""
+    """Calls the `run_fn` of a family in the same way as that of the supervised tasks."""
 
     def read_inputs(
         self, input_dict: dict[str, list[Artifact]], exec_properties: dict[str, Any]
     ) -> FnArgs:
-        """TFX's arguments; those that tell of examples are empty where there are none."""
+        """Returns TFX's arguments; those for examples are empty if there are none."""
         base = input_dict.get(specs.BASE_MODEL_KEY)
         return FnArgs(
             train_files=_files(input_dict, "train"),
@@ -284,7 +285,7 @@ def _files(input_dict: Mapping[str, list[Artifact]], split: str) -> list[str]:
 
 
 class TrainerSpec(component_spec.ComponentSpec):
-    """What it takes and gives; the parameters are explained at the component."""
+    """The inputs, outputs and parameters of Trainer, which explains the parameters."""
 
     PARAMETERS = {
         name: ExecutionParameter(type=str) for name in (specs.RUN_FN_KEY, specs.CUSTOM_CONFIG_KEY)
@@ -314,12 +315,12 @@ class Trainer(base_component.BaseComponent):
         base_model: BaseChannel | None = None,
         schema: BaseChannel | None = None,
     ) -> None:
-        """Constructs the component.
+        """Constructs the TFX component.
 
         Args:
           run_fn: the import path of the function that trains.
-          custom_config: what it is told.
-          examples: a channel of Examples, if it learns from any.
+          custom_config: the settings for the function.
+          examples: a channel of Examples, if training needs any.
           schema: a channel of Schema, whose choices of types and sizes complete the settings.
           base_model: a channel of the Model that training begins with, if there is one.
         """

@@ -1,4 +1,4 @@
-"""How training is looked after: what must not be part of TFX's cache key."""
+"""The options for running a training that must not be part of TFX's cache key."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from trainer_module.runtime import StrategyChoice
 from trainer_module.settings import Settings
 
 OPTIONS_VARIABLE = "SCOPELINE_TRAINER_OPTIONS"
-"""The environment variable by which a runner passes them to the executor, as JSON.
+"""The environment variable by which a runner passes the options to the executor, as JSON.
 
-TFX makes the executor from its class alone.
+TFX constructs the executor from its class alone.
 """
 
 
 class TrainerOptions(Settings):
-    """The strategy, who starts its processes, and what happens when one is lost."""
+    """The strategy, the launcher of its processes, and the handling of lost ones."""
 
     choice: StrategyChoice | None = None
-    """The strategy; None where nobody has chosen one before the executor runs."""
+    """The strategy; None if it is chosen by the executor."""
     launcher: Literal["local", "kubernetes"] = "local"
     pods: PodSettings | None = None
-    """What the launcher `kubernetes` gives its pods."""
+    """The settings of the pods of the launcher `kubernetes`."""
     backup_scope: str = ""
-    """Trainings of the same inputs and settings go on from each other's backups; where they may be
-    under way at the same time, not with another scope."""
+    """A text that separates backups. Trainings with the same inputs and settings resume from each
+    other's backups; those that may run at the same time need different scopes."""
     retries: NonNegativeInt = 3
-    """How often processes may be started again, in all."""
+    """The number of restarts of processes in total."""
     start_timeout: PositiveFloat = 300.0
-    """Seconds until every process of a cluster has to have answered."""
+    """The timeout in seconds for every process of a cluster to answer."""
     backup_steps: PositiveInt | None = None
-    """Steps between backups; None is one at the end of each epoch."""
+    """The steps between backups; None backs up at the end of each epoch."""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> TrainerOptions:
-        """Returns the options that `to_environment` wrote; the defaults where there are none.
+        """Returns the options that `to_environment` wrote; the defaults if there are none.
 
         Raises:
-          ConfigError: if the variable holds something else.
+          ConfigError: the variable holds something else.
         """
         text = environ.get(OPTIONS_VARIABLE) or "{}"
         try:
@@ -57,5 +57,5 @@ class TrainerOptions(Settings):
             ) from None
 
     def to_environment(self) -> dict[str, str]:
-        """Returns the environment variable that carries them."""
+        """Returns the environment variable with the options."""
         return {OPTIONS_VARIABLE: self.model_dump_json()}

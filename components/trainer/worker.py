@@ -1,4 +1,4 @@
-"""One worker of a training, which a launcher starts."""
+"""The main function of a worker of a training, which a launcher starts."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class _Reports(logging.Handler):
-    """Sends on what the trainer reports of its progress."""
+    """A logging handler that forwards the trainer's progress to the channel."""
 
     def __init__(self, channel: Channel) -> None:
         super().__init__()
         self._channel = channel
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Turns a record into an event."""
+        """Sends a record as an event."""
         values = {name: getattr(record, name, "") for name in ("done", "total", "unit", "detail")}
         if getattr(record, "ready", False):
             self._channel.send("ready")
@@ -42,7 +42,7 @@ class _Reports(logging.Handler):
 
 
 def main(payload: dict[str, Any], channel: Channel) -> None:
-    """Calls `run_fn`, or serves a cluster's chief until it is killed."""
+    """Calls `run_fn`, or serves a cluster's chief until the process is killed."""
     _set_up_logging(channel)
     if config := payload.get("tf_config"):
         os.environ[VARIABLE] = json.dumps(config)
@@ -58,7 +58,7 @@ def main(payload: dict[str, Any], channel: Channel) -> None:
 
 
 def _prepare(payload: dict[str, Any]) -> Any:
-    """What `run_fn` is called with, once the cluster that this process joins is known to it."""
+    """Returns the argument of `run_fn`, after the cluster of this process is set up."""
     if address := payload.get("check_address"):
         check_own_address(address)
     if config := read_tf_config(os.environ):
@@ -72,18 +72,18 @@ def _prepare(payload: dict[str, Any]) -> Any:
 
 
 def _make_arguments(plain: dict[str, Any], runtime: WorkerContext) -> Any:
-    """What `run_fn` takes: ours needs no more than plain values, and so no TFX."""
+    """Returns the argument of `run_fn`: our own needs only plain values, and so no TFX."""
     if _is_own(plain):
         return _own_arguments(runtime, plain)
     return SimpleNamespace(**plain, runtime=runtime)
 
 
 def _own_arguments(runtime: WorkerContext, plain: dict[str, Any]) -> Any:
-    """TFX's FnArgs for a `run_fn` of the user's, with a `runtime` besides.
+    """Returns TFX's FnArgs for a user's `run_fn`, with an additional `runtime`.
 
     Args:
-      runtime: of this process.
-      plain: the values of those that TFX has made; an accessor of data cannot be sent.
+      runtime: the runtime of this process.
+      plain: the plain values of TFX's FnArgs; an accessor of data cannot be sent.
     """
     from tfx.components.trainer.fn_args_utils import DataAccessor, FnArgs
     from tfx.components.util import examples_utils, tfxio_utils
@@ -105,7 +105,7 @@ def _own_arguments(runtime: WorkerContext, plain: dict[str, Any]) -> Any:
 
 
 def _is_own(arguments: dict[str, Any]) -> bool:
-    """Returns whether the `run_fn` that takes these is the user's."""
+    """Returns whether the `run_fn` for these arguments is the user's."""
     return TrainerSettings.from_custom_config(arguments["custom_config"]).train.run_fn is not None
 
 
@@ -113,12 +113,12 @@ def _set_up_logging(channel: Channel) -> None:
     logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT, stream=sys.stderr)
     progress = logging.getLogger(PROGRESS_LOGGER)
     progress.addHandler(_Reports(channel))
-    # The process that gets the events logs them.
+    # The process that receives the events logs them.
     progress.propagate = False
 
 
 def check_own_address(address: str) -> None:
-    """Checks that this process can serve at its address; TensorFlow would not say which it is.
+    """Checks that this process can serve at its address, which TensorFlow's error would not name.
 
     Raises:
       ConfigError: another process listens there.
@@ -132,9 +132,9 @@ def check_own_address(address: str) -> None:
 
 
 def await_names(tf_config: TFConfig) -> None:
-    """Waits until the names of all peers are known: those of pods are not at first.
+    """Waits until the host names of all peers can be resolved, as those of pods cannot at first.
 
-    gRPC would wait for minutes after a few vain attempts. How long is for the supervisor to limit.
+    gRPC would wait for minutes after a few failed attempts. The supervisor limits the time.
 
     Args:
       tf_config: the cluster.

@@ -1,4 +1,4 @@
-"""Which workers a strategy needs, and what each is told."""
+"""The workers that a strategy needs, and their payloads."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ ALONE = Place("worker", 0, label="the trainer")
 
 @dataclass(frozen=True)
 class Training:
-    """What is trained, whichever processes it takes."""
+    """The description of a training, independent of its processes."""
 
     run_fn: str
-    """Import path of the function that trains."""
+    """The import path of the function that trains."""
     arguments: Mapping[str, Any]
     """The plain values of TFX's FnArgs."""
     settings: TrainerSettings
     runtime: WorkerContext
     scratch: str
-    """A folder for what processes other than the chief export, which nobody reads."""
+    """The folder for exports of processes other than the chief, which are not read."""
 
 
 def make_workers(training: Training, strategy: str, tf_config: TFConfig | None) -> list[WorkerSpec]:
-    """Returns the processes that train, the one whose model counts first.
+    """Returns the processes that train; the model of the first one is the result.
 
     Args:
-      training: what is trained.
-      strategy: the name of the resolved one.
-      tf_config: the cluster to join, if others started one.
+      training: the training.
+      strategy: the name of the resolved strategy.
+      tf_config: the cluster to join, if there is an external one.
 
     Raises:
       ConfigError: the strategy cannot train in that cluster, or not as this task of it.
@@ -66,7 +66,7 @@ def make_workers(training: Training, strategy: str, tf_config: TFConfig | None) 
 
 
 def restart_policy(strategy: str) -> Policy:
-    """What is started again when a process of that strategy is lost."""
+    """Returns the policy for restarts after a process of the strategy is lost."""
     return Policy.COORDINATOR if processes_of(strategy) is Processes.SERVERS else Policy.GANG
 
 
@@ -89,12 +89,14 @@ def _trainer(
 
 
 def _coordinator(trainer: WorkerSpec) -> WorkerSpec:
-    """Returns a trainer that would else wait for ever for a worker that was lost."""
+    """Returns a trainer that fails fast, and does not wait indefinitely for a lost worker."""
     return replace(trainer, environment={"GRPC_FAIL_FAST": "use_caller"})
 
 
 def _worker(training: Training, index: int, workers: int) -> WorkerSpec:
-    """Returns a process that trains in step with the others; the first one's model counts."""
+    """Returns a process that trains in lockstep with the others; the first one's model is the
+    result.
+    """
     changes = {"workers": workers, "writes_backup": index == 0}
     runtime = training.runtime.model_copy(update=changes)
     if index == 0:
@@ -116,7 +118,7 @@ def _server(training: Training, place: Place) -> WorkerSpec:
 
 
 def _join(training: Training, strategy: str, tf_config: TFConfig) -> WorkerSpec:
-    """Returns a process that takes this run's place in a cluster of others."""
+    """Returns a process that takes this run's place in an external cluster."""
     name = task_name(tf_config.task_type, tf_config.task_index)
     servers = processes_of(strategy) is Processes.SERVERS
     if servers and not tf_config.has_parameter_servers:

@@ -1,1 +1,3 @@
-"""The Tuner: searches before the training, by Optuna, in processes that train as Trainer does."""
+"""The Tuner: a hyperparameter search with Optuna before the training, in processes like the
+Trainer's.
+"""

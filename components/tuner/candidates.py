@@ -1,4 +1,4 @@
-"""What trials try, and when one is given up."""
+"""The values that trials try, and the pruning of trials."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from trainer_module.tuning.space import KIND, OPTIMIZER, Dimension, Values
 
 
 def starts(plan: SearchPlan, dimensions: tuple[Dimension, ...]) -> list[str]:
-    """Returns the kinds of the first trials of a search by itself: each as it is by default.
+    """Returns the kinds of the first trials of an automatic search, each with default values.
 
-    The first is the config's, as it stands; none of a search over a space that was given.
+    The first is the config's own kind; empty for a search over a given space.
     """
     if not plan.tune.is_automatic:
         return []
@@ -28,7 +28,7 @@ def starts(plan: SearchPlan, dimensions: tuple[Dimension, ...]) -> list[str]:
 
 
 def grid(plan: SearchPlan, dimensions: tuple[Dimension, ...]) -> list[dict[str, Any]] | None:
-    """Every combination of choices, each once: what does not count for a kind makes no other."""
+    """Returns every combination of choices once, without keys that have no effect for a kind."""
     if plan.tune.algorithm is not Algorithm.GRID:
         return None
     settings = plan.untuned
@@ -50,7 +50,9 @@ def _steps(values: Range) -> list[Any]:
 
 
 def decided(settings: TrainerSettings, chosen: Values) -> tuple[str, str | None]:
-    """Returns the kind of a candidate's model and its optimizer, which say what else counts."""
+    """Returns the kind of a candidate's model and of its optimizer, which determine the other
+    keys.
+    """
     kind = chosen.get(KIND, settings.model.kind)
     optimizer = chosen.get(OPTIMIZER, chosen.get(f"{OPTIMIZER}.kind"))
     if isinstance(optimizer, Mapping):
@@ -77,39 +79,38 @@ def suggest(trial: optuna.Trial, dimension: Dimension) -> Any:
 
 
 FIRST_RUNG = 6
-"""Trials are compared first after one of so many parts of their epochs."""
+"""The number of parts of the epochs, after the first of which trials are first compared."""
 
 FEWEST_EPOCHS = 2
-"""The first epoch alone says little."""
+"""The least number of epochs before a comparison, as the first epoch alone says little."""
 
 KEPT_FIRST, KEPT = 3, 2
-"""Trials that go on from the first rung, and from others, are among the best so many that came to
-it so far: later ones tell more."""
+"""The number of best trials among which one has to be to continue at the first rung, and at later
+ones, which are more reliable."""
 
 KEPT_SHARE = 8
-"""Of many trials, among the best one of so many."""
+"""The share of best trials, one of this number, that continue if there are many trials."""
 
 USUAL_EPOCHS = 24
-"""Where they follow from the data, about how many Hyperband goes by."""
+"""The number of epochs for Hyperband if the data determines the epochs."""
 
 
 class BestFew(optuna.pruners.BasePruner):
-    """Gives up whoever is not among the best few at a rung: successive halving, in order.
+    """Prunes trials that are not among the best few at a rung: sequential successive halving.
 
-    A rung has twice the epochs of the one before. Optuna's own keeps a share of those that came so
-    far; as proposals become better, most of them go on there, and the first ones need to beat
-    nobody. Of n trials in any order about k (1 + ln(n / k)) are among the best k when they come.
+    A rung has twice the epochs of the one before. Optuna's own pruner keeps a share of the trials
+    so far; as proposals improve, most of them would continue, and the first ones would face no
+    competition. Of n trials in random order about k (1 + ln(n / k)) are among the best k when they
+    arrive.
     """
 
     def __init__(self, first: int, higher_is_better: bool) -> None:
-        """Takes the epochs of the first rung, and which direction is better."""
+        """Takes the epochs of the first rung, and the direction of the objective."""
         self._first = first
         self._sign = 1 if higher_is_better else -1
 
     def prune(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> bool:
-        """Returns whether a trial is given up after its last epoch; it is compared by its best
-        one.
-        """
+        """Returns whether a trial is pruned after its last epoch; its best epoch is compared."""
         epoch = trial.last_step
         if epoch is None or not self._is_rung(epoch):
             return False
@@ -133,10 +134,10 @@ class BestFew(optuna.pruners.BasePruner):
 
 
 def make_pruner(plan: SearchPlan, settings: TrainerSettings) -> optuna.pruners.BasePruner:
-    """What gives trials up; that of Hyperband has several starting points.
+    """Returns the pruner; Hyperband has its own, with several brackets.
 
-    Where the epochs follow from the data each has a hundred steps or more, of which two are enough
-    to begin with.
+    If the data determines the epochs, each has a hundred steps or more, and two are enough for the
+    first rung.
     """
     epochs = settings.train.epochs
     first = FEWEST_EPOCHS if epochs == AUTO else max(FEWEST_EPOCHS, epochs // FIRST_RUNG)

@@ -1,4 +1,6 @@
-"""TFX's Tuner by its inputs and outputs; KerasTuner, which refuses tf_keras, has no part in it."""
+"""The Tuner, with the inputs and outputs of TFX's; it does not use KerasTuner, which rejects
+tf_keras.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ from tfx.types.standard_component_specs import (
     TUNER_RESULTS_KEY,
 )
 
-from components.column_types.handing_on import add_choices
+from components.column_types.injection import add_choices
 from components.copying import copy_folder
 from components.example_validator.anomalies import read_anomalies
 from components.processes.local.fork_server import current_server
@@ -45,24 +47,24 @@ from trainer_module.tf_config import read_tf_config
 from trainer_module.tuning.plan import SearchPlan
 
 _ARGUMENTS = ("train_files", "eval_files", "transform_graph_path", "custom_config")
-"""What a trial needs of TFX's FnArgs."""
+"""The fields of TFX's FnArgs that a trial needs."""
 
 Inputs = dict[str, list[types.Artifact]]
 
 
 class SearchExecutor(base_executor.BaseExecutor):
-    """Tries candidates until there are enough or the time is over, and tells which was the best."""
+    """Runs trials until there are enough or the time is over, and writes the best values."""
 
     def Do(  # noqa: N802 - TFX's name
         self, input_dict: Inputs, output_dict: Inputs, exec_properties: dict[str, Any]
     ) -> None:
-        """Takes and gives what TFX's Tuner does.
+        """Searches with the inputs and outputs of TFX's Tuner.
 
         Raises:
           ConfigError: TF_CONFIG or the options cannot be used, or there is a study of another
-              space.
-          TrainingError: no trial came to its end.
-          ScopelineError: as a process raised it that could not begin to try.
+            space.
+          TrainingError: no trial was completed.
+          ScopelineError: the error of a process that could not begin a trial.
         """
         exec_properties = add_choices(input_dict, exec_properties)
         fn_args = get_common_fn_args(input_dict, exec_properties)
@@ -105,19 +107,19 @@ def _without_length(custom_config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fingerprint(custom_config: dict[str, Any]) -> str:
-    """Returns the same for searches of the same space by the same code, on whatever data."""
+    """Returns a key that searches of the same space by the same code share, whatever their data."""
     told = json.dumps(_without_length(custom_config), sort_keys=True)
     return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
 def take_over(anomalies: Sequence[types.Artifact], best: str, results: str, search: str) -> bool:
-    """Gives what the last search of the same space has found; whether that counts still.
+    """Copies the result of the last search of the same space; returns whether it is still valid.
 
     Args:
-      anomalies: of the data of this run.
+      anomalies: the anomalies of this run's data.
       best: the folder of the artifact of the best values.
       results: the folder of the artifact of all trials.
-      search: the same for searches of the same space.
+      search: a key that searches of the same space share.
     """
     earlier = find_earlier(best, search)
     has_drifted = any(a.is_drift for artifact in anomalies for a in read_anomalies(artifact))
@@ -132,11 +134,10 @@ def take_over(anomalies: Sequence[types.Artifact], best: str, results: str, sear
 
 
 def _study_folder(input_dict: Inputs, exec_properties: dict[str, Any], results: str) -> str:
-    """Returns the same for every search of the same space and data, however long: beside the
-    executions.
+    """Returns a folder that searches of the same space and data share, however long they are.
 
-    TFX deletes what a failed execution has written. Where that is no folder of a file system, a
-    temporary one, which lasts as long as this machine does.
+    It lies beside the executions, as TFX deletes the output of a failed execution. If they are not
+    in a local file system, it is a temporary folder of this machine.
     """
     told = _without_length(json.loads(exec_properties[CUSTOM_CONFIG_KEY]))
     properties = {**exec_properties, CUSTOM_CONFIG_KEY: told}
@@ -148,7 +149,7 @@ def _study_folder(input_dict: Inputs, exec_properties: dict[str, Any], results: 
 
 
 class TunerSpec(standard_component_specs.TunerSpec):
-    """Stock's, with what was found odd about the data."""
+    """The stock spec, with the data's anomalies."""
 
     INPUTS = standard_component_specs.TunerSpec.INPUTS | {
         standard_component_specs.ANOMALIES_KEY: ChannelParameter(
@@ -160,7 +161,7 @@ class TunerSpec(standard_component_specs.TunerSpec):
 class Tuner(base_component.BaseComponent):
     """Searches for better settings of a training.
 
-    Gives `best_hyperparameters`, the values by key, and `tuner_results`, all trials.
+    The outputs are `best_hyperparameters`, the values by key, and `tuner_results`, all trials.
     """
 
     SPEC_CLASS = TunerSpec
@@ -176,18 +177,18 @@ class Tuner(base_component.BaseComponent):
         judged_split: str,
         custom_config: Mapping[str, Any],
     ) -> None:
-        """Constructs the component.
+        """Constructs the TFX component.
 
         Args:
           examples: a channel of transformed Examples.
           transform_graph: a channel of TransformGraph.
-          schema: a channel of Schema, with the choices of what columns are.
-          anomalies: a channel of ExampleAnomalies, if what an earlier search found counts until the
-            data has drifted.
-          train_split: the split that candidates learn from.
-          judged_split: the split that they are measured on; the same one for a part of it, which
-            they do not learn from then.
-          custom_config: what the executor is told, as JSON.
+          schema: a channel of Schema, with the chosen types of columns.
+          anomalies: a channel of ExampleAnomalies, if the result of an earlier search is reused
+            until the data drifts.
+          train_split: the split that candidates are trained on.
+          judged_split: the split that they are measured on; if it is the same, a part of it is held
+            out.
+          custom_config: the settings for the executor, as JSON.
         """
         spec = TunerSpec(
             examples=examples,

@@ -1,8 +1,8 @@
-"""What is known of the trials of a search, which are the best, and what is left for people.
+"""The trials of a search, the choice of the best one, and the leaderboard.
 
-Of some dozens of candidates one always looks good on a fifth of a small table. So the best few and
-the config as it stands learn again from scratch, each with the other fifths held out in turn, and
-are compared fifth by fifth.
+Among some dozens of candidates one always looks good on a fifth of a small table. The best few and
+the config itself are therefore trained again from scratch, each with the other fifths held out in
+turn, and compared fifth by fifth.
 """
 
 from __future__ import annotations
@@ -20,54 +20,54 @@ from components.copying import read_text, write_text
 from trainer_module.tuning.plan import PARTS, Objective
 
 HOPELESS = 5
-"""So many trials that have failed are enough to say that all will, where none has not."""
+"""The number of failed trials after which a search without a success ends."""
 
 
 class TrialState(StrEnum):
-    """How far a trial has come."""
+    """The state of a trial."""
 
     RUNNING = "running"
-    """Under way, or interrupted: it is gone on with."""
+    """A trial in progress, or interrupted and to be resumed."""
     DONE = "done"
     PRUNED = "pruned"
-    """Given up, as it fell behind."""
+    """A trial that was ended early, as it was worse than others."""
     FAILED = "failed"
     STOPPED = "stopped"
-    """The time of the search was over."""
+    """A trial that was ended with the time of the search."""
 
 
 class TrialRecord(BaseModel):
-    """One trial."""
+    """The values and the results of one trial."""
 
     number: int
-    """Counted from 0."""
+    """The number of the trial, counted from 0."""
     state: TrialState
     values: dict[str, Any] = {}
-    """What it had in place of what the config says, by key."""
+    """The values that replace those of the config, by key."""
     value: float | None = None
-    """Of the objective; of one that was given up the last that it came to."""
+    """The value of the objective; for a pruned trial its last value."""
     examples: int = 0
-    """That it was measured on."""
+    """The number of examples that it was measured on."""
     epochs: int = 0
     best_epoch: int = 0
     seconds: float = 0.0
     metrics: dict[str, float] = {}
     cause: str = ""
-    """Why it failed."""
+    """The cause of its failure."""
     again: dict[int, float] = {}
-    """Of one of the best few the objective by the part of the train split that it was measured on
-    again, counted from 1: part 0 is that of all trials."""
+    """The objective of one of the best few in further trainings, by the part of the train split
+    that was held out, counted from 1; all trials are measured on part 0."""
     seconds_again: float = 0.0
-    """That this has taken."""
+    """The seconds of these trainings."""
 
     @property
     def has_ended(self) -> bool:
-        """Whether there is nothing left to do for it."""
+        """Whether the trial is not in progress."""
         return self.state is not TrialState.RUNNING
 
 
 def best_of(trials: Iterable[TrialRecord], objective: Objective) -> TrialRecord | None:
-    """Returns the best of those that are done, the earliest of equal ones; None if none is."""
+    """Returns the best completed trial, the earliest of equal ones; None if there is none."""
     best: TrialRecord | None = None
     for trial in trials:
         if trial.state is not TrialState.DONE or trial.value is None:
@@ -78,15 +78,15 @@ def best_of(trials: Iterable[TrialRecord], objective: Objective) -> TrialRecord 
 
 
 def is_hopeless(trials: Iterable[TrialRecord]) -> bool:
-    """Returns whether others would fail as well: of those that have ended all have, and they
-    are enough.
+    """Returns whether all ended trials have failed, and there are enough of them to end the
+    search.
     """
     ended = [trial for trial in trials if trial.has_ended]
     return len(ended) >= HOPELESS and all(trial.cause for trial in ended)
 
 
 def ranked(trials: Iterable[TrialRecord], objective: Objective) -> list[TrialRecord]:
-    """Returns the best first; those that were given up, failed or were stopped come last."""
+    """Returns the trials, best first; pruned, failed and stopped ones come last."""
     sign = -1.0 if objective.higher_is_better else 1.0
 
     def rank(trial: TrialRecord) -> tuple[bool, bool, float, int]:
@@ -100,21 +100,21 @@ Final = tuple[int, int]
 """The number of a trial, and the part of the train split that it is measured on again."""
 
 FINALISTS = 3
-"""Beside the config."""
+"""The number of finalists beside the config."""
 
 FEWEST_ROUNDS = 2
-"""Parts that all are measured on again; one alone does not tell how far off it is."""
+"""The least number of parts on which finalists are measured; one alone has no standard error."""
 
 TRIALS_PER_FINAL = 2
-"""Where the number of trials ends a search: for so many there is one that is measured again."""
+"""The number of trials for each final training, if the number of trials limits the search."""
 
 SHARE_OF_TIME = 1 / 3
-"""Of a search that the time ends."""
+"""The share of the time for finals, if the time limits the search."""
 
 
 def finalists(trials: Sequence[TrialRecord], objective: Objective) -> list[TrialRecord]:
-    """Returns the config, which is the first trial, and the best others; none if it has not
-    been done.
+    """Returns the config, which is the first trial, and the best others; empty if the config's
+    trial is not completed.
     """
     done = [trial for trial in ranked(trials, objective) if trial.state is TrialState.DONE]
     config = [trial for trial in done if trial.number == 0]
@@ -125,12 +125,13 @@ def finalists(trials: Sequence[TrialRecord], objective: Objective) -> list[Trial
 def plan_finals(
     trials: Sequence[TrialRecord], objective: Objective, seconds: float | None
 ) -> list[Final]:
-    """What is to be measured again, part by part: as many of the best as there is time for.
+    """Returns the final trainings part by part, with as many finalists as the time allows.
 
     Args:
-      trials: that have ended.
-      objective: what was looked for.
-      seconds: that are left, of all processes together; None if the number of trials tells.
+      trials: the ended trials.
+      objective: the objective.
+      seconds: the remaining seconds, summed over processes; None if the number of trials is the
+        limit.
     """
     few = finalists(trials, objective)
     while len(few) > 1:
@@ -145,13 +146,13 @@ def plan_finals(
 def choose(
     trials: Sequence[TrialRecord], objective: Objective, is_automatic: bool
 ) -> TrialRecord | None:
-    """Returns the trial whose values are trained with; None if none is done.
+    """Returns the trial whose values the training uses; None if no trial is completed.
 
     Args:
-      trials: in the order of their numbers.
-      objective: what was looked for.
-      is_automatic: whether the first one is the config as it stands. It stays unless another is
-          better by more than chance.
+      trials: the trials in the order of their numbers.
+      objective: the objective.
+      is_automatic: whether the first trial is the config itself, which is chosen unless another is
+        better by more than chance.
     """
     best = best_of(trials, objective)
     first = trials[0] if trials and trials[0].state is TrialState.DONE else None
@@ -168,18 +169,18 @@ def choose(
 
 
 def _both(first: TrialRecord, other: TrialRecord) -> list[int]:
-    """Returns the parts that two trials were measured on again."""
+    """Returns the parts on which both trials were measured again."""
     return sorted(first.again.keys() & other.again.keys())
 
 
 def _gains(first: TrialRecord, other: TrialRecord, objective: Objective) -> list[float]:
-    """By how much another is better than the first one, on each part."""
+    """Returns how much better another trial is than the first one, on each part."""
     sign = 1 if objective.higher_is_better else -1
     return [sign * (other.again[part] - first.again[part]) for part in _both(first, other)]
 
 
 def _may_be_chance(first: TrialRecord, best: TrialRecord, objective: Objective) -> bool:
-    """Returns whether it is within what one measurement on n examples is off by: error /
+    """Returns whether the difference is within the error of a measurement on n examples: error /
     sqrt(n).
     """
     if first.value is None or best.value is None or not best.examples:
@@ -190,15 +191,13 @@ def _may_be_chance(first: TrialRecord, best: TrialRecord, objective: Objective) 
 
 
 LEADERBOARD_FILE = "leaderboard.json"
-"""In the artifact of the results."""
+"""The file of the leaderboard in the artifact of the results."""
 
 
 def summarize(
     trials: Sequence[TrialRecord], objective: Objective, is_automatic: bool
 ) -> dict[str, Any]:
-    """Returns the leaderboard as JSON: which trial is trained with, and all of them, the best
-    first.
-    """
+    """Returns the leaderboard as JSON: the chosen trial, and all trials, best first."""
     best = choose(trials, objective, is_automatic)
     return {
         "objective": objective.name,

@@ -1,4 +1,4 @@
-"""Runs the processes of a search: starts them, watches them, and says how far it has come."""
+"""The search: starts and watches its processes, and reports the progress."""
 
 from __future__ import annotations
 
@@ -35,45 +35,46 @@ logger = logging.getLogger(__name__)
 MODULE = "components.tuner.worker"
 
 EARLY_DEATHS = 3
-"""So many processes in a row that end without a trial are no accident."""
+"""The number of successive processes without a trial after which the search fails."""
 
 
 @dataclass(frozen=True)
 class SearchJob:
-    """What the processes of a search are told, and where it is kept."""
+    """The plan, arguments and folder of a search's processes."""
 
     plan: SearchPlan
     folder: str
-    """Of the study and its trials; the same for a search that goes on after a kill."""
+    """The folder of the study and its trials; a search resumes from it after a kill."""
     arguments: Mapping[str, Any]
     """The plain values of TFX's FnArgs."""
     runtime: Mapping[str, Any]
     has_own_split: bool
-    """Whether candidates are measured on a split of their own, and not on a part of train's."""
+    """Whether candidates are measured on a split of their own, and not on a part of the train
+    split."""
 
 
 @dataclass
 class _Member:
-    """A process under way."""
+    """A running process of the search."""
 
     name: str
     worker: WatchedWorker
     said: list[WorkerEvent]
-    """What it has said of its trials since it was last looked at."""
+    """The unprocessed events of its trials."""
     has_begun: bool = False
-    """Whether it came to a trial."""
+    """Whether it has begun a trial."""
     finals: list[Final] = field(default_factory=list)
-    """What it has still to measure again, if that is what it was started for."""
+    """The final trainings that it still has to do, if it was started for them."""
 
 
 class Search:
-    """One search, to its end."""
+    """Runs one search to its end."""
 
     def __init__(self, launcher: Launcher, job: SearchJob) -> None:
-        """Opens the study.
+        """Opens the study of the search.
 
         Raises:
-          ConfigError: the study in the folder is of another space.
+          ConfigError: the study in the folder has another space.
         """
         self._launcher = launcher
         self._job = job
@@ -85,19 +86,19 @@ class Search:
         self._early_deaths = 0
         self._told: set[int] = set()
         self._deadline: float | None = None
-        """Of what is under way."""
+        """The deadline of the trials, and later of the finals."""
         self._end = math.inf
         self._has_finals = self._tune.is_automatic and not job.has_own_split
 
     def run(self) -> list[TrialRecord]:
-        """Runs trials until there are enough, or the time is over; no process is left then.
+        """Runs trials until there are enough, or the time is over; afterwards no process is left.
 
         Returns:
-          All trials, with those of the searches that this one goes on from.
+          All trials, including those of the searches that this one resumes.
 
         Raises:
-          TrainingError: no trial came to its end; says why the first one did not.
-          ScopelineError: a process could not begin to try.
+          TrainingError: no trial was completed; the message has the cause of the first failure.
+          ScopelineError: a process could not begin a trial.
         """
         before = self._study.trials()
         self._told = {trial.number for trial in before if trial.has_ended}
@@ -117,7 +118,9 @@ class Search:
         return self._conclude()
 
     def _set_times(self, before: Sequence[TrialRecord]) -> None:
-        """When the trials end, and when all of it does; a search that was killed has used some."""
+        """Sets the deadlines of the trials and of the search, less the time that a killed search
+        has used.
+        """
         if (limit := self._tune.most_seconds) is None:
             return
         used = sum(trial.seconds + trial.seconds_again for trial in before) / self._tune.parallel
@@ -125,7 +128,7 @@ class Search:
         self._deadline = self._end - (limit * SHARE_OF_TIME if self._has_finals else 0)
 
     def _watch(self) -> None:
-        """Until the processes have ended, or the time is over; none is left then."""
+        """Watches until the processes have ended, or the time is over; afterwards none is left."""
         while self._members:
             self._look()
             if self._deadline is not None and time.time() > self._deadline:
@@ -141,7 +144,7 @@ class Search:
         self._members.clear()
 
     def _measure_again(self) -> None:
-        """The best few and the config, on what they were not chosen by."""
+        """Trains the best few and the config with other parts of the train split held out."""
         seconds = None
         if self._deadline is not None:
             self._deadline = self._end
@@ -207,7 +210,7 @@ class Search:
             self._report(None, 0)
 
     def _lose(self, member: _Member, failure: Failure) -> None:
-        """A process ended before its time: so did its trial, and the search goes on."""
+        """Records the trial of a process that died as failed, and starts another process."""
         if failure.error_type:
             raise replace(failure, worker="the search").to_exception(
                 member.worker.handle.log_tail()
@@ -227,7 +230,7 @@ class Search:
             self._start([], [])
 
     def _report(self, current: int | None, epoch: int) -> None:
-        """Tells whoever watches: of each trial that has ended once."""
+        """Reports the progress, and each trial that has ended once."""
         trials = self._study.trials()
         best = best_of(trials, self._objective)
         ended = [trial for trial in trials if trial.has_ended]

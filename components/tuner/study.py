@@ -1,4 +1,4 @@
-"""A study: which trials there were, how each ended, and what the next one tries, by Optuna."""
+"""A study: its trials and how they ended, and the values of the next one, by Optuna."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ LOCK_SUFFIX = ".lock"
 
 
 class _Lock(JournalFileOpenLock):
-    """The kernel's own, which ends with its process; Optuna's would be waited for.
+    """A lock of the kernel, which a killed process releases; Optuna's own would block.
 
-    Of Optuna's it has the type alone, since what both are derived from is not public.
-    Whoever was killed while it wrote may have left half a line, which nobody could read past.
+    It derives from Optuna's lock only for the type, as the common base class is not public. A
+    process that was killed while it wrote may have left a partial line, which would make the file
+    unreadable.
     """
 
     def __init__(self, path: str) -> None:
@@ -36,13 +37,13 @@ class _Lock(JournalFileOpenLock):
         self._lock = FileLock(path + LOCK_SUFFIX)
 
     def acquire(self) -> bool:
-        """Waits for the lock; then the file ends with a whole line."""
+        """Waits for the lock, then removes a partial line at the end of the file."""
         self._lock.acquire()
         cut_half_line(self._path)
         return True
 
     def release(self) -> None:
-        """Gives it to the next one."""
+        """Releases the lock for other processes."""
         self._lock.release()
 
 
@@ -50,13 +51,13 @@ def open_journal(path: str) -> JournalStorage:
     """Returns the storage of a study, for one process of several.
 
     Args:
-      path: of the file, in a folder that exists; it is made if it is not there.
+      path: the file, which is created if it does not exist, in an existing folder.
     """
     return JournalStorage(JournalFileBackend(path, lock_obj=_Lock(path)))
 
 
 def cut_half_line(path: str) -> None:
-    """Takes what follows the last end of a line off a file."""
+    """Removes an unterminated last line from a file."""
     if not os.path.exists(path):
         return
     with open(path, "rb+") as file:
@@ -71,10 +72,10 @@ def cut_half_line(path: str) -> None:
 
 
 JOURNAL = "journal.log"
-"""The study, in the folder of a search."""
+"""The file of the study, in the folder of a search."""
 
 ATTEMPTS = 12
-"""How often a trial is begun, at most: one that ends the whole search each time has failed."""
+"""The most attempts of a trial that ends the whole search each time."""
 
 _NAME, _SPACE, _VALUES, _RESULT, _CAUSE = "scopeline", "space", "values", "result", "cause"
 _WORKER, _STOPPED, _ATTEMPTS, _AGAIN = "worker", "stopped", "attempts", "again:"
@@ -82,24 +83,24 @@ _WORKER, _STOPPED, _ATTEMPTS, _AGAIN = "worker", "stopped", "attempts", "again:"
 
 @dataclass(frozen=True)
 class Proposal:
-    """A trial to run."""
+    """A trial to run, with its values."""
 
     number: int
     values: dict[str, Any]
 
 
 class Study:
-    """The trials of one search; several processes may have one each of the same folder."""
+    """The trials of one search; several processes may open the study of the same folder."""
 
     def __init__(self, folder: str, plan: SearchPlan) -> None:
-        """Opens the study of a folder, or begins it.
+        """Opens the study of a folder, or creates it.
 
         Args:
-          folder: exists.
-          plan: of the search.
+          folder: an existing folder.
+          plan: the plan of the search.
 
         Raises:
-          ConfigError: the study in the folder is of another space.
+          ConfigError: the study in the folder has another space.
         """
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._plan = plan
@@ -136,16 +137,16 @@ class Study:
             )
 
     def interrupted(self) -> list[int]:
-        """Returns the numbers of the trials that are under way, or were when the search was
+        """Returns the numbers of the trials that are running, or were when the search was
         killed.
         """
         return [trial.number for trial in self.trials() if not trial.has_ended]
 
     def ask(self, worker: str) -> Proposal | None:
-        """Returns the next trial; None if there are as many as there may be.
+        """Returns the next trial; None if the maximum number is reached.
 
         Args:
-          worker: who runs it.
+          worker: the process that runs it.
         """
         with self._asking:
             number = len(self._study.get_trials(deepcopy=False))
@@ -159,8 +160,8 @@ class Study:
         return self._propose(trial, worker)
 
     def reopen(self, number: int, worker: str) -> Proposal | None:
-        """Returns a trial that was interrupted, to go on with; None if that has happened too
-        often.
+        """Returns an interrupted trial to resume; None after too many attempts, when it counts as
+        failed.
         """
         attempts = self._known(number).user_attrs.get(_ATTEMPTS, 1)
         if attempts >= ATTEMPTS:
@@ -189,22 +190,22 @@ class Study:
                 continue
             if dimension.is_of(*decided(self._settings, chosen)):
                 chosen[dimension.path] = suggest(trial, dimension)
-        # What a config says as it stands is no value of a search.
+        # The config's own values are not values of the search.
         return chosen if trial.number else {k: v for k, v in chosen.items() if not self._starts}
 
     def report(self, number: int, epoch: int, value: float) -> bool:
-        """Notes what an epoch came to; whether the trial is not worth going on with."""
+        """Records the value of an epoch; returns whether the trial is pruned."""
         trial = self._live[number]
         if math.isfinite(value) and epoch not in self._known(number).intermediate_values:
             trial.report(value, epoch)
         tune = self._plan.tune
         if not tune.prune and tune.algorithm is not Algorithm.HYPERBAND:
             return False
-        # The others are compared with what the config is by itself, too, which is not given up.
+        # The default trials are not pruned, as others are compared with them.
         return trial.should_prune() and number >= len(self._starts)
 
     def finish(self, number: int, result: TrialResult) -> None:
-        """Notes how a trial has ended."""
+        """Records the result of a trial."""
         self._note(
             number,
             _RESULT,
@@ -222,27 +223,27 @@ class Study:
             self._study.tell(number, result.value)
 
     def fail(self, number: int, cause: str) -> None:
-        """Notes that a trial has failed, and why."""
+        """Records that a trial has failed, and the cause."""
         self._note(number, _CAUSE, cause)
         self._study.tell(number, state=optuna.trial.TrialState.FAIL)
 
     def stop(self, number: int) -> None:
-        """Notes that a trial was ended with the search."""
+        """Records that a trial was ended with the search."""
         self._note(number, _STOPPED, True)
         self._study.tell(number, state=optuna.trial.TrialState.FAIL)
 
     def measure_again(self, final: Final, value: float | None, seconds: float) -> None:
-        """Notes what one of the best came to on another part; None: it has failed there."""
+        """Records the result of a final training; None if it has failed."""
         number, part = final
         # Optuna takes no more notes of a trial that has ended.
         self._study.set_user_attr(f"{_AGAIN}{number}:{part}", [value, round(seconds, 3)])
 
     def measured_again(self) -> list[Final]:
-        """What has been measured again, or failed there."""
+        """Returns the final trainings that were completed or have failed."""
         return list(self._again())
 
     def _again(self) -> dict[Final, tuple[float | None, float]]:
-        """What trials came to on other parts, and how long that took."""
+        """Returns the results and seconds of the final trainings."""
         found = {}
         for key, value in self._study.user_attrs.items():
             if key.startswith(_AGAIN):
@@ -251,14 +252,14 @@ class Study:
         return found
 
     def values_of(self, number: int) -> dict[str, Any]:
-        """What a trial has tried."""
+        """Returns the values of a trial."""
         return dict(self._known(number).user_attrs[_VALUES])
 
     def _note(self, number: int, key: str, value: Any) -> None:
         self._storage.set_trial_user_attr(self._id(number), key, value)
 
     def _id(self, number: int) -> int:
-        """What the storage calls a trial."""
+        """Returns the id of a trial in the storage."""
         study = self._storage.get_study_id_from_name(_NAME)
         return self._storage.get_trial_id_from_study_id_trial_number(study, number)
 
@@ -266,7 +267,7 @@ class Study:
         return self._study.get_trials(deepcopy=False)[number]
 
     def running(self, worker: str) -> list[int]:
-        """Returns the numbers of the trials that a worker has not ended."""
+        """Returns the numbers of the unfinished trials of a process."""
         return [
             trial.number
             for trial in self._study.get_trials(deepcopy=False)
@@ -274,7 +275,7 @@ class Study:
         ]
 
     def trials(self) -> list[TrialRecord]:
-        """All trials, in the order of their numbers."""
+        """Returns all trials, in the order of their numbers."""
         records = [_record(trial) for trial in self._study.get_trials(deepcopy=False)]
         for (number, part), (value, seconds) in self._again().items():
             records[number].seconds_again += seconds
@@ -283,10 +284,10 @@ class Study:
         return records
 
     def _make_sampler(self, number: int) -> optuna.samplers.BaseSampler:
-        """Returns a sampler of one trial alone: what it proposes follows from those before and the
+        """Returns a sampler for one trial, whose proposal depends only on earlier trials and the
         seed.
 
-        So a search that was killed goes on as it would have gone on.
+        A search that was killed therefore resumes with the same proposals.
         """
         seed = (self._settings.train.seed * 1_000_003 + number) % 2**32
         tune = self._plan.tune
@@ -307,7 +308,7 @@ class Study:
 
 
 def describe_space(plan: SearchPlan) -> dict[str, Any]:
-    """What a study's trials have to have in common, by name, as JSON."""
+    """Returns the properties that all trials of a study share, by name, as JSON."""
     ranges = {d.name: d.range.model_dump(mode="json", exclude_none=True) for d in plan.dimensions}
     return {
         **ranges,

@@ -1,4 +1,4 @@
-"""One process of a search, which runs trials until there are enough: see `Search`."""
+"""A process of a search, which runs trials until there are enough: see `Search`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trainer_module.tuning.plan import SearchPlan
 from trainer_module.tuning.trial import BACKUP_FOLDER, TrialRunner
 
 TRIALS_FOLDER = "trials"
-"""In the folder of a search: that which has one for each trial, with its curves."""
+"""The folder, in that of a search, with a folder for each trial and its curves."""
 
 _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -29,11 +29,11 @@ logger = logging.getLogger(__name__)
 
 
 def main(payload: dict[str, Any], channel: Channel) -> None:
-    """Runs trials: first those that were interrupted, then new ones; or measures the best again."""
+    """Runs trials: first interrupted ones, then new ones; or runs final trainings."""
     logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT, stream=sys.stderr)
-    # The search tells of trials; epochs are theirs.
+    # The search reports trials instead of epochs.
     logging.getLogger(PROGRESS_LOGGER).propagate = False
-    # What is read of each column, again for each trial.
+    # Messages about each column, repeated for each trial.
     logging.getLogger("absl").setLevel(logging.WARNING)
     plan = SearchPlan.model_validate(payload["plan"])
     runner = TrialRunner(
@@ -52,7 +52,7 @@ def main(payload: dict[str, Any], channel: Channel) -> None:
 
 @dataclass
 class _Worker:
-    """One after the other."""
+    """Runs trials or final trainings one after the other."""
 
     _plan: SearchPlan
     _study: Study
@@ -62,7 +62,7 @@ class _Worker:
     _channel: Channel
 
     def run(self, interrupted: list[int], deadline: float | None) -> None:
-        """Until there are enough trials, or the time is over."""
+        """Runs trials until there are enough, or the time is over."""
         for number in interrupted:
             if (proposal := self._study.reopen(number, self._name)) is not None:
                 self._try(proposal)
@@ -73,7 +73,7 @@ class _Worker:
             self._try(proposal)
 
     def measure_again(self, finals: list[Final]) -> None:
-        """Trains some of the best from scratch, each with another part held out."""
+        """Trains some of the best trials from scratch, each with another part held out."""
         for final in finals:
             number, part = final
             self._channel.send("begun", number=number)
@@ -83,7 +83,7 @@ class _Worker:
                 try:
                     settings = self._plan.settings(values)
                     value = self._runner.run(settings, values, folder, _go_on, part).value
-                except Exception:  # As of a trial.
+                except Exception:  # As for a trial.
                     logger.exception("trial %d failed on part %d", number, part)
             self._study.measure_again(final, value, time.monotonic() - start)
             self._channel.send("measured")
@@ -113,6 +113,6 @@ class _Worker:
 
 
 def _go_on(epoch: int, value: float) -> bool:
-    """Whoever is measured again is not given up."""
+    """Returns False, as final trainings are not pruned."""
     del epoch, value
     return False

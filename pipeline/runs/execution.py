@@ -11,7 +11,7 @@ from pathlib import Path
 from components.beam_workers.options import at_most
 from components.beam_workers.runner import note_cores
 from components.example_validator.verdict import ACCEPT
-from components.processes.stopping import attempt, told_by
+from components.processes.stopping import attempt, received_signal
 from pipeline.component_ids import ComponentId
 from pipeline.exit_codes import EXIT_INTERRUPTED
 from pipeline.graph.create import create_ingestion, create_pipeline, create_search
@@ -78,7 +78,7 @@ def execute(
         # TFX's command line compiles a pipeline by a runner that runs nothing.
         shutil.rmtree(files.root)
         return 0
-    if (told_by_signal := told_by()) and error is None:
+    if (told_by_signal := received_signal()) and error is None:
         observer.summary.notes.append(f"{told_by_signal} came too late: the work was done")
     observer.conclude(error)
     if told_by_signal is None:

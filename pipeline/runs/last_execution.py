@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from components.column_types.handing_on import complete
+from components.column_types.injection import complete
 from components.trainer.best_values import with_best
 from pipeline.component_ids import ComponentId
 from pipeline.config.sections.data import EVAL_SPLIT, TRAIN_SPLIT

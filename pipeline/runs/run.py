@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from components.processes.local.fork_server import serving
-from components.processes.stopping import settle
+from components.processes.stopping import ignore_signals
 from pipeline.component_ids import ComponentId
 from pipeline.config.settings import PipelineConfig
 from pipeline.data.fetching import fetch_and_check_weights
@@ -88,7 +88,7 @@ def refuse(
 
 def stop(context: RunContext, request: RunRequest, files: RunLayout, console: RunConsole) -> int:
     """Writes down and shows that a run was stopped before a component began; as `refuse`."""
-    settle()  # It is being done what the stop asks for.
+    ignore_signals()  # It is being done what the stop asks for.
     observer = _make_observer(context, request, files, console)
     message = ErrorSummary(component=None, message="interrupted", log=str(files.log))
     return _settle(observer, Status.INTERRUPTED, message, files, console)

@@ -17,7 +17,7 @@ from tfx.types import Artifact
 from components.evaluator.constant_prediction import ConstantPrediction
 from components.evaluator.executor import read_constant_prediction
 from components.example_validator.component import DRIFT_SPLIT
-from components.example_validator.moves import most_moved
+from components.example_validator.distribution_changes import most_moved
 from pipeline.component_ids import ComponentId
 from pipeline.config.sections.data import SpanKind
 from pipeline.config.sections.evaluate import Criteria

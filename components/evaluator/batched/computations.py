@@ -1,4 +1,6 @@
-"""Which computations of TFMA's the metrics of an evaluation need, and what follows from them."""
+"""The TFMA computations that the metrics of an evaluation need, and the metrics derived from
+them.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +21,19 @@ from components.evaluator.batched.tfma_statistics import Histogram
 from components.evaluator.slices import metric_classes, plain_metrics
 
 Metrics = dict[Any, Any]
-"""Values by TFMA's keys."""
+"""The values of metrics by TFMA's keys."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A computation that rows are added up for."""
+    """A TFMA computation whose statistic is added up over the rows."""
 
     combiner: Any
     model: str
-    """Whose predictions it is of."""
+    """The name of the model whose predictions the computation reads."""
     resampled: Mapping[str, int]
-    """The metrics by name that resamples are made of, and their places in what the statistic's
-    `resampled` gives."""
+    """The names of the metrics that are resampled, each with its place in the list that the
+    statistic's `resampled` returns."""
 
     @classmethod
     def of(
@@ -40,14 +42,15 @@ class Source:
         classes: Mapping[str, str],
         plain: Collection[str],
     ) -> Source | None:
-        """That of a computation; None where it cannot be done by batches.
+        """Returns the source for a computation; None if the computation cannot be done by batches.
 
         Args:
-          computation: one of TFMA's.
-          classes: the class of each metric that people asked for, by its name.
-          plain: the names of those without arguments, as formulas of derived metrics have none.
+          computation: a computation of TFMA.
+          classes: the class of each metric in the config, by the metric's name.
+          plain: the names of the metrics without arguments, as the formulas of derived metrics take
+            none.
         """
-        # Those that only say which inputs are looked at change nothing.
+        # The standard preprocessor only selects inputs and changes nothing.
         usual = metric_types.StandardMetricInputsPreprocessor
         if any(type(one) is not usual for one in computation.preprocessors or ()):
             return None
@@ -66,23 +69,23 @@ class Source:
 
 @dataclass(frozen=True)
 class Computations:
-    """What is computed for an EvalConfig, by TFMA's own rules."""
+    """The computations that TFMA would run for an EvalConfig."""
 
     base: list[Source]
     derived: list[metric_types.DerivedMetricComputation]
     classes: Mapping[str, str]
-    """The class of each metric that people asked for, by its name."""
+    """The class of each metric in the config, by the metric's name."""
     baseline: str | None
-    """What the model in service is called, if there is one."""
+    """The name of the model in service; None if there is none."""
 
     @classmethod
     def of(cls, config: tfma.EvalConfig) -> Computations | None:
-        """Those of a config; None where one of them cannot be done by batches."""
+        """Returns the computations of a config; None if one of them cannot be done by batches."""
         if config.options.compute_confidence_intervals.value:
             return None
         classes, plain = metric_classes(config), plain_metrics(config)
         base, derived = [], []
-        # Of equal ones the first, as TFMA has it: those after it may need it.
+        # The first of equal computations, as in TFMA: later ones may depend on it.
         for one in dict.fromkeys(metric_specs.to_computations(config.metrics_specs, config)):
             if type(one) is metric_types.DerivedMetricComputation:
                 derived.append(one)
@@ -97,17 +100,19 @@ class Computations:
 
     @property
     def have_plots(self) -> bool:
-        """Whether some of the results are curves or matrices, which TFMA keeps beside metrics."""
+        """Whether some of the results are curves or matrices, which TFMA stores apart from
+        metrics.
+        """
         keys = [key for computation in self.derived for key in computation.keys]
         return any(is_plot(key) and not _is_private(key) for key in keys)
 
     @property
     def resampled(self) -> frozenset[str]:
-        """The names of the metrics that resamples are made of."""
+        """The names of the metrics that are resampled."""
         return frozenset(name for source in self.base for name in source.resampled)
 
     def start(self) -> list[Statistic]:
-        """Returns an empty statistic of each of `base`."""
+        """Returns an empty statistic for each computation in `base`."""
         found = (find_statistic(source.combiner) for source in self.base)
         return [statistic for statistic in found if statistic is not None]
 
@@ -115,7 +120,8 @@ class Computations:
         """Returns the metrics and plots of a slice, with the differences to the model in service.
 
         Args:
-          gathered: the statistics of `base`, and which of their parts the slice is.
+          gathered: the statistics of `base`, each with the numbers of its parts that make up the
+            slice.
         """
         wanted = [key for computation in self.derived for key in computation.keys]
         found: Metrics = {}
@@ -148,15 +154,15 @@ class Computations:
 
 
 def computations_of(config: tfma.EvalConfig) -> Computations:
-    """Returns the computations of a config of which it is known that there are some."""
+    """Returns the computations of a config that can be evaluated by batches."""
     return _computations(config.SerializeToString(deterministic=True))
 
 
 @functools.lru_cache(maxsize=4)
 def _computations(config: bytes) -> Computations:
-    # Kept, as they are asked for with each file, and TFMA takes long to make them.
+    # Cached, as each file needs them and TFMA takes long to make them.
     found = Computations.of(tfma.EvalConfig.FromString(config))
-    assert found is not None  # noqa: S101 - asked before the pipeline was made
+    assert found is not None  # noqa: S101 - checked before the pipeline was made
     return found
 
 
@@ -165,12 +171,12 @@ def _is_private(key: metric_types.MetricKey) -> bool:
 
 
 def is_plot(key: metric_types.MetricKey) -> bool:
-    """Returns whether TFMA keeps what has this key beside the metrics."""
+    """Returns whether TFMA stores the result under this key apart from the metrics."""
     return isinstance(key, metric_types.PlotKey)
 
 
 def _is_number(value: Any) -> bool:
-    """Returns whether TFMA takes differences of it."""
+    """Returns whether TFMA computes differences of values like this one."""
     if isinstance(value, np.ndarray):
         return np.issubdtype(value.dtype, np.number)
     return isinstance(value, (numbers.Number, types.StructuredMetricValue))

@@ -1,4 +1,6 @@
-"""The evaluation as a Beam pipeline: files to what they come to, added up, written as TFMA does."""
+"""The evaluation as a Beam pipeline: measures each file, adds the files up, and writes TFMA's
+files.
+"""
 
 from __future__ import annotations
 
@@ -29,20 +31,20 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class EvaluationPlan:
-    """What a worker needs to know of an evaluation."""
+    """The description of an evaluation that each worker receives."""
 
     config: tfma.EvalConfig
-    """TFMA's, which `Computations.of` and `slice_columns` can do."""
+    """TFMA's config, which `Computations.of` and `slice_columns` support."""
     question: Question
-    """What is read, and asked of the models."""
+    """The models to call and the columns to read."""
     columns: list[Kind]
-    """Of each kind of slices the columns that it is by."""
+    """The columns of each kind of slice."""
     settings: VerdictSettings
-    """What the verdict makes of chance."""
+    """The verdict's settings for confidence intervals."""
 
 
 class MeasureFile(beam.DoFn):
-    """From a file of examples, with its number among all, to what its rows come to."""
+    """A DoFn from a file of examples, with its number, to the tally of its rows."""
 
     def __init__(self, plan: EvaluationPlan) -> None:
         self._plan = plan
@@ -52,7 +54,7 @@ class MeasureFile(beam.DoFn):
         self._asker = Asker(self._plan.question)
 
     def process(self, file: tuple[int, str]) -> Iterator[Tally]:
-        """Measures the rows of one file."""
+        """Yields the tally of the rows of one file."""
         plan, (number, name) = self._plan, file
         grouper = None
         if plan.settings.confidence is not None:
@@ -64,18 +66,18 @@ class MeasureFile(beam.DoFn):
 
 
 class AddUp(beam.CombineFn):
-    """Of all files together.
+    """A CombineFn that merges the tallies of all files.
 
-    The accumulator is totals, each of more than twice the rows of the next: so what a file comes to
-    is added a few times, however many files there are.
+    The accumulator is a list of totals, each of more than twice the rows of the next. A file's
+    tally is therefore merged only a few times, however many files there are.
     """
 
     def create_accumulator(self) -> list[Tally]:
-        """Totals of no files."""
+        """Returns an empty list of totals."""
         return []
 
     def add_input(self, totals: list[Tally], found: Tally) -> list[Tally]:
-        """Adds what one file comes to."""
+        """Adds the tally of one file."""
         rest = list(totals)
         while rest and rest[-1].rows <= 2 * found.rows:
             earlier = rest.pop()
@@ -84,14 +86,14 @@ class AddUp(beam.CombineFn):
         return [*rest, found]
 
     def merge_accumulators(self, several: Iterable[list[Tally]]) -> list[Tally]:
-        """Adds what several processes have added up."""
+        """Merges the totals of several processes."""
         merged = self.create_accumulator()
         for total in (total for totals in several for total in totals):
             merged = self.add_input(merged, total)
         return merged
 
     def extract_output(self, totals: list[Tally]) -> Tally | None:
-        """All of them together; None of no file."""
+        """Returns the total of all files; None if there was no file."""
         total: Tally | None = None
         for earlier in reversed(totals):
             if total is not None:
@@ -102,7 +104,7 @@ class AddUp(beam.CombineFn):
 
 @dataclass(frozen=True)
 class _Judged:
-    """The metrics of all slices, and what is known of the chance in them."""
+    """The metrics of all slices, and their confidence intervals."""
 
     slices: list[tuple[SliceKey, Metrics]]
     noise: Noise
@@ -138,14 +140,14 @@ def _plots(slice_key: SliceKey, found: Metrics) -> tuple[SliceKey, Metrics]:
 def evaluate(
     pipeline: beam.Pipeline, files: Sequence[str], plan: EvaluationPlan, output: str
 ) -> None:
-    """Adds an evaluation to a Beam pipeline, which leaves what TFMA's own would leave.
+    """Adds an evaluation to a Beam pipeline, which writes the same files as TFMA's own.
 
-    Beside TFMA's files it leaves one that `read_noise` reads.
+    Beside TFMA's files it writes the one that `read_noise` reads.
 
     Args:
-      pipeline: to add it to.
+      pipeline: the pipeline that the evaluation is added to.
       files: gzipped TFRecords of serialized tf.Examples.
-      plan: what is measured.
+      plan: the models, metrics and slices.
       output: the folder for TFMA's files.
     """
     config, settings = plan.config, plan.settings
@@ -185,17 +187,17 @@ def evaluate_if_possible(
     settings: VerdictSettings = NO_CHANCE,
     variants: Mapping[str, str] | None = None,
 ) -> bool:
-    """Runs an evaluation; whether its metrics and values let it, or TFMA has to compute it.
+    """Runs an evaluation by batches; returns False if TFMA has to compute some metric or slice.
 
     Args:
       make_pipeline: makes the Beam pipeline.
-      files: as of `evaluate`.
-      config: TFMA's.
-      schema: of the raw columns.
-      models: the folder of each, by the name that TFMA gives it; of a single one that is empty.
+      files: gzipped TFRecords of serialized tf.Examples.
+      config: TFMA's config.
+      schema: the schema of the raw columns.
+      models: the folder of each model, by TFMA's name of it, which is empty for a single model.
       output: the folder for TFMA's files.
-      settings: what the verdict makes of chance.
-      variants: the folder of the variant that answers in a model's place, likewise.
+      settings: the verdict's settings for confidence intervals.
+      variants: the folder of the variant that predicts in a model's place, by the model's name.
 
     Raises:
       DataError: a slice cannot be named, or a row has no weight.

@@ -1,4 +1,4 @@
-"""From files of examples to batches: what models, or variants, say, and the columns of slices."""
+"""The reader of an evaluation: yields batches of predictions, labels, weights and slice columns."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from trainer_module.export.variants.running import RunnableVariant, open_variant
 
 
 def answer_by_variant(exported: Any, folder: str) -> tf.Module:
-    """Something with the signatures of a model that evaluation asks, answered by a variant.
+    """Returns a module with a model's evaluation signatures whose predictions come from a variant.
 
     Args:
-      exported: the model, loaded: it parses and transforms, and knows the label.
-      folder: of the variant.
+      exported: the loaded model, which parses and transforms the examples and gives the labels.
+      folder: the folder of the variant.
 
     Raises:
       DataError: the variant is damaged, or its runtime is not installed.
@@ -48,7 +48,9 @@ def answer_by_variant(exported: Any, folder: str) -> tf.Module:
 
 
 def _make_signature(exported: Any, runnable: RunnableVariant) -> Any:
-    """From serialised examples to what the signature `eval` gives, by way of a variant."""
+    """Returns a function from serialized examples to the outputs of `eval`, computed by a
+    variant.
+    """
     names = [tensor.name for tensor in runnable.variant.inputs]
     specs = exported.signatures[EVAL_SIGNATURE].structured_outputs
     outputs = list(specs)
@@ -77,27 +79,27 @@ def _make_signature(exported: Any, runnable: RunnableVariant) -> Any:
 
 
 UNREADABLE = "Fail to call signature func"
-"""What TFMA, too, says of a model that cannot parse an example."""
+"""The beginning of TFMA's error for a model that cannot parse an example."""
 OF_FEATURE = re.compile(r"(Feature|Key): [^\n{]*[^\n{.\s]")
-"""What TensorFlow says of a feature that it cannot parse."""
+"""The part of TensorFlow's error that names a feature that cannot be parsed."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """What the models are asked, and what is read beside it; goes to where the files are read."""
+    """The models to call and the raw columns to read; sent to the workers that read the files."""
 
     models: Mapping[str, str]
-    """The folder of each model, by the name that TFMA gives it."""
+    """The folder of each model, by TFMA's name of the model."""
     signature: str
-    """Gives `predictions`, and `quantiles` of models that have some."""
+    """The signature that returns `predictions`, and `quantiles` if the model predicts some."""
     label_signature: str
     label_key: str
     weight: str | None
-    """The raw column of the weights."""
+    """The raw column of the weights; None if there is none."""
     columns: tuple[schema_pb2.Feature, ...]
-    """The raw columns that are read: those of slices, and the weight."""
+    """The raw columns to read: those of the slices, and the weight."""
     variants: Mapping[str, str] = field(default_factory=dict)
-    """By the name of a model, the folder of a variant of it that answers in its place."""
+    """The folder of the variant that predicts in a model's place, by the model's name."""
 
     @classmethod
     def of(
@@ -108,14 +110,14 @@ class Question:
         models: Mapping[str, str],
         variants: Mapping[str, str],
     ) -> Question:
-        """What models are asked, as TFMA's config says.
+        """Returns the models and columns that an EvalConfig names.
 
         Args:
-          config: TFMA's.
-          schema: of the raw columns.
-          columns: those that are read, besides the weight.
-          models: as above.
-          variants: as above.
+          config: TFMA's config.
+          schema: the schema of the raw columns.
+          columns: the columns to read besides the weight.
+          models: see the attribute.
+          variants: see the attribute.
         """
         spec = config.model_specs[0]
         wanted = {*columns, spec.example_weight_key} - {""}
@@ -134,19 +136,19 @@ class Question:
 
 @dataclass(frozen=True)
 class Answers:
-    """A batch: what each model makes of its rows, and the raw columns."""
+    """A batch of rows: their raw columns, and each model's predictions for them."""
 
     models: dict[str, ModelRows]
     columns: pa.RecordBatch
 
     @property
     def rows(self) -> int:
-        """How many there are."""
+        """The number of rows in the batch."""
         return len(next(iter(self.models.values())).labels)
 
 
 class Asker:
-    """Holds the models, loaded once in a process."""
+    """The models of an evaluation, loaded once in a process, and the reader of its files."""
 
     def __init__(self, question: Question) -> None:
         self._question = question
@@ -197,7 +199,7 @@ class Asker:
         except (tf.errors.OpError, KeyError) as error:
             if name == BASELINE:
                 raise RuntimeError(f"{UNREADABLE}: {error}") from error
-            # It has read the features: the label is what is left.
+            # It has read the features, so that the label cannot be read.
             raise DataError(
                 f"the eval split has rows whose label cannot be read: {_what_is_missing(error)}. "
                 "Give every row a label, or leave those without one out (data.unlabelled: skip)."
@@ -216,9 +218,10 @@ def _what_is_missing(error: Exception) -> str:
 
 
 def _call(signature: Any, examples: tf.Tensor) -> dict[str, tf.Tensor]:
-    """What a signature of one input gives.
+    """Returns the outputs of a signature with one input.
 
-    By the input's name: for an argument without one, TensorFlow writes out the whole tensor first.
+    The input is passed by name: given a positional argument, TensorFlow formats the whole tensor
+    first.
     """
     positional, named = signature.structured_input_signature
     (name,) = named or [spec.name for spec in positional]

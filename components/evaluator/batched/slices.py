@@ -17,16 +17,16 @@ from trainer_module.errors import DataError
 
 
 class NotByBatches(Exception):  # noqa: N818 - it is no error: TFMA goes on
-    """A metric cannot be added up by batches; TFMA itself has to compute it."""
+    """An exception for a metric that cannot be added up by batches and is left to TFMA."""
 
 
 Quantiles = np.ndarray
-"""[rows, levels] float64; no levels where the model predicts none."""
+"""The predicted quantiles: float64 of [rows, levels], with no levels if the model predicts none."""
 
 
 @dataclass(frozen=True)
 class ModelRows:
-    """What one model makes of the rows of a batch."""
+    """The predictions, labels and weights of the rows of a batch, for one model."""
 
     labels: np.ndarray
     """[rows], of the dtype that the signature gives."""
@@ -38,17 +38,17 @@ class ModelRows:
 
     @classmethod
     def joined(cls, batches: Sequence[ModelRows]) -> ModelRows:
-        """Those of several batches, one after the other."""
+        """Returns the rows of several batches, concatenated."""
         names = [field.name for field in fields(cls)]
         parts = ([getattr(batch, name) for batch in batches] for name in names)
         return cls(*map(np.concatenate, parts))
 
     @property
     def numbers(self) -> np.ndarray:
-        """The predictions of a model of one output, [rows].
+        """The predictions of a model with one output, [rows].
 
         Raises:
-          NotByBatches: it has several, of which TFMA makes examples of their own.
+          NotByBatches: the model has several outputs, which TFMA turns into examples of their own.
         """
         if self.predictions.shape[1] != 1:
             raise NotByBatches(f"the model has {self.predictions.shape[1]} outputs")
@@ -57,7 +57,8 @@ class ModelRows:
 
 @dataclass(frozen=True)
 class Members:
-    """Which rows are in which slices: a row is in all rows, and in one slice of each kind or more.
+    """The pairs of rows and slices: each row is in the slice of all rows, and in slices of each
+    kind.
 
     Attributes:
       rows: [pairs], the row of each pair.
@@ -71,11 +72,11 @@ class Members:
 
     @classmethod
     def of_all(cls, rows: int) -> Members:
-        """Those of so many rows that are all in one slice."""
+        """Returns the pairs of a number of rows that are all in one slice."""
         return cls(np.arange(rows), np.zeros(rows, np.int64), 1)
 
     def total(self, values: np.ndarray) -> np.ndarray:
-        """Values of rows, [rows] or [rows, columns], added up by slice, in float64."""
+        """Returns values of rows, [rows] or [rows, columns], summed by slice in float64."""
         picked = values[self.rows]
         if picked.ndim == 1:
             return np.bincount(self.slices, picked, self.count)
@@ -84,31 +85,32 @@ class Members:
 
 
 SliceKey = tuple[tuple[str, Any], ...]
-"""TFMA's: columns and values in the order of the columns; empty for all rows."""
+"""TFMA's key of a slice: columns and values, in the columns' order; empty for all rows."""
 Kind = tuple[str, ...]
-"""The columns that slices are by."""
+"""The columns that define a kind of slice."""
 
 MOST_TRACKED = 20_000
-"""Slices of a kind that are added up, which takes memory by the slice."""
+"""The most slices of a kind that are added up; each takes memory."""
 
 LONGEST_SHOWN = 40
-"""Characters of a value in a message."""
+"""The most characters of a value in a message."""
 LONGEST_VALUE = 1000
-"""Bytes of a value that may name a slice: TFMA writes it with each metric, and people read it."""
+"""The most bytes of a value that may name a slice, as TFMA writes the name with each metric."""
 
 
 class Slicer:
-    """Numbers slices as they come up, over the batches of an evaluation.
+    """The numbering of slices in the order of their first rows, over the batches of an evaluation.
 
     Attributes:
-      columns: of each kind of slices the columns that it is by.
-      keys: the key of each slice, by its number; that of all rows is 0.
-      crowded: the kinds of more than `MOST_TRACKED` slices, of which none is measured any more.
-      too_long: by column, the rows whose value is too long to name a slice, and the most bytes.
+      columns: the columns of each kind of slice.
+      keys: the key of each slice, by its number; the slice of all rows has 0.
+      crowded: the kinds of more than `MOST_TRACKED` slices, which are no longer measured.
+      too_long: by column, the number of rows whose value is too long to name a slice, and the most
+        bytes of such a value.
     """
 
     def __init__(self, columns: Sequence[Kind]) -> None:
-        """There are no slices yet but that of all rows."""
+        """Creates a slicer that has only the slice of all rows."""
         self.columns = [tuple(sorted(names)) for names in columns if names]
         self.keys: list[SliceKey] = [()]
         self.crowded: set[Kind] = set()
@@ -117,14 +119,14 @@ class Slicer:
         self._tracked: Counter[Kind] = Counter()
 
     def members(self, rows: int, batch: pa.RecordBatch) -> Members:
-        """Which rows of a batch are in which slices.
+        """Returns the pairs of rows and slices of a batch.
 
         Args:
-          rows: how many there are.
-          batch: list columns of raw values, with all that slices are by.
+          rows: the number of rows.
+          batch: list columns of raw values, with every column that slices are by.
 
         Raises:
-          DataError: a value of a column is text that is no UTF-8.
+          DataError: a value of a column is text that is not UTF-8.
         """
         row_parts, slice_parts = [np.arange(rows)], [np.zeros(rows, np.int64)]
         for names in self.columns:
@@ -136,10 +138,10 @@ class Slicer:
         return Members(np.concatenate(row_parts), joined, len(self.keys))
 
     def merge(self, other: Slicer) -> np.ndarray:
-        """Takes up the slices of another part of the data.
+        """Adds the slices of another part of the data.
 
         Returns:
-          [slices of the other], the number of each here; -1 of kinds of too many.
+          [slices of the other], the number of each slice here; -1 for kinds of too many slices.
         """
         self.crowded |= other.crowded
         for name, (rows, size) in other.too_long.items():
@@ -147,9 +149,7 @@ class Slicer:
         return np.array([self._number(key) for key in other.keys])
 
     def _number(self, key: SliceKey) -> int:
-        """Returns the number of a slice, a new one if it has not come up yet; -1 if there are
-        too many.
-        """
+        """Returns the number of a slice, a new one for a new slice; -1 if its kind has too many."""
         kind = kind_of(key)
         if key not in self._numbers and self._tracked[kind] >= MOST_TRACKED:
             self.crowded.add(kind)
@@ -166,7 +166,9 @@ class Slicer:
         self.too_long[name] = count + rows, max(largest, size)
 
     def _members_by(self, names: Kind, batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
-        """Pairs of rows and slices by some columns: a row is in each combination of its values."""
+        """Returns the pairs of rows and slices by some columns: a row is in each combination of its
+        values.
+        """
         first, *others = names
         rows, places, values = self._short_values(first, batch)
         columns = [values]
@@ -191,8 +193,8 @@ class Slicer:
     def _short_values(
         self, name: str, batch: pa.RecordBatch
     ) -> tuple[np.ndarray, np.ndarray, pa.Array]:
-        """Returns the distinct values of each row that can name slices, as `_values_by_row`
-        gives them.
+        """Returns the distinct values of each row that are short enough to name slices, as
+        `_values_by_row` returns them.
         """
         rows, places, values = _values_by_row(name, batch)
         if len(values) and holds_bytes(values.type):
@@ -210,7 +212,9 @@ def kind_of(key: SliceKey) -> Kind:
 
 
 def slice_columns(config: tfma.EvalConfig) -> list[Kind] | None:
-    """What slices are by; None where TFMA's config asks for more than columns."""
+    """Returns the columns of each kind of slice; None if TFMA's config slices by more than
+    columns.
+    """
     if config.cross_slicing_specs:
         return None
     if any(spec.feature_values or spec.slice_keys_sql for spec in config.slicing_specs):
@@ -251,7 +255,7 @@ def _as_key(name: str, value: Any) -> Any:
 
 
 def _joined(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """All pairs of places at which two ascending arrays of rows have the same row."""
+    """Returns all pairs of places at which two ascending arrays of rows hold the same row."""
     starts, ends = np.searchsorted(right, left), np.searchsorted(right, left, "right")
     counts = ends - starts
     places = np.repeat(np.arange(len(left)), counts)

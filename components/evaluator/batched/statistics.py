@@ -1,12 +1,13 @@
-"""What metrics are made of: numbers that rows come to and that add up, for many slices at once.
+"""Statistics that metrics are computed from: sums over rows, for many slices at once.
 
-A statistic of TFMA's accumulates what the combiner of a computation would have accumulated over the
-same examples. At the end it fills an accumulator of the combiner's own, whose `extract_output` and
-the computations that follow from it stay TFMA's: values and formats are the same. A statistic of
-ours is itself the combiner, by `RowsCombiner`, where TFMA goes through examples one by one.
+A statistic of a TFMA combiner accumulates the sums that the combiner would accumulate over the same
+examples. At the end it fills the combiner's own accumulator; `extract_output` and the derived
+computations stay TFMA's, so that values and formats are the same. A statistic of our own becomes a
+combiner through `RowsCombiner`, where TFMA processes examples one by one.
 
-Rows are added up by parts: a slice, or those of its rows that are in one group of the bootstrap. A
-resample of a slice then is a sum of parts, each as often as it was drawn.
+Rows are added up by parts: a part is a slice, or the rows of a slice that are in one bootstrap
+group. A resample of a slice is then a sum of parts, each multiplied by the number of times that it
+was drawn.
 """
 
 from __future__ import annotations
@@ -26,45 +27,46 @@ from components.evaluator.batched.slices import Members, ModelRows, NotByBatches
 from trainer_module.compat.insides import Known, is_known
 
 Sums = tuple[np.ndarray, ...]
-"""What a statistic has added up."""
+"""The sums of a statistic, as arrays."""
 Values = np.ndarray
-"""[resamples] a metric of each; NaN wherever it is undefined, such as the AUC of one class, which
-TFMA says is 0."""
+"""A metric of each resample, [resamples]; NaN where it is undefined, such as the AUC of one class,
+for which TFMA returns 0."""
 
 THRESHOLDS = 10_000
-"""Of TFMA's areas under curves, and of those that we add."""
+"""The number of thresholds of TFMA's areas under curves, and of our own."""
 MOST_CELLS = 250
-"""Into so many of about equal weight are the cells of a curve joined: its area then moves by less
-than 0.002, alike in every resample."""
+"""The number of cells of about equal weight into which the cells of a curve are joined. Its area
+changes by less than 0.002, and alike in every resample."""
 
 STATISTICS: dict[str, type[Statistic]] = {}
-"""By what `name_of` calls the type of TFMA's combiner."""
+"""The statistics by `name_of` the type of TFMA's combiner."""
 
 SomeStatistic = TypeVar("SomeStatistic", bound="type[Statistic]")
 
 
 class Statistic(ABC):
-    """Adds up for many parts at once what a combiner adds up for one."""
+    """Sums for many parts at once that a combiner accumulates for one."""
 
     known: ClassVar[Known] = {}
-    """The code of TFMA's whose sums and options it reproduces: with other code TFMA measures
-    itself. None of a combiner of ours."""
+    """The TFMA code whose sums and options the statistic reproduces; if TFMA's code differs, TFMA
+    measures. Empty for our own combiners."""
     is_metric: ClassVar[bool] = False
-    """Whether what the combiner gives is what people asked for, and `resampled` gives it too."""
+    """Whether the combiner's outputs are metrics of the config; `resampled` returns them too."""
     derived: ClassVar[tuple[str, ...]] = ()
-    """Else the classes of the metrics that TFMA derives from it and `resampled` gives."""
+    """The classes of the metrics that TFMA derives from the combiner's output and that `resampled`
+    returns, where `is_metric` is False."""
 
     def __init__(self, combiner: Any) -> None:
         self.combiner = combiner
 
     @classmethod
     def suits(cls, combiner: Any) -> bool:
-        """Returns whether the combiner has no options that this statistic does not know."""
+        """Returns whether the combiner has only options that this statistic supports."""
         return is_plain(combiner)
 
     @property
     def has_formulas(self) -> bool:
-        """Whether it counts by the thresholds that the `derived` metrics have."""
+        """Whether the statistic counts by the thresholds that the `derived` metrics use."""
         return bool(self.derived)
 
     @abstractmethod
@@ -73,47 +75,47 @@ class Statistic(ABC):
 
     @abstractmethod
     def merge(self, other: Any, places: np.ndarray, count: int) -> None:
-        """Adds what another statistic of the same combiner has added up.
+        """Adds the sums of another statistic of the same combiner.
 
         Args:
-          other: the other one.
-          places: [parts of the other], the number that each of its parts has here; below 0 of those
-            that are left out.
-          count: parts that there are here, with those of the other.
+          other: the other statistic.
+          places: [parts of the other], the number of each of its parts here; below 0 for parts that
+            are left out.
+          count: the number of parts here, including those of the other.
         """
 
     @property
     @abstractmethod
     def sums(self) -> Sums:
-        """What has been added up, as arrays: what other processes are sent."""
+        """The sums as arrays, which are sent to other processes."""
 
     @sums.setter
     @abstractmethod
     def sums(self, sums: Sums) -> None:
-        """Goes on from what another statistic of the same combiner has added up."""
+        """Replaces the sums by those of another statistic of the same combiner."""
 
     @abstractmethod
     def output(self, parts: np.ndarray) -> dict[Any, Any]:
-        """What the combiner gives for some parts together, by TFMA's keys."""
+        """Returns the combiner's output for the sum of some parts, by TFMA's keys."""
 
     def resampled(self, parts: np.ndarray, counts: np.ndarray) -> list[Values]:
-        """Returns the metrics of resamples, as the attributes above say.
+        """Returns the metrics of resamples, in the order that `is_metric` or `derived` defines.
 
         Args:
-          parts: [parts], their numbers.
-          counts: [resamples, parts] float64, how often each was drawn.
+          parts: [parts], the numbers of the parts.
+          counts: [resamples, parts] float64, the number of times that each part was drawn.
         """
         raise NotImplementedError
 
     def exact(self, parts: np.ndarray) -> list[float]:
-        """Returns the same metrics of the parts as they are."""
+        """Returns the same metrics of the parts without resampling."""
         return [float(one[0]) for one in self.resampled(parts, np.ones((1, len(parts))))]
 
     def weights(self, batch: ModelRows) -> np.ndarray:
-        """What each row counts for the combiner: 1, unless it is for weighed examples.
+        """Returns the weight of each row for the combiner: 1, unless the combiner weighs examples.
 
         Raises:
-          NotByBatches: the combiner does not say which of both.
+          NotByBatches: the combiner does not define whether it weighs examples.
         """
         is_weighed = weighs_examples(self.combiner)
         if is_weighed is None:
@@ -123,7 +125,7 @@ class Statistic(ABC):
 
 
 def statistic_for(combiners: Combiners) -> Callable[[SomeStatistic], SomeStatistic]:
-    """Registers a statistic for combiners of TFMA's."""
+    """Registers a statistic for combiners of TFMA."""
 
     def register(statistic: SomeStatistic) -> SomeStatistic:
         statistic.known = combiners.known
@@ -134,7 +136,7 @@ def statistic_for(combiners: Combiners) -> Callable[[SomeStatistic], SomeStatist
 
 
 def find_statistic(combiner: Any) -> Statistic | None:
-    """Returns an empty statistic for a combiner; None where none does what the combiner does."""
+    """Returns an empty statistic for a combiner; None if no statistic reproduces the combiner."""
     kind = STATISTICS.get(name_of(type(combiner)))
     if isinstance(combiner, RowsCombiner):
         kind = combiner.kind
@@ -149,22 +151,22 @@ def _is_known(kind: type[Statistic]) -> bool:
 
 
 def padded(state: np.ndarray, parts: int) -> np.ndarray:
-    """Returns a state [parts, ...] with room for more parts, which are 0."""
+    """Returns a state [parts, ...] padded with zeros to a larger number of parts."""
     missing = parts - len(state)
     return state if missing <= 0 else np.pad(state, [(0, missing)] + [(0, 0)] * (state.ndim - 1))
 
 
 def ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
-    """One by the other; NaN where nothing is below."""
+    """Returns one array divided by another; NaN where the divisor is 0."""
     return np.divide(above, below, out=np.full(np.shape(above), np.nan), where=below > 0)
 
 
 class SumStatistic(Statistic):
-    """Base of those whose state is a few numbers that add up, [parts, width]."""
+    """Base of the statistics whose state is a few sums, [parts, width]."""
 
     width: int
     fields: ClassVar[tuple[str, ...]] = ()
-    """What TFMA's accumulator calls these numbers."""
+    """The attributes of TFMA's accumulator that hold these sums."""
 
     def __init__(self, combiner: Any) -> None:
         super().__init__(combiner)
@@ -181,34 +183,34 @@ class SumStatistic(Statistic):
 
     @abstractmethod
     def values(self, batch: ModelRows) -> np.ndarray:
-        """What each row adds, [rows, width]."""
+        """Returns the values that each row adds, [rows, width]."""
 
     def add(self, batch: ModelRows, members: Members) -> None:
         """Adds the values of the rows, by part."""
         self.totals = padded(self.totals, members.count) + members.total(self.values(batch))
 
     def merge(self, other: SumStatistic, places: np.ndarray, count: int) -> None:
-        """Adds the totals of the other one."""
+        """Adds the totals of the other statistic."""
         self.totals = padded(self.totals, count).copy()
         kept = places >= 0
         self.totals[places[kept]] += padded(other.totals, len(places))[kept]
 
     def accumulator(self, sums: np.ndarray) -> Any:
-        """What the combiner would have accumulated, of [width] sums."""
+        """Returns the combiner's accumulator for sums of shape [width]."""
         filled = self.combiner.create_accumulator()
         for name, value in zip(self.fields, sums.tolist(), strict=True):
             setattr(filled, name, value)
         return filled
 
     def output(self, parts: np.ndarray) -> dict[Any, Any]:
-        """By the combiner's `extract_output`."""
+        """Returns the result of the combiner's `extract_output`."""
         sums = self.totals[parts].sum(0)
         found: dict[Any, Any] = self.combiner.extract_output(self.accumulator(sums))
         return found
 
 
 class MeanStatistic(SumStatistic):
-    """Base of those whose state is values times weights, each beside the weights it is of."""
+    """Base of the statistics whose state is values times weights, each beside its weights."""
 
     width = 2
     is_metric = True
@@ -220,19 +222,20 @@ class MeanStatistic(SumStatistic):
 
 
 def weighed(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Values, [rows], times their weights, beside the weights: [rows, 2] float64."""
+    """Returns values, [rows], times their weights, beside the weights: [rows, 2] float64."""
     return np.stack([values.astype(np.float64) * weights, weights], axis=1)
 
 
 class CellStatistic(Statistic):
-    """Base of those that count in many cells of which a part has few: [cells used, width].
+    """Base of the statistics that count in many cells of which each part uses few: [cells used,
+    width].
 
-    A slice is all of 10,000 buckets wide; of 1,000 slices that would be a gigabyte.
+    A dense array would have 10,000 buckets for each slice: a gigabyte for 1,000 slices.
     """
 
     width: int
     cells: int
-    """The number of a part's cells, at least."""
+    """The number of cells of a part, or an upper bound of it."""
 
     def __init__(self, combiner: Any) -> None:
         super().__init__(combiner)
@@ -253,8 +256,8 @@ class CellStatistic(Statistic):
 
     @abstractmethod
     def values(self, batch: ModelRows) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the cell of each row, [rows] int64, below 0 of none; and what it adds, [rows,
-        width].
+        """Returns the cell of each row, [rows] int64, below 0 for none; and the values that each
+        row adds, [rows, width].
         """
 
     def add(self, batch: ModelRows, members: Members) -> None:
@@ -266,12 +269,12 @@ class CellStatistic(Statistic):
 
     def _add(self, places: np.ndarray, values: np.ndarray) -> None:
         self._waiting.append(_added_up([(places, values)]))
-        # Merged once they are as many: so each cell is sorted a few times, however many batches.
+        # Merged once they outnumber the sums, so that each cell is sorted only a few times.
         if sum(len(waiting[0]) for waiting in self._waiting) > len(self._sums[0]):
             self.sums = _added_up([self._sums, *self._waiting])
 
     def merge(self, other: CellStatistic, places: np.ndarray, count: int) -> None:
-        """Adds the cells of the other one."""
+        """Adds the cells of the other statistic."""
         del count
         where, totals = other.sums
         parts, cells = np.divmod(where, self.cells)
@@ -279,7 +282,7 @@ class CellStatistic(Statistic):
         self._add(places[parts[kept]] * self.cells + cells[kept], totals[kept])
 
     def used(self, parts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns the cells that some parts have used.
+        """Returns the cells that some parts use.
 
         Returns:
           [used] places in `parts`, [used] cells, and their totals, [used, width].
@@ -296,25 +299,25 @@ class CellStatistic(Statistic):
         return of, where[places] - parts[of] * self.cells, totals[places]
 
     def together(self, parts: np.ndarray) -> Sums:
-        """Returns the cells of some parts together, [cells] ascending, and their sums, [cells,
+        """Returns the cells of the sum of some parts, [cells] ascending, and their sums, [cells,
         width].
         """
         _, cells, totals = self.used(parts)
         return (cells, totals) if len(parts) == 1 else _added_up([(cells, totals)])
 
     def accumulator(self, cells: np.ndarray, sums: np.ndarray) -> Any:
-        """What the combiner would have accumulated, of what `together` gives."""
+        """Returns the combiner's accumulator for the cells and sums that `together` returns."""
         raise NotImplementedError
 
     def output(self, parts: np.ndarray) -> dict[Any, Any]:
-        """By the combiner's `extract_output`."""
+        """Returns the result of the combiner's `extract_output`."""
         filled = self.accumulator(*self.together(parts))
         found: dict[Any, Any] = self.combiner.extract_output(filled)
         return found
 
 
 def _added_up(parts: Sequence[Sums]) -> Sums:
-    """Cells and their totals, each cell once and in ascending order."""
+    """Returns cells and their totals, each cell once and in ascending order."""
     places, where = np.unique(np.concatenate([part[0] for part in parts]), return_inverse=True)
     values = np.concatenate([part[1] for part in parts])
     columns = [np.bincount(where, column, len(places)) for column in values.T]
@@ -324,11 +327,11 @@ def _added_up(parts: Sequence[Sums]) -> Sums:
 def table(
     counts: np.ndarray, parts: np.ndarray, columns: np.ndarray, values: np.ndarray
 ) -> np.ndarray:
-    """Values of parts added up by columns in each resample, [resamples, columns].
+    """Returns the values of parts, summed by columns in each resample, [resamples, columns].
 
     Args:
       counts: [resamples, parts].
-      parts: [used] places among them.
+      parts: [used], places among the parts.
       columns: [used], from 0.
       values: [used].
     """
@@ -337,17 +340,18 @@ def table(
     dense = dense.reshape(counts.shape[1], width)
     if len(counts) == 1:
         return counts @ dense
-    # Of many resamples seven digits are enough, and take half the time.
+    # For many resamples seven digits are enough, and take half the time.
     drawn = counts.astype(np.float32) @ dense.astype(np.float32)
     return drawn.astype(np.float64)
 
 
 def joined_cells(cells: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Numbers of cells from 0, in their order; neighbours of little weight have the same.
+    """Returns the cells renumbered from 0 in their order; neighbours of little weight share a
+    number.
 
     Args:
-      cells: [used], some of which are the same.
-      weights: [used], what is in each.
+      cells: [used], possibly with duplicates.
+      weights: [used], the weight in each cell.
     """
     distinct, where = np.unique(cells, return_inverse=True)
     if len(distinct) <= MOST_CELLS:
@@ -359,7 +363,9 @@ def joined_cells(cells: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 class RowsCombiner(beam.CombineFn):
-    """A statistic of ours as TFMA takes it, example by example; the accumulator is its sums."""
+    """A TFMA combiner for a statistic of our own, example by example; its accumulator is the
+    sums.
+    """
 
     def __init__(
         self,
@@ -368,13 +374,13 @@ class RowsCombiner(beam.CombineFn):
         kind: type[Statistic],
         metric: Any = None,
     ) -> None:
-        """Reads the model and the output of the key, by weights if that says so.
+        """Creates the combiner for the model, the output and the weighting of a key.
 
         Args:
-          key: of what the statistic gives.
-          eval_config: TFMA's.
-          kind: of the statistic.
-          metric: what it may ask how to add rows up.
+          key: the key of the statistic's output.
+          eval_config: TFMA's config.
+          kind: the class of the statistic.
+          metric: the metric that defines the value of each row, if the statistic needs one.
         """
         super().__init__()
         self._key = key
@@ -384,7 +390,7 @@ class RowsCombiner(beam.CombineFn):
 
     @property
     def key(self) -> metric_types.MetricKey:
-        """The key of what the statistic gives."""
+        """The key of the statistic's output."""
         return self._key
 
     def create_accumulator(self) -> Sums:
@@ -392,21 +398,21 @@ class RowsCombiner(beam.CombineFn):
         return self._statistic().sums
 
     def add_input(self, accumulator: Sums, element: metric_types.StandardMetricInputs) -> Sums:
-        """Adds what an example comes to."""
+        """Adds the values of one example."""
         statistic = self._statistic(accumulator)
         for rows in self._rows(element):
             statistic.add(rows, Members.of_all(1))
         return statistic.sums
 
     def merge_accumulators(self, accumulators: Iterable[Sums]) -> Sums:
-        """Returns the sums of several together."""
+        """Returns the merged sums of several accumulators."""
         total = self._statistic()
         for accumulator in accumulators:
             total.merge(self._statistic(accumulator), np.array([0]), 1)
         return total.sums
 
     def extract_output(self, accumulator: Sums) -> dict[Any, Any]:
-        """What the statistic gives."""
+        """Returns the output of the statistic."""
         return self._statistic(self.merge_accumulators([accumulator])).output(np.array([0]))
 
     def _statistic(self, sums: Sums | None = None) -> Statistic:
@@ -431,7 +437,9 @@ class RowsCombiner(beam.CombineFn):
 
 
 def _quantiles(element: metric_types.StandardMetricInputs, model_name: str) -> np.ndarray:
-    """What the signature of evaluation gives beside its predictions; of models that have some."""
+    """Returns the quantiles in the evaluation signature's output, [1, levels]; no levels if it has
+    none.
+    """
     output = element.prediction
     if model_name:
         output = output[model_name]

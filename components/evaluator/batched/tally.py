@@ -1,18 +1,19 @@
-"""What the rows of an evaluation come to, slice by slice and group by group.
+"""The accumulated statistics of an evaluation, slice by slice and bootstrap group by group.
 
 In a Poisson bootstrap (Chamandy, Muralidharan, Najmi and Naidu, 2012: Estimating Uncertainty for
-Massive Data Streams) a resample counts each example by a number of its own from Poisson(1). Here
-that number follows from the example's place in the data: it is the same for both models, in
-whatever batch or process the example is. The place leads to one of `GROUPS` groups, so that what
-groups come to is all that is kept: few examples are alone in theirs, and of many a group is a
-sample itself. Equal examples have places of their own: in a table of a few categories they are
-draws like any others, and those that shared a group would look like one.
+Massive Data Streams) a resample counts each example a random number of times, drawn from
+Poisson(1). Here the number follows from the example's position in the data: it is the same for both
+models, whatever batch or process reads the example. The position is hashed to one of `GROUPS`
+groups, so that only the sums of groups are stored: with few examples each mostly has a group of its
+own, and with many a group is itself a sample. Equal examples have different positions: in a table
+of a few categories each is a draw of its own, whereas examples that share a group are drawn
+together.
 
-Examples that depend on one another, such as the rows of one patient, go to one group together: then
-a unit is drawn, not a row (Cameron, Gelbach and Miller, 2008: Bootstrap-Based Improvements for
+Examples that depend on one another, such as the rows of one patient, share a group: the bootstrap
+then draws units, not rows (Cameron, Gelbach and Miller, 2008: Bootstrap-Based Improvements for
 Inference with Clustered Errors).
 
-(What an example is serialized to would not do: the order of its features is another in each run.)
+A hash of the serialized example would not do, as the order of its features differs between runs.
 """
 
 from __future__ import annotations
@@ -42,27 +43,28 @@ from components.evaluator.dependence import INDEPENDENT, Dependence
 from trainer_module.errors import counted
 
 GROUPS = 1024
-"""With so many, the standard error of a metric is off by 2 % itself: 1 / sqrt(2 * GROUPS)."""
+"""The number of bootstrap groups; the standard error of a metric then has a relative error of 2 %:
+1 / sqrt(2 * GROUPS)."""
 RESAMPLES = 1000
-"""As usual for an interval of 95 %: there are 25 resamples beyond each of its ends."""
+"""The number of bootstrap resamples; 25 lie beyond each end of a 95 % interval."""
 _SEED = 20
 _FILES_APART = np.uint64(40)
-"""Bits of the number of a row in its file."""
+"""The number of bits for a row's number in its file."""
 _GOLDEN, _FIRST, _SECOND = (
     np.uint64(number) for number in (0x9E3779B97F4A7C15, 0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53)
 )
-"""Multipliers of SplitMix64 and of MurmurHash3's finalizer."""
+"""The multipliers of SplitMix64 and of MurmurHash3's finalizer."""
 
 
 class Grouper:
-    """Deals the examples of one file to groups, in their order."""
+    """The assignment of one file's examples to bootstrap groups, in their order."""
 
     def __init__(self, file: int, dependence: Dependence = INDEPENDENT) -> None:
-        """No example has come up yet.
+        """Creates a grouper at the beginning of a file.
 
         Args:
-          file: its number among those of the evaluation.
-          dependence: which examples are dealt to a group together.
+          file: the file's number in the evaluation.
+          dependence: the examples that share a group.
         """
         self._next = np.uint64(file) << _FILES_APART
         self._dependence = dependence
@@ -71,8 +73,8 @@ class Grouper:
         """Returns the groups of the next examples, [rows] int64.
 
         Args:
-          rows: how many there are.
-          columns: raw ones, with that by which they depend on one another.
+          rows: the number of examples.
+          columns: raw columns, including the one by which examples depend on one another.
         """
         with np.errstate(over="ignore"):
             places = self._next + np.arange(rows, dtype=np.uint64)
@@ -86,28 +88,28 @@ class Grouper:
 
 @functools.cache
 def draws() -> np.ndarray:
-    """Returns how often each resample has drawn the examples of each group, [resamples, groups]."""
-    # Group by group in memory, as slices pick groups.
+    """Returns how often each resample draws the examples of each group, [resamples, groups]."""
+    # Contiguous by group in memory, as slices select groups.
     drawn = np.random.default_rng(_SEED).poisson(1.0, (GROUPS, RESAMPLES)).astype(np.float64)
     return drawn.T
 
 
 MOST_SLICES = 1000
-"""Slices of a kind that are reported: those of the most examples."""
+"""The most slices of a kind that are reported, largest first."""
 MOST_WAITING = 1 << 20
-"""Numbers that models have said of the rows that wait to be added up together: 4 MB."""
+"""The most predictions that wait to be added up together: 4 MB."""
 
 
 class Parts:
-    """Numbers the parts that rows are added up by: of a slice, the rows that are in one group."""
+    """The numbering of the parts that rows are added up by: the rows of a slice in one group."""
 
     def __init__(self) -> None:
-        """No rows have come up yet."""
+        """Creates an empty numbering."""
         self.keys = self._order = np.zeros(0, np.int64)
         """[parts] slice times GROUPS plus group, of each part that has rows."""
 
     def number(self, keys: np.ndarray) -> np.ndarray:
-        """Returns the number of each part, a new one of those that have not come up yet."""
+        """Returns the number of each part, a new one for a new part."""
         used, where = np.unique(keys, return_inverse=True)
         new = np.setdiff1d(used, self.keys, assume_unique=True)
         self.keys = np.concatenate([self.keys, new])
@@ -123,22 +125,23 @@ class Parts:
 
 
 class Tally:
-    """Adds up answers; two of the same evaluation add up as well.
+    """The accumulated statistics of an evaluation; the tallies of files and processes can be
+    merged.
 
-    Statistics that metrics are resampled from are added up by parts, the others by slices. What is
-    sent to another process leaves out TFMA's objects, which not all can be.
+    Statistics of resampled metrics are added up by parts, the others by slices. The pickled state
+    leaves out TFMA's objects, as some cannot be pickled.
     """
 
     def __init__(
         self, config: tfma.EvalConfig, columns: list[Kind], grouper: Grouper | None = None
     ) -> None:
-        """That of a file, without rows.
+        """Creates an empty tally for a file.
 
         Args:
-          config: TFMA's.
-          columns: of each kind of slices the columns that it is by.
-          grouper: deals the file's rows to groups; without one all are in the same, and nothing is
-            known of chance.
+          config: TFMA's config.
+          columns: the columns of each kind of slice.
+          grouper: assigns the file's rows to bootstrap groups; without it all rows are in one
+            group, and there are no intervals.
         """
         self.config = config
         self.slicer = Slicer(columns)
@@ -169,7 +172,7 @@ class Tally:
 
     @property
     def rows(self) -> int:
-        """How many have been added."""
+        """The number of rows that have been added."""
         return int(self._rows[:1].sum())
 
     def add(self, answers: Answers) -> None:
@@ -209,7 +212,7 @@ class Tally:
             statistic.add(joined[source.model], by_part if is_resampled else by_slice)
 
     def merge(self, other: Tally) -> None:
-        """Adds what another process, or another file, has come to."""
+        """Adds the tally of another process or file."""
         self._add_waiting()
         other._add_waiting()
         places = self.slicer.merge(other.slicer)
@@ -226,9 +229,7 @@ class Tally:
         self._rows[places[places >= 0]] += padded(other._rows, len(places))[places >= 0]
 
     def reported(self) -> list[int]:
-        """Returns the numbers of the slices that are reported: of each kind the largest,
-        largest first.
-        """
+        """Returns the numbers of the slices to report: the largest of each kind, largest first."""
         kinds: dict[Kind, list[int]] = defaultdict(list)
         for number, key in enumerate(self.slicer.keys):
             if kind_of(key) not in self.slicer.crowded:
@@ -243,7 +244,7 @@ class Tally:
         """Yields the metrics and plots of each slice, with the differences to the model in service.
 
         Args:
-          numbers: of the slices; default: of all.
+          numbers: the numbers of the slices; by default all.
         """
         self._add_waiting()
         keys = self.slicer.keys
@@ -258,16 +259,15 @@ class Tally:
         return self._parts.of(number)[1]
 
     def resampled(self, number: int, counts: np.ndarray) -> dict[tuple[str, str], Values]:
-        """Returns the metrics of a slice by model and name, [resamples] each, of those with
-        formulas.
+        """Returns the resampled metrics of a slice by model and metric name, [resamples] each.
 
         Args:
-          number: of the slice.
+          number: the slice's number.
           counts: [resamples, GROUPS], how often each group is drawn.
         """
         self._add_waiting()
         parts, groups = self._parts.of(number)
-        # Group by group in memory, as `draws` are.
+        # Contiguous by group in memory, as `draws` are.
         drawn = counts.T[groups].T
         found: dict[tuple[str, str], Values] = {}
         for source, statistic in self._sources:
@@ -278,7 +278,7 @@ class Tally:
         return found
 
     def notes(self) -> list[str]:
-        """What was left out of slices, in sentences."""
+        """Returns sentences about the rows and slices that were left out."""
         notes = [
             f"evaluate.slices: {counted(rows, 'row')} left out of the slices by {name}: the value "
             f"is too long to name one, up to {size:,} bytes"

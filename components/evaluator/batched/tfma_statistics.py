@@ -1,4 +1,4 @@
-"""What TFMA's combiners add up: counts by threshold, bucket and class, and means of errors."""
+"""Statistics of TFMA's combiners: counts by threshold, bucket and class, and means of errors."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ from components.evaluator.batched.statistics import (
 
 @statistic_for(tfma.EXAMPLE_COUNT)
 class ExampleCount(SumStatistic):
-    """How many examples there are, or what they weigh."""
+    """The number of examples, or the sum of their weights."""
 
     width = 1
 
     def values(self, batch: ModelRows) -> np.ndarray:
-        """Returns the weight of each."""
+        """Returns the weight of each row."""
         return self.weights(batch)[:, np.newaxis]
 
     def accumulator(self, sums: np.ndarray) -> float:
-        """Returns a number, as TFMA has it."""
+        """Returns the sum, as TFMA's accumulator is a number."""
         return float(sums[0])
 
 
 _ERRORS = {
     tfma.ABSOLUTE_ERROR: lambda truth, said: np.abs(truth - said),
     tfma.SQUARED_ERROR: lambda truth, said: np.abs(truth - said).astype(np.float64) ** 2,
-    # Of a label of 0 there is no share: NaN, which counts for nothing.
+    # For a label of 0 the error is NaN, and the row is left out.
     tfma.PERCENTAGE_ERROR: lambda truth, said: (
         100.0 * np.abs((truth - said) / np.where(truth == 0, np.nan, truth)).astype(np.float64)
     ),
@@ -56,7 +56,7 @@ _ERRORS = {
 
 @statistic_for(tfma.REGRESSION_ERRORS)
 class RegressionError(MeanStatistic):
-    """The mean of an error of numbers; rows where it is NaN count for nothing, as TFMA has it."""
+    """The mean of an error of numbers; rows whose error is NaN are left out, as in TFMA."""
 
     fields = ("total_regression_error", "total_example_weights")
 
@@ -70,13 +70,13 @@ class RegressionError(MeanStatistic):
 
 @statistic_for(tfma.BINARY_CROSS_ENTROPY)
 class BinaryCrossEntropy(MeanStatistic):
-    """The mean of what the probability of the true class lacks."""
+    """The mean cross-entropy of binary labels."""
 
     fields = ("total_cross_entropy", "total_example_weights")
 
     @classmethod
     def suits(cls, combiner: Any) -> bool:
-        """Of probabilities, without smoothing."""
+        """Returns whether the combiner takes probabilities, without label smoothing."""
         return super().suits(combiner) and not tfma.has_logits_or_smoothing(combiner)
 
     def values(self, batch: ModelRows) -> np.ndarray:
@@ -88,9 +88,9 @@ class BinaryCrossEntropy(MeanStatistic):
 
 @statistic_for(tfma.KERAS_METRICS)
 class KerasMeans(MeanStatistic):
-    """Those of Keras's metrics that are means of a value per row.
+    """Keras metrics that are means of a value per row.
 
-    Others, which may keep whatever state they like, are TFMA's to compute.
+    TFMA computes other Keras metrics, whose state may be of any kind.
     """
 
     def __init__(self, combiner: Any) -> None:
@@ -102,38 +102,42 @@ class KerasMeans(MeanStatistic):
 
     @classmethod
     def suits(cls, combiner: Any) -> bool:
-        """Of one output, whose metrics are all such means."""
+        """Returns whether the combiner has one output and its metrics are all means of a value per
+        row.
+        """
         if not tfma.has_one_output(combiner):
             return False
         return super().suits(combiner) and all(map(_per_row, tfma.metrics_of(combiner)))
 
     def values(self, batch: ModelRows) -> np.ndarray:
-        """Returns the value of each metric, and the weight."""
+        """Returns the value of each metric for each row, and the weight."""
         weights, labels = self.weights(batch), batch.labels[:, np.newaxis]
         columns = []
         for per_row in self._per_row:
             values = per_row(labels, batch.predictions)
             if values.size != len(labels):
                 raise NotByBatches("a Keras metric that is no mean over the rows")
-            # Of one row, Keras drops the axis.
+            # Keras drops the axis for a single row.
             columns.append(weighed(values.reshape(-1), weights))
         return np.concatenate(columns, axis=1)
 
     def accumulator(self, sums: np.ndarray) -> Any:
-        """TFMA's accumulator, with the weights that Keras's metrics would have."""
+        """Returns TFMA's accumulator, with the weights that Keras's metrics would have."""
         filled = self.combiner.create_accumulator()
         for index, (total, weight) in enumerate(sums.reshape(-1, 2)):
             filled.add_weights(0, index, [np.float32(total), np.float32(weight)])
         return filled
 
     def resampled(self, parts: np.ndarray, counts: np.ndarray) -> list[Values]:
-        """Returns the means, or their roots."""
+        """Returns the means, or their square roots."""
         found = zip(super().resampled(parts, counts), self._are_roots, strict=True)
         return [np.sqrt(values) if is_root else values for values, is_root in found]
 
 
 def _per_row(metric: tf_keras.metrics.Metric) -> tfma.PerRow | None:
-    """From labels [rows, 1] and outputs [rows, n] to a value per row; None of other metrics."""
+    """Returns a function from labels [rows, 1] and outputs [rows, n] to a value per row; None if
+    the metric is not a mean.
+    """
     return _squared_errors if _is_root(metric) else tfma.per_row(metric)
 
 
@@ -150,7 +154,7 @@ def _squared_errors(labels: np.ndarray, said: np.ndarray) -> np.ndarray:
 
 @statistic_for(tfma.SQUARED_CORRELATION)
 class SquaredCorrelation(SumStatistic):
-    """Sums of labels, of numbers, of their squares and of their products."""
+    """The sums of labels, of predictions, of their squares and of their products."""
 
     width = 6
     is_metric = True
@@ -164,14 +168,16 @@ class SquaredCorrelation(SumStatistic):
     )
 
     def values(self, batch: ModelRows) -> np.ndarray:
-        """In the order of the fields of TFMA's accumulator."""
+        """Returns the sums' terms for each row, in the order of the fields of TFMA's
+        accumulator.
+        """
         truth = batch.labels.astype(np.float64)
         said = batch.numbers.astype(np.float64)
         parts = [truth, said, truth**2, said**2, truth * said, np.ones(len(truth))]
         return np.stack(parts, axis=1) * self.weights(batch)[:, np.newaxis]
 
     def resampled(self, parts: np.ndarray, counts: np.ndarray) -> list[Values]:
-        """Returns the squared covariance by both variances."""
+        """Returns the squared covariance divided by both variances."""
         truth, said, truth2, said2, both, weight = (counts @ self.totals[parts]).T
         covered = both - ratio(truth * said, weight)
         spreads = (truth2 - ratio(truth**2, weight)) * (said2 - ratio(said**2, weight))
@@ -180,13 +186,13 @@ class SquaredCorrelation(SumStatistic):
 
 @statistic_for(tfma.BINARY_MATRICES)
 class BinaryMatrices(SumStatistic):
-    """Found, wrongly found, missed and rightly left, by threshold."""
+    """The counts of true and false positives and negatives, by threshold."""
 
     derived = ("BinaryAccuracy", "Precision", "Recall", "F1Score", "BalancedAccuracy")
 
     @classmethod
     def suits(cls, combiner: Any) -> bool:
-        """Without samples of examples."""
+        """Returns whether the combiner keeps no samples of examples."""
         return super().suits(combiner) and not tfma.samples_examples(combiner)
 
     def __init__(self, combiner: Any) -> None:
@@ -196,11 +202,11 @@ class BinaryMatrices(SumStatistic):
 
     @property
     def has_formulas(self) -> bool:
-        """Of the usual threshold alone."""
+        """Whether the only threshold is the usual one, 0.5."""
         return list(self.thresholds) == [0.5]
 
     def values(self, batch: ModelRows) -> np.ndarray:
-        """In the order of TFMA's matrix, for each threshold."""
+        """Returns the cells of each row in the order of TFMA's matrix, for each threshold."""
         weights, columns = self.weights(batch), []
         for threshold in self.thresholds:
             said = batch.numbers.astype(np.float64) > threshold
@@ -209,13 +215,15 @@ class BinaryMatrices(SumStatistic):
         return np.stack(columns, axis=1) * weights[:, np.newaxis]
 
     def accumulator(self, sums: np.ndarray) -> dict[float, Any]:
-        """TFMA's matrices, by threshold."""
+        """Returns TFMA's matrices by threshold."""
         counts = sums.reshape(-1, 4).tolist()
         matrices: dict[float, Any] = tfma.matrix_accumulator(self.thresholds, counts)
         return matrices
 
     def resampled(self, parts: np.ndarray, counts: np.ndarray) -> list[Values]:
-        """TFMA's and Keras's metrics of right and wrong ones."""
+        """Returns accuracy, precision, recall, F1 and balanced accuracy, as TFMA and Keras define
+        them.
+        """
         found, left, false, missed = (counts @ self.totals[parts]).T
         recall, specificity = ratio(found, found + missed), ratio(left, left + false)
         return [
@@ -235,7 +243,7 @@ def _is_true(combiner: Any, labels: np.ndarray, threshold: float) -> np.ndarray:
 
 
 def _check_binary(labels: np.ndarray) -> None:
-    """Labels between the classes, or of none, are TFMA's to divide or to refuse."""
+    """Raises NotByBatches for labels other than 0 and 1, which TFMA divides or refuses."""
     if not np.isin(labels, (0, 1)).all():
         raise NotByBatches("labels other than 0 and 1")
 
@@ -247,7 +255,7 @@ _MATRICES = re.compile(
 
 @statistic_for(tfma.HISTOGRAM)
 class Histogram(CellStatistic):
-    """Labels, predictions and examples by the bucket of the prediction."""
+    """The sums of labels, predictions and examples, by the bucket of the prediction."""
 
     width = 3
     derived = ("AUC", "AUCPrecisionRecall", "AveragePrecision")
@@ -259,16 +267,18 @@ class Histogram(CellStatistic):
 
     @classmethod
     def suits(cls, combiner: Any) -> bool:
-        """By predictions, of labels that are classes."""
+        """Returns whether the combiner buckets by prediction, for labels that are classes."""
         return super().suits(combiner) and tfma.is_by_prediction(combiner)
 
     @property
     def has_formulas(self) -> bool:
-        """By as many buckets as areas have thresholds."""
+        """Whether there are at least as many buckets as the areas under curves have thresholds."""
         return self.cells >= THRESHOLDS
 
     def values(self, batch: ModelRows) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the buckets of the predictions; of rows without weight none."""
+        """Returns the bucket of each prediction, and the sums' terms; -1 for rows without
+        weight.
+        """
         _check_binary(batch.labels)
         scale, said = self.scale, batch.numbers.astype(np.float64)
         if np.isnan(said).any():
@@ -280,7 +290,7 @@ class Histogram(CellStatistic):
         return np.where(weights != 0, buckets, -1), values * weights[:, np.newaxis]
 
     def accumulator(self, cells: np.ndarray, sums: np.ndarray) -> dict[int, Any]:
-        """TFMA's buckets, by number."""
+        """Returns TFMA's buckets by number."""
         return {
             bucket: calibration_histogram.Bucket(bucket, *values)
             for bucket, values in zip(cells.tolist(), sums.tolist(), strict=True)
@@ -289,15 +299,16 @@ class Histogram(CellStatistic):
     def with_matrices(
         self, parts: np.ndarray, wanted: list[Any]
     ) -> tuple[dict[Any, Any], dict[Any, Any]]:
-        """Returns the output, and the matrices at many thresholds that TFMA would derive, as whole
+        """Returns the output, and the matrices at many thresholds that TFMA would derive, as
         arrays.
 
-        TFMA does so in Python, threshold by threshold: a tenth of a second for each slice. Matrices
-        at thresholds of other kinds, such as those of plots, are TFMA's to derive.
+        TFMA derives them in Python, threshold by threshold, which takes a tenth of a second for
+        each slice. TFMA still derives matrices at other kinds of thresholds, such as those of
+        plots.
 
         Args:
-          parts: which to add up.
-          wanted: the keys of all that is derived from what statistics give.
+          parts: the numbers of the parts to add up.
+          wanted: the keys of all results that are derived from statistics.
         """
         buckets, sums = self.together(parts)
         output = self.combiner.extract_output(self.accumulator(buckets, sums))
@@ -311,7 +322,7 @@ class Histogram(CellStatistic):
         return output, found
 
     def _matrices(self, buckets: np.ndarray, sums: np.ndarray, count: int) -> Any:
-        """As TFMA makes them; of thresholds from -epsilon to 1 + epsilon."""
+        """Returns TFMA's matrices at thresholds from -epsilon to 1 + epsilon."""
         thresholds = tfma.interpolated_thresholds(count)
         scale = self.scale
         starts = (buckets - 1) / scale.buckets * scale.width + scale.left
@@ -334,7 +345,9 @@ class Histogram(CellStatistic):
         )
 
     def resampled(self, parts: np.ndarray, counts: np.ndarray) -> list[Values]:
-        """Areas under curves, from the weights of both classes by the size of the prediction."""
+        """Returns the areas under curves, from the weights of both classes by the size of the
+        prediction.
+        """
         of, cells, totals = self.used(parts)
         columns = joined_cells(cells, totals[:, 2])
         # From the largest prediction down.
@@ -359,11 +372,12 @@ class Histogram(CellStatistic):
 
 @statistic_for(tfma.CLASS_MATRIX)
 class ClassMatrix(CellStatistic):
-    """How often each class is taken for each."""
+    """The confusion matrix of the classes."""
 
     width = 1
     cells = 1 << 40
-    """Pairs of classes: the true one times 2^20 plus the predicted one, each counted from -1."""
+    """The pairs of classes: the true one times 2^20 plus the predicted one, each counted from
+    -1."""
     derived = ("MacroPrecision", "MacroRecall", "MacroF1", "MulticlassBalancedAccuracy")
 
     def __init__(self, combiner: Any) -> None:
@@ -372,16 +386,18 @@ class ClassMatrix(CellStatistic):
 
     @classmethod
     def suits(cls, combiner: Any) -> bool:
-        """By one threshold, as TFMA's for several depend on their order."""
+        """Returns whether the combiner has one threshold, as TFMA's results for several depend on
+        their order.
+        """
         return super().suits(combiner) and len(tfma.class_thresholds(combiner)) == 1
 
     @property
     def has_formulas(self) -> bool:
-        """Of the most probable class, however probable."""
+        """Whether the predicted class is the most probable one, however probable."""
         return list(self.thresholds) == [0.0]
 
     def values(self, batch: ModelRows) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the pair of each row."""
+        """Returns the pair of the true and the predicted class of each row, and its weight."""
         if batch.predictions.shape[1] == 1:
             raise NotByBatches("a matrix of classes of one output")
         said = batch.predictions.argmax(1)
@@ -392,7 +408,7 @@ class ClassMatrix(CellStatistic):
         return pairs, self.weights(batch)[:, np.newaxis]
 
     def accumulator(self, cells: np.ndarray, sums: np.ndarray) -> Any:
-        """TFMA's matrix, by its one threshold."""
+        """Returns TFMA's matrix, by its one threshold."""
         true, said = np.divmod(cells, 1 << 20)
         entry = multi_class_confusion_matrix_metrics.MatrixEntryKey
         keys = map(entry, (true - 1).tolist(), (said - 1).tolist())
@@ -401,7 +417,9 @@ class ClassMatrix(CellStatistic):
         return filled
 
     def resampled(self, parts: np.ndarray, counts: np.ndarray) -> list[Values]:
-        """Means over the classes that occur in a resample, as `own_metrics.classes` has it."""
+        """Returns means over the classes that occur in a resample, as `own_metrics.classes` defines
+        them.
+        """
         of, pairs, totals = self.used(parts)
         true, said = np.divmod(pairs, 1 << 20)
         classes, where = np.unique(np.concatenate([true, said]), return_inverse=True)
@@ -420,13 +438,14 @@ class ClassMatrix(CellStatistic):
 def class_means(
     found: np.ndarray, there: np.ndarray, predicted: np.ndarray, occurs: np.ndarray
 ) -> list[Values]:
-    """Means over classes: of precision, recall, F1, and of recall where there are examples.
+    """Returns the means over classes of precision, recall, F1, and of recall where there are
+    examples.
 
     Args:
-      found: [..., classes], weights of what is said to be of its class.
-      there: likewise of what is of each class.
-      predicted: likewise of what is said to be of it.
-      occurs: whether a class counts in the first three; of nothing they are 0.
+      found: [..., classes], the weights of the examples that are rightly predicted as each class.
+      there: [..., classes], the weights of the examples of each class.
+      predicted: [..., classes], the weights of the examples that are predicted as each class.
+      occurs: whether a class counts in the first three means, with 0 where a ratio is undefined.
     """
     recall, f1 = ratio(found, there), ratio(2 * found, there + predicted)
     return [

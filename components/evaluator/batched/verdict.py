@@ -1,4 +1,4 @@
-"""The intervals of metrics, and TFMA's validation read with what chance may have done to them."""
+"""The confidence intervals of metrics, and TFMA's validation corrected by them."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ from components.evaluator.noise import Interval, MetricNoise, Noise, VerdictSett
 from components.evaluator.slices import BASELINE, metric_name, slice_name
 
 DEFINED_SHARE = 0.9
-"""Of resamples that have a metric at all, such as an AUC of both classes, for an interval of it."""
+"""The least share of resamples in which a metric has to be defined for an interval, such as an AUC,
+which needs both classes."""
 LEAST_EXAMPLES = 20
-"""A bootstrap of fewer says too little of how they spread."""
+"""The least number of examples for an interval; a bootstrap of fewer underestimates their
+spread."""
 SHARES = frozenset(
     {"BinaryAccuracy", "SparseCategoricalAccuracy", "SparseTopKCategoricalAccuracy", "Coverage"}
 )
-"""Means of yes and no."""
+"""The metrics that are means of zeros and ones."""
 MOST_WITH_INTERVALS = 20
-"""Slices without thresholds, those of the most examples, of which intervals are found as well."""
+"""The number of largest slices without thresholds for which intervals are computed."""
 
 
 def find_noise(
@@ -38,13 +40,13 @@ def find_noise(
     settings: VerdictSettings,
     held: Callable[[SliceKey], bool],
 ) -> Noise:
-    """What is known of the chance in an evaluation.
+    """Returns the confidence intervals of an evaluation.
 
     Args:
-      tally: with all rows.
-      sliced: the metrics of the slices that are reported, by number, with the most examples first.
+      tally: the tally of all rows.
+      sliced: the metrics of the reported slices by number, largest slices first.
       settings: the confidence of the intervals, and which rows depend on one another.
-      held: whether a slice has thresholds.
+      held: returns whether a slice has thresholds.
     """
     found, others = {}, 0
     for number, metrics in sliced.items():
@@ -66,7 +68,7 @@ def find_noise(
 
 
 class _SliceNoise:
-    """Finds the intervals of one slice."""
+    """The computation of the confidence intervals of one slice."""
 
     def __init__(
         self,
@@ -76,21 +78,21 @@ class _SliceNoise:
         settings: VerdictSettings,
         with_intervals: bool,
     ) -> None:
-        """Resamples the slice.
+        """Resamples the metrics of the slice.
 
         Args:
-          tally: with all rows.
-          number: of the slice.
-          metrics: what TFMA made of it.
+          tally: the tally of all rows.
+          number: the slice's number.
+          metrics: TFMA's metrics of the slice.
           settings: the confidence of the intervals, and which rows depend on one another.
-          with_intervals: whether there is enough time for them.
+          with_intervals: whether to compute intervals.
         """
         self._metrics = metrics
         self._settings = settings
         self._classes = tally.computations.classes
         self._baseline = tally.computations.baseline
         groups = tally.groups_of(number)
-        # Of examples that depend on one another; None where none do.
+        # The number of dependent units; None if all rows are independent.
         self._units = len(groups) if settings.dependence.column else None
         counts = (float(v) for key, v in metrics.items() if key.name == "example_count")
         self._examples = max(counts, default=0.0)
@@ -99,12 +101,12 @@ class _SliceNoise:
         self._drawn: Mapping[tuple[str, str], Values] = {}
         if with_intervals and settings.confidence is not None:
             times = draws()
-            if self._units is not None:  # Of few units, many resamples have drawn none.
+            if self._units is not None:  # With few units, many resamples draw none.
                 times = times[times[:, groups].any(axis=1)]
             self._drawn = tally.resampled(number, times)
 
     def find(self) -> dict[str, MetricNoise]:
-        """What is known of each metric besides its value."""
+        """Returns the intervals of each metric of the slice."""
         found: dict[str, MetricNoise] = {}
         for key, value in self._metrics.items():
             if key.name not in self._classes or key.is_diff or key.model_name == self._baseline:
@@ -117,7 +119,7 @@ class _SliceNoise:
         return found
 
     def _moved(self, key: metric_types.MetricKey, value: Any) -> Values:
-        """Returns the metric of the resamples, around what TFMA made of all."""
+        """Returns the metric of the resamples, moved so that they are centred on TFMA's value."""
         place = (key.model_name, key.name)
         return self._drawn[place] + (float(value) - self._exact[place])
 
@@ -146,19 +148,21 @@ class _SliceNoise:
 
     @property
     def _beyond(self) -> float:
-        """The probability beyond each end."""
-        assert self._settings.confidence is not None  # noqa: S101 - else nothing is drawn
+        """The probability beyond each end of an interval."""
+        assert self._settings.confidence is not None  # noqa: S101 - otherwise nothing is drawn
         return (1 - self._settings.confidence) / 2
 
     def _interval(self, values: Values, sharing: int = 1) -> Interval | None:
-        """Between percentiles; None where too many resamples have no number, or of one unit.
+        """Returns the interval between percentiles; None if a metric is undefined in too many
+        resamples, or there is only one unit.
 
-        Of few units the percentiles are as far out as quantiles of Student's t would be, as a
-        bootstrap of few clusters is too narrow (Cameron, Gelbach and Miller, 2008).
+        With few units the percentiles are moved outward as far as quantiles of Student's t, as a
+        bootstrap of few clusters gives intervals that are too narrow (Cameron, Gelbach and Miller,
+        2008).
 
         Args:
-          values: of the resamples.
-          sharing: intervals of which the confidence holds together (Bonferroni).
+          values: the metric of the resamples.
+          sharing: the number of intervals that share the confidence (Bonferroni).
         """
         if not _is_mostly_defined(values):
             return None
@@ -172,9 +176,11 @@ class _SliceNoise:
         return Interval(low=float(low), high=float(high))
 
     def _of_constant(self, name: str, value: float) -> Interval:
-        """Where all examples are right, or wrong: how many of others may have been missed.
+        """Returns the interval of a share that is the same in all resamples, such as an accuracy of
+        1.
 
-        By the probability of seeing none of them, (1 - share) ** examples.
+        The far end is the share at which the probability of seeing no exception, (1 - share) **
+        examples, equals the probability beyond the interval's end.
         """
         examples = self._examples if self._units is None else self._units
         if self._classes[name] not in SHARES or not examples:
@@ -184,7 +190,7 @@ class _SliceNoise:
 
 
 def _unmeasured_notes(found: Mapping[str, Mapping[str, MetricNoise]]) -> list[str]:
-    """Which slices are too small for a comparison with the model in service."""
+    """Returns notes on the slices that are too small for a comparison with the model in service."""
     unmeasured: dict[str, list[str]] = {}
     for name, metrics in found.items():
         for metric, noise in metrics.items():
@@ -223,20 +229,21 @@ def validate(
     noise: Noise,
     settings: VerdictSettings,
 ) -> validation_result_pb2.ValidationResult:
-    """What TFMA says against a slice, less what may be chance, and what the intervals say.
+    """Returns TFMA's validation of a slice, corrected by the confidence intervals.
 
-    A difference to the model in service fails where all of its interval is worse than the tolerance
-    allows, and in the deciding metric also within noise where ties are kept. So does that of one of
-    the `others` on the whole split, where all of its shared interval is worse. A bound that is to
-    be kept with confidence fails where the interval's end is beyond it. A metric that is undefined
-    fails on the whole split, and says nothing on a slice; nor does the difference on a slice that
-    is too small to measure it.
+    Failures within noise are removed, and failures by the intervals are added. A difference to the
+    model in service fails if all of its interval is worse than the tolerance allows; in the
+    deciding metric it fails also within noise if ties keep the model in service. One of the
+    `others` fails on the whole split if all of its shared interval is worse. A bound that has to be
+    kept with confidence fails if the interval's end is beyond it. An undefined metric fails on the
+    whole split but not on a slice; a difference on a slice that is too small to measure does not
+    fail.
 
     Args:
       sliced: the key of the slice, and its metrics.
-      config: TFMA's.
-      noise: what is known of chance.
-      settings: what the config says of it.
+      config: TFMA's config.
+      noise: the confidence intervals.
+      settings: the config's settings for intervals and ties.
     """
     key, metrics = sliced
     result = metrics_validator.validate_metrics(sliced, config)
@@ -250,7 +257,7 @@ def validate(
         )
     ]
     failures += [] if key else _others_against(metrics, known, settings)
-    # Where a metric cannot have an interval its value is held, which TFMA has done.
+    # A metric without an interval is compared by its value, as TFMA has done.
     sure = frozenset((*settings.lower, *settings.upper)) - set(noise.without)
     failed = {failure.metric_key.name for failure in failures if not failure.metric_key.is_diff}
     for metric_key, value in metrics.items():
@@ -294,7 +301,9 @@ def _is_excused(
 def _others_against(
     metrics: Metrics, known: Mapping[str, MetricNoise], settings: VerdictSettings
 ) -> list[Any]:
-    """What metrics without thresholds say against a model: those that are surely worse."""
+    """Returns failures for metrics without thresholds that are worse than in service beyond
+    noise.
+    """
     failures = []
     for key, value in metrics.items():
         higher_is_better = settings.others.get(key.name)
@@ -322,7 +331,7 @@ def _against(
     is_sure: bool,
     is_slice: bool,
 ) -> str:
-    """What speaks against a metric that TFMA knows nothing of; empty if nothing does."""
+    """Returns the failure of a metric that passes TFMA's validation; empty if there is none."""
     if not noise.defined:
         return "" if is_slice else "the metric is undefined"
     if not is_sure:
@@ -349,7 +358,7 @@ def _failure(
 def bounds_of(
     name: str, key: SliceKey, config: config_pb2.EvalConfig
 ) -> config_pb2.GenericValueThreshold | None:
-    """Returns the bounds of a metric in a slice; None where it has none."""
+    """Returns the bounds of a metric in a slice; None if it has none."""
     for metric in (metric for spec in config.metrics_specs for metric in spec.metrics):
         if metric_name(metric) == name:
             for held in metric.per_slice_thresholds:

@@ -1,8 +1,8 @@
-"""Metrics that TFMA has not got, or not in this sense: the same as scikit-learn's of their names.
+"""Metrics that TFMA lacks or defines differently; they equal scikit-learn's metrics of the same
+names.
 
-TFMA finds them by module and class name, and makes them of their name alone.
-
-TFMA asks for the computations of one model and output at a time.
+TFMA finds them by module and class name, and constructs them from their name alone. It requests the
+computations of one model and output at a time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ AnyKey: TypeAlias = metric_types.MetricKey | metric_types.PlotKey
 
 
 class OwnMetric(metric_types.Metric):
-    """Base of our metrics, of one value by model and output."""
+    """Base of our metrics, with one value by model and output."""
 
     kind_of_key: ClassVar[Any] = metric_types.MetricKey
 
@@ -30,7 +30,7 @@ class OwnMetric(metric_types.Metric):
 
     @abstractmethod
     def of_key(self, key: Any, eval_config: config_pb2.EvalConfig | None) -> Computations:
-        """Returns the computations whose last gives the value by that key."""
+        """Returns the computations, of which the last gives the metric's value under the key."""
 
     def _of_key(
         self,
@@ -47,7 +47,7 @@ class OwnMetric(metric_types.Metric):
 
 
 def options_of(key: AnyKey) -> dict[str, Any]:
-    """What other computations of the same model and output are told."""
+    """Returns the arguments for other computations of the same model and output."""
     names = ("model_name", "output_name", "example_weighted")
     return {name: getattr(key, name) for name in names}
 
@@ -58,7 +58,9 @@ def added_up(
     kind: type[Statistic],
     metric: Any = None,
 ) -> Computations:
-    """Returns a statistic of ours under a key; `metric` is what it may ask how to add rows up."""
+    """Returns the computation of our own statistic under a key; `metric` defines the value of each
+    row.
+    """
     combiner = RowsCombiner(key, eval_config, kind, metric)
     return [metric_types.MetricComputation(keys=[key], preprocessors=None, combiner=combiner)]
 
@@ -66,7 +68,7 @@ def added_up(
 def with_derived(
     computations: Computations, key: AnyKey, value: Callable[[Any], Any]
 ) -> Computations:
-    """Computations, and what follows from the last that they give, by a key."""
+    """Returns computations, followed by one that derives a value from the result of the last."""
     source = computations[-1].keys[-1]
 
     def result(metrics: Any) -> dict[Any, Any]:

@@ -1,11 +1,11 @@
-"""Metrics of classes: averages, the average precision, and whether probabilities come true.
+"""Metrics of classes: macro averages, the average precision, and the calibration error.
 
 TFMA's own macro averages need the number of classes in the Evaluator's config, which is written
 before the data is read.
 
-For calibration the probability is, of two classes, that of the positive one; of several that of the
-most probable one, its confidence, which is compared with how often it is right: Guo et al., 2017,
-"On Calibration of Modern Neural Networks", arXiv:1706.04599.
+Calibration compares a probability with the share of examples for which the prediction comes true.
+With two classes the probability is that of the positive one; with several it is that of the most
+probable one: Guo et al., 2017, "On Calibration of Modern Neural Networks", arXiv:1706.04599.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ class AveragePrecision(OwnMetric):
     def of_key(
         self, key: metric_types.MetricKey, eval_config: config_pb2.EvalConfig | None
     ) -> Computations:
-        """From TFMA's matrices at these thresholds."""
+        """Returns TFMA's matrices at these thresholds, and the average precision derived from
+        them.
+        """
         matrices = binary_confusion_matrices.binary_confusion_matrices(
             num_thresholds=THRESHOLDS, eval_config=eval_config, **options_of(key)
         )
@@ -60,15 +62,17 @@ def _average_precision(matrices: Any) -> float:
 
 
 class MacroMetric(OwnMetric):
-    """The mean over the classes that occur, of a class by the most probable one."""
+    """The mean of a metric over the classes that occur; the prediction is the most probable
+    class.
+    """
 
     place: ClassVar[int]
-    """In what `class_means` gives."""
+    """The metric's place in the list that `class_means` returns."""
 
     def of_key(
         self, key: metric_types.MetricKey, eval_config: config_pb2.EvalConfig | None
     ) -> Computations:
-        """From TFMA's matrix of pairs of classes."""
+        """Returns TFMA's matrix of pairs of classes, and the mean derived from it."""
         matrices = multi_class_confusion_matrix_metrics.multi_class_confusion_matrices(
             thresholds=[0.0], eval_config=eval_config, **options_of(key)
         )
@@ -89,45 +93,44 @@ class MacroMetric(OwnMetric):
 
 
 class MacroPrecision(MacroMetric):
-    """Of what is said to be of a class, the share that is; 0 where nothing is."""
+    """The mean precision of the classes; 0 for a class that is never predicted."""
 
     place = 0
 
 
 class MacroRecall(MacroMetric):
-    """Of what is of a class, the share that is found; 0 where nothing is of it."""
+    """The mean recall of the classes; 0 for a class without examples."""
 
     place = 1
 
 
 class MacroF1(MacroMetric):
-    """The harmonic mean of precision and recall."""
+    """The mean of the classes' harmonic means of precision and recall."""
 
     place = 2
 
 
 class MulticlassBalancedAccuracy(MacroMetric):
-    """The mean recall of the classes that there are examples of, and not only predictions."""
+    """The mean recall of the classes that have examples, and not only predictions."""
 
     place = 3
 
 
 BINS = 10
-"""Of equal widths, from 0 to 1."""
+"""The number of bins of equal width, from 0 to 1."""
 
 Bins = np.ndarray
-"""[BINS, 3] float64: of the predictions in each what came true, the probabilities, and weights."""
+"""The weighted sums of outcomes, of probabilities, and of ones in each bin: [BINS, 3] float64."""
 
 
 def expected_calibration_error(bins: Bins) -> float:
-    """Returns the mean distance of what was said from what came true, over the bins by their
-    weight.
+    """Returns the mean distance between probabilities and outcomes, over the bins by weight.
 
     Args:
-      bins: of predictions.
+      bins: the bins of the predictions.
 
     Returns:
-      NaN of no predictions, or where one is not a number.
+      The error; NaN if there are no predictions or one is NaN.
     """
     true, said, weights = bins.sum(axis=0).tolist()
     if not weights or math.isnan(true + said):
@@ -136,12 +139,14 @@ def expected_calibration_error(bins: Bins) -> float:
 
 
 class CalibrationError(OwnMetric):
-    """How far the probabilities of the positive class are from its share, by bins of them."""
+    """The mean distance between the probability of the positive class and its share, by bins."""
 
     def of_key(
         self, key: metric_types.MetricKey, eval_config: config_pb2.EvalConfig | None
     ) -> Computations:
-        """From the histogram of TFMA's areas under curves, counted once for all of them."""
+        """Returns the histogram of TFMA's areas under curves, which they share, and the error
+        derived from it.
+        """
         histogram = calibration_histogram.calibration_histogram(
             eval_config=eval_config, **options_of(key)
         )
@@ -158,26 +163,26 @@ def _of_histogram(histogram: Any) -> float:
 
 
 class TopLabelBins(CellStatistic):
-    """Right ones, confidences and examples by the bin of the confidence."""
+    """The sums of right predictions, confidences and examples, by the bin of the confidence."""
 
     width = 3
     cells = BINS
 
     def values(self, batch: ModelRows) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the bins of the most probable classes."""
+        """Returns the bin of each row's highest probability, and the sums' terms."""
         if batch.predictions.shape[1] == 1:
             raise NotByBatches("the most probable class of one output")
         chosen = batch.predictions.argmax(1)
         confidence = np.take_along_axis(batch.predictions, chosen[:, np.newaxis], 1)[:, 0]
         confidence = confidence.astype(np.float64)
-        # What is not a number stays one in the sums, and is in the first bin.
+        # NaN stays NaN in the sums, and is in the first bin.
         places = np.clip(np.nan_to_num(confidence) * BINS, 0, BINS - 1).astype(np.int64)
         is_right = (chosen == batch.labels).astype(np.float64)
         values = np.stack([is_right, confidence, np.ones(len(chosen))], axis=1)
         return places, values * self.weights(batch)[:, np.newaxis]
 
     def output(self, parts: np.ndarray) -> dict[Any, Bins]:
-        """Returns the bins, with those that are empty."""
+        """Returns all bins, including empty ones."""
         bins = np.zeros((BINS, 3))
         places, sums = self.together(parts)
         bins[places] = sums
@@ -185,15 +190,15 @@ class TopLabelBins(CellStatistic):
 
 
 class TopLabelCalibrationError(OwnMetric):
-    """How far the confidences in the most probable class are from how often it is right."""
+    """The mean distance between the highest probability and the accuracy, by bins."""
 
     def of_key(self, key: AnyKey, eval_config: config_pb2.EvalConfig | None) -> Computations:
-        """From the bins of confidences."""
+        """Returns the bins of confidences, and the error derived from them."""
         return _of_top_labels(key, eval_config, expected_calibration_error)
 
 
 class TopLabelCalibrationPlot(OwnMetric):
-    """The bins of the calibration error, as TFMA keeps those of two classes for its views."""
+    """The bins of the calibration error, in the form of TFMA's plots for two classes."""
 
     kind_of_key = metric_types.PlotKey
 
@@ -201,7 +206,7 @@ class TopLabelCalibrationPlot(OwnMetric):
         super().__init__(name)
 
     def of_key(self, key: AnyKey, eval_config: config_pb2.EvalConfig | None) -> Computations:
-        """From the bins, in TFMA's form."""
+        """Returns the bins, and TFMA's buckets derived from them."""
         return _of_top_labels(key, eval_config, _buckets)
 
 

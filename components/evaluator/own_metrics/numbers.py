@@ -1,4 +1,4 @@
-"""Metrics of numbers and ranks: means of what each example comes to, R², and error quantiles.
+"""Metrics of numbers and ranks: means of a value per example, R², and error quantiles.
 
 Errors are counted in cells whose bounds grow by a constant factor, so that counts of batches, files
 and processes add up, and every quantile is right to within `ACCURACY` of its value: Masson, Rim and
@@ -36,18 +36,19 @@ from components.evaluator.own_metrics import (
 )
 
 _EQUAL = 1e-28
-"""Of the mean's square: labels whose spread is no more than this are equal but for rounding."""
+"""The spread, relative to the mean's square, up to which labels count as equal except for
+rounding."""
 
 
 class RowMeans(MeanStatistic):
-    """The mean of what a metric of ours says of each row."""
+    """The mean of a metric's value per row."""
 
     def values(self, batch: ModelRows) -> np.ndarray:
-        """What the metric says."""
+        """Returns the metric's value of each row, times its weight, and the weight."""
         return weighed(self.combiner.metric.of_rows(batch), self.weights(batch))
 
     def output(self, parts: np.ndarray) -> dict[Any, float]:
-        """NaN of no weight."""
+        """Returns the mean; NaN if there is no weight."""
         return {self.combiner.key: self.exact(parts)[0]}
 
 
@@ -56,12 +57,12 @@ class MeanMetric(OwnMetric):
 
     @abstractmethod
     def of_rows(self, rows: ModelRows) -> np.ndarray:
-        """What each example comes to, [rows]; of classes the outputs are their probabilities."""
+        """Returns the value of each row, [rows]; a classifier's outputs are probabilities."""
 
     def of_key(
         self, key: metric_types.MetricKey, eval_config: config_pb2.EvalConfig | None
     ) -> Computations:
-        """From the sums of values and weights."""
+        """Returns the computation of the mean from the sums of values and weights."""
         return added_up(key, eval_config, RowMeans, self)
 
 
@@ -69,7 +70,7 @@ class Coverage(MeanMetric):
     """The share of the labels between the first and the last quantile."""
 
     def of_rows(self, rows: ModelRows) -> np.ndarray:
-        """NaN of a model without quantiles."""
+        """Returns 1 for labels within, else 0; NaN if the model has no quantiles."""
         if not rows.quantiles.shape[1]:
             return np.full(len(rows.labels), np.nan)
         truth = rows.labels.astype(np.float64)
@@ -78,24 +79,24 @@ class Coverage(MeanMetric):
 
 
 class IntervalWidth(MeanMetric):
-    """How far the first and the last quantile are apart."""
+    """The mean distance between the first and the last quantile."""
 
     def of_rows(self, rows: ModelRows) -> np.ndarray:
-        """NaN of a model without quantiles."""
+        """Returns each row's distance; NaN if the model has no quantiles."""
         if not rows.quantiles.shape[1]:
             return np.full(len(rows.labels), np.nan)
         return rows.quantiles[:, -1] - rows.quantiles[:, 0]
 
 
 class PinballLoss(MeanMetric):
-    """The mean over the quantiles of what makes each of them small when it is right."""
+    """The quantile loss (pinball loss), averaged over the quantiles."""
 
     def __init__(self, name: str, levels: Sequence[float]) -> None:
         super().__init__(name)
         self._levels = np.array(levels)
 
     def of_rows(self, rows: ModelRows) -> np.ndarray:
-        """NaN of a model with another number of quantiles."""
+        """Returns each row's loss; NaN if the model has another number of quantiles."""
         if rows.quantiles.shape[1] != len(self._levels):
             return np.full(len(rows.labels), np.nan)
         error = rows.labels.astype(np.float64)[:, np.newaxis] - rows.quantiles
@@ -106,7 +107,7 @@ class SymmetricPercentageError(MeanMetric):
     """The error in percent of the mean of label and prediction: from 0 to 200."""
 
     def of_rows(self, rows: ModelRows) -> np.ndarray:
-        """0 where both are 0."""
+        """Returns each row's error; 0 where label and prediction are 0."""
         truth = rows.labels.astype(np.float64)
         said = rows.predictions.astype(np.float64)[:, 0]
         size = np.abs(truth) + np.abs(said)
@@ -114,10 +115,14 @@ class SymmetricPercentageError(MeanMetric):
 
 
 class PoissonDeviance(MeanMetric):
-    """Twice what a count's likelihood lacks of that of a perfect prediction."""
+    """The deviance of a Poisson distribution: twice the difference in log-likelihood to a perfect
+    prediction.
+    """
 
     def of_rows(self, rows: ModelRows) -> np.ndarray:
-        """0 where it is right; infinite where it is, or where it is 0 and the count is not."""
+        """Returns each row's deviance; infinite for an infinite or negative prediction, or 0 for a
+        count above 0.
+        """
         truth = rows.labels.astype(np.float64)
         mean = rows.predictions.astype(np.float64)[:, 0]
         usual = (mean > 0) & ~np.isinf(mean)
@@ -129,25 +134,25 @@ class PoissonDeviance(MeanMetric):
 
 
 class RankError(MeanMetric):
-    """By how many ranks the most probable of some classes in order is off."""
+    """The distance in ranks between the label and the most probable of some ordered classes."""
 
     def of_rows(self, rows: ModelRows) -> np.ndarray:
-        """0 where it is right."""
+        """Returns each row's distance in ranks."""
         return np.abs(rows.labels.astype(np.float64) - rows.predictions.argmax(1))
 
 
 class Determination(SumStatistic):
     """The spread of the labels, and the squared errors.
 
-    By part the weight, the mean of the labels, their squared distances from it, which adding up
-    squares would lose of large labels, and the squared errors.
+    The state of a part is its weight, the mean of the labels, their squared distances from the
+    mean, and the squared errors. Sums of squared labels would lose precision for large labels.
     """
 
     width = 4
     is_metric = True
 
     def values(self, batch: ModelRows) -> np.ndarray:
-        """Of each row by itself."""
+        """Returns the state of each row by itself."""
         truth, weights = batch.labels.astype(np.float64), self.weights(batch)
         errors = weights * (truth - batch.numbers.astype(np.float64)) ** 2
         return np.stack([weights, truth, np.zeros(len(truth)), errors], axis=1)
@@ -163,31 +168,33 @@ class Determination(SumStatistic):
         self.totals = _both(padded(self.totals, members.count), found)
 
     def merge(self, other: Any, places: np.ndarray, count: int) -> None:
-        """Adds the spreads of the other one."""
+        """Adds the spreads of the other statistic."""
         self.totals = padded(self.totals, count).copy()
         kept = places >= 0
         also = padded(other.totals, len(places))[kept]
         self.totals[places[kept]] = _both(self.totals[places[kept]], also)
 
     def resampled(self, parts: np.ndarray, counts: np.ndarray) -> list[Values]:
-        """R² of each resample."""
+        """Returns R² of each resample."""
         weight, mean, squares, errors = self.totals[parts].T
-        # From a mean of all, so that the squares of large labels lose no digits.
+        # Distances from the overall mean, so that the squares of large labels lose no digits.
         all_rows = weight.sum()
         distance = mean - ((weight * mean).sum() / all_rows if all_rows else 0.0)
         moved = np.nan_to_num(ratio((counts @ (weight * distance)) ** 2, counts @ weight))
         spread = counts @ (squares + weight * distance**2) - moved
-        # A mean of equal labels is not quite the label: of its digits no more than the last is off.
+        # The mean of equal labels may differ from them in the last digit.
         spread = np.where(spread > _EQUAL * (counts @ (weight * mean**2)), spread, 0.0)
         return [1 - ratio(counts @ errors, spread)]
 
     def output(self, parts: np.ndarray) -> dict[Any, float]:
-        """NaN where all labels are the same."""
+        """Returns R²; NaN if all labels are the same."""
         return {self.combiner.key: self.exact(parts)[0]}
 
 
 def _both(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Returns the spreads of two parts of the data, by Chan, Golub and LeVeque's formula (1979)."""
+    """Returns the combined spread of two parts of the data, by Chan, Golub and LeVeque's formula
+    (1979).
+    """
     weight = one[:, 0] + other[:, 0]
     share = np.divide(other[:, 0], weight, out=np.zeros_like(weight), where=weight != 0)
     distance = other[:, 1] - one[:, 1]
@@ -196,26 +203,28 @@ def _both(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 class CoefficientOfDetermination(OwnMetric):
-    """R²: 1 less the squared errors over those of the labels' mean; below 0 if that is better."""
+    """R²: 1 minus the squared errors divided by those of the labels' mean; below 0 if the mean is
+    better.
+    """
 
     def of_key(
         self, key: metric_types.MetricKey, eval_config: config_pb2.EvalConfig | None
     ) -> Computations:
-        """From the spread of the labels."""
+        """Returns the computation of R² from the spread of the labels."""
         return added_up(key, eval_config, Determination)
 
 
 ACCURACY = 1e-3
-"""By what share of itself a quantile may be off."""
+"""The most that a quantile may be off, relative to its value."""
 _GROWTH = math.log1p(ACCURACY) - math.log1p(-ACCURACY)
-"""The logarithm of how much larger a cell's upper bound is than its lower one."""
+"""The logarithm of the ratio of a cell's upper bound to its lower one."""
 _SMALLEST = math.floor(math.log(5e-324) / _GROWTH) - 1
 _LARGEST = math.ceil(math.log(sys.float_info.max) / _GROWTH) + 1
 CELLS = _LARGEST - _SMALLEST + 2
-"""From errors of 0, which have the first one, to those without end, which have the last."""
+"""The number of cells; the first holds errors of 0, the last infinite ones."""
 
 _ROUNDING = 1e-12
-"""By how much sums of the same weights may differ, relative to them."""
+"""The most that sums of the same weights may differ, relative to them."""
 
 
 def cells_of(errors: np.ndarray) -> np.ndarray:
@@ -226,7 +235,7 @@ def cells_of(errors: np.ndarray) -> np.ndarray:
 
 
 def value_of(cell: int) -> float:
-    """Returns the error that is off by the same share from both bounds of a cell."""
+    """Returns the error that differs by the same share from both bounds of a cell."""
     if cell == 0:
         return 0.0
     if cell == CELLS - 1:
@@ -235,7 +244,7 @@ def value_of(cell: int) -> float:
 
 
 def quantile(cells: np.ndarray, weights: np.ndarray, level: float) -> float:
-    """Returns the smallest error that at least such a share of the weight does not exceed.
+    """Returns the smallest error that at least a given share of the weight does not exceed.
 
     Args:
       cells: [cells] in ascending order.
@@ -243,7 +252,7 @@ def quantile(cells: np.ndarray, weights: np.ndarray, level: float) -> float:
       level: the share, from 0 to 1.
 
     Returns:
-      NaN of no weight.
+      The error; NaN if there is no weight.
     """
     if not len(cells):
         return math.nan
@@ -253,26 +262,26 @@ def quantile(cells: np.ndarray, weights: np.ndarray, level: float) -> float:
 
 
 class ErrorCells(CellStatistic):
-    """Errors by the cells of their sketch."""
+    """The weights of the errors, by the cells of the sketch."""
 
     width = 1
     cells = CELLS
 
     def values(self, batch: ModelRows) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the cells of errors that are numbers and have a weight."""
+        """Returns the cells of errors that are numbers and have a weight; -1 for other errors."""
         errors = np.abs(batch.labels.astype(np.float64) - batch.numbers.astype(np.float64))
         known, weights = ~np.isnan(errors), self.weights(batch)
         cells = cells_of(np.where(known, errors, 0.0))
         return np.where(known & (weights != 0), cells, -1), weights[:, np.newaxis]
 
     def output(self, parts: np.ndarray) -> dict[Any, Any]:
-        """Cells and their weights."""
+        """Returns the cells and their weights."""
         cells, sums = self.together(parts)
         return {self.combiner.key: (cells, sums[:, 0])}
 
 
 class AbsoluteErrorQuantile(OwnMetric):
-    """A quantile of the distances of predictions from labels; a NaN counts for nothing."""
+    """A quantile of the absolute errors, without those that are NaN."""
 
     def __init__(self, name: str, level: float) -> None:
         super().__init__(name)
@@ -281,7 +290,7 @@ class AbsoluteErrorQuantile(OwnMetric):
     def of_key(
         self, key: metric_types.MetricKey, eval_config: config_pb2.EvalConfig | None
     ) -> Computations:
-        """From the counts, which all quantiles share."""
+        """Returns the counts, which all quantiles share, and the quantile derived from them."""
         counts = metric_types.MetricKey("_errors", **options_of(key))
         computations = added_up(counts, eval_config, ErrorCells)
         return with_derived(

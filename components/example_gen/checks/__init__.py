@@ -1,1 +1,3 @@
-"""Whether data can be learned from; each rule raises a DataError that says what to change."""
+"""Checks of whether a model can learn from the data; each raises a DataError that names the
+remedy.
+"""

@@ -1,4 +1,4 @@
-"""How dates are written in columns of text that nobody has declared, counted over all rows."""
+"""The formats of dates in text columns that the config does not declare, counted over all rows."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ from trainer_module.errors import DataError
 from trainer_module.features.date_formats import WITH_TIME, Form, candidates
 
 _GLANCE, _LOOK = 5, 100
-"""So many values of a batch tell whether they are dates at all, and which formats to try."""
+"""The number of values of a batch that show whether they are dates at all, and the number that show
+which formats to try."""
 _SEASON = re.compile(r"\d\d(\d\d)-(\d\d)", re.ASCII)
 
 
 @dataclass(frozen=True)
 class _Fit:
-    """Those values that are written in one format."""
+    """The values that are written in one format."""
 
     values: int
     shown: str
-    """The first one."""
+    """The first value in the format."""
     has_time: bool
     first_odd: Cell | None
-    """The first value that is not so written."""
+    """The first value that is not in the format."""
 
     def merge(self, other: _Fit) -> _Fit:
-        """Returns the same for the values of both."""
+        """Returns the counts for the values of both."""
         return _Fit(
             self.values + other.values,
             self.shown or other.shown,
@@ -45,15 +46,15 @@ class _Fit:
 
 @dataclass(frozen=True)
 class DateTally:
-    """The values of a column, and how many of them are dates."""
+    """The number of values of a column, and of those that are dates, by format."""
 
     values: int
     first: Cell
     fits: Mapping[str, _Fit]
-    """By pattern."""
+    """The values in each format, by its pattern."""
 
     def merge(self, other: DateTally) -> DateTally:
-        """Returns the same for the values of both."""
+        """Returns the counts for the values of both."""
         fits = {
             pattern: self.fit(pattern).merge(other.fit(pattern))
             for pattern in [*self.fits, *(p for p in other.fits if p not in self.fits)]
@@ -61,8 +62,8 @@ class DateTally:
         return DateTally(self.values + other.values, self.first, fits)
 
     def judge(self, forms: Mapping[str, Form]) -> Dates | None:
-        """Returns the dates, in the first of the formats that most of them have; None if most
-        are none.
+        """Returns the column's dates in the first format that fits the most values; None unless it
+        fits more than half of them.
         """
         known = [pattern for pattern in forms if pattern in self.fits]
         if not known:
@@ -80,19 +81,19 @@ class DateTally:
         return Dates(date_format, self.values, fit.shown, self.values - fit.values, first_odd)
 
     def fit(self, pattern: str) -> _Fit:
-        """What fits a format; no value of a batch in which it was not tried does."""
+        """Returns the values in a format; none for batches in which the format was not tried."""
         return self.fits.get(pattern) or _Fit(0, "", False, self.first)
 
 
 def tally_dates(
     rows: pa.RecordBatch, first: Cell, settings: ExampleGenSettings
 ) -> dict[str, DateTally]:
-    """Returns the tallies of the columns of text that may be dates.
+    """Returns the tallies of the text columns that may be dates.
 
     Args:
       rows: list columns of int64, float32 or binary.
-      first: where the batch begins.
-      settings: which columns are of no interest, and what an earlier schema takes for dates.
+      first: the place of the batch's first row.
+      settings: the columns to leave out, and the dates of an earlier schema.
     """
     others = {settings.label, *settings.mixed_columns, *settings.features}
     known = settings.known_dates or {}
@@ -107,27 +108,28 @@ def tally_dates(
 def merge_tallies(
     one: Mapping[str, DateTally], other: Mapping[str, DateTally]
 ) -> dict[str, DateTally]:
-    """Both by column."""
+    """Returns the merged tallies, by column."""
     both = {name: one[name].merge(other[name]) for name in one.keys() & other.keys()}
     return {**one, **other, **both}
 
 
 def find_dates(tallies: Mapping[str, DateTally]) -> dict[str, Dates]:
-    """Returns the columns most of whose values are dates."""
+    """Returns the columns of which most values are dates."""
     forms = dict(candidates())
     found = {name: tally.judge(forms) for name, tally in sorted(tallies.items())}
     return {name: dates for name, dates in found.items() if dates is not None}
 
 
 def check_dates(tallies: Mapping[str, DateTally], known: Mapping[str, str] | None) -> list[str]:
-    """What people should know of columns of dates that are not all alike.
+    """Returns notes on date columns that hold other values.
 
     Args:
-      tallies: of all rows.
-      known: the formats of an earlier schema, if there is one; then no other column is of dates.
+      tallies: the tallies of all rows.
+      known: the formats of an earlier schema; other columns are then not dates. None if there is no
+        schema.
 
     Raises:
-      DataError: what was dates in earlier data is not, or is written in another way.
+      DataError: a column of dates in earlier data holds other values, or another format.
     """
     found = find_dates(tallies)
     if known is not None:
@@ -186,7 +188,7 @@ def _tally(column: pa.Array, first: Cell, known: str | None) -> Iterator[DateTal
 
 
 def _possible(values: pa.StringArray) -> dict[str, Form]:
-    """Returns the formats of some of the values, by pattern."""
+    """Returns the formats that match some of the values, by pattern."""
     some = values.take(_spread(len(values), _LOOK))
     possible = {pattern: form for pattern, form in candidates() if matches(some, pattern).any()}
     if _are_seasons(some.to_pylist()):
@@ -205,5 +207,5 @@ def _some(values: pa.Array, count: int) -> list[str]:
 
 
 def _spread(length: int, count: int) -> pa.Array:
-    """Places all over a batch, none twice."""
+    """Returns evenly spaced places in a batch, without duplicates."""
     return pa.array(np.unique(np.linspace(0, length - 1, count, dtype=np.int64)))

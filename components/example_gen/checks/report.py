@@ -1,4 +1,4 @@
-"""What the chunks of the data say of labels, weights and columns, judged as a whole."""
+"""The report on the data's labels, weights and columns, summed over its chunks, and its checks."""
 
 from __future__ import annotations
 
@@ -41,29 +41,31 @@ from trainer_module.errors import DataError, counted
 
 @dataclass
 class ChunkReport:
-    """What one chunk of the data held; addable, so that the whole can be judged at the end."""
+    """The counts of one chunk of the data; reports can be summed, so that the whole is checked at
+    the end.
+    """
 
     columns: set[str] = field(default_factory=set)
     rows: Counter[str] = field(default_factory=Counter)
-    """Number of rows by split."""
+    """The number of rows by split."""
     shards: Counter[str] = field(default_factory=Counter)
-    """Number of rows by the file that they were written to."""
+    """The number of rows by the file that they were written to."""
     chunks: int = 0
-    """Of which this is the report."""
+    """The number of chunks that the report covers."""
     classes: dict[str, Counter[Any]] = field(default_factory=dict)
-    """Number of rows by split and value of the label; empty for regression."""
+    """The number of rows by split and value of the label; empty for regression."""
     label_bounds: tuple[float, float] | None = None
-    """The smallest and the largest label, of numbers; None where there are none."""
+    """The smallest and the largest label of a regression; None if there are no labels."""
     weighed: set[str] = field(default_factory=set)
-    """The splits with a row that counts."""
+    """The splits that have a row with a weight above 0."""
     unlabelled: list[Cell] = field(default_factory=list)
-    """The first row without a label."""
+    """The place of the first row without a label, if there is one."""
     unlabelled_rows: int = 0
     files: FileNotes = field(default_factory=FileNotes)
     written: dict[str, Written] = field(default_factory=dict)
-    """How the values of columns are written whose type reads some forms alone."""
+    """The notation of the values in columns whose declared type has several."""
     dates: dict[str, DateTally] = field(default_factory=dict)
-    """How the values of columns are written of which nobody has said what they are."""
+    """The formats of dates in columns that the config does not declare."""
 
     def add_rows(
         self,
@@ -73,18 +75,18 @@ class ChunkReport:
         first: Cell,
         settings: ExampleGenSettings,
     ) -> None:
-        """Counts a batch.
+        """Checks a batch and counts its rows.
 
         Args:
           rows: list columns of int64, float32 or binary.
-          splits: the index of each row's split; -1 for one that is left out.
-          split_names: the names they stand for.
-          first: where the batch begins.
+          splits: the index of each row's split; -1 for a row that is left out.
+          split_names: the names of the splits.
+          first: the place of the batch's first row.
           settings: the label and the task.
 
         Raises:
-          DataError: a label is no single number where the task is regression, or several values;
-            a number is infinite, or text where numbers are declared.
+          DataError: a label has several values, or is not a number in a regression; a number is
+            infinite, or is text where numbers are declared.
         """
         self.columns.update(rows.schema.names)
         _check_finite(rows, first, settings)
@@ -142,7 +144,7 @@ class ChunkReport:
 
     @classmethod
     def sum(cls, reports: Iterable[ChunkReport]) -> ChunkReport:
-        """One report of all that the reports cover."""
+        """Returns the sum of the reports."""
         total = cls()
         for report in reports:
             total.columns |= report.columns
@@ -162,9 +164,9 @@ class ChunkReport:
 
 
 def _check_finite(rows: pa.RecordBatch, first: Cell, settings: ExampleGenSettings) -> None:
-    """Refuses an infinite number, which would make all means and losses infinite as well."""
+    """Raises DataError for an infinite number, which would make all means and losses infinite."""
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
-        # A column that the config declares to be something else is no number to the model.
+        # A column that the config declares otherwise is not a numeric input of the model.
         is_special = name in (settings.label, settings.weight)
         is_number = not is_special and name not in settings.mixed_columns
         found = find_infinite(column) if is_number else None
@@ -178,9 +180,7 @@ def _check_finite(rows: pa.RecordBatch, first: Cell, settings: ExampleGenSetting
 
 
 def is_kept(rows: pa.RecordBatch, settings: ExampleGenSettings) -> np.ndarray:
-    """Returns whether each row of a batch is one to learn from, [rows]: all are, or those with
-    a label.
-    """
+    """Returns whether each row of a batch is kept, [rows]: all rows are, or those with a label."""
     if settings.unlabelled is Unlabelled.SKIP:
         return _has_label(rows, settings.label)
     return np.ones(rows.num_rows, bool)
@@ -196,12 +196,12 @@ def _has_label(rows: pa.RecordBatch, label: str) -> np.ndarray:
 def _check_labels(
     column: pa.Array, row_of: np.ndarray, first: Cell, settings: ExampleGenSettings
 ) -> None:
-    """Refuses a batch's labels, none missing, where one is several values or no number.
+    """Raises DataError for a label that has several values or that the task cannot use.
 
     Args:
-      column: a list for each label.
-      row_of: the place of each in the batch.
-      first: where the batch begins.
+      column: a list for each label, none of them empty.
+      row_of: the place of each label in the batch.
+      first: the place of the batch's first row.
       settings: the label and the task.
     """
     lengths, labels = label_lengths(column), column.flatten()
@@ -257,9 +257,9 @@ def show_label(value: Any) -> str:
 # The split that a model is trained on, by TFX's convention.
 TRAIN_SPLIT = "train"
 _CHANCE = 4
-"""Standard errors that a split is off its share by chance, at the most."""
+"""The number of standard errors by which a split may differ from its share."""
 _MUCH = 0.25
-"""Of its share that a split may be off without a word."""
+"""The difference, relative to its share, up to which a split is not reported."""
 
 
 def check_report(
@@ -269,21 +269,21 @@ def check_report(
     settings: ExampleGenSettings,
     could_stratify: bool = False,
 ) -> DataNotes:
-    """Judges the data as a whole.
+    """Checks the data as a whole.
 
     Args:
       report: the sum over all chunks.
-      split_names: the splits that are to be.
-      shares: of each split; empty where the splits are inputs of their own.
-      settings: label and task.
-      could_stratify: whether data.stratify is a way out.
+      split_names: the names of the splits.
+      shares: the share of each split; empty if the splits are inputs of their own.
+      settings: the label and the task.
+      could_stratify: whether the error may recommend data.stratify.
 
     Returns:
-      What is to be known of data that can be used.
+      Notes on the data, and the date columns.
 
     Raises:
-      DataError: there is only a label, a split is empty, labels are missing, the classes cannot
-        be learned, or dates are written in another way than earlier ones.
+      DataError: the label is the only column, a split is empty, labels are missing, the classes
+        cannot be learned, or dates have another format than earlier ones.
     """
     if report.columns == {settings.label}:
         raise DataError(
@@ -300,7 +300,7 @@ def check_report(
     if settings.weight:
         _check_weighed(report, split_names, settings.weight)
     if not settings.target.needs_label:
-        pass  # Classes tell such rows apart where there are some.
+        pass  # Tasks without a label may still have classes.
     elif settings.task.is_classification:
         notes += _check_classes(report.classes, split_names, settings, could_stratify)
     elif report.label_bounds is not None and len(set(report.label_bounds)) == 1:
@@ -313,7 +313,7 @@ def check_report(
 
 
 def _check_unlabelled(report: ChunkReport, settings: ExampleGenSettings) -> list[str]:
-    """Refuses rows without a label unless they may be left out, which is said then."""
+    """Raises DataError for rows without a label; returns a note on them if they may be left out."""
     check_label_column(report.columns, settings.label)
     place, rows = report.unlabelled[0], counted(report.unlabelled_rows, "row")
     if settings.unlabelled is Unlabelled.FAIL:
@@ -329,7 +329,7 @@ def _check_unlabelled(report: ChunkReport, settings: ExampleGenSettings) -> list
 
 
 def _check_weighed(report: ChunkReport, split_names: Sequence[str], weight: str) -> None:
-    """Refuses a split of which nothing could be learnt, or measured."""
+    """Raises DataError for a split in which all weights are 0."""
     idle = [name for name in split_names if name not in report.weighed]
     if idle:
         rows = counted(report.rows[idle[0]], "row")
@@ -360,7 +360,7 @@ def _note_shares(
     shares: Sequence[int],
     settings: ExampleGenSettings,
 ) -> list[str]:
-    """Notes the split that is furthest from its share, where chance does not explain it."""
+    """Returns a note on the split that differs most from its share, beyond chance."""
     rows, notes = report.rows.total(), []
     for name, share in zip(split_names, shares, strict=bool(shares)):
         asked, got = share / sum(shares), report.rows[name] / rows
@@ -389,7 +389,9 @@ def _check_classes(
     settings: ExampleGenSettings,
     could_stratify: bool,
 ) -> list[str]:
-    """Refuses classes that cannot be learned, and returns notes on those that are not measured."""
+    """Raises DataError for classes that cannot be learned; returns notes on those without
+    examples.
+    """
     total: Counter[Any] = sum(classes.values(), Counter())
     shown = ", ".join(show_label(value) for value in sorted(total)[:5])
     shown += " and more" if len(total) > 5 else ""

@@ -1,4 +1,6 @@
-"""Whether a column's values are what the config says: of a form, numbers, weights, an order."""
+"""Checks of a column's values against the config: their notation, numbers, weights, and an
+order.
+"""
 
 from __future__ import annotations
 
@@ -20,25 +22,25 @@ from components.example_gen.columns.encoded import (
     shown,
     values_of,
 )
-from components.example_gen.columns.seen import NUMBER, are_placeholders
+from components.example_gen.columns.type_inference import NUMBER, are_placeholders
 from trainer_module.data.order import ordered_keys, parse_times
 from trainer_module.errors import DataError, enumerate_names
 from trainer_module.features.base import BaseFeature
 
-# Of a value, and of the names of forms, in a message.
+# The number of notations that a message names.
 _SHOWN_FORMS = 3
 
 
 @dataclass(frozen=True)
 class Written:
-    """In which forms all values of a column are written."""
+    """The notations that all values of a column have in common."""
 
     forms: tuple[str, ...]
     first: Cell
     """The first value."""
 
     def merge(self, name: str, other: Written) -> Written:
-        """Returns the same for the rows of both; DataError if they have no form in common."""
+        """Returns the notations that both have in common; raises DataError if there is none."""
         common = tuple(form for form in self.forms if form in other.forms)
         if not common:
             raise _two_ways(name, self, other)
@@ -46,7 +48,7 @@ class Written:
 
 
 def merge_written(one: Mapping[str, Written], other: Mapping[str, Written]) -> dict[str, Written]:
-    """Both by column; DataError if the values of one column are written in two ways."""
+    """Returns the notations by column; raises DataError if a column is written in two ways."""
     both = {name: one[name].merge(name, other[name]) for name in one.keys() & other.keys()}
     return {**one, **other, **both}
 
@@ -54,12 +56,12 @@ def merge_written(one: Mapping[str, Written], other: Mapping[str, Written]) -> d
 def find_written(
     rows: pa.RecordBatch, first: Cell, features: Mapping[str, BaseFeature]
 ) -> dict[str, Written]:
-    """Returns the forms of each column that has some, and a value in the batch.
+    """Returns the notations of each column whose type has some and that has a value in the batch.
 
     Args:
       rows: list columns of int64, float32 or binary.
-      first: where the batch begins.
-      features: by column, what the config declares.
+      first: the place of the batch's first row.
+      features: the declared features by column.
 
     Raises:
       DataError: names the first row whose value cannot be read, or is written in another way than
@@ -78,7 +80,7 @@ def _forms_of(name: str, column: pa.Array, first: Cell, feature: BaseFeature) ->
         return
     names = list(feature.forms())
     every = np.stack([matches(texts, pattern) for pattern in feature.forms().values()])
-    # A word for a missing value goes with every form, unless it is one itself.
+    # A placeholder is valid in every notation, unless it has one itself.
     every |= ~every.any(axis=0) & are_placeholders(texts).to_numpy(zero_copy_only=False)
     # Whether each value, [values], is written in a form.
     fits = dict(zip(names, every, strict=True))
@@ -97,19 +99,21 @@ def _forms_of(name: str, column: pa.Array, first: Cell, feature: BaseFeature) ->
 
 
 def _first_misfit(fits: np.ndarray) -> int | None:
-    """Returns the first value of no form, of whether each form [forms, values] has it."""
+    """Returns the place of the first value without any notation, given [notations, values]
+    booleans.
+    """
     misfits = ~fits.any(axis=0)
     return int(np.argmax(misfits)) if misfits.any() else None
 
 
 def matches(texts: pa.StringArray, pattern: str) -> np.ndarray:
-    """Returns whether each text is as the pattern has it, from end to end."""
+    """Returns whether each text matches the pattern as a whole."""
     found = pc.match_substring_regex(texts, rf"\A(?:{pattern})\z")
     return np.asarray(found.to_numpy(zero_copy_only=False), bool)
 
 
 def texts_of(column: pa.Array) -> tuple[pa.StringArray, np.ndarray]:
-    """Returns the values that are there, as text, and the row of each; a whole number has no
+    """Returns the values that are not empty, as text, and the row of each; integers have no decimal
     point.
     """
     values, row_of = values_of(column), rows_of(column)
@@ -149,16 +153,16 @@ def _two_ways(name: str, one: Written, other: Written) -> DataError:
 
 
 def check_numbers(rows: pa.RecordBatch, first: Cell, names: Iterable[str]) -> None:
-    """Refuses a batch in which a column that is declared numeric is one of text.
+    """Raises DataError for a column that is declared numeric and holds text.
 
     Args:
       rows: list columns of int64, float32 or binary.
-      first: where the batch begins.
+      first: the place of the batch's first row.
       names: the columns that are declared numeric.
 
     Raises:
-      DataError: names the first row whose value is no number, or the first row with a value if all
-        of them are numbers, written as text.
+      DataError: names the first row whose value is not a number, or the first row with a value if
+        all of them are numbers written as text.
     """
     there = set(rows.schema.names)
     for name in (name for name in names if name in there):
@@ -182,7 +186,7 @@ def _no_number(name: str, column: pa.Array, values: pa.Array, first: Cell) -> Da
 
 
 def no_value_error(name: str) -> DataError:
-    """Returns the error for a column that is declared numeric and has no value anywhere."""
+    """Returns the error for a column that is declared numeric and is empty in all rows."""
     return DataError(
         f"Column {name!r} has no value in any row, but features.{name} says numeric: fill it in, or"
         f" write features: {{{name}: {{type: ignore}}}}."
@@ -190,18 +194,18 @@ def no_value_error(name: str) -> DataError:
 
 
 def check_weights(rows: pa.RecordBatch, first: Cell, name: str) -> np.ndarray:
-    """Refuses a batch in which some weight is missing, no number, infinite or negative.
+    """Returns the weights of a batch, none of which is missing, infinite, negative or not a number.
 
     Args:
       rows: list columns of int64, float32 or binary.
-      first: where the batch begins.
+      first: the place of the batch's first row.
       name: the column of the weights.
 
     Returns:
       The weights, [rows] float64.
 
     Raises:
-      DataError: names the first row that has no usable weight.
+      DataError: names the first row without a usable weight.
     """
     if name not in rows.schema.names:
         near = difflib.get_close_matches(name, rows.schema.names, n=1)
@@ -227,12 +231,12 @@ def check_weights(rows: pa.RecordBatch, first: Cell, name: str) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Order:
-    """What some rows are ordered by."""
+    """The keys that some rows are ordered by."""
 
     keys: np.ndarray
     """[rows], int64 or float: numbers, or microseconds since 1970."""
     missing: np.ndarray
-    """[rows] bool: which have no value, and count as the oldest."""
+    """[rows] bool: whether a row has no value, and counts as the oldest."""
 
 
 def read_order(rows: pa.RecordBatch, first: Cell, name: str) -> Order:
@@ -240,8 +244,8 @@ def read_order(rows: pa.RecordBatch, first: Cell, name: str) -> Order:
 
     Args:
       rows: list columns of int64, float32 or binary.
-      first: where the batch begins.
-      name: of the column.
+      first: the place of the batch's first row.
+      name: the column's name.
 
     Raises:
       DataError: a value cannot be ordered, or there is no such column.
@@ -265,7 +269,7 @@ def read_order(rows: pa.RecordBatch, first: Cell, name: str) -> Order:
 
 
 def _first_without_time(values: pa.Array) -> tuple[int, bytes]:
-    """Returns the place and the value of the first text that is no date or time."""
+    """Returns the place and the value of the first text that is not a date or time."""
     for row in range(len(values)):
         try:
             parse_times(values.slice(row, 1))

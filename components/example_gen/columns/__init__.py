@@ -1,1 +1,1 @@
-"""Columns of raw values: how they are encoded, what is seen in them, what is known of them."""
+"""Columns of raw values: their encoding, and the inference of their types."""

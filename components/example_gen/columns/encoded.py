@@ -1,9 +1,9 @@
-"""Columns of raw values to the three types of a tf.Example's features, vectorised.
+"""The vectorised conversion of raw columns to the three types of a tf.Example's features.
 
 An encoded column is a large list per row of int64, float32 or binary, which is what
-`RecordBatchToExamplesEncoder` takes. A missing value is a null: a feature without a type, which a
-default can stand for when the example is parsed. (Stock CsvExampleGen writes one of its type
-without values, of which TensorFlow makes an error where it expects one.)
+`RecordBatchToExamplesEncoder` takes. A missing value is a null: a feature without a type, for which
+the parser substitutes a default. (Stock CsvExampleGen writes a typed feature without values, for
+which TensorFlow raises an error if it expects one.)
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ import pyarrow.compute as pc
 from trainer_module.errors import DataError
 
 _SHOWN = 80
-"""Characters of a value."""
+"""The most characters of a value in a message."""
 _BYTES_OF_CHARACTER = 4
-"""At most, in UTF-8."""
+"""The most bytes of a character in UTF-8."""
 
 
 class ColumnKind(IntEnum):
-    """The type of a column; of two kinds seen in one column the larger holds for all of it."""
+    """The type of a column; if parts of a column have different ones, the larger one is used."""
 
     UNKNOWN = 0
     INT = 1
@@ -44,7 +44,7 @@ ARROW_TYPES = {
 
 @dataclass(frozen=True)
 class Cell:
-    """A place in the data, for messages; rows count from 1, a CSV's header included."""
+    """A place in the data, for messages; rows count from 1, including a CSV's header."""
 
     file: str
     row: int
@@ -54,24 +54,24 @@ class Cell:
         return f"row {self.row} of {self.file}"
 
     def below(self, rows: SupportsIndex, value: str = "") -> Cell:
-        """Returns the cell so many rows further down."""
+        """Returns the cell a number of rows further down."""
         return Cell(self.file, self.row + int(rows), value)
 
 
 def shown(value: object) -> str:
-    """Returns the beginning of a value, as a message shows it."""
+    """Returns the beginning of a value, for a message."""
     if isinstance(value, bytes):
         # A value may be a whole picture: no more of it is decoded than can be shown.
         value = value[: _BYTES_OF_CHARACTER * _SHOWN].decode(errors="backslashreplace")
     return str(value)[:_SHOWN]
 
 
-# Of columns in a message.
+# The most columns in a message.
 _SHOWN_NAMES = 20
 
 
 def show_names(names: Sequence[str]) -> str:
-    """Names of columns for a message: the first ones, on one line."""
+    """Returns the first names of columns on one line, for a message."""
     shown = [name if name.isprintable() else repr(name)[:80] for name in names[:_SHOWN_NAMES]]
     more = len(names) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")
@@ -84,7 +84,7 @@ def single_values(values: pa.Array) -> pa.LargeListArray:
 
 
 def first_values(column: pa.Array) -> pa.Array:
-    """Returns the first value of each row of an encoded column, null where it has none."""
+    """Returns the first value of each row of an encoded column; null if a row has none."""
     if pa.types.is_null(column.type):
         return column
     lengths = list_lengths(column)
@@ -93,7 +93,7 @@ def first_values(column: pa.Array) -> pa.Array:
 
 
 def flat_columns(batches: Sequence[pa.RecordBatch]) -> dict[str, pa.Array]:
-    """Encoded columns as flat values, null where there is none; without those of several a row."""
+    """Returns the encoded columns that have at most one value a row, as flat values with nulls."""
     columns = {}
     for name in batches[0].schema.names if batches else []:
         parts = [batch.column(name) for batch in batches]
@@ -105,11 +105,11 @@ def flat_columns(batches: Sequence[pa.RecordBatch]) -> dict[str, pa.Array]:
 def list_columns(
     batches: Sequence[pa.RecordBatch], several: Collection[str] = ()
 ) -> dict[str, tuple[np.ndarray, pa.Array]]:
-    """Columns of which some rows have several values: how many each row has, and all of them.
+    """Returns the columns that have several values in some rows: each row's number, and all values.
 
     Args:
-      batches: of encoded columns.
-      several: columns of which other rows have several values.
+      batches: batches of encoded columns.
+      several: columns that have several values in other rows.
     """
     columns = {}
     for name in batches[0].schema.names if batches else []:
@@ -121,23 +121,23 @@ def list_columns(
 
 
 def values_of(column: pa.Array) -> pa.Array:
-    """All values of a list column, one after the other."""
+    """Returns all values of a list column, concatenated."""
     return pa.nulls(0) if pa.types.is_null(column.type) else column.flatten()
 
 
 def rows_of(column: pa.Array) -> np.ndarray:
-    """Returns the row of each of these values, int64."""
+    """Returns the row of each value of a list column, int64."""
     return np.repeat(np.arange(len(column)), list_lengths(column))
 
 
 def _joined(parts: Sequence[pa.Array]) -> pa.Array:
-    """One array of all parts, of which some may have no type, as they have no value."""
+    """Returns the concatenated parts; a part without values may have no type."""
     typed = next((part.type for part in parts if not pa.types.is_null(part.type)), pa.null())
     return pa.concat_arrays([part.cast(typed) for part in parts])
 
 
 def lists(values: pa.Array, lengths: np.ndarray) -> pa.LargeListArray:
-    """Returns an encoded column of flat values and the number of them in each row, null for 0."""
+    """Returns an encoded column of flat values and the number of them in each row; null for 0."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     missing = lengths == 0
@@ -146,24 +146,23 @@ def lists(values: pa.Array, lengths: np.ndarray) -> pa.LargeListArray:
 
 
 def no_values(rows: int, kind: ColumnKind = ColumnKind.UNKNOWN) -> pa.LargeListArray:
-    """Returns an encoded column without any value; of no known type, features without a kind."""
+    """Returns an encoded column without values; without a type if the kind is unknown."""
     if kind is ColumnKind.UNKNOWN:
         return pa.nulls(rows, pa.large_list(pa.int64()))
     return lists(pa.nulls(0, ARROW_TYPES[kind]), np.zeros(rows, np.int64))
 
 
 def list_lengths(column: pa.Array) -> np.ndarray:
-    """Number of values in each row of a list column, int64; 0 for nulls."""
+    """Returns the number of values in each row of a list column, int64; 0 for nulls."""
     if pa.types.is_null(column.type):
         return np.zeros(len(column), np.int64)
     return pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
 
 
 def find_infinite(column: pa.Array) -> tuple[int, float] | None:
-    """Returns the place of the first row of a list column that holds an infinite number, and that
-    number.
+    """Returns the first row of a list column with an infinite number, and the number.
 
-    A number that 32 bits cannot hold is infinite in a column of them.
+    In a float32 column, numbers that 32 bits cannot hold are infinite.
     """
     values = values_of(column)
     infinite = np.isinf(values.to_numpy()) if pa.types.is_floating(values.type) else np.zeros(0)
@@ -174,7 +173,7 @@ def find_infinite(column: pa.Array) -> tuple[int, float] | None:
 
 
 def label_lengths(labels: pa.Array) -> np.ndarray:
-    """Number of labels in each row; NaN is none, as it is of no class and no number."""
+    """Returns the number of labels in each row; NaN is not counted."""
     lengths = list_lengths(labels)
     if lengths.max(initial=0) != 1:
         return lengths
@@ -198,7 +197,7 @@ _TEXTUAL = (
 
 
 def kind_of(column_type: pa.DataType) -> ColumnKind | None:
-    """Returns the kind of a column of the type; None for types that no feature can hold."""
+    """Returns the kind of a column of a type; None for types that a feature cannot hold."""
     types = pa.types
     if _is_list(column_type):
         return None if _is_list(column_type.value_type) else kind_of(column_type.value_type)
@@ -216,7 +215,7 @@ def kind_of(column_type: pa.DataType) -> ColumnKind | None:
 
 
 def untypable_error(name: str, column_type: pa.DataType, file: str) -> DataError:
-    """Returns the error for a column of a type that no feature can hold."""
+    """Returns the error for a column of a type that a feature cannot hold."""
     return DataError(
         f"Column {name!r} of {file} is of type {column_type}, which no feature can hold: turn"
         " it into numbers, text or lists of those, or leave it out."
@@ -224,11 +223,11 @@ def untypable_error(name: str, column_type: pa.DataType, file: str) -> DataError
 
 
 def flatten(table: pa.Table, file: str) -> pa.Table:
-    """Returns the table with objects (structs) as columns of what they hold, by path:
+    """Returns the table with the fields of structs as columns named by path, such as
     `address.city`.
 
     Raises:
-      DataError: two columns would have one name.
+      DataError: two columns would have the same name.
     """
     while any(pa.types.is_struct(column_type) for column_type in table.schema.types):
         table = table.flatten()
@@ -250,7 +249,7 @@ def _is_list(column_type: pa.DataType) -> bool:
 
 
 def encode_typed(name: str, column: pa.Array, kind: ColumnKind, file: str) -> pa.LargeListArray:
-    """Returns a column as an encoded one; nulls, in lists too, are missing values."""
+    """Returns a typed column as an encoded one; nulls, also those in lists, are missing values."""
     if kind is ColumnKind.UNKNOWN or pa.types.is_null(column.type):
         return no_values(len(column), kind)
     if _is_list(column.type):
@@ -269,7 +268,9 @@ def encode_typed(name: str, column: pa.Array, kind: ColumnKind, file: str) -> pa
 
 
 def _convert(values: pa.Array, kind: ColumnKind) -> pa.Array:
-    """Values without nulls as int64, float32 or binary; times as ISO 8601, UTC where zoned."""
+    """Returns values without nulls as int64, float32 or binary; times as ISO 8601, zoned ones in
+    UTC.
+    """
     types = pa.types
     if types.is_dictionary(values.type):
         values = values.dictionary_decode()

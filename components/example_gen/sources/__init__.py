@@ -13,8 +13,8 @@ from trainer_module.sections import import_registered
 
 
 def make_source(settings: ExampleGenSettings) -> Source:
-    """Returns the source of the settings' format, with labels of other files where there are
-    such.
+    """Returns the source for the settings' format, with labels joined from other files if there are
+    any.
     """
     source = _make_plain(settings)
     if settings.may_lack_label:

@@ -1,4 +1,4 @@
-"""What every format offers: which files belong together, and their rows as Arrow batches."""
+"""The interface of formats: groups of files, and their rows as Arrow batches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from components.example_gen.columns.encoded import Cell, ColumnKind
-from components.example_gen.columns.seen import SeenColumn
+from components.example_gen.columns.type_inference import SeenColumn
 from components.example_gen.files import is_folder
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.notes import FileNotes
@@ -19,58 +19,61 @@ Files = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Batch:
-    """Some rows of a file."""
+    """A batch of consecutive rows of a file."""
 
     rows: pa.RecordBatch
     """List columns of int64, float32 or binary."""
     first: Cell
-    """Where the first row is; the others follow it."""
+    """The place of the first row; the others follow it."""
     examples: list[bytes] | None = None
-    """The rows as tf.Examples where the file holds them so already."""
+    """The rows as tf.Examples, if the file holds them in that form."""
     notes: FileNotes = field(default_factory=FileNotes)
-    """What became of files that are not read as they are."""
+    """The counts of files that are converted or left out."""
 
 
 @dataclass(frozen=True)
 class Survey:
-    """What a first pass over a file found: its columns, none for formats that need no such pass."""
+    """The result of a first pass over a file: its columns; empty for formats that need no first
+    pass.
+    """
 
     file: str = ""
     columns: dict[str, SeenColumn] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    """What people should know of how the file is read."""
+    """Notes for the summary on how the file is read."""
     missing_values: frozenset[str] = frozenset()
-    """Those of the config that occur in the file."""
+    """The config's missing values that occur in the file."""
     has_label: bool = False
-    """Whether a row has a label, which is looked for where none needs one."""
+    """Whether a row has a label; determined only for tasks without a label."""
 
 
 class Source(abc.ABC):
-    """Reads one format; picklable, as it travels to Beam's workers."""
+    """A reader of one format; picklable, as it is sent to Beam's workers."""
 
     def __init__(self, settings: ExampleGenSettings) -> None:
         self._settings = settings
 
     def plan(self, files: Sequence[str]) -> list[Files]:
-        """Groups the files of a split, sorted, into what is read together: here each by itself.
+        """Groups the sorted files of a split by which of them are read together: by default each
+        alone.
 
         Raises:
-          DataError: the files are not what the format needs.
+          DataError: the files do not fit the format.
         """
         return [(file,) for file in files if not is_folder(file)]
 
     def look_over(self, pattern: str, files: Sequence[str]) -> list[str]:
-        """What people should know of files that `plan` leaves out.
+        """Returns notes on files that `plan` leaves out.
 
         Args:
-          pattern: the glob that found them.
-          files: all that it found, but for hidden ones.
+          pattern: the glob that found the files.
+          files: all files that the glob found, except hidden ones.
         """
         del pattern, files
         return []
 
     def survey(self, files: Files) -> Survey:
-        """Looks at the columns of a group of files before any is converted.
+        """Reads the columns of a group of files before any of them is converted.
 
         Raises:
           DataError: a file cannot be read.
@@ -79,10 +82,9 @@ class Source(abc.ABC):
         return Survey()
 
     def glance(self, files: Files) -> dict[str, ColumnKind]:
-        """Returns the columns at the beginning of a group of files, and of what kind they are
-        there.
+        """Returns the columns and their kinds at the beginning of a group of files.
 
-        None for formats that say so of each row alone.
+        Formats that define columns only row by row return an empty dictionary.
 
         Raises:
           DataError: a file cannot be read.

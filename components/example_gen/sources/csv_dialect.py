@@ -1,6 +1,6 @@
-"""How a CSV file is written, found by looking at it: encoding, what separates cells, header.
+"""The detection of a CSV file's dialect: encoding, delimiter and header.
 
-Each file is looked at by itself, as those of a folder may come from different programs.
+Each file is examined by itself, as the files of a folder may come from different programs.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from components.example_gen.columns.seen import is_number
+from components.example_gen.columns.type_inference import is_number
 from components.example_gen.files import open_stream, unreadable_error
 from components.example_gen.formats import CsvSettings, ExampleGenSettings
 from trainer_module.errors import DataError, counted
 
 UTF8 = "utf-8"
-# Those of 32 bits begin as those of 16.
+# Marks of 32 bits come first, as they begin like those of 16.
 _MARKS = {
     codecs.BOM_UTF8: UTF8,
     codecs.BOM_UTF32_LE: "utf-32",
@@ -32,7 +32,8 @@ _MARKS = {
 }
 _BLOCK_BYTES = 1 << 20
 _ENCODING_BLOCKS = 16
-"""So many are looked at for an encoding; what differs further on is refused as it is read."""
+"""The number of blocks examined for the encoding; other bytes further on raise an error when
+read."""
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 _DELIMITER_BYTES = 1 << 16
 _DELIMITER_ROWS = 100
@@ -40,7 +41,7 @@ _DELIMITER_ROWS = 100
 
 @dataclass(frozen=True)
 class Dialect:
-    """How one file is written."""
+    """The dialect of one file."""
 
     delimiter: str
     encoding: str
@@ -53,7 +54,9 @@ class Dialect:
         )
 
     def note(self, settings: CsvSettings) -> str:
-        """What people should know of what was found; empty where it is what anyone expects."""
+        """Returns a note on an unusual dialect; empty for commas and UTF-8, and for what the config
+        sets.
+        """
         parts = []
         if settings.delimiter is None and self.delimiter != ",":
             parts.append(f"cells are separated by {_DELIMITERS[self.delimiter]}")
@@ -63,7 +66,7 @@ class Dialect:
 
 
 def find_dialect(file: str, settings: ExampleGenSettings) -> Dialect:
-    """Looks at the beginning of a file for what the settings leave open.
+    """Detects from the beginning of a file what the settings leave open.
 
     Raises:
       DataError: the file cannot be read.
@@ -75,7 +78,7 @@ def find_dialect(file: str, settings: ExampleGenSettings) -> Dialect:
 
 
 def open_text(file: str, encoding: str) -> pa.NativeFile:
-    """Returns a file's text in UTF-8, whatever it is encoded in; bytes that are no UTF-8 pass
+    """Returns a file's text transcoded to UTF-8; invalid bytes of a UTF-8 file are not refused
     here.
     """
     stream = open_stream(file)
@@ -85,13 +88,13 @@ def open_text(file: str, encoding: str) -> pa.NativeFile:
 
 
 def read_text(file: str, encoding: str) -> io.TextIOWrapper:
-    """Returns the same for Python's own modules."""
+    """Returns a file's text as a stream for Python's own modules."""
     stream = open_text(file, encoding)
     return io.TextIOWrapper(stream, "utf-8-sig", errors="surrogateescape", newline="")
 
 
 def encoding_error(file: str, encoding: str) -> DataError:
-    """Returns the error for a file of which some bytes are not of the encoding."""
+    """Returns the error for a file with bytes that are invalid in its encoding."""
     line = _undecodable_line(file, encoding)
     place = f"line {line}" if line else "some place"
     return DataError(
@@ -101,8 +104,8 @@ def encoding_error(file: str, encoding: str) -> DataError:
 
 
 def find_encoding(file: str) -> str:
-    """Returns the encoding of a file: by its byte order mark, else UTF-8 if it is that, else the
-    likeliest.
+    """Returns the encoding of a file: that of its byte order mark, or UTF-8 if the file is valid
+    UTF-8, or the likeliest.
 
     Raises:
       DataError: the file cannot be read.
@@ -128,12 +131,12 @@ def find_encoding(file: str) -> str:
 
 
 def _encoding_of(block: bytes) -> str:
-    """Returns the likely encoding of bytes some of which are no UTF-8."""
+    """Returns the likely encoding of bytes that are not all valid UTF-8."""
     text = block.decode(UTF8, errors="replace")
     broken = text.count("\N{REPLACEMENT CHARACTER}")
     others = sum(not character.isascii() for character in text) - broken
     if others > broken:
-        return UTF8  # Damaged, which is said as it is read.
+        return UTF8  # Damaged, which is reported when it is read.
     try:
         block.decode("cp1252")
     except UnicodeDecodeError:
@@ -142,9 +145,7 @@ def _encoding_of(block: bytes) -> str:
 
 
 def _find_delimiter(file: str, encoding: str, settings: ExampleGenSettings) -> str:
-    """Returns the delimiter that makes the most of the first rows: the same number of cells in
-    each.
-    """
+    """Returns the delimiter that splits the first rows best: into the same number of cells each."""
     try:
         with read_text(file, encoding) as text:
             head = text.read(_DELIMITER_BYTES)
@@ -178,7 +179,7 @@ def _reader_options(delimiter: str, quote: str | None) -> dict[str, Any]:
 
 
 def _undecodable_line(file: str, encoding: str) -> int | None:
-    """Returns the first line, counted from 1, with bytes that are not of an encoding; None if
+    """Returns the first line, counted from 1, with bytes that are invalid in an encoding; None if
     unknown.
     """
     if codecs.lookup(encoding).name.startswith(("utf-16", "utf-32")):
@@ -194,11 +195,11 @@ def _undecodable_line(file: str, encoding: str) -> int | None:
 
 @dataclass(frozen=True)
 class Header:
-    """What a file's columns are called."""
+    """The names of a file's columns."""
 
     names: list[str]
     written: list[str] | None
-    """The names as they stand in the file; None where it has none."""
+    """The names as they are written in the file; None if the file has no header."""
 
     @property
     def first_row(self) -> int:
@@ -207,10 +208,10 @@ class Header:
 
 
 def read_header(file: str, dialect: Dialect, settings: ExampleGenSettings) -> Header:
-    """Returns the names of the columns, which must be there and unique, with a row to follow.
+    """Returns the names of the columns; checks that they exist, are unique, and a row follows.
 
     Raises:
-      DataError: they are not, or the first row looks like data.
+      DataError: a check fails, or the first row looks like data.
     """
     try:
         with read_text(file, dialect.encoding) as text:
@@ -235,7 +236,7 @@ def read_header(file: str, dialect: Dialect, settings: ExampleGenSettings) -> He
 
 
 def _check_stated(file: str, first: list[str], names: list[str]) -> None:
-    """Whether names from the config fit a file's first row."""
+    """Raises DataError if names from the config do not fit a file's first row."""
     if [cell.strip() for cell in first] == names:
         raise DataError(
             f"The first row of {file} holds the columns' names already: leave data.csv.header out."
@@ -283,7 +284,9 @@ def _check_names(
 
 
 def _header_line(columns: int, label: str) -> str:
-    """What to write where a file has no header."""
+    """Returns advice to name the columns of a file without a header, with an example line of
+    YAML.
+    """
     shown = [f"column_{number}" for number in range(1, min(columns, 4))]
     more = ["..."] if columns > 4 else []
     return (

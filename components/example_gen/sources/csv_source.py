@@ -1,6 +1,6 @@
-"""CSV: types from all rows, values and missing cells as stock CsvExampleGen has them, but trimmed.
+"""CSV: types from all rows; values and missing cells as in stock CsvExampleGen, but trimmed.
 
-Rows are counted as records, from 1 for the header; lines without anything are no rows.
+Rows are counted as records, from 1 for the header; empty lines are not rows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
 from components.example_gen.columns.encoded import Cell, ColumnKind, shown
-from components.example_gen.columns.seen import (
+from components.example_gen.columns.type_inference import (
     SeenColumn,
     encode_text,
     holds_any,
@@ -45,7 +45,7 @@ _COMMA_NUMBER = r"^\s*[+-]?(\d{1,3}(\.\d{3})+|\d*)(,\d+)?(e[+-]?\d+)?\s*$"
 
 
 def clean_cells(values: pa.BinaryArray, settings: CsvSettings) -> pa.BinaryArray:
-    """Cells as the settings want them; those that are empty are nulls already."""
+    """Returns the cells trimmed and converted by the settings, with nulls for missing values."""
     values = mark_missing(values, settings.missing_values)
     if settings.strip and holds_any(values, b" \t"):
         values = _trim(values, settings.missing_values)
@@ -55,7 +55,7 @@ def clean_cells(values: pa.BinaryArray, settings: CsvSettings) -> pa.BinaryArray
 
 
 def mark_missing(values: pa.BinaryArray, missing_values: list[str]) -> pa.BinaryArray:
-    """Returns the cells, with nulls for those that mean a missing value as they are written."""
+    """Returns the cells, with nulls for those that are equal to a missing value."""
     if not missing_values:
         return values
     missing = pc.is_in(values, pa.array([text.encode() for text in missing_values], pa.binary()))
@@ -63,7 +63,7 @@ def mark_missing(values: pa.BinaryArray, missing_values: list[str]) -> pa.Binary
 
 
 def missing_numbers(settings: CsvSettings) -> dict[str, float]:
-    """Returns the values that mean a missing one and are numbers: -999 is also written -999.0."""
+    """Returns the missing values that are numbers, as -999 may also be written -999.0."""
     numbers = {}
     for text in settings.missing_values:
         cell = pa.array([text.encode()], pa.binary())
@@ -77,13 +77,13 @@ def missing_numbers(settings: CsvSettings) -> dict[str, float]:
 def find_missing(
     raw: pa.BinaryArray, cells: pa.BinaryArray, kind: ColumnKind, settings: CsvSettings
 ) -> set[str]:
-    """Which of the values that mean a missing one occur in cells.
+    """Returns the missing values of the settings that occur in cells.
 
     Args:
-      raw: as they are written.
-      cells: as `clean_cells` gives them.
-      kind: of these cells.
-      settings: which values mean a missing one.
+      raw: the cells as they are written.
+      cells: the cells that `clean_cells` returns.
+      kind: the kind of these cells.
+      settings: the missing values.
     """
     texts = raw.view(pa.string())
     texts = pc.ascii_trim_whitespace(texts) if settings.strip else texts
@@ -96,7 +96,7 @@ def find_missing(
 
 
 def count_trimmed(before: pa.BinaryArray, after: pa.BinaryArray) -> int:
-    """In how many cells spaces were taken away."""
+    """Returns the number of cells from which spaces were removed."""
     if before is after:
         return 0
     lengths = (pc.fill_null(pc.binary_length(cells), 0) for cells in (before, after))
@@ -104,7 +104,7 @@ def count_trimmed(before: pa.BinaryArray, after: pa.BinaryArray) -> int:
 
 
 def check_no_nul(name: str, values: pa.BinaryArray, first: Cell) -> None:
-    """Raises DataError for a cell with a NUL character, which no text holds."""
+    """Raises DataError for a cell with a NUL character, which text does not contain."""
     if not holds_any(values, b"\0"):
         return
     found = pc.fill_null(pc.match_substring(values, "\0"), False).to_numpy(zero_copy_only=False)
@@ -130,7 +130,7 @@ def _with_points(values: pa.BinaryArray) -> pa.BinaryArray:
     return pc.if_else(is_number, points, text).view(pa.binary())
 
 
-# Bytes parsed at a time, and so the longest row.
+# The bytes parsed at a time, which limit the length of a row.
 _BLOCK_SIZE = 4 << 20
 # Of a wide table more, as what a block costs is by the column: for each so many, as much again.
 _COLUMNS_OF_BLOCK = 500
@@ -138,7 +138,7 @@ _COLUMNS_OF_BLOCK = 500
 
 @dataclass(frozen=True)
 class _Table:
-    """A file that has been looked at, ready to be parsed."""
+    """A file with its dialect and header, ready to be parsed."""
 
     file: str
     dialect: Dialect
@@ -147,15 +147,15 @@ class _Table:
 
     @property
     def block_size(self) -> int:
-        """Bytes that are parsed at a time."""
+        """The number of bytes parsed at a time."""
         return _BLOCK_SIZE * (1 + len(self.header.names) // _COLUMNS_OF_BLOCK)
 
 
 class CsvSource(Source):
-    """Reads CSV files in two passes, a block at a time."""
+    """A reader of CSV files in two passes, a block at a time."""
 
     def survey(self, files: Files) -> Survey:
-        """Returns the columns of one file, their types from all of its rows."""
+        """Returns the columns of one file, with types from all of its rows."""
         table = self._look_at(files[0])
         row, trimmed, missing = table.header.first_row, Counter[str](), set[str]()
         columns = {name: SeenColumn() for name in table.header.names}
@@ -220,7 +220,7 @@ def _encode(
 
 
 def _notes(table: _Table, columns: dict[str, SeenColumn], trimmed: Counter[str]) -> Iterator[str]:
-    """What was found that not every CSV has, and what changed other values than numbers."""
+    """Yields notes on an unusual dialect, and on texts from which spaces are removed."""
     if note := table.dialect.note(table.settings):
         yield note
     changed = [name for name in trimmed if columns[name].kind is ColumnKind.BYTES]
@@ -234,7 +234,7 @@ def _notes(table: _Table, columns: dict[str, SeenColumn], trimmed: Counter[str])
 
 
 def _parse(table: _Table) -> Iterator[pa.RecordBatch]:
-    """Yields blocks of rows, each column binary, empty cells null."""
+    """Yields blocks of rows, with binary columns and nulls for empty cells."""
     invalid: list[pa_csv.InvalidRow] = []
 
     def refuse(row: pa_csv.InvalidRow) -> str:
@@ -287,9 +287,10 @@ def _open_parser(
 
 
 class _TextStream(io.RawIOBase):
-    """A file's text in UTF-8, counting quotation marks: Arrow takes one that never closes for good.
+    """A file's text in UTF-8 that counts quotation marks, as Arrow accepts one that is never
+    closed.
 
-    Reading raises UnicodeDecodeError for bytes that are not of the file's encoding.
+    Reading raises UnicodeDecodeError for bytes that are invalid in the file's encoding.
     """
 
     def __init__(self, file: str, dialect: Dialect) -> None:

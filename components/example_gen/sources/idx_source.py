@@ -25,10 +25,12 @@ _DRAIN_BYTES = 1 << 20
 
 
 class IdxSource(Source):
-    """Reads pairs of an image file and a label file; images become PNGs, as in image folders."""
+    """A reader of pairs of an image file and a label file; images become PNGs, as in image
+    folders.
+    """
 
     def plan(self, files: Sequence[str]) -> list[Files]:
-        """Pairs of (image file, label file), found by magic number, matched by name."""
+        """Returns pairs of (image file, label file), found by magic number and matched by name."""
         kinds = {file: _read_shape(file)[0] for file in files}
         images = {_pair_key(f): f for f, magic in kinds.items() if magic == _IMAGES_MAGIC}
         labels = {_pair_key(f): f for f, magic in kinds.items() if magic == _LABELS_MAGIC}
@@ -60,7 +62,7 @@ class IdxSource(Source):
 
 
 def _pair_key(file: str) -> str:
-    """Returns the same for both files of a pair."""
+    """Returns a key that is the same for both files of a pair."""
     folder, name = posixpath.split(file)
     name = name[: -len(".gz")] if is_gzip(name) else name
     return posixpath.join(folder, name.replace("images", "labels").replace("idx3", "idx1"))
@@ -78,7 +80,7 @@ def _check_counts(images_file: str, labels_file: str) -> None:
 
 
 def _read_shape(file: str) -> tuple[int, tuple[int, ...]]:
-    """Magic number and dimensions from a file's header."""
+    """Returns the magic number and the dimensions from a file's header."""
     try:
         with open_stream(file) as stream:
             return _parse_header(file, stream)

@@ -1,7 +1,7 @@
 """JSON lines: an object a line, parsed by Arrow some thousand lines at a time.
 
-What objects within objects hold are columns named by their path, `address.city`. Rows are counted
-as objects, from 1; a key that a line lacks is missing there, as null is.
+The fields of nested objects are columns named by their path, such as `address.city`. Rows are
+counted as objects, from 1; a key that is absent from a line is a missing value, as null is.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from components.example_gen.columns.encoded import (
     no_values,
     untypable_error,
 )
-from components.example_gen.columns.seen import SeenColumn, needs_integers
+from components.example_gen.columns.type_inference import SeenColumn, needs_integers
 from components.example_gen.files import check_is_text, open_stream, reason_of, unreadable_error
 from components.example_gen.sources.base import Batch, Files, Source, Survey
 from trainer_module.errors import DataError
@@ -36,7 +36,7 @@ _CONFLICT = re.compile(r"Column\((.*)\) (changed from \w+ to \w+|was specified t
 
 @dataclass(frozen=True)
 class _Block:
-    """Some whole lines of a file."""
+    """A block of whole lines of a file."""
 
     file: str
     data: bytes
@@ -50,10 +50,10 @@ class _Block:
 
 
 class JsonlSource(Source):
-    """Reads files of JSON lines in two passes."""
+    """A reader of JSON lines in two passes."""
 
     def survey(self, files: Files) -> Survey:
-        """Returns the columns of one file, their types from all of its lines."""
+        """Returns the columns of one file, with types from all of its lines."""
         check_is_text(files[0], "JSON lines")
         columns: dict[str, SeenColumn] = {}
         for block, table in _read(files[0]):
@@ -109,7 +109,7 @@ def _survey(name: str, values: pa.ChunkedArray, block: _Block) -> SeenColumn:
 
 
 def _read(file: str) -> Iterator[tuple[_Block, pa.Table]]:
-    """Yields the blocks of a file, each with its table of columns, none of which is an object."""
+    """Yields the blocks of a file, each with its table, in which nested objects are flattened."""
     rows = 0
     for block in _read_blocks(file):
         counted = replace(block, rows_before=rows)
@@ -174,7 +174,7 @@ def _without_times(column_type: pa.DataType) -> pa.DataType:
 
 
 def _syntax_error(block: _Block, error: Exception) -> DataError:
-    """What is wrong with a block that Arrow refuses, found line by line."""
+    """Returns the error for a block that Arrow cannot parse, with the line at fault."""
     rows = []
     for number, line in enumerate(block.data.splitlines(), block.lines_before + 1):
         if not line.strip():

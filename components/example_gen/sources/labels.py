@@ -1,4 +1,4 @@
-"""Sources that change the label of another one's rows: joined by a key, made, or read from text."""
+"""Sources that change another source's labels: joined by a key, constant, or parsed from text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from components.example_gen.columns.encoded import (
     shown,
     single_values,
 )
-from components.example_gen.columns.seen import SeenColumn, sample_words
+from components.example_gen.columns.type_inference import SeenColumn, sample_words
 from components.example_gen.formats import ExampleGenSettings, LabelsSettings
 from components.example_gen.paths import find_label_files, label_format
 from components.example_gen.sources.base import Batch, Files, Source, Survey
@@ -30,47 +30,49 @@ from trainer_module.errors import DataError
 from trainer_module.features.number_format import SPACES, NumberFormat, is_placeholder
 
 _JOINED_ROWS = 65_536
-"""That are joined together: each join looks at all labels."""
+"""The number of rows that are joined at a time, as each join searches all labels."""
 
 MakeSource = Callable[[ExampleGenSettings], Source]
 
 
 class RowsSource(Source):
-    """A source that changes the rows of another one; what it does not override is the other's."""
+    """A source that changes the rows of another one; methods that it does not override delegate to
+    it.
+    """
 
     def __init__(self, settings: ExampleGenSettings, rows: Source) -> None:
-        """Reads nothing yet.
+        """Wraps the source of the rows.
 
         Args:
-          settings: of the rows.
-          rows: reads the rows.
+          settings: the settings of the rows.
+          rows: the source of the rows.
         """
         super().__init__(settings)
         self._rows = rows
 
     def plan(self, files: Sequence[str]) -> list[Files]:
-        """As the rows' format has it."""
+        """Returns the groups of the wrapped source."""
         return self._rows.plan(files)
 
     def look_over(self, pattern: str, files: Sequence[str]) -> list[str]:
-        """As the rows' format has it."""
+        """Returns the notes of the wrapped source."""
         return self._rows.look_over(pattern, files)
 
     def glance(self, files: Files) -> dict[str, ColumnKind]:
-        """As the rows' format has it."""
+        """Returns the columns of the wrapped source."""
         return self._rows.glance(files)
 
 
 @dataclass(frozen=True)
 class _Labels:
-    """All labels: keys as text, each once, and the label of each."""
+    """The table of labels: unique keys as text, and the label of each."""
 
     keys: pa.Array
     labels: pa.Array
 
 
 class JoinedSource(RowsSource):
-    """A source whose rows get the labels of other files; a row without one has none."""
+    """A source that joins its rows with the labels in other files; a row may have no label."""
 
     def __init__(
         self,
@@ -79,13 +81,13 @@ class JoinedSource(RowsSource):
         rows: Source,
         make_source: MakeSource,
     ) -> None:
-        """Reads nothing yet.
+        """Wraps the source of the rows, without reading the labels yet.
 
         Args:
-          settings: of the rows.
-          labels: where the labels are.
-          rows: reads the rows.
-          make_source: makes what reads a format.
+          settings: the settings of the rows.
+          labels: the path and the key of the labels.
+          rows: the source of the rows.
+          make_source: constructs the source of a format.
         """
         super().__init__(settings, rows)
         self._labels, self._make_source = labels, make_source
@@ -105,7 +107,7 @@ class JoinedSource(RowsSource):
         return {name: column.kind for name, column in self.survey(files).columns.items()}
 
     def read(self, files: Files, kinds: dict[str, ColumnKind]) -> Iterator[Batch]:
-        """Yields the rows with their labels; the id of a request is no data."""
+        """Yields the rows with their labels, without the id of a request."""
         kind = kinds[self._settings.label]
         if self._found is None or self._found[0] is not kind:
             self._found = kind, self._read_labels(kind)
@@ -138,7 +140,7 @@ class JoinedSource(RowsSource):
             start += count
 
     def _sources(self) -> Iterator[tuple[Source, Files]]:
-        """What reads each file of labels."""
+        """Yields the source of each file of labels, and the file."""
         for file in find_label_files(self._labels.path):
             yield self._make_source(self._settings_of(file)), (file,)
 
@@ -185,7 +187,7 @@ class JoinedSource(RowsSource):
 
 
 def _last_of_each(table: pa.Table) -> _Labels:
-    """Each key once, with its last label that is one."""
+    """Returns each key once, with the last of its labels that is not missing."""
     known = table.filter(pc.and_(table["key"].is_valid(), table["label"].is_valid()))
     numbered = known.append_column("place", pa.array(range(known.num_rows), pa.int64()))
     last = numbered.group_by("key").aggregate([("place", "max")])["place_max"]
@@ -194,9 +196,7 @@ def _last_of_each(table: pa.Table) -> _Labels:
 
 
 def _as_text(column: pa.Array, key: str, file: str) -> pa.Array:
-    """Returns the keys of an encoded column as text, whatever kind the files have taken them
-    for.
-    """
+    """Returns the keys of an encoded column as text, whatever kind they were read as."""
     values = first_values(column)
     if pa.types.is_floating(values.type):
         raise DataError(
@@ -221,14 +221,14 @@ def _check_columns(columns: dict[str, SeenColumn], key: str, label: str, file: s
 
 
 NO_CLASS = b"none"
-"""The class of all rows of such data."""
+"""The class of all rows of data without labels."""
 
 
 class OptionalLabelSource(RowsSource):
-    """A source whose rows get a label where no row of all the data has one."""
+    """A source that adds a label to all rows if none of the data's rows has one."""
 
     def survey(self, files: Files) -> Survey:
-        """Returns the columns of the rows, and a label; reads on until a row has one."""
+        """Returns the columns of the rows, and a label; reads until a row has a label."""
         survey, label = self._rows.survey(files), self._settings.label
         if self._settings.format_spec.holds_images:
             return replace(survey, has_label=True)
@@ -240,7 +240,7 @@ class OptionalLabelSource(RowsSource):
         return replace(survey, has_label=any(_has_labels(batch, label) for batch in batches))
 
     def read(self, files: Files, kinds: dict[str, ColumnKind]) -> Iterator[Batch]:
-        """Yields the rows, with a label each unless the data has some: then a row may lack it."""
+        """Yields the rows; adds a label to each unless some of the data's rows have one."""
         label = self._settings.label
         are_labelled = isinstance(kinds, ColumnKinds) and kinds.are_labelled
         for batch in self._rows.read(files, kinds):
@@ -260,10 +260,10 @@ def _with_labels(batch: Batch, label: str) -> Batch:
 
 
 class WrittenLabelSource(RowsSource):
-    """A source whose label becomes a number where it is one in text."""
+    """A source that parses a numeric label from text."""
 
     def survey(self, files: Files) -> Survey:
-        """Returns the columns of the rows, and words of a label that is text."""
+        """Returns the columns of the rows, and a sample of the words of a text label."""
         survey, label = self._rows.survey(files), self._settings.label
         column = survey.columns.get(label)
         if column is None or column.kind is not ColumnKind.BYTES:
@@ -293,7 +293,7 @@ class WrittenLabelSource(RowsSource):
         name = self._settings.label
         column = batch.rows.column(name)
         if pa.types.is_null(column.type) or label_lengths(column).max(initial=0) > 1:
-            return batch  # What is wrong with several values is said later.
+            return batch  # Several values are reported later.
         encoded = first_values(column).dictionary_encode()
         values = encoded.dictionary.cast(pa.binary()).to_pylist()
         texts = [value.decode(errors="replace") for value in values]

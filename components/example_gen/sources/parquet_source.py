@@ -1,8 +1,8 @@
 """Parquet: columns by their own types, a few thousand rows of a row group at a time.
 
-What structs hold are columns named by their path, `address.city`, as with JSON lines. Files that
-`serve --log-requests` writes hold columns beside those that the model asked for; they are left out,
-as a model must not learn from what another one answered.
+The fields of structs are columns named by their path, such as `address.city`, as with JSON lines.
+Files of `serve --log-requests` contain additional columns of the server; they are left out, so that
+a model does not learn from another model's predictions.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ from components.example_gen.columns.encoded import (
     kind_of,
     untypable_error,
 )
-from components.example_gen.columns.seen import SeenColumn
+from components.example_gen.columns.type_inference import SeenColumn
 from components.example_gen.files import open_file, reason_of
 from components.example_gen.sources.base import Batch, Files, Source, Survey
 from trainer_module.errors import DataError
 
 OWN_COLUMNS_KEY = b"scopeline.own_columns"
-"""In the metadata of a Parquet file's schema: the names, as JSON."""
+"""The key of the server's column names, as JSON, in the metadata of a Parquet file's schema."""
 REQUEST_ID = "request_id"
-"""Tells rows apart: the id of the request, and of several rows the place as well, `id/0`."""
+"""The column of the id of a row: that of the request, with the row's place in a batch, such as
+`id/0`."""
 REQUEST_TIME = "request_time"
 MODEL_VERSION = "model_version"
 ANSWER = "answer_"
-"""What the names of the columns with the answers begin with."""
+"""The prefix of the columns with the predictions."""
 
 
 def mark_own(columns: Iterable[str]) -> dict[bytes, bytes]:
@@ -43,7 +44,7 @@ def mark_own(columns: Iterable[str]) -> dict[bytes, bytes]:
 
 
 def read_own(metadata: Mapping[bytes, bytes] | None) -> frozenset[str]:
-    """Returns the columns of a file that are no data; none of a file that no server has written."""
+    """Returns the server's columns in a file; none if a server has not written the file."""
     return frozenset(json.loads((metadata or {}).get(OWN_COLUMNS_KEY, b"[]")))
 
 
@@ -52,7 +53,7 @@ _PANDAS_INDEX = "__index_level_"
 
 
 class ParquetSource(Source):
-    """Reads Parquet files; the footer tells the types, so no pass over the rows is needed."""
+    """A reader of Parquet files; the footer holds the types, so that no first pass is needed."""
 
     def survey(self, files: Files) -> Survey:
         """Returns the columns of one file."""
@@ -85,10 +86,9 @@ class ParquetSource(Source):
                 row += batch.num_rows
 
     def _data_of(self, table: pa.Table) -> pa.Table:
-        """Returns the columns that are data, and the key of labels that come later.
+        """Returns the columns that are data, and the key of labels that are joined.
 
-        Not what pandas made of the numbers that it had given the rows, nor what a server says of
-        requests besides what they brought.
+        Leaves out the index that pandas stores, and the columns that a server adds to requests.
         """
         key = {self._settings.labels.key} if self._settings.labels else set()
         own = read_own(table.schema.metadata) - key

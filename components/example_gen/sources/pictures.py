@@ -1,4 +1,6 @@
-"""Picture files, of one folder per class or named by a table, to what the model's graph decodes."""
+"""Picture files, in a folder per class or named by a table, converted to what the model's graph
+decodes.
+"""
 
 from __future__ import annotations
 
@@ -45,23 +47,23 @@ _BMP_COLOURS = (24).to_bytes(2, "little")
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture that the model's graph decodes as it looks."""
+    """A picture that the model's graph decodes as viewers display it."""
 
     encoded: bytes
     converted_from: str | None = None
-    """The format it had; None where its bytes are those of the file."""
+    """The original format; None if the bytes are those of the file."""
 
 
 def make_decodable(data: bytes, most_pixels: int = DATA_PIXELS) -> Picture:
-    """Keeps a file's bytes if the graph decodes them as they look, and makes it a PNG otherwise.
+    """Returns a file's bytes if the graph decodes them as viewers display them, otherwise a PNG.
 
     Args:
       data: the file's bytes.
-      most_pixels: that the picture may have.
+      most_pixels: the most pixels that the picture may have.
 
     Raises:
-      DataError: it is no picture, a damaged one, or of too many pixels; the message is a reason,
-        without the file.
+      DataError: the file is not a picture, is damaged, or has too many pixels; the message is a
+        reason, without the file.
     """
     with (
         open_picture(data, most_pixels) as image,
@@ -73,13 +75,13 @@ def make_decodable(data: bytes, most_pixels: int = DATA_PIXELS) -> Picture:
 
 
 def _looks_as_decoded(image: Image.Image, data: bytes) -> bool:
-    """Returns whether TensorFlow, if it can decode a file, sees what people see."""
+    """Returns whether TensorFlow, if it can decode a file, decodes what viewers display."""
     # Pillow looks for the EXIF of a PNG behind its pixels, and decodes those on the way.
     has_exif = image.format != "PNG" or b"eXIf" in data
     if has_exif and _orientation(image) != _UPRIGHT:
         return False
     if image.format == "PNG":
-        # Of a palette it knows the transparency, but of no single colour that stands for it.
+        # It supports the transparency of a palette, but not of a single transparent colour.
         return image.mode == "P" or "transparency" not in image.info
     if image.format == "BMP":
         return data[_BMP_BITS] == _BMP_COLOURS
@@ -87,7 +89,7 @@ def _looks_as_decoded(image: Image.Image, data: bytes) -> bool:
 
 
 def _orientation(image: Image.Image) -> int:
-    """Returns how a camera was held, as EXIF has it; upright where its EXIF is damaged."""
+    """Returns the EXIF orientation of a picture; upright if its EXIF data is damaged."""
     try:
         return int(image.getexif().get(ExifTags.Base.Orientation, _UPRIGHT))
     except Exception:
@@ -95,7 +97,7 @@ def _orientation(image: Image.Image) -> int:
 
 
 def _decodes(data: bytes, size: tuple[int, int]) -> bool:
-    """Returns whether the graph decodes a file of the size that Pillow has read."""
+    """Returns whether the graph decodes a file, to the size that Pillow has read."""
     try:
         header = read_header(data)
         if (header.width, header.height) == size:
@@ -107,7 +109,9 @@ def _decodes(data: bytes, size: tuple[int, int]) -> bool:
 
 
 def _to_png(image: Image.Image) -> bytes:
-    """Returns the first frame of a picture, upright, and on white where it is transparent."""
+    """Returns the first frame of a picture as PNG, upright, and on white where it is
+    transparent.
+    """
     image.load()
     picture = ImageOps.exif_transpose(image) if _orientation(image) != _UPRIGHT else image
     if picture.mode in ("I", "F"):
@@ -132,18 +136,20 @@ _THREADS = 8
 
 
 class ImagesSource(Source):
-    """Reads picture files; each becomes what the model's graph decodes as it looks."""
+    """A reader of picture files, which it converts to what the model's graph decodes."""
 
     def plan(self, files: Sequence[str]) -> list[Files]:
-        """Groups of images, each of all classes; files of other types are left out."""
+        """Returns groups of images, each of all classes; files of other types are left out."""
         images = select_images(files)
-        # Sorted by class they would train badly; the same order always, so runs can be compared.
+        # Sorted by class they would train badly; a fixed seed makes runs comparable.
         random.Random(0).shuffle(images)  # noqa: S311 - no secret
         groups = -(-len(images) // _GROUP_FILES)
         return [tuple(images[group::groups]) for group in range(groups)]
 
     def look_over(self, pattern: str, files: Sequence[str]) -> list[str]:
-        """Notes on files that are no pictures, folders within folders and classes without one."""
+        """Returns notes on files that are not pictures, nested folders, and classes without a
+        picture.
+        """
         from tfx.dsl.io import fileio
 
         others = [file for file in files if not is_picture(file) and not is_left_behind(file)]
@@ -178,7 +184,7 @@ class ImagesSource(Source):
 
 
 def image_rows(images: Sequence[bytes | None], labels: pa.Array, label: str) -> pa.RecordBatch:
-    """Encoded images and their labels, binary or int64, as a batch's rows."""
+    """Returns encoded images and their labels, binary or int64, as a batch's rows."""
     columns = [single_values(pa.array(images, pa.binary())), single_values(labels)]
     return pa.record_batch(columns, [IMAGE_FEATURE, label])
 
@@ -194,14 +200,14 @@ def cut(batches: Iterable[Batch]) -> Iterator[Batch]:
 def read_pictures(
     rows: pa.RecordBatch, first: Cell, settings: ExampleGenSettings, notes: FileNotes
 ) -> tuple[pa.RecordBatch, np.ndarray]:
-    """Returns the rows with pictures for paths, and whether each row has all of its own, [rows]
-    bool.
+    """Returns the rows with pictures for paths, and whether each row has all of its pictures,
+    [rows] bool.
 
     Args:
-      rows: list columns, of one path per row where they are of pictures.
-      first: where the rows begin.
-      settings: which columns hold paths, what these begin in, and whether broken files are skipped.
-      notes: is told of what has become of the files.
+      rows: list columns, with one path per row in the columns of pictures.
+      first: the place of the first row.
+      settings: the columns of paths, their folders, and whether broken files are skipped.
+      notes: the counts of converted and broken files, which are updated.
 
     Raises:
       DataError: names the first row whose picture cannot be used.
@@ -231,14 +237,14 @@ def _read_all(
     notes: FileNotes,
     refuse: Callable[[str, int, Exception], DataError],
 ) -> list[bytes | None]:
-    """Returns the pictures of files as examples hold them; None for a broken one that is left out.
+    """Returns the pictures of files as stored in examples; None for a broken one that is left out.
 
     Args:
-      files: their paths.
-      settings: whether broken files are skipped, and how many pixels a picture may have.
-      notes: is told of what has become of the files.
-      refuse: makes the error for a file by its place, of a DataError where it is no picture, and
-        TensorFlow's where it cannot be read.
+      files: the paths.
+      settings: whether broken files are skipped, and the most pixels that a picture may have.
+      notes: the counts of converted and broken files, which are updated.
+      refuse: returns the error for a file by its place, given a DataError if it is not a picture,
+        and TensorFlow's error if it cannot be read.
     """
     with ThreadPoolExecutor(_THREADS) as pool:
         found = list(pool.map(partial(_read, most_pixels=settings.max_pixels), files))

@@ -1,4 +1,4 @@
-"""What the surveys of all files come to: the kinds of columns, and what people should know."""
+"""The merged surveys of all files: the kinds of columns, and notes for the summary."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from components.column_types.choice import read_choices
 from components.example_gen.checks.report import check_label_column, unusable_label
 from components.example_gen.checks.values import no_value_error
 from components.example_gen.columns.encoded import ColumnKind, show_names
-from components.example_gen.columns.seen import SeenColumn, is_comma_number
+from components.example_gen.columns.type_inference import SeenColumn, is_comma_number
 from components.example_gen.files import exists, open_file
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.sources.base import Survey
@@ -28,19 +28,19 @@ _KINDS = {
 
 
 def read_known_kinds(path: str) -> dict[str, ColumnKind]:
-    """Returns the kind of each column of a schema in text format; none if there is no such file.
+    """Returns the kind of each column of a schema in text format; empty if the file does not exist.
 
     Raises:
-      DataError: the file is no schema.
+      DataError: the file is not a schema.
     """
     return {f.name: _KINDS[f.type] for f in _read(path).feature if f.type in _KINDS}
 
 
 def with_known_dates(settings: ExampleGenSettings) -> ExampleGenSettings:
-    """Returns the settings, with the formats of dates in the schema if it is there.
+    """Returns the settings with the date formats of the schema, if the file exists.
 
     Raises:
-      DataError: the file is no schema, or says of a column what none can be.
+      DataError: the file is not a schema, or declares a column with invalid settings.
     """
     path = settings.schema_file
     if settings.known_dates is not None or not path or not exists(path):
@@ -54,7 +54,7 @@ def with_known_dates(settings: ExampleGenSettings) -> ExampleGenSettings:
 
 
 def _read(path: str) -> schema_pb2.Schema:
-    """Returns a schema in text format; an empty one if there is no such file."""
+    """Returns a schema in text format; an empty one if the file does not exist."""
     if not path or not exists(path):
         return schema_pb2.Schema()
     try:
@@ -65,23 +65,23 @@ def _read(path: str) -> schema_pb2.Schema:
 
 
 class ColumnKinds(dict[str, ColumnKind]):
-    """The kinds of columns by name, and how a label is written that is a number in text."""
+    """The kinds of columns by name, and the notation of a numeric label that is text."""
 
     label_writing: NumberFormat | None = None
     are_labelled: bool = False
-    """Whether a row of the data has a label, where none needs one."""
+    """Whether a row of the data has a label; determined only for tasks without a label."""
 
     def copy(self) -> ColumnKinds:
-        """Returns the same kinds and writing, apart from this one."""
+        """Returns a copy with the same kinds and notation."""
         copied = type(self)(self)
         copied.label_writing, copied.are_labelled = self.label_writing, self.are_labelled
         return copied
 
 
 def find_label_writing(column: SeenColumn, settings: ExampleGenSettings) -> NumberFormat | None:
-    """Returns how a label is written that is to be a number and is text; None where it is none.
+    """Returns the notation of a numeric label that is text; None if the label is not.
 
-    Times are none, as nothing says in which unit they are to be predicted.
+    Times are excluded, as the unit of the prediction would be undefined.
     """
     if settings.task.is_classification or column.kind is not ColumnKind.BYTES:
         return None
@@ -92,22 +92,22 @@ def find_label_writing(column: SeenColumn, settings: ExampleGenSettings) -> Numb
 def settle_kind(
     name: str, column: SeenColumn, known: ColumnKind, settings: ExampleGenSettings
 ) -> ColumnKind:
-    """Returns the kind of a column of a format that guesses types.
+    """Returns the kind of a column in a format that guesses types.
 
-    A quantity is a float even where all of it happens to be whole: it may have a fraction or be
-    missing some day, which an integer cannot say to a model in service. A code is text, whose
-    zeros at the beginning count, and so is a day in digits, as a float would be another day. A name
-    has to stay what it is: where a float would change one, the column becomes whole numbers, though
-    it was a quantity before, and SchemaGen follows.
+    A quantity is a float even if all of its values are integers, as later values may have a
+    fraction or be missing, which the integer input of a model in service could not express. A code
+    is text, as its leading zeros count, and so is a day in digits, as float32 would change it. An
+    identifier must not change: if float32 would change one, the column becomes integers, even if it
+    was a quantity before, and SchemaGen follows.
 
     Args:
-      name: the column's.
-      column: what was seen of its values.
-      known: what a schema has for it.
-      settings: which columns' whole numbers are names, and which are declared to be numbers.
+      name: the column's name.
+      column: the counts of its values.
+      known: its kind in a schema.
+      settings: the columns whose integers are identifiers, and those that are declared numeric.
     """
     if column.placeholders and (settings.keeps_words(name) or not column.numbers):
-        # The words are values, or nothing but earlier data says that numbers are meant.
+        # The words are values, or only earlier data shows that the column is numeric.
         is_number = known in (ColumnKind.INT, ColumnKind.FLOAT) and not settings.keeps_words(name)
         return known if is_number else ColumnKind.BYTES
     if column.kind is not ColumnKind.INT:
@@ -122,9 +122,9 @@ def settle_kind(
 
 
 def is_code(name: str, column: SeenColumn, known: ColumnKind, settings: ExampleGenSettings) -> bool:
-    """Returns whether whole numbers are text: codes, days in digits.
+    """Returns whether integers are text: codes, or days in digits.
 
-    Where they are names, a single zero before one shows it, and days may stay numbers.
+    In a column of identifiers a single leading zero is enough for codes, and days may stay numbers.
     """
     if settings.are_numbers(name) or known in (ColumnKind.INT, ColumnKind.FLOAT):
         return False
@@ -134,7 +134,7 @@ def is_code(name: str, column: SeenColumn, known: ColumnKind, settings: ExampleG
 
 
 def check_column(name: str, column: SeenColumn, settings: ExampleGenSettings) -> None:
-    """Raises DataError where a column of numbers holds some text, or a regression label does."""
+    """Raises DataError if a column of numbers holds some text, or a regression label does."""
     cell = column.first_text
     if name == settings.label:
         # A class may be a number or a name.
@@ -164,7 +164,7 @@ def check_column(name: str, column: SeenColumn, settings: ExampleGenSettings) ->
 
 
 def _way_out(column: SeenColumn, settings: ExampleGenSettings) -> str:
-    """What to do about text among numbers, by what the first one is."""
+    """Returns the remedy for text among numbers, depending on the first text."""
     assert column.first_text is not None  # noqa: S101 - whoever asks has seen it
     value = column.first_text.value
     if settings.format == "csv" and is_comma_number(value):
@@ -173,12 +173,13 @@ def _way_out(column: SeenColumn, settings: ExampleGenSettings) -> str:
 
 
 def merge_surveys(surveys: Sequence[Survey], settings: ExampleGenSettings) -> ColumnKinds:
-    """Returns the kind of each column over all files, and not less than the schema has for it.
+    """Returns the kind of each column over all files, at least the kind that the schema has.
 
-    A label that is to be a number, and is one in text, is a number.
+    A numeric label that is text counts as a number.
 
     Raises:
-      DataError: the files' columns differ, one mixes numbers and text, or the label's is missing.
+      DataError: the files' columns differ, a column mixes numbers and text, or the label is
+        missing.
     """
     are_labelled = any(survey.has_label for survey in surveys)
     surveys = _by_file(surveys)
@@ -197,7 +198,7 @@ def merge_surveys(surveys: Sequence[Survey], settings: ExampleGenSettings) -> Co
     if writing is not None:
         total[settings.label] = replace(total[settings.label], kind=ColumnKind.FLOAT)
     for name, column in total.items():
-        # What was text before, such as a code, may hold more numbers today.
+        # A text column of earlier data, such as a code, may hold more numbers today.
         if name == settings.label or known.get(name) is not ColumnKind.BYTES:
             check_column(name, column, settings)
         is_empty = column.kind is ColumnKind.UNKNOWN and name not in known
@@ -220,7 +221,7 @@ def _by_file(surveys: Iterable[Survey]) -> list[Survey]:
 
 
 def _total(surveys: Sequence[Survey]) -> dict[str, SeenColumn]:
-    """What was seen of each column over all files."""
+    """Returns the counts of each column over all files."""
     total: dict[str, SeenColumn] = {}
     for survey in surveys:
         for name, column in survey.columns.items():
@@ -231,7 +232,9 @@ def _total(surveys: Sequence[Survey]) -> dict[str, SeenColumn]:
 def note_columns(
     surveys: Iterable[Survey], kinds: ColumnKinds, settings: ExampleGenSettings
 ) -> Iterator[str]:
-    """What people should know of zeros that are lost, words that count as missing, the label."""
+    """Yields notes on lost leading zeros, on words that count as missing, and on a label read from
+    text.
+    """
     total = _total(_by_file(surveys))
     for name, column in total.items():
         cell = column.first_padded
@@ -256,13 +259,13 @@ def note_columns(
 
 
 def count_values(surveys: Iterable[Survey], name: str) -> int:
-    """Returns how many values a column has over all files, as far as a survey looks at them."""
+    """Returns the number of values of a column over all files, as far as surveys count them."""
     columns = (survey.columns.get(name, SeenColumn()) for survey in surveys)
     return sum(column.numbers + column.texts for column in columns)
 
 
 def note_unseen_values(surveys: Sequence[Survey], settings: ExampleGenSettings) -> list[str]:
-    """What people should know of values that are to mean missing, and occur nowhere."""
+    """Returns notes on missing values of the config that occur in no cell."""
     seen = {value for survey in surveys for value in survey.missing_values}
     unseen = [value for value in settings.csv.missing_values if value not in seen]
     if not unseen or not any(survey.columns for survey in surveys):
@@ -273,7 +276,7 @@ def note_unseen_values(surveys: Sequence[Survey], settings: ExampleGenSettings) 
 
 
 def gather_notes(surveys: Iterable[Survey]) -> list[str]:
-    """What people should know of how the files are read, each thing once."""
+    """Returns the notes on how files are read, each once with the files that it applies to."""
     files: dict[str, list[str]] = {}
     for survey in sorted(surveys, key=lambda survey: survey.file):
         for note in survey.notes:

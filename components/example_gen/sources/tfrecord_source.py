@@ -1,4 +1,4 @@
-"""TFRecords of tf.Examples: passed on byte for byte, decoded only to be checked and split."""
+"""TFRecords of tf.Examples: copied byte for byte, and decoded only for checks and splits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BATCH_RECORDS = 512
 
 
 class TFRecordSource(Source):
-    """Reads TFRecord files, gzipped where the name ends in .gz."""
+    """A reader of TFRecord files, which are gzipped if the name ends in .gz."""
 
     def read(self, files: Files, kinds: dict[str, ColumnKind]) -> Iterator[Batch]:
         """Yields the records of one file."""
@@ -53,7 +53,7 @@ def _open(file: str) -> tf.data.TFRecordDataset:
 
 
 def _count_records(file: str) -> int:
-    """Returns how many records can be read before the first error."""
+    """Returns the number of records before the first error."""
     count = 0
     try:
         for _ in _open(file):

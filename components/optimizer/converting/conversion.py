@@ -1,4 +1,4 @@
-"""One conversion from the exported model to a folder with a manifest, in a process of its own."""
+"""The conversion of an exported model to a variant with a manifest, in a process of its own."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from trainer_module.scratch import ScratchFolder
 
 MODULE = "components.optimizer.converting.conversion"
 _ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"}
-"""Converters compute on the CPU, and must not take a GPU's memory."""
+"""The environment of converters, which compute on the CPU and must not take a GPU's memory."""
 
 KINDS: Mapping[str, tuple[str, str]] = {
     **{p: ("litert", p) for p in ("float", "float16", "dynamic", "int8", "int16x8")},
@@ -50,25 +50,25 @@ KINDS: Mapping[str, tuple[str, str]] = {
     "tensorrt_float16": ("tensorrt", "float16"),
     "tensorrt_int8": ("tensorrt", "int8"),
 }
-"""By the name in the config, the module of this folder that converts, and the precision."""
+"""The converting module of this folder and the precision, by the name in the config."""
 SECONDS = 3600.0
-"""That a conversion may take."""
+"""The time limit of a conversion."""
 
 
 def convert_in_child(
     name: str, saved_model: Path, sample: Mapping[str, np.ndarray], folder: Path
 ) -> Variant:
-    """Makes a variant; the folder is there with all that belongs in it, or not at all.
+    """Makes a variant atomically: its folder is complete or does not exist.
 
     Args:
-      name: as in the config.
-      saved_model: an exported model.
+      name: the name in the config.
+      saved_model: the exported model.
       sample: transformed examples of the train split, [rows, ...] by feature.
-      folder: that will hold it; what lies there is replaced.
+      folder: the folder for the variant, which is replaced.
 
     Raises:
-      TrainingError: it cannot be made, with the reason: what the converter said, or how its
-          process ended.
+      TrainingError: the variant cannot be made; the message has the converter's error, or how its
+        process ended.
     """
     scratch = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(scratch, ignore_errors=True)
@@ -96,7 +96,7 @@ def convert_in_child(
 
 
 def main(payload: dict[str, Any], channel: Channel) -> None:
-    """Converts as the payload says."""
+    """Converts the model that the payload names."""
     del channel
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
     sample = load_sample(Path(payload["sample"]))
@@ -104,24 +104,24 @@ def main(payload: dict[str, Any], channel: Channel) -> None:
 
 
 FARTHEST = 1e-3
-"""By so much, as a share of the largest output, may a float variant be off before it counts as
-wrong: what metrics make of less is for who evaluates it."""
+"""The largest difference of a float variant's output, relative to the largest output; with a larger
+one the variant is wrong, and the evaluation measures the effect of smaller ones."""
 
 
 def convert(
     name: str, saved_model: Path, sample: Mapping[str, np.ndarray], folder: Path
 ) -> Variant:
-    """Writes a variant with its manifest; leaks memory, so it is called in a child process.
+    """Writes a variant with its manifest; leaks memory, so that it is called in a child process.
 
     Args:
-      name: of the variant, in `KINDS`.
-      saved_model: an exported model.
+      name: the variant's name in `KINDS`.
+      saved_model: the exported model.
       sample: transformed examples of the train split, [rows, ...] by feature.
-      folder: empty, for the file and the manifest.
+      folder: an empty folder for the file and the manifest.
 
     Raises:
-      TrainingError: the model cannot be converted: names the operation and the ways out; or the
-          variant gives numbers that are not the model's.
+      TrainingError: the model cannot be converted, with the operation and the remedies; or the
+        variant's outputs differ from the model's.
     """
     model = load_numeric(saved_model)
     examples = model.fitting(sample)
@@ -156,16 +156,19 @@ def convert(
 
 
 def _bounds(model: NumericModel) -> tuple[float, float] | None:
-    """Those that a task with classes keeps what is measured in."""
+    """Returns the bounds to which a classifier's probabilities are clipped; None for other
+    tasks.
+    """
     margin = float(np.float32(tf_keras.backend.epsilon()))
     return (margin, float(np.float32(1 - margin))) if model.interface.classes else None
 
 
 def _check(model: NumericModel, folder: Path, examples: Arrays, is_float: bool) -> float:
-    """Returns the largest difference of an output from TensorFlow's on the sample.
+    """Returns the largest difference between the outputs of the variant and of TensorFlow on the
+    sample.
 
     Raises:
-      TrainingError: it is not finite, or too large for a variant that computes the same.
+      TrainingError: an output is not finite, or differs too much for a float variant.
     """
     right = model.predict(examples)
     try:
@@ -206,5 +209,5 @@ def _check(model: NumericModel, folder: Path, examples: Arrays, is_float: bool) 
 
 
 def _rows_without_numbers(output: np.ndarray) -> int:
-    """Returns how many rows hold NaN or what is infinite."""
+    """Returns the number of rows with NaN or infinite values."""
     return int((~np.isfinite(output.reshape(len(output), -1))).any(1).sum())

@@ -1,4 +1,4 @@
-"""The numeric part of an exported model, which is converted, and what a conversion gives."""
+"""The numeric part of an exported model, which is converted, and the result of a conversion."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from trainer_module.export.variants.manifest import Format, VariantTensor
 Arrays = dict[str, np.ndarray]
 
 PROBABILITIES = "scores"
-"""The output of a task with classes that has a column for each."""
+"""The output of a classifier that has a column for each class."""
 
 
 @dataclass(frozen=True)
 class ConvertedFile:
-    """A converted file, of which a manifest is made."""
+    """A converted file, for which a manifest is written."""
 
     format: Format
     precision: str
     path: Path
     beside: tuple[str, ...] = ()
-    """Names of further files that it needs."""
+    """The names of further files that it needs."""
     provider: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     trtexec: str = ""
     notes: tuple[str, ...] = ()
@@ -38,17 +38,17 @@ class ConvertedFile:
 
 @dataclass(frozen=True)
 class NumericModel:
-    """What can be converted of a model."""
+    """The part of a model that can be converted."""
 
     function: Any
     """The concrete function of the signature `from_transformed`."""
     interface: ModelInterface
     trackable: Any
-    """Holds the variables that the function uses, for converters that ask for it."""
+    """The object that holds the function's variables, for converters that require it."""
 
     @property
     def inputs(self) -> tuple[VariantTensor, ...]:
-        """The features."""
+        """The features of the model."""
         return tuple(
             VariantTensor(f.name, f.request, f.dtype, (None, *f.shape))
             for f in self.interface.features
@@ -56,10 +56,10 @@ class NumericModel:
 
     @property
     def outputs(self) -> tuple[VariantTensor, ...]:
-        """What comes out, by name; files call them the same.
+        """The outputs of the model; converted files use the same names.
 
-        Of a classifier the first are the probabilities of its classes, as in LiteRT's files: who
-        runs one without its manifest takes the first output.
+        A classifier's probabilities are first, as in LiteRT's files: programs that run a file
+        without its manifest take the first output.
         """
         found = self.function.structured_outputs
         names = sorted(found, key=lambda name: (name != PROBABILITIES, name))
@@ -69,15 +69,15 @@ class NumericModel:
         )
 
     def predict(self, features: Mapping[str, np.ndarray]) -> Arrays:
-        """What TensorFlow gives, by the name of the output."""
+        """Returns TensorFlow's outputs by name."""
         tensors = {f.request: tf.constant(features[f.name]) for f in self.interface.features}
         return {name: value.numpy() for name, value in self.function(**tensors).items()}
 
     def fitting(self, sample: Mapping[str, np.ndarray]) -> Arrays:
-        """Examples by the names of the features, with the dtype of each.
+        """Returns the sample's features that the model takes, by name and in their dtypes.
 
         Raises:
-          TrainingError: there are none, or a feature is missing.
+          TrainingError: there are no examples, or a feature is missing.
         """
         missing = [f.name for f in self.interface.features if f.name not in sample]
         if missing:
@@ -98,7 +98,7 @@ def load_numeric(saved_model: Path) -> NumericModel:
     """Loads an exported model.
 
     Raises:
-      TrainingError: it was exported by other code than ours, or is damaged.
+      TrainingError: other code has exported the model, or it is damaged.
     """
     try:
         interface = read_interface(saved_model)

@@ -1,4 +1,4 @@
-"""Conversion to LiteRT, for batches of any size; inputs and outputs keep their dtypes."""
+"""The conversion to LiteRT, for batches of any size; inputs and outputs keep their dtypes."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _KINDS = {
 
 
 def convert(model: NumericModel, precision: str, sample: Arrays, folder: Path) -> ConvertedFile:
-    """Writes the model as LiteRT's file.
+    """Writes the model as a LiteRT file.
 
     Args:
-      model: what is converted.
-      precision: float; float16 or dynamic, in which weights are float16 or int8; int8 or int16x8,
-          in which what layers give is int8 or int16, too.
-      sample: transformed examples, by which the ranges of int8 and int16 are chosen.
-      folder: for the file.
+      model: the model.
+      precision: float; float16 or dynamic, with weights in float16 or int8; int8 or int16x8, with
+        layers' outputs in int8 or int16, too.
+      sample: transformed examples, by which the ranges of int8 and int16 are calibrated.
+      folder: the folder for the file.
 
     Raises:
-      TrainingError: LiteRT lacks an operation of the model's: names it; or int8 is made in another
-        way by the installed converter.
+      TrainingError: LiteRT lacks an operation of the model, which the message names; or the
+        installed converter makes int8 differently.
     """
     try:
         converter = _converter(model, precision, sample)
@@ -65,16 +65,16 @@ def _converter(model: NumericModel, precision: str, sample: Arrays) -> tf.lite.T
         operations = tf.lite.OpsSet
         integers = operations.EXPERIMENTAL_TFLITE_BUILTINS_ACTIVATIONS_INT16_WEIGHTS_INT8
         if precision == "int16x8":
-            # What has no such form, as looking for a row in a table, stays in float32.
+            # Operations without such a form, such as table look-ups, stay in float32.
             converter.target_spec.supported_ops = [integers, operations.TFLITE_BUILTINS]
     return converter
 
 
 def _in_int8(converter: tf.lite.TFLiteConverter, model: NumericModel) -> bytes:
-    """Returns the model in whole numbers, but for what they would harm: see `float_operations`.
+    """Returns the model in int8, except for the operations of `float_operations`.
 
     Raises:
-      InternalError: the installed converter quantises in another way.
+      InternalError: the installed converter quantises differently.
     """
     calibrated = calibrate(converter)
     operations, outputs = _read_graph(calibrated)
@@ -83,11 +83,11 @@ def _in_int8(converter: tf.lite.TFLiteConverter, model: NumericModel) -> bytes:
 
 
 def _in_order(content: bytes, names: Sequence[str]) -> bytes:
-    """Returns the same file, whose outputs come in an order; the converter sorts them by name.
+    """Returns the file with its outputs in the given order; the converter sorts them by name.
 
     Args:
-      content: of the file.
-      names: all outputs of its one signature.
+      content: the file's content.
+      names: all outputs of the only signature.
     """
     changed = bytearray(content)
     model = schema.Model.GetRootAs(changed, 0)
@@ -98,7 +98,9 @@ def _in_order(content: bytes, names: Sequence[str]) -> bytes:
 
 
 def _read_graph(content: bytes) -> tuple[list[Operation], list[str]]:
-    """Returns the operations of a file, called by what they give, and the names of the outputs."""
+    """Returns the operations of a file, named by their outputs, and the names of the file's
+    outputs.
+    """
     model = schema.ModelT.InitFromPackedBuf(content, 0)
     graph = model.subgraphs[0]
     names = [tensor.name.decode() for tensor in graph.tensors]
@@ -119,7 +121,7 @@ def _read_graph(content: bytes) -> tuple[list[Operation], list[str]]:
 
 
 def _refusal(error: Exception, precision: str) -> TrainingError:
-    """What LiteRT says, with the operations that it lacks named."""
+    """Returns the error for LiteRT's message, which names the operations that LiteRT lacks."""
     said = str(error)
     lacking = set(re.findall(r"'tf\.(\w+)' op is neither|(?:Flex|Custom) ops: ([\w, ]+)", said))
     names = sorted({name for pair in lacking for name in pair if name})

@@ -1,4 +1,4 @@
-"""Conversion to ONNX by tf2onnx; lower precisions by ONNX Runtime's own tools."""
+"""The conversion to ONNX with tf2onnx; lower precisions with ONNX Runtime's own tools."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from trainer_module.errors import TrainingError, enumerate_names, shorten
 
 FILE = "model.onnx"
 OPSET = 18
-"""The latest that tf2onnx writes."""
+"""The latest opset that tf2onnx supports."""
 CALIBRATED_AT_ONCE = 32
-"""Rows: what each tensor of a network is for so many fits into memory."""
+"""The rows of a calibration batch, whose tensors all fit into memory."""
 
 
 def convert(model: NumericModel, precision: str, sample: Arrays, folder: Path) -> ConvertedFile:
     """Writes the model as an ONNX file.
 
     Args:
-      model: what is converted.
+      model: the model.
       precision: float; float16, in which inputs and outputs keep their dtypes; int8, in which
-          layers have int8 weights, by channel, and whole numbers between them (QDQ).
-      sample: transformed examples, by which the ranges of whole numbers are chosen.
-      folder: for the file.
+        layers have int8 weights, by channel, and integers between them (QDQ).
+      sample: transformed examples, by which the ranges of integers are calibrated.
+      folder: the folder for the file.
 
     Raises:
-      TrainingError: ONNX lacks an operation of the model's: names it.
+      TrainingError: ONNX lacks an operation of the model, which the message names.
     """
     path = folder / FILE
     write_float(model, path)
@@ -59,7 +59,7 @@ def write_float(model: NumericModel, path: Path) -> None:
     """Writes the model in float32.
 
     Raises:
-      TrainingError: as `convert`.
+      TrainingError: ONNX lacks an operation of the model, which the message names.
     """
     specs = {
         feature.request: tf.TensorSpec([None, *feature.shape], feature.dtype, name=feature.request)
@@ -73,7 +73,7 @@ def write_float(model: NumericModel, path: Path) -> None:
 
     try:
         proto, _ = tf2onnx.convert.from_function(whole, input_signature=[specs], opset=OPSET)
-    except Exception as error:  # tf2onnx raises what it likes.
+    except Exception as error:  # tf2onnx raises errors of any type.
         raise _refusal(shorten(error)) from error
     if lacking := sorted({node.op_type for node in proto.graph.node if not _is_known(node)}):
         raise _refusal(f"it has no operation {enumerate_names(lacking, 'and')}")
@@ -81,7 +81,7 @@ def write_float(model: NumericModel, path: Path) -> None:
 
 
 def quantize(model: NumericModel, sample: Arrays, path: Path, activations: QuantType) -> None:
-    """Makes whole numbers of a file's float32, which stay as they are where that would harm."""
+    """Quantises a file to integers, except for the operations of `float_operations`."""
     prepared = path.with_name("prepared.onnx")
     try:
         quant_pre_process(str(path), str(prepared), skip_symbolic_shape=True)
@@ -103,10 +103,10 @@ def quantize(model: NumericModel, sample: Arrays, path: Path, activations: Quant
 
 
 class CalibrationSample(CalibrationDataReader):
-    """The sample, some rows at a time."""
+    """A reader of the sample, some rows at a time."""
 
     def __init__(self, model: NumericModel, sample: Arrays) -> None:
-        """Takes examples by feature."""
+        """Takes the examples by feature."""
         named = {f.request: sample[f.name] for f in model.interface.features}
         rows = len(next(iter(named.values())))
 
@@ -145,11 +145,11 @@ def _refusal(reason: str) -> TrainingError:
 
 @tf_op("Erfc")
 class _Erfc:
-    """Keras's GELU, for which tf2onnx has no rule: 1 - erf(x)."""
+    """The conversion of Keras's GELU, for which tf2onnx has no rule: 1 - erf(x)."""
 
     @classmethod
     def version_9(cls, context: Any, node: Any, **_: Any) -> None:
-        """Writes it as two nodes."""
+        """Replaces the operation by two nodes."""
         shapes, dtypes = node.output_shapes, node.output_dtypes
         one = context.make_const(f"{node.name}_one", np.array(1, np.float32))
         erf = context.make_node("Erf", node.input)

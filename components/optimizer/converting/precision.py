@@ -1,4 +1,4 @@
-"""Which operations of a network are worth low precision, whatever the format of the file."""
+"""The choice of operations that benefit from low precision, for any file format."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ KERNELS = frozenset(
         *("MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum"),
     }
 )
-"""Operations that do nearly all the work of a network, as LiteRT and ONNX call them."""
+"""The operations with nearly all of a network's work, as named by LiteRT and ONNX."""
 
 LOOK_UPS = frozenset({"GATHER", "EMBEDDING_LOOKUP", "Gather"})
-"""Operations that fetch rows of a tensor, or of weights: those are a table of vectors."""
+"""The operations that fetch rows of a tensor, or of weights, which are then a table of vectors."""
 
 
 @dataclass(frozen=True)
@@ -30,18 +30,19 @@ class Operation:
 def float_operations(
     operations: Sequence[Operation], outputs: Iterable[str], with_last_kernel: bool
 ) -> list[str]:
-    """Returns the names of operations that lose by low precision, and cost next to nothing anyway.
+    """Returns the names of operations that lose accuracy by low precision and cost next to nothing.
 
-    Those before the first kernel, where numbers of all sizes meet, but for the tables; and those
-    behind the last one, which make probabilities. A product of features by features, as the sum of
-    a text's vectors by the weights of its terms, is no kernel here: LiteRT gives a slice the range
-    of all it is cut from, and weights beside numbers of terms would all become 0.
+    They are the operations before the first kernel, where numbers of all sizes meet, except for
+    tables; and those after the last one, which compute probabilities. A product of features with
+    features, such as the sum of a text's vectors weighted by its terms, does not count as a kernel:
+    LiteRT gives a slice the range of the tensor that it is cut from, so that weights beside numbers
+    of terms would all become 0.
 
     Args:
-      operations: each behind those that make its inputs.
-      outputs: of the whole.
-      with_last_kernel: whether the last kernel is among them. A number beyond those of the sample
-          would else be cut off, where a probability has bounds anyway.
+      operations: the operations in topological order.
+      outputs: the outputs of the graph.
+      with_last_kernel: whether the last kernel is included, as otherwise outputs beyond those of
+        the sample would be clipped; probabilities are bounded anyway.
     """
     made_by = {output: operation for operation in operations for output in operation.outputs}
     tables = {
@@ -55,7 +56,7 @@ def float_operations(
 
 
 def _before_kernels(operations: Sequence[Operation]) -> list[str]:
-    """Operations that no kernel leads to."""
+    """Returns the operations that do not depend on a kernel."""
     computed: set[str] = set()
     looked_up: set[str] = set()
     made: set[str] = set()
@@ -76,7 +77,7 @@ def _before_kernels(operations: Sequence[Operation]) -> list[str]:
 def _behind_kernels(
     made_by: Mapping[str, Operation], outputs: Iterable[str], with_last_kernel: bool
 ) -> list[str]:
-    """Operations between the last kernels and the outputs."""
+    """Returns the operations between the last kernels and the outputs."""
     found: list[str] = []
     waiting = list(outputs)
     while waiting:

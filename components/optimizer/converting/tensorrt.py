@@ -1,7 +1,7 @@
-"""Variants for TensorRT: an ONNX file, and how ONNX Runtime's provider makes an engine of it.
+"""Variants for TensorRT: an ONNX file, and the settings for an engine of ONNX Runtime's provider.
 
-TensorFlow's builds have no TF-TRT since 2.18. An engine is built where it runs, by the first that
-loads the variant there; the file is checked and evaluated on the CPU, and timed on a GPU alone.
+TensorFlow's builds have no TF-TRT since 2.18. The first process that loads the variant on a machine
+builds the engine there; the file is checked and evaluated on the CPU, and timed only on a GPU.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from components.optimizer.converting.onnx import FILE, CalibrationSample, write_
 from trainer_module.export.variants.running import CACHE_PATH, TENSORRT
 
 BATCHES = (1, 32, 1024)
-"""The smallest, the usual and the largest batch that an engine is built for."""
+"""The smallest, the usual and the largest batch of an engine."""
 
 TABLE = "calibration.flatbuffers"
-"""The ranges of all tensors, as ONNX Runtime's provider reads them."""
+"""The file with the ranges of all tensors, for ONNX Runtime's provider."""
 TRTEXEC_TABLE = "trtexec.cache"
-"""The same as TensorRT writes it itself."""
+"""The file with the same ranges in TensorRT's own format."""
 OF_CPU = "its metrics are those of its ONNX file in float32, on a CPU"
 
 
@@ -32,13 +32,13 @@ def convert(model: NumericModel, precision: str, sample: Arrays, folder: Path) -
     """Writes the file, and for int8 the table of its tensors' ranges.
 
     Args:
-      model: what is converted.
-      precision: that the engine computes in: float16 or int8.
+      model: the model.
+      precision: the engine's precision: float16 or int8.
       sample: transformed examples, by which ranges are measured.
-      folder: for the files.
+      folder: the folder for the files.
 
     Raises:
-      TrainingError: ONNX lacks an operation of the model's: names it.
+      TrainingError: ONNX lacks an operation of the model, which the message names.
     """
     path = folder / FILE
     write_float(model, path)
@@ -74,7 +74,7 @@ def _calibrate(model: NumericModel, sample: Arrays, path: Path) -> tuple[str, ..
 
 
 def _native_table(ranges: Mapping[str, Any]) -> str:
-    """By tensor the step of its int8, as the bits of a float32: TensorRT's calibration cache."""
+    """Returns TensorRT's calibration cache: each tensor's int8 step, as the bits of a float32."""
     lines = ["TRT-100000-MinMaxCalibration"]
     for name, found in sorted(ranges.items()):
         largest = max(float(np.abs(bound).max()) for bound in found.range_value)
@@ -103,7 +103,7 @@ def _settings(model: NumericModel, precision: str) -> dict[str, Any]:
 
 
 def _command(model: NumericModel, precision: str) -> str:
-    """What builds an engine without ONNX Runtime, from the variant's folder."""
+    """Returns the command that builds an engine without ONNX Runtime, in the variant's folder."""
     words = ["trtexec", f"--onnx={FILE}", "--saveEngine=model.engine", "--fp16"]
     if precision == "int8":
         words += ["--int8", f"--calib={TRTEXEC_TABLE}"]
@@ -113,7 +113,7 @@ def _command(model: NumericModel, precision: str) -> str:
 
 
 def _shapes(model: NumericModel, batch: int) -> str:
-    """As `image:32x28x28x1,area:32x1`."""
+    """Returns the shapes of the inputs, such as `image:32x28x28x1,area:32x1`."""
     return ",".join(
         f"{feature.request}:{'x'.join(map(str, (batch, *feature.shape)))}"
         for feature in model.interface.features

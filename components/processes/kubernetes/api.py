@@ -1,9 +1,9 @@
-"""The calls of the Kubernetes API that a launcher needs, by the official client.
+"""The calls of the Kubernetes API that a launcher needs, with the official client.
 
-Objects are read and written as dictionaries, as they stand in YAML. The client's own models are of
-version 26, which TFX asks for: they drop fields that they do not know, such as a Job's
-`podReplacementPolicy`, and refuse answers that lack a field which was required then. The dynamic
-client would first ask the server what it has, by calls that nothing repeats while it is away.
+Objects are read and written as dictionaries, as in YAML. The client's own models are of version 26,
+which TFX requires: they drop unknown fields, such as a Job's `podReplacementPolicy`, and reject
+answers without a field that was required at that time. The dynamic client would first query the
+server's resources, without retries while the server is unavailable.
 """
 
 from __future__ import annotations
@@ -32,25 +32,26 @@ logger = logging.getLogger(__name__)
 Object = dict[str, Any]
 RBAC_MANIFEST = "deploy/kubernetes/trainer-rbac.yaml"
 RETRY_SECONDS = 300.0
-"""How long a call is repeated: an API server is away for minutes while it is upgraded."""
+"""The time for which a call is retried: an API server is unavailable for minutes during an
+upgrade."""
 WATCH_SECONDS = 10
-"""How long one request for changes lasts; the next one goes on where it ended."""
+"""The duration of one watch request; the next one continues from its end."""
 NETWORK_ERRORS = (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError)
 _CONNECT_SECONDS = 5.0
 _READ_SECONDS = 30.0
 _LOG_READ_SECONDS = 300.0
-"""A log that is silent for so long is asked for again, as its connection may be dead."""
+"""The time without output after which a log is requested again, as its connection may be dead."""
 _WATCH_READ_SECONDS = WATCH_SECONDS + 10.0
 _PAUSE_SECONDS = 1.0
 _TEMPORARY_STATUSES = {408, 409, 429, 500, 502, 503, 504}
-"""409 is among them because a server answers it while it updates a quota."""
+"""The statuses that are retried, including 409, which a server returns while it updates a quota."""
 _USER = re.compile(r'User "([^"]+)" cannot')
 _MANIFEST_ACCOUNT = "system:serviceaccount:{}:pipeline-runner"
-"""The subject that the manifest names, in the namespace that it is applied to."""
+"""The subject in the manifest, in the namespace that the manifest is applied to."""
 
 
 class ResourceKind(StrEnum):
-    """A kind of object, as rules of roles and `kubectl` name it."""
+    """A kind of object, named as in the rules of roles and by `kubectl`."""
 
     POD = "pods"
     SERVICE = "services"
@@ -58,29 +59,29 @@ class ResourceKind(StrEnum):
 
 
 class Listing(NamedTuple):
-    """Objects at one moment."""
+    """The objects at one moment."""
 
     items: list[Object]
     version: str
-    """The resource version, from which on changes can be watched."""
+    """The resource version from which changes can be watched."""
 
 
 class WatchEndedError(Exception):
-    """Changes may have been missed, so the objects have to be listed again."""
+    """An error after which objects have to be listed again, as changes may have been missed."""
 
 
 class KubernetesApi:
-    """Repeats calls while the server does not answer, and explains what it refuses."""
+    """A client that retries calls while the server is unavailable, and explains refusals."""
 
     def __init__(self) -> None:
-        """Finds the server: in the cluster that this process runs in, or by KUBECONFIG.
+        """Finds the server: that of the cluster in which this process runs, or of KUBECONFIG.
 
         Raises:
-          ConfigError: neither describes a server.
+          ConfigError: there is neither.
         """
         configuration = client.Configuration()
         self.namespace = configure(configuration)
-        """Where everything lives: that of this pod, or of the kubeconfig."""
+        """The namespace of all objects: that of this pod, or of the kubeconfig."""
         # `_call` repeats instead: urllib3 limits the number of attempts, not the time.
         configuration.retries = False
         self._client = client.ApiClient(configuration)
@@ -99,50 +100,52 @@ class KubernetesApi:
         }
 
     def create(self, kind: ResourceKind, body: Object) -> None:
-        """Creates an object; one of its name is taken for the result of a call that was lost."""
+        """Creates an object; an existing one of the same name counts as created by an earlier
+        attempt.
+        """
         try:
             self._call("create", kind, body=body)
         except _ExistsError:
             return
 
     def get_pod(self, name: str) -> Object | None:
-        """Returns a pod; None if there is none."""
+        """Returns a pod; None if it does not exist."""
         try:
             return self._call("get", ResourceKind.POD, name=name)
         except _GoneError:
             return None
 
     def list(self, kind: ResourceKind, selector: str) -> Listing:
-        """All objects whose labels match."""
+        """Returns all objects whose labels match."""
         found = self._call("list", kind, label_selector=selector)
         return Listing(found["items"], found["metadata"]["resourceVersion"])
 
     def delete(self, kind: ResourceKind, name: str) -> None:
-        """Deletes an object with what belongs to it, unless it is gone already."""
+        """Deletes an object and its dependents, if it exists."""
         try:
             self._call("delete", kind, name=name, propagation_policy="Background")
         except _GoneError:
             return
 
     def patch_job(self, name: str, changes: Object) -> None:
-        """Changes fields of a Job, unless it is gone."""
+        """Changes fields of a Job, if it exists."""
         try:
             self._call("patch", ResourceKind.JOB, name=name, body=changes)
         except _GoneError:
             return
 
     def watch_pods(self, selector: str, version: str) -> Iterator[tuple[str, Object]]:
-        """Yields the changes of pods whose labels match, as they come, for `WATCH_SECONDS`.
+        """Yields the changes of pods whose labels match, as they happen, for `WATCH_SECONDS`.
 
         Args:
-          selector: of the labels.
-          version: the resource version after which changes count.
+          selector: the label selector.
+          version: the resource version from which changes are yielded.
 
         Yields:
-          `ADDED`, `MODIFIED` or `DELETED`, and the pod as it is then.
+          `ADDED`, `MODIFIED` or `DELETED`, and the pod after the change.
 
         Raises:
-          ConfigError: this account may not watch pods, or Kubernetes refuses it.
+          ConfigError: the account may not watch pods, or Kubernetes refuses the request.
           WatchEndedError: the connection broke, or the version is too old.
         """
         # With this type, the client keeps to dictionaries.
@@ -165,21 +168,22 @@ class KubernetesApi:
             raise WatchEndedError(str(error) or type(error).__name__) from None
 
     def read_log(self, pod: str, container: str, since: str | None, follow: bool) -> Iterator[str]:
-        """Yields the lines of a container's log, each with its time, as they come.
+        """Yields the lines of a container's log, each with its time, as they are written.
 
-        The client's `read_namespaced_pod_log` knows no `sinceTime`, by which a log is read on after
-        its connection broke, and `Watch` fails at a character whose bytes come in two pieces and
-        loses a last line that does not end.
+        The client's `read_namespaced_pod_log` lacks `sinceTime`, which is needed to resume after a
+        broken connection, and `Watch` fails at a character that is split between two chunks and
+        loses an unterminated last line.
 
         Args:
-          pod: its name.
+          pod: the pod's name.
           container: the container's name.
           since: RFC 3339; earlier lines are left out.
-          follow: whether to wait for more while the container runs.
+          follow: whether to wait for further lines while the container runs.
 
         Raises:
-          ConfigError: this account may not read logs.
-          ApiException, HTTPError, HTTPException, OSError: the log cannot be read, or not further.
+          ConfigError: the account may not read logs.
+          ApiException, HTTPError, HTTPException, OSError: the log cannot be read, or not to its
+            end.
         """
         query = {"container": container, "timestamps": "true", "follow": str(follow).lower()}
         query |= {"sinceTime": since} if since else {}
@@ -210,7 +214,9 @@ class KubernetesApi:
             response.close()
 
     def _call(self, verb: str, kind: ResourceKind, **arguments: Any) -> Any:
-        """Calls a method of the client until the server answers, and returns the answer's JSON."""
+        """Calls a method of the client with retries until the server answers, and returns the
+        answer's JSON.
+        """
         deadline = time.monotonic() + RETRY_SECONDS
         warned = False
         while True:
@@ -242,7 +248,7 @@ class KubernetesApi:
             time.sleep(_PAUSE_SECONDS)
 
     def _explain(self, error: ApiException, action: str, is_named: bool = False) -> Exception:
-        """Returns the error for an answer that does not change when the call is repeated."""
+        """Returns the error for an answer that a retry would not change."""
         message = _message(error)
         if error.status == 404 and is_named:
             return _GoneError(message)
@@ -259,7 +265,7 @@ class KubernetesApi:
         )
 
     def _explain_rights(self, user: str, action: str) -> str:
-        """What to do where an account lacks a right."""
+        """Returns the remedy for an account that lacks a right."""
         is_named = user == _MANIFEST_ACCOUNT.format(self.namespace)
         how = "" if is_named else f", with {user.rpartition(':')[2]} as its subject"
         return (
@@ -270,15 +276,15 @@ class KubernetesApi:
 
 
 class _GoneError(Exception):
-    """There is no such object."""
+    """An error for an object that does not exist."""
 
 
 class _ExistsError(Exception):
-    """There is such an object."""
+    """An error for an object that exists already."""
 
 
 def _exists(error: ApiException) -> bool:
-    """Returns whether the server refuses to create what is there already."""
+    """Returns whether the server refuses to create an object because it exists."""
     return error.status == 409 and _status_of(error).get("reason") == "AlreadyExists"
 
 
@@ -288,7 +294,7 @@ def _message(error: ApiException) -> str:
 
 
 def _status_of(error: ApiException) -> Object:
-    """Returns the Status object in an answer; empty where a proxy answered, say."""
+    """Returns the Status object in an answer; empty if there is none, as when a proxy answered."""
     try:
         body = json.loads(error.body)
     except (ValueError, TypeError):
@@ -300,16 +306,16 @@ _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 
 def configure(configuration: client.Configuration) -> str:
-    """Fills in where the server is and who asks.
+    """Sets the server and the credentials.
 
     Args:
-      configuration: changed in place.
+      configuration: the configuration, which is changed.
 
     Returns:
       The namespace: that of this pod, or of the kubeconfig.
 
     Raises:
-      ConfigError: this process runs in no cluster, and no kubeconfig describes one.
+      ConfigError: this process does not run in a cluster, and no kubeconfig describes one.
     """
     try:
         if os.environ.get("KUBERNETES_SERVICE_HOST"):

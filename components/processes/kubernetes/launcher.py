@@ -1,4 +1,4 @@
-"""Starts workers as pods of Kubernetes."""
+"""A launcher whose workers are pods of Kubernetes."""
 
 from __future__ import annotations
 
@@ -30,31 +30,32 @@ from trainer_module.errors import ConfigError, ScopelineError
 logger = logging.getLogger(__name__)
 
 POD_NAME_VARIABLE = "SCOPELINE_POD_NAME"
-"""The name of the pod that this process runs in; default: HOSTNAME, which may be cut off."""
+"""The environment variable with the name of this process's pod; default: HOSTNAME, which may be
+truncated."""
 _GONE_SECONDS = 120.0
-"""How long deleted pods may take to end."""
+"""The timeout for deleted pods to end."""
 _POLL_SECONDS = 0.5
 
 
 class KubernetesLauncher:
     """Starts the workers of each type as an Indexed Job.
 
-    A worker that is started again alone gets the payload of its first start: a Job's pod template
+    A worker that is restarted alone gets the payload of its first start, as a Job's pod template
     cannot be changed.
 
-    What it makes is deleted by `stop_all`. If this process is killed before, as it is when Kubeflow
-    terminates a run, the next attempt of the training deletes it. Without a next attempt, the Jobs
-    and their pods end LEASE_SECONDS after they were last extended. All objects are deleted with the
-    object of this process's pod, which may be kept for days after the pod has ended.
+    `stop_all` deletes all objects. If this process is killed before, as when Kubeflow terminates a
+    run, the training's next attempt deletes them. Without a next attempt, the Jobs and their pods
+    end LEASE_SECONDS after the deadline was last extended. All objects are deleted together with
+    the object of this process's pod, which may exist for days after the pod has ended.
     """
 
     def __init__(self, pods: PodSettings, identity: str) -> None:
-        """Finds the cluster.
+        """Connects to the cluster of this process or of the kubeconfig.
 
         Args:
           pods: the settings of the pods.
-          identity: the same for every attempt of a training, and for no other; what an earlier
-            attempt has left is deleted before workers start.
+          identity: an identifier that all attempts of a training share, and no other training;
+            objects of an earlier attempt are deleted before workers start.
 
         Raises:
           ConfigError: this process neither runs in a cluster nor has a kubeconfig.
@@ -69,10 +70,10 @@ class KubernetesLauncher:
         self._is_first = True
 
     def allocate(self, places: Sequence[Place]) -> Cluster:
-        """Names that the workers will have in the cluster, new ones each time.
+        """Returns the addresses that the workers will have in the cluster, new ones each time.
 
         Raises:
-          ConfigError: this account may not do what it takes, or Kubernetes refuses it.
+          ConfigError: the account lacks a right, or Kubernetes refuses a request.
           TrainingError: the Kubernetes API does not answer.
         """
         if self._is_first:
@@ -92,7 +93,7 @@ class KubernetesLauncher:
         return self._gang.addresses(places)
 
     def start(self, spec: WorkerSpec) -> PodWorker:
-        """Starts a worker, or all of its type once the last of them is asked for."""
+        """Starts a worker; the Job of a type is created with the last worker of that type."""
         if self._gang is None:
             raise ConfigError("one process needs no pod of its own; use the launcher local.")
         worker = self._watch.add(spec.place)
@@ -110,9 +111,9 @@ class KubernetesLauncher:
         return worker
 
     def stop_all(self) -> None:
-        """Deletes everything that was made, and returns when the pods are gone.
+        """Deletes all objects, and returns when the pods have ended.
 
-        What cannot be deleted is left to the owner reference and the deadline of the Jobs.
+        Objects that cannot be deleted end by the owner reference and the deadline of the Jobs.
         """
         if self._gang is None:
             return
@@ -167,7 +168,9 @@ class KubernetesLauncher:
         return (self._api.get_pod(name) if name else None) or {}
 
     def _make_owner_reference(self, pod: dict[str, Any]) -> dict[str, Any] | None:
-        """Returns a reference to the pod with whose object everything is to be deleted."""
+        """Returns a reference to the pod with which all objects are deleted; None if there is no
+        pod.
+        """
         if not pod:
             logger.warning(
                 "This process runs in no pod of namespace %s: should it be killed, what it made "
@@ -183,8 +186,8 @@ class KubernetesLauncher:
 def exits_on_sigterm() -> Iterator[None]:
     """Turns SIGTERM into SystemExit in a `with` block of the main thread; a second one is ignored.
 
-    Kubernetes sends it to the processes of a pod, and SIGKILL half a minute later. A process that
-    obeys it already is left to do so.
+    Kubernetes sends it to the processes of a pod, and SIGKILL half a minute later. The handling
+    does not change in a process that already stops at SIGTERM.
     """
     if is_obeyed() or threading.current_thread() is not threading.main_thread():
         yield

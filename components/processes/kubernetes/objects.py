@@ -22,7 +22,7 @@ from components.processes.launcher import Cluster, Place, WorkerSpec
 Object = dict[str, Any]
 
 TRAINING_LABEL = "scopeline/training"
-"""The label of all objects of a training, also of its earlier attempts."""
+"""The label of all objects of a training, including those of earlier attempts."""
 GANG_LABEL = "scopeline/gang"
 """The label of the objects of workers that were started together."""
 TYPE_LABEL = "scopeline/task"
@@ -30,14 +30,14 @@ TYPE_LABEL = "scopeline/task"
 INDEX_ANNOTATION = "batch.kubernetes.io/job-completion-index"
 CONTAINER = "task"
 POD_PROCESS = "components.processes.kubernetes.pod"
-"""What the container runs, with the worker's module."""
+"""The module that the container runs, with the worker's module as argument."""
 POD_SCRATCH = "/tmp/scopeline"  # noqa: S108 - of a pod, where nobody else is
-"""A folder that each pod has to itself."""
+"""The folder for temporary files that each pod has to itself."""
 LEASE_SECONDS = 420
-"""How long after its launcher last extended it a Job ends.
+"""The time from a Job's last extension by its launcher to its end.
 
-A launcher that lives extends its Jobs each minute, and repeats that for five more minutes while the
-API does not answer. So Jobs end only if their launcher has died.
+A running launcher extends its Jobs each minute, and retries for five more minutes while the API
+does not answer. Jobs therefore end only if their launcher has died.
 """
 _FIRST_PORT = 2222
 _TTL_SECONDS = 600
@@ -49,23 +49,24 @@ _BACKOFF_LIMIT = 1000
 
 @dataclass(frozen=True)
 class Gang:
-    """The names of what is started together; new ones each time."""
+    """The names of objects that are created together; new ones each time."""
 
     training: str
-    """What identifies the training: the same for each attempt."""
+    """The identifier of the training, the same for each attempt."""
     name: str
     namespace: str
     owner: Object | None = None
-    """A reference to the pod whose deletion deletes everything; that it has ended does not."""
+    """A reference to the pod whose deletion deletes all objects; the end of the pod alone does
+    not."""
 
     @classmethod
     def of(cls, training: str, namespace: str, owner: Object | None) -> Gang:
-        """Names for workers that are about to start."""
+        """Returns new names for workers that are about to start."""
         return cls(training, f"scopeline-{training}-{secrets.token_hex(3)}", namespace, owner)
 
     @property
     def selector(self) -> str:
-        """Selects its objects."""
+        """The label selector of the gang's objects."""
         return f"{GANG_LABEL}={self.name}"
 
     def job_name(self, kind: str) -> str:
@@ -73,7 +74,9 @@ class Gang:
         return f"{self.name}-{kind}"
 
     def addresses(self, places: Sequence[Place]) -> Cluster:
-        """Where workers will serve: the names that the Service gives to the pods of the Jobs."""
+        """Returns the addresses of the workers: the names that the Service gives to the pods of the
+        Jobs.
+        """
         cluster: Cluster = {}
         for port, place in enumerate(places, _FIRST_PORT):
             pod = f"{self.job_name(place.type)}-{len(cluster.get(place.type, []))}"
@@ -82,7 +85,7 @@ class Gang:
         return cluster
 
     def metadata(self, name: str, **labels: str) -> Object:
-        """Returns the metadata of one of its objects."""
+        """Returns the metadata of one of the gang's objects."""
         metadata: Object = {"name": name, "labels": {**self.labels, **labels}}
         if self.owner:
             metadata["ownerReferences"] = [self.owner]
@@ -90,7 +93,7 @@ class Gang:
 
     @property
     def labels(self) -> dict[str, str]:
-        """Those of all of its objects."""
+        """The labels of all of the gang's objects."""
         return {
             "app.kubernetes.io/name": "scopeline",
             "app.kubernetes.io/component": "trainer",
@@ -101,12 +104,12 @@ class Gang:
 
 
 def training_key(identity: str) -> str:
-    """Returns a short name for what identifies a training, fit for labels."""
+    """Returns a short hash of a training's identifier that is a valid label."""
     return hashlib.sha256(identity.encode()).hexdigest()[:12]
 
 
 def make_service(gang: Gang) -> Object:
-    """Gives each pod a name in the DNS of the cluster, as soon as it has an address."""
+    """Returns a Service that gives each pod a DNS name as soon as it has an address."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -123,13 +126,13 @@ def make_job(gang: Gang, specs: Sequence[WorkerSpec], pods: PodSettings, workers
     """Returns a Job for all workers of a type.
 
     Args:
-      gang: what it belongs to.
+      gang: the gang of the Job.
       specs: the workers, in the order of their indices.
       pods: the settings of all pods.
-      workers: how many workers the whole gang has.
+      workers: the number of workers of the whole gang.
 
     Raises:
-      ConfigError: the payloads are more than an environment variable may hold.
+      ConfigError: the payloads exceed the size of an environment variable.
     """
     kind = specs[0].place.type
     return {

@@ -1,4 +1,4 @@
-"""How a launcher and its pods talk: workers travel in one variable, events in the pods' logs."""
+"""The protocol of a launcher and its pods: payloads in a variable, events in the pods' logs."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from trainer_module.errors import ConfigError
 from trainer_module.machine import count_cores
 
 WORKERS_VARIABLE = "SCOPELINE_TASKS"
-"""The environment variable that holds what the workers of a Job are told, packed."""
+"""The environment variable with the packed payloads of a Job's workers."""
 INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
-"""Which of them a pod is; the Job controller sets it."""
+"""The environment variable with the index of a pod's worker; the Job controller sets it."""
 MARK = "scopeline-event: "
-"""What follows it in a line of a pod's log is an event, as JSON."""
+"""The mark in a line of a pod's log after which an event follows, as JSON."""
 MAX_CHARACTERS = 100_000
-"""Linux takes 131,071 bytes in one variable."""
+"""The most characters of the variable; Linux allows 131,071 bytes."""
 
 
 class PodPayload(NamedTuple):
-    """What one pod is told."""
+    """The payload and the environment of one pod."""
 
     payload: dict[str, Any]
     environment: dict[str, str]
 
 
 def pack(specs: Sequence[WorkerSpec]) -> str:
-    """What the workers of a Job are told, in the order of their indices, as plain text.
+    """Returns the payloads of a Job's workers, in the order of their indices, as plain text.
 
     Raises:
-      ConfigError: it is more than an environment variable may hold.
+      ConfigError: the text exceeds the size of an environment variable.
     """
     told = [[dict(spec.payload), dict(spec.environment)] for spec in specs]
     packed = base64.b64encode(gzip.compress(json.dumps(told).encode(), mtime=0)).decode()
@@ -51,14 +51,14 @@ def pack(specs: Sequence[WorkerSpec]) -> str:
 
 
 def unpack(packed: str, index: int) -> PodPayload:
-    """What the worker of that index is told, of what `pack` made."""
+    """Returns the payload of the worker with an index from the text that `pack` returned."""
     return PodPayload(*json.loads(gzip.decompress(base64.b64decode(packed)))[index])
 
 
 def split_line(line: str) -> tuple[str | None, WorkerEvent | None]:
     """Returns the text of a line of a pod's log, and the event in it.
 
-    A progress bar may stand before an event, as it does not end its line.
+    A progress bar may precede an event, as it does not end its line.
     """
     text, mark, said = line.partition(MARK)
     if not mark:
@@ -71,8 +71,8 @@ def split_line(line: str) -> tuple[str | None, WorkerEvent | None]:
 
 
 def enter_pod(environ: MutableMapping[str, str] = os.environ) -> dict[str, Any]:
-    """Takes what the launcher left in the environment; returns the payload."""
-    # Processes that this one starts are workers of nobody.
+    """Applies the environment that the launcher has passed; returns the payload."""
+    # Child processes of this one are not workers.
     worker = unpack(environ.pop(WORKERS_VARIABLE), int(environ[INDEX_VARIABLE]))
     environ.update(worker.environment)
     cluster = worker.payload.get("tf_config", {}).get("cluster", {})

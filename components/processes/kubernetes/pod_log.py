@@ -1,4 +1,4 @@
-"""Follows the log of a pod to its end, also over connections that break."""
+"""The log of a pod, followed to its end, also across broken connections."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _PAUSE_SECONDS = 0.5
 
 
 class LogWindow:
-    """Tells lines that were read before a connection broke from those that are new.
+    """The filter of lines that were already read before a connection broke.
 
-    The API can give a log from a certain second on, so the lines of the last seconds come again.
-    Those of two seconds are remembered, because lines of standard output and of standard error may
-    be slightly out of order.
+    The API returns a log from a given second on, so that the lines of the last seconds are
+    repeated. The lines of two seconds are stored, as those of standard output and standard error
+    may be slightly out of order.
     """
 
     def __init__(self) -> None:
@@ -36,23 +36,23 @@ class LogWindow:
 
     @property
     def since(self) -> str | None:
-        """The time from which on to read; None is from the beginning."""
+        """The time from which to read; None is from the beginning."""
         if not self._seconds:
             return None
         return f"{datetime.fromtimestamp(self._seconds[0][0], UTC):%Y-%m-%dT%H:%M:%SZ}"
 
     def reconnect(self) -> None:
-        """Prepares for the log to come again, from `since` on."""
+        """Prepares for the log to be repeated from `since` on."""
         self._repeated = collections.Counter()
         for _, lines in self._seconds:
             self._repeated += lines
 
     def is_new(self, second: int, line: str) -> bool:
-        """Returns whether a line was not read before; remembers it.
+        """Returns whether a line was not read before, and stores it.
 
         Args:
           second: the line's time, since the epoch.
-          line: with its time, as the API gives it.
+          line: the line with its time, as the API returns it.
         """
         if self._repeated[line] > 0:
             self._repeated[line] -= 1
@@ -66,16 +66,18 @@ class LogWindow:
 
 
 class PodLog(threading.Thread):
-    """Copies a pod's output to this process's standard error, and takes the events out of it."""
+    """A thread that copies a pod's output to this process's standard error, and extracts the
+    events.
+    """
 
     def __init__(self, api: KubernetesApi, pod: str, prefix: str, is_over: Callable[[], bool]):
-        """Prepares to follow it.
+        """Creates the thread without starting it.
 
         Args:
-          api: where to read it.
-          pod: its name.
-          prefix: begins each line.
-          is_over: whether the container has ended.
+          api: the client that reads the log.
+          pod: the pod's name.
+          prefix: the beginning of each line.
+          is_over: returns whether the container has ended.
         """
         super().__init__(name=f"log of {pod}", daemon=True)
         self._api = api
@@ -87,19 +89,19 @@ class PodLog(threading.Thread):
         self._tail: collections.deque[str] = collections.deque(maxlen=TAIL_LINES)
         self.events: collections.deque[WorkerEvent] = collections.deque()
         self.error: ConfigError | None = None
-        """Why it cannot be read at all."""
+        """The error because of which the log cannot be read."""
 
     @property
     def tail(self) -> list[str]:
-        """The last lines."""
+        """The last lines of the log."""
         return list(self._tail)
 
     def stop(self) -> None:
-        """Lets the thread end, at the next line or the end of the connection."""
+        """Ends the thread, at the next line or the end of the connection."""
         self._stopped.set()
 
     def run(self) -> None:
-        """Reads until the container has ended, and all that it wrote has come."""
+        """Reads until the container has ended and the log is complete."""
         while not self._stopped.is_set():
             was_over = self._is_over()
             is_complete = self._read(follow=not was_over)

@@ -14,7 +14,7 @@ from trainer_module.settings import Settings
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _SIZES = {"M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
-"""Bytes by unit: those that kfp and Kubernetes spell alike."""
+"""The bytes by unit, for the units that kfp and Kubernetes spell alike."""
 _MEMORY = re.compile(rf"(\d+)({'|'.join(_SIZES)})")
 _CPU = re.compile(r"\d+(\.\d+)?|\d+m")
 _MOUNT = re.compile(r"/[^:]*[^:/]")
@@ -23,7 +23,9 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def _matching(pattern: re.Pattern[str], message: str) -> AfterValidator:
-    """Refuses what does not match as a whole, with the message."""
+    """Returns a validator that raises ValueError, with the message, unless the whole text
+    matches.
+    """
 
     def check(text: str) -> str:
         if not pattern.fullmatch(text):
@@ -90,7 +92,7 @@ VariableName = Annotated[
 
 
 class Accelerator(Settings):
-    """Devices of a kind."""
+    """Devices of one type."""
 
     type: str = Field(default="nvidia.com/gpu", min_length=1)
     """The resource's name, such as `nvidia.com/gpu` or `google.com/tpu`."""
@@ -98,31 +100,31 @@ class Accelerator(Settings):
 
 
 class Operator(StrEnum):
-    """How a toleration compares."""
+    """The comparison of a toleration."""
 
     EQUAL = "Equal"
     EXISTS = "Exists"
 
 
 class Toleration(Settings):
-    """Lets pods onto nodes with a taint."""
+    """A toleration, which allows pods on nodes with a taint."""
 
     key: str | None = None
-    """Default: every taint."""
+    """The key of the taint; default: every taint."""
     operator: Operator = Operator.EQUAL
     value: str | None = None
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
-    """Default: every effect."""
+    """The effect of the taint; default: every effect."""
 
 
 class Resources(Settings):
-    """What one container requests, and on which nodes its pod may run."""
+    """The resources of a container, and the nodes on which its pod may run."""
 
     cpu: Cpu | None = None
-    """Cores that are requested."""
+    """The requested number of cores."""
     cpu_limit: Cpu | None = None
     memory: Memory | None = None
-    """Memory that is requested: 4Gi."""
+    """The requested memory, such as 4Gi."""
     memory_limit: Memory | None = None
     accelerator: Accelerator | None = None
     node_selector: dict[str, str] = {}
@@ -130,7 +132,7 @@ class Resources(Settings):
 
 
 class Volume(Settings):
-    """A PersistentVolumeClaim, and where pods see it."""
+    """A PersistentVolumeClaim, and the folder at which pods mount it."""
 
     claim: LabelName
     path: Annotated[
@@ -139,7 +141,7 @@ class Volume(Settings):
             _MOUNT, "right is a folder from the root on, without `:`, such as /mnt/scopeline"
         ),
     ] = "/mnt/scopeline"
-    """The folder at which it is mounted."""
+    """The folder at which the volume is mounted."""
 
 
 class SecretKey(Settings):
@@ -156,15 +158,15 @@ class SecretKey(Settings):
 
 
 class PodSettings(Settings):
-    """What the pods of a cluster have in common; passed to the Trainer as JSON."""
+    """The settings that the pods of a cluster have in common; passed to the Trainer as JSON."""
 
     image: str
     service_account: ObjectName | None = None
-    """Default: that of the pod that starts them."""
+    """The service account of the pods; default: that of the pod that starts them."""
     image_pull_secrets: list[ObjectName] = []
     volume: Volume | None = None
     environment: dict[VariableName, str] = {}
     secrets: dict[VariableName, SecretKey] = {}
-    """Environment variables whose values are in Secrets."""
+    """The environment variables whose values are in Secrets."""
     resources: dict[str, Resources] = {}
-    """By type of worker: `chief`, `worker` or `ps`."""
+    """The resources by type of worker: `chief`, `worker` or `ps`."""

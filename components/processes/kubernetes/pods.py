@@ -1,4 +1,4 @@
-"""The pods of a gang: how they are, the worker in each, and the watch over all."""
+"""The pods of a gang: their states, the worker in each, and the thread that watches them."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ logger = logging.getLogger(__name__)
 Object = dict[str, Any]
 
 STUCK_SECONDS = 60.0
-"""How long a pod may be unable to start for a reason that seldom goes away by itself."""
+"""The time for which a pod may be unable to start for a reason that is seldom temporary."""
 LOST_SECONDS = 60.0
-"""How long a pod that was told to end may seem to run: its node may be gone."""
+"""The time for which a deleted pod may seem to run; after that its node counts as lost."""
 _LOG_SECONDS = 15.0
-"""How long the rest of a log may take once the container has ended."""
+"""The time for the rest of a log to arrive after the container has ended."""
 _GONE_SECONDS = 60.0
 _POLL_SECONDS = 0.1
 _EXTEND_SECONDS = 60.0
 _PAUSE_SECONDS = 1.0
-"""The wait before pods are listed again, should each watch end at once."""
+"""The wait before pods are listed again, in case each watch ends at once."""
 
 _LOST = -signal.SIGKILL
-"""The status of a container that something else ended, whatever its exit code is."""
+"""The status of a container that was ended from outside, whatever its exit code is."""
 _HOPELESS = {"InvalidImageName", "ErrImageNeverPull"}
 _STUCK = {
     "ErrImagePull",
@@ -55,30 +55,30 @@ _PLAIN_REASONS = {"", "Error", "Completed"}
 
 @dataclass(frozen=True)
 class PodState:
-    """A pod at one moment."""
+    """The state of a pod at one moment."""
 
     uid: str
     name: str
     kind: str
-    """The type of its worker."""
+    """The type of the pod's worker."""
     index: int
     created: str
     is_deleted: bool
-    """Whether it was told to end."""
+    """Whether the pod's deletion was requested."""
     has_begun: bool
-    """Whether its container has: it has a log then."""
+    """Whether the container has started, so that it has a log."""
     status: int | None
-    """The exit status, or minus the signal that ended it; None while it runs."""
+    """The exit status, or minus the signal that ended the container; None while it runs."""
     remark: str
-    """What keeps it from starting, or why it ended; empty if there is nothing to say."""
+    """The reason why the pod does not start, or why it ended; empty if there is none."""
     is_stuck: bool
-    """Whether what keeps it from starting seldom goes away by itself."""
+    """Whether the reason why the pod does not start is seldom temporary."""
     is_hopeless: bool
-    """Whether what keeps it from starting cannot go away by itself."""
+    """Whether the reason why the pod does not start is permanent."""
 
     @classmethod
     def of(cls, pod: Object) -> PodState:
-        """Reads a pod as the API describes it."""
+        """Returns the state of a pod in the API's description."""
         metadata, status = pod["metadata"], pod.get("status", {})
         container = _container(status)
         waiting = container.get("state", {}).get("waiting", {})
@@ -105,7 +105,7 @@ def _container(status: Object) -> Object:
 
 
 def _ending(pod: Object, container: Object) -> tuple[int | None, str]:
-    """Returns the exit status and what is known of it; no status while the pod may go on."""
+    """Returns the exit status and the reason; no status while the pod may continue."""
     status = pod.get("status", {})
     ended = container.get("state", {}).get("terminated")
     if not ended and status.get("phase") not in ("Failed", "Succeeded"):
@@ -122,7 +122,7 @@ def _ending(pod: Object, container: Object) -> tuple[int | None, str]:
 
 
 def _loss(status: Object) -> str:
-    """Why the pod was taken away, if it was."""
+    """Returns the reason why the pod was evicted or lost; empty if it was not."""
     for condition in status.get("conditions", []):
         if condition["type"] == "DisruptionTarget" and condition["status"] == "True":
             reason = _join(condition.get("reason", ""), condition.get("message", ""))
@@ -140,12 +140,14 @@ def _memory_limit(pod: Object) -> str:
 
 
 def _as_signal(code: int) -> int:
-    """Returns a shell's or a container runtime's exit code: 137 is SIGKILL."""
+    """Returns minus the signal for a shell's or container runtime's exit code, such as 137 for
+    SIGKILL.
+    """
     return 128 - code if code - 128 in set(signal.Signals) else code
 
 
 def _obstacle(name: str, status: Object, waiting: Object) -> str:
-    """What keeps a pod from starting."""
+    """Returns the reason why a pod does not start; empty if there is none."""
     if waiting.get("reason", "") not in ("", "ContainerCreating", "PodInitializing"):
         return f"pod {name}: {_join(waiting['reason'], waiting.get('message', ''))}"
     for condition in status.get("conditions", []):
@@ -158,13 +160,13 @@ def _obstacle(name: str, status: Object, waiting: Object) -> str:
 
 
 def _join(reason: str, message: str) -> str:
-    """One line of a reason and a message."""
+    """Returns a reason and a message on one line."""
     message = " ".join(message.split())
     return ": ".join(part for part in (reason, message) if part)
 
 
 class PodWorker:
-    """One pod, from before it is there; see `RunningWorker`."""
+    """A worker in a pod that may not exist yet; implements `RunningWorker`."""
 
     def __init__(
         self,
@@ -173,18 +175,18 @@ class PodWorker:
         others: frozenset[str],
         check: Callable[[], None],
     ) -> None:
-        """Waits for the pod of a worker.
+        """Creates the worker, whose pod is still awaited.
 
         Args:
-          api: where the pod is read and deleted.
-          place: of the worker.
-          others: unique ids of pods that had this place before.
-          check: raises the error because of which the pods are watched no more.
+          api: the client that reads and deletes the pod.
+          place: the worker's place.
+          others: the unique ids of pods that had this place before.
+          check: raises the error that has ended the watch, if there is one.
         """
         self.place = place
         self.began: float | None = None
         self.state: PodState | None = None
-        """As it was last seen."""
+        """The last observed state of the pod."""
         self._api = api
         self._others = others
         self._check = check
@@ -197,7 +199,7 @@ class PodWorker:
         self._deleted: float | None = None
 
     def observe(self, states: Iterable[PodState]) -> None:
-        """Takes the states of all pods of the gang; calls must not overlap."""
+        """Updates the state from those of all pods of the gang; calls must not overlap."""
         mine = [s for s in states if (s.kind, s.index) == (self.place.type, self.place.index)]
         if self.state is None:
             new = [s for s in mine if s.uid not in self._others and not s.is_deleted]
@@ -213,10 +215,10 @@ class PodWorker:
             self._notice(self.state)
 
     def poll(self) -> int | None:
-        """Returns the exit status, or minus the signal that ended it; None while it runs.
+        """Returns the exit status, or minus the signal that ended the worker; None while it runs.
 
         Raises:
-          ScopelineError: its pod or its log cannot be looked at any more.
+          ScopelineError: the pod or its log can no longer be read.
         """
         self._check()
         if self._log and self._log.error:
@@ -226,7 +228,7 @@ class PodWorker:
         return status if self._is_over else None
 
     def events(self) -> list[WorkerEvent]:
-        """Its events since the last call."""
+        """Returns the worker's events since the last call."""
         queues = [self._own_events, *([self._log.events] if self._log else [])]
         events = [queue.popleft() for queue in queues for _ in range(len(queue))]
         # The log may be lost with the container; a worker that ends with 0 is done all the same.
@@ -235,17 +237,17 @@ class PodWorker:
         return events
 
     def log_tail(self) -> list[str]:
-        """Returns the last lines of its output."""
+        """Returns the last lines of the worker's output."""
         return self._log.tail if self._log else []
 
     def remark(self) -> str:
-        """What keeps it from starting, or why it ended."""
+        """Returns the reason why the worker does not start, or why it ended."""
         if self._lost_remark:
             return self._lost_remark
         return self.state.remark if self.state else "no pod was created for it"
 
     def kill(self) -> None:
-        """Deletes its pod, and returns when it has ended."""
+        """Deletes the worker's pod, and returns when it has ended."""
         if self.state is not None:
             self._api.delete(ResourceKind.POD, self.state.name)
         deadline = time.monotonic() + _GONE_SECONDS
@@ -258,7 +260,7 @@ class PodWorker:
         self.leave()
 
     def leave(self) -> None:
-        """Reads its log no further."""
+        """Stops reading the worker's log."""
         if self._log:
             self._log.stop()
 
@@ -272,7 +274,9 @@ class PodWorker:
             self._lost_remark = why
 
     def _log_is_complete(self) -> bool:
-        """Returns whether the whole log was read, or the rest has not come for `_LOG_SECONDS`."""
+        """Returns whether the whole log was read, or the rest has not arrived within
+        `_LOG_SECONDS`.
+        """
         if self._log is None:
             # A container that has begun has a log, which is about to be read.
             return self.state is None or not self.state.has_begun
@@ -281,7 +285,7 @@ class PodWorker:
         return self._ended is not None and time.monotonic() - self._ended > _LOG_SECONDS
 
     def _notice(self, state: PodState) -> None:
-        """Starts to read the log as soon as there is one, and notices what takes too long."""
+        """Starts to read the log as soon as it exists, and checks the time limits."""
         now = time.monotonic()
         if state.has_begun and self._log is None:
             self.began = now
@@ -307,41 +311,43 @@ class PodWorker:
 
 
 class PodWatch:
-    """Shows every change of a gang's pods to its workers, and extends the deadline of its Jobs."""
+    """A thread that passes every change of a gang's pods to its workers, and extends the Jobs'
+    deadlines.
+    """
 
     def __init__(self, api: KubernetesApi) -> None:
-        """Prepares to watch; `begin` starts the thread."""
+        """Creates the watch; `begin` starts the thread."""
         self._api = api
         self._workers: list[PodWorker] = []
         self._states: dict[str, PodState] = {}
-        """By the pods' unique ids."""
+        """The states by the pods' unique ids."""
         self._lock = threading.Lock()
-        """Held while workers are shown the pods."""
+        """A lock that is held while workers observe the pods."""
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None
-        # Jobs count from when they are created, which is later: so none ends too early.
+        # A Job's deadline counts from its later creation, so that none ends too early.
         self._began = self._extended = time.monotonic()
 
     def add(self, place: Place) -> PodWorker:
-        """Returns a place for which a pod is awaited."""
+        """Returns a new worker whose pod is awaited at a place."""
         with self._lock:
             before = [t.state.uid for t in self._workers if t.place == place and t.state]
             added = PodWorker(self._api, place, frozenset(before), self._raise_error)
-            # Its pod may be there already, where it takes the place of another.
+            # Its pod may exist already if it replaces another one.
             added.observe(self._states.values())
             self._workers.append(added)
         return added
 
     def is_alive(self) -> bool:
-        """Returns whether it has begun, and not ended."""
+        """Returns whether the thread has begun and not ended."""
         return self._thread is not None and self._thread.is_alive()
 
     def begin(self, gang: Gang, kinds: Sequence[str]) -> None:
-        """Begins to watch the pods of a gang, whose Jobs were just created.
+        """Starts to watch the pods of a gang, whose Jobs were just created.
 
         Args:
-          gang: whose pods they are.
+          gang: the gang.
           kinds: the types of its workers, each of which has a Job.
         """
         self._thread = threading.Thread(
@@ -350,9 +356,9 @@ class PodWatch:
         self._thread.start()
 
     def end(self) -> None:
-        """Shows no more changes.
+        """Stops passing changes to the workers.
 
-        Its thread is not waited for: it ends when another pod changes, or the request is over.
+        Does not wait for the thread, which ends with the next change or the end of the request.
         """
         with self._lock:
             self._stopped.set()
@@ -371,7 +377,7 @@ class PodWatch:
                 except WatchEndedError as reason:
                     logger.debug("The pods are listed again: %s", reason)
                     self._stopped.wait(_PAUSE_SECONDS)
-        except Exception as error:  # Whoever waits for the workers raises it.
+        except Exception as error:  # Raised by the thread that waits for the workers.
             self._error = error
 
     def _watch(self, gang: Gang, kinds: Sequence[str]) -> None:
@@ -404,7 +410,9 @@ class PodWatch:
                 worker.observe(states.values())
 
     def _extend_jobs(self, gang: Gang, kinds: Sequence[str]) -> None:
-        """Lets the Jobs live on, as their launcher does: should it be killed, they end."""
+        """Extends the Jobs' deadlines; without extensions they end, as after a kill of their
+        launcher.
+        """
         now = time.monotonic()
         if self._stopped.is_set() or now - self._extended < _EXTEND_SECONDS:
             return

@@ -1,15 +1,16 @@
-"""Starts workers as forks of a process that has imported their libraries already.
+"""A server that forks workers from a process with imported libraries.
 
-Importing TensorFlow and TFX takes a core for 5 to 13 seconds. A run has done so before it trains;
-so right after its imports it forks a server, which later forks the workers, each within some
-hundredths of a second. What must hold:
+Importing TensorFlow and TFX takes a core 5 to 13 seconds. A run has imported them before it trains;
+right after its imports it forks a server, which later forks each worker within some hundredths of a
+second. The conditions:
 
 - Neither TensorFlow's runtime nor a thread of Python nor a device's driver survives a fork. The
-  server is forked before any has begun, and does nothing itself that would begin one.
-- The server holds none of the files that the run had open: a lock among them would outlive the run.
-- It dies with the run, and the workers die with it. It waits for them, and reports how they ended.
-- Modules that were imported by then stay as they were, as does what libraries have read of the
-  environment when they were imported: the environment of a worker counts for what is read later.
+  server is forked before any of them has begun, and does nothing that would begin one.
+- The server releases all files that the run had open: a lock among them would outlive the run.
+- The server dies with the run, and the workers die with the server, which waits for them and
+  reports how they ended.
+- Imported modules keep their state, including what they read from the environment on import: a
+  worker's environment applies to what is read later.
 """
 
 from __future__ import annotations
@@ -34,21 +35,21 @@ from components.processes.local.forking import Birth, ForkedProcess, Server, for
 from components.processes.local.process import ProcessStart, be_killed_with, run_local_worker
 
 _DRIVERS = ("/dev/nvidia", "/dev/kfd", "/dev/accel", "/dev/vfio")
-"""What the files of the drivers of GPUs and TPUs begin with."""
+"""The prefixes of the device files of GPUs and TPUs."""
 _EVENTS = 3
-"""The number of a worker's channel."""
+"""The file descriptor of a worker's channel."""
 _ARG_START = 45
-"""The index of `arg_start` among what follows the command's name in /proc/self/stat; after it come
-`arg_end`, `env_start` and `env_end`."""
+"""The index of `arg_start` among the fields after the command's name in /proc/self/stat; `arg_end`,
+`env_start` and `env_end` follow."""
 
 
 class ForkServer:
-    """The run's side of a server, which is forked off this process as it is now."""
+    """The run's side of a server, which is forked from this process in its current state."""
 
     def __init__(self) -> None:
-        """Forks it; the thread that calls this must outlive it."""
+        """Forks the server; the calling thread must outlive it."""
         self._requests, requests = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # Else the server would say again what is still to be written.
+        # Otherwise the server would write buffered output again.
         sys.stdout.flush()
         sys.stderr.flush()
         run = os.getpid()
@@ -74,9 +75,9 @@ class ForkServer:
         return fork(self._requests, birth, descriptors)
 
     def close(self) -> None:
-        """Ends it, with what it started."""
+        """Ends the server and its workers."""
         self._requests.close()
-        # Whoever waited for any child of this process has noticed a server that was lost.
+        # Code that waits for any child may have reaped the server already.
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self._pid, 0)
 
@@ -86,7 +87,9 @@ _current: ForkServer | None = None
 
 @contextmanager
 def serving() -> Iterator[None]:
-    """Keeps a server of this process as it is now, in a `with` block; none where that is unsafe."""
+    """Runs a server that was forked from this process, in a `with` block; none if a fork is
+    unsafe.
+    """
     global _current
     server = ForkServer() if may_fork() else None
     _current = server
@@ -99,12 +102,12 @@ def serving() -> Iterator[None]:
 
 
 def current_server() -> ForkServer | None:
-    """Returns the server that workers are to be forked by, if there is one."""
+    """Returns the current server for forking workers, if there is one."""
     return _current
 
 
 def may_fork() -> bool:
-    """Returns whether forks of this process can do what a fresh one can."""
+    """Returns whether a fork of this process works like a new process."""
     if threading.active_count() > 1 or has_computed():
         return False
     return not any(file.startswith(_DRIVERS) for file in _open_files())
@@ -117,10 +120,10 @@ def _open_files() -> Iterator[str]:
 
 
 def _run_server(requests: socket.socket, run: int) -> NoReturn:
-    """Makes a server of this process, which a run has just forked.
+    """Turns this process, which a run has just forked, into a server.
 
     Args:
-      requests: where the run says what to do; its end is that of the server.
+      requests: the socket of the run's requests; the server ends with it.
       run: the process id of the run.
     """
     try:
@@ -132,7 +135,7 @@ def _run_server(requests: socket.socket, run: int) -> NoReturn:
 
 
 def _leave_run(requests: socket.socket) -> None:
-    """Gives up all that the run has, but for its memory."""
+    """Releases all of the run's resources except its memory."""
     os.setsid()  # The terminal's Ctrl-C is for the run.
     # What is garbage by now may hold numbers of files that are given up here.
     gc.freeze()
@@ -163,7 +166,7 @@ def _is_open(descriptor: int) -> bool:
 
 
 def become_worker(told: Sequence[str], server: int) -> NoReturn:
-    """Makes of a forked process what a new interpreter is when it has begun, and works.
+    """Resets a forked process to the state of a new interpreter, and runs the worker.
 
     Args:
       told: the worker's module, and its name.
@@ -184,10 +187,10 @@ def _open_output(number: int) -> TextIO:
 
 
 def set_title(title: str) -> None:
-    """Writes a title over the arguments of this process.
+    """Writes a title over the arguments of this process, for lists of processes.
 
-    One that is longer goes on where the environment was, which the kernel's list allows for. Where
-    the system does not say where the arguments are, nothing happens.
+    A longer title continues into the memory of the environment, which the kernel supports. Where
+    the system does not report the arguments' position, nothing happens.
     """
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     places = list(map(int, fields[_ARG_START : _ARG_START + 4]))

@@ -1,8 +1,8 @@
-"""A process that forks others, which begin with all that it has imported.
+"""A server process that forks others, which start with all modules that it has imported.
 
-It has a single thread, waits for what it forks, and reports how each ended. Runs have one for their
-workers, see `fork_server`; tests have one for command lines. Those load this module by itself into
-a process that holds nothing of the product: it imports the standard library alone.
+It has a single thread, waits for its forks, and reports how each ended. Runs have a server for
+their workers (see `fork_server`); tests have one for command lines. The latter load this module
+alone into a process without the product's modules; it therefore imports only the standard library.
 """
 
 from __future__ import annotations
@@ -24,44 +24,44 @@ from dataclasses import asdict, dataclass
 from typing import Any, NoReturn
 
 _MAX_REQUEST = 150_000
-"""Bytes: less than what Linux lets wait in a socket."""
+"""The most bytes of a request, below the limit of Linux for a socket's buffer."""
 _BEGUN = b"begun "
-"""What a process reports with its id; without it, a number says how one ended."""
+"""The prefix of the report of a process's id; a number without it reports how a process ended."""
 _MAX_DESCRIPTORS = 253
-"""Linux takes no more at once."""
+"""The most descriptors that Linux sends at once."""
 
 
 @dataclass(frozen=True)
 class Birth:
-    """What a forked process becomes."""
+    """The function, environment and descriptors of a process to fork."""
 
     call: str
-    """`module:function`, called with `told`, and with the process id of the server. Its end is that
-    of the process, with exit status 1 unless it ends the process itself."""
+    """`module:function`, which is called with `told` and the process id of the server. The process
+    ends when the function returns, with exit status 1 unless the function ends it."""
     told: Any
-    """As JSON."""
+    """The argument of the function, as JSON."""
     environment: Mapping[str, str]
-    """All of its environment."""
+    """The complete environment of the process."""
     folder: str
-    """That it works in."""
+    """The working folder of the process."""
     ends: Sequence[int]
-    """The numbers that the descriptors have in the process which are sent with this."""
+    """The numbers in the process of the descriptors that are sent along."""
     is_session: bool = True
-    """Whether it leads a session of its own, and not only a group."""
+    """Whether the process leads a session of its own, and not only a group."""
 
 
 class ForkedProcess:
     """A process that a server has forked."""
 
     def __init__(self, requests: socket.socket, reports: int) -> None:
-        """Waits until it is there.
+        """Waits until the process has begun.
 
         Args:
-          requests: leads to the server.
-          reports: where that it has begun is said, and then how it ended.
+          requests: the socket to the server.
+          reports: the descriptor on which the process's begin and end are reported.
 
         Raises:
-          OSError: it could not be forked, or did not come to its beginning.
+          OSError: the process could not be forked, or did not begin.
         """
         self._requests = requests
         self._reports = open(reports, "rb", buffering=0)  # noqa: SIM115 - until it has ended
@@ -74,23 +74,27 @@ class ForkedProcess:
         self.pid = int(said.removeprefix(_BEGUN))
 
     def poll(self) -> int | None:
-        """Returns the exit status, or minus the signal that ended it; None while it runs."""
+        """Returns the exit status, or minus the signal that ended the process; None while it
+        runs.
+        """
         with self._lock:
             if self._status is None and self._is_readable(0):
                 ended = self._reports.readline()
-                # Without a word the server was killed, and then this one has ended with it.
+                # Without a report the server was killed, and the process with it.
                 self._status = int(ended) if ended else -signal.SIGKILL
                 self._reports.close()
         return self._status
 
     def wait(self, timeout: float | None = None) -> int | None:
-        """What `poll` says once it has ended, or after so many seconds."""
-        with contextlib.suppress(ValueError):  # Another thread has heard how it ended.
+        """Returns the result of `poll` once the process has ended, or after a timeout in
+        seconds.
+        """
+        with contextlib.suppress(ValueError):  # Another thread has read how it ended.
             self._is_readable(timeout)
         return self.poll()
 
     def kill_group(self) -> None:
-        """Ends it, if it still runs, and all of its group."""
+        """Kills the process and its group, if it still runs."""
         if self.poll() is None:
             # By the server, which has not waited for it if the number is its own. One that has
             # ended took its processes with it.
@@ -104,15 +108,15 @@ class ForkedProcess:
 
 
 def fork(requests: socket.socket, birth: Birth, descriptors: Sequence[int]) -> ForkedProcess:
-    """Has a server fork a process.
+    """Requests a process from a server.
 
     Args:
-      requests: leads to the server.
-      birth: what the process becomes.
-      descriptors: of which it gets copies, in the order of `birth.ends`.
+      requests: the socket to the server.
+      birth: the description of the process.
+      descriptors: the descriptors to copy, in the order of `birth.ends`.
 
     Raises:
-      OSError: the server has ended, or cannot fork, or this is too much to be told.
+      OSError: the server has ended, or cannot fork, or the request is too long.
     """
     reading, writing = os.pipe()
     try:
@@ -131,7 +135,7 @@ def send(
     """Sends a request: the fields of a `Birth`, or `kill` with the id of a process.
 
     Raises:
-      OSError: the server has ended, or this is too much to be told.
+      OSError: the server has ended, or the request is too long.
     """
     message = json.dumps(request).encode()
     if len(message) > _MAX_REQUEST:
@@ -140,7 +144,7 @@ def send(
 
 
 class Server:
-    """Forks a process for each request."""
+    """A server that forks a process for each request."""
 
     def __init__(
         self,
@@ -148,25 +152,26 @@ class Server:
         lifeline: int | None = None,
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
-        """Takes over SIGCHLD.
+        """Creates the server, and takes over SIGCHLD.
 
         Args:
-          requests: gives requests; one that listens takes a connection for each.
-          lifeline: the server ends when this does; None for `requests`, which does not listen then.
-          on_end: called then.
+          requests: the socket of requests; if it listens, each request has its own connection.
+          lifeline: the descriptor at whose end the server ends; None for `requests`, which then
+            does not listen.
+          on_end: the callback at the server's end.
         """
         self._requests = requests
         self._lifeline = lifeline
         self._on_end = on_end
         self._reports: dict[int, int] = {}
-        """For each process's id, where to report how it ended."""
+        """The descriptors for reporting the ends of processes, by process id."""
         self._ended, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
 
     def serve(self) -> NoReturn:
-        """Serves until whoever has started it is gone; what it has forked ends with it."""
+        """Serves until the process that started the server has ended; its forks end with it."""
         sources = [self._requests, self._ended]
         sources += [] if self._lifeline is None else [self._lifeline]
         while True:
@@ -184,7 +189,7 @@ class Server:
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
                 del self._reports[pid]
-                # Nobody may want to know any more.
+                # The reader may have closed its end.
                 with contextlib.suppress(BrokenPipeError):
                     os.write(report, b"%d\n" % os.waitstatus_to_exitcode(status))
                 os.close(report)
@@ -201,7 +206,7 @@ class Server:
     def _take_request(self) -> None:
         message, descriptors = self._receive()
         if not message:
-            # Of a connection of its own, whoever has made it was killed as it did.
+            # The client of this connection was killed before it sent the request.
             return None if self._lifeline is not None else self._end()
         request = json.loads(message)
         if "kill" not in request:
@@ -223,7 +228,7 @@ class Server:
         return message, list(descriptors)
 
     def _fork(self, birth: Birth, descriptors: list[int], report: int) -> None:
-        """Forks a process; that it cannot is said by closing `report` without a word."""
+        """Forks a process; reports a failure by closing `report` without writing to it."""
         server = os.getpid()
         try:
             pid = os.fork()
@@ -250,7 +255,7 @@ class Server:
             os.close(report)
 
     def _leave(self) -> None:
-        """Gives up, in a forked process, what the server has."""
+        """Releases the server's resources in a forked process."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -260,7 +265,7 @@ class Server:
 
 
 def _become(birth: Birth, descriptors: list[int], report: int) -> None:
-    """Makes of this process what one is that has just begun, and says that it has."""
+    """Sets up a forked process like a new one, and reports that it has begun."""
     if birth.is_session:
         os.setsid()
     else:
@@ -277,7 +282,7 @@ def _become(birth: Birth, descriptors: list[int], report: int) -> None:
     os.chdir(birth.folder)
     importlib.invalidate_caches()
     tempfile.tempdir = None
-    # Python's own generator does so by itself.
+    # Python's own generator reseeds itself.
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()
     # From now on it can be ended by its group, and its errors are seen.
@@ -286,7 +291,7 @@ def _become(birth: Birth, descriptors: list[int], report: int) -> None:
 
 
 def _move(descriptor: int, above: int) -> int:
-    """Gives a descriptor a number beyond others, and returns that."""
+    """Moves a descriptor to a number not below `above`, and returns the number."""
     moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, above)
     os.close(descriptor)
     return moved

@@ -1,4 +1,4 @@
-"""Starts workers as processes of this machine."""
+"""A launcher whose workers are processes of this machine."""
 
 from __future__ import annotations
 
@@ -32,24 +32,25 @@ _PUMP_SECONDS = 5.0
 
 
 class LocalLauncher:
-    """Starts each worker in a process group of its own, that does not outlive this process."""
+    """Starts each worker in a process group of its own that does not outlive this process."""
 
     def __init__(self, server: ForkServer | None = None, computing: int = 1) -> None:
-        """Has nothing started yet.
+        """Creates the launcher without starting a worker.
 
         Args:
-          server: forks the processes, if there is one; else each is a fresh interpreter.
-          computing: workers that share this machine's cores, where no cluster says it.
+          server: the server that forks the processes; None starts new interpreters.
+          computing: the number of workers that share this machine's cores, unless `allocate` sets
+            it.
         """
         self._server = server
         self._workers: list[LocalWorker] = []
         self._computing = computing
         self._shows_names = False
         self._room: ScratchFolder | None = None
-        """For the temporary files of its workers, which delete none as they end."""
+        """The folder for temporary files of the workers, which do not delete them."""
 
     def allocate(self, places: Sequence[Place]) -> Cluster:
-        """Free ports of this machine."""
+        """Returns addresses with free ports of this machine."""
         self._computing = max(1, sum(place.type == "worker" for place in places))
         self._shows_names = len(places) > 1
         cluster: Cluster = {}
@@ -58,7 +59,7 @@ class LocalLauncher:
         return cluster
 
     def start(self, spec: WorkerSpec) -> LocalWorker:
-        """Starts a worker; the thread that calls this must outlive it."""
+        """Starts a worker; the calling thread must outlive it."""
         prefix = f"[{spec.place.name}] " if self._shows_names else ""
         self._room = self._room or ScratchFolder(lasting_folder())
         environment = {
@@ -71,10 +72,10 @@ class LocalLauncher:
         return worker
 
     def stop_all(self, within: float = 0.0) -> None:
-        """Kills every worker that was started, and returns when they are gone.
+        """Kills every worker that was started, and returns when they have ended.
 
         Args:
-          within: seconds in which they may end by themselves.
+          within: the grace period in seconds in which they may end by themselves.
         """
         latest = time.monotonic() + within
         while time.monotonic() < latest and any(w.poll() is None for w in self._workers):
@@ -98,25 +99,25 @@ class LocalLauncher:
 def run_one(spec: WorkerSpec, retries: int = 0) -> list[str]:
     """Runs a worker without peers to its end, in a process of this machine.
 
-    The process is forked where this one has a fork server, so that its imports cost nothing.
+    The process is forked if this one has a fork server, which saves the time of its imports.
 
     Args:
-      spec: what to run, and what it may take.
-      retries: how often it may be started again where it was killed.
+      spec: the worker and its limits.
+      retries: the number of retries after the worker was killed.
 
     Returns:
-      A sentence for each time that it was started again.
+      A sentence for each retry.
 
     Raises:
-      ScopelineError: as the worker raised it.
-      OverdueError: it took longer than its limit.
-      WorkerFailedError: it failed otherwise.
+      ScopelineError: the worker raised it.
+      OverdueError: the worker exceeded its time limit.
+      WorkerFailedError: the worker failed otherwise.
     """
     return Supervisor(LocalLauncher(current_server()), ClusterJob([spec], retries=retries)).run()
 
 
 class LocalWorker:
-    """See `RunningWorker`."""
+    """A worker in a process of this machine; implements `RunningWorker`."""
 
     def __init__(
         self,
@@ -125,12 +126,12 @@ class LocalWorker:
         prefix: str,
         start_process: Callable[[ProcessStart], ChildProcess],
     ) -> None:
-        """Starts it.
+        """Starts the process of the worker.
 
         Args:
-          spec: what to start.
-          environment: all of its environment.
-          prefix: begins each line of its output.
+          spec: the worker.
+          environment: the complete environment.
+          prefix: the beginning of each line of its output.
           start_process: starts a process.
         """
         stdin, self._stdin = _open_pipe()
@@ -159,26 +160,28 @@ class LocalWorker:
             self._stdin.flush()
 
     def poll(self) -> int | None:
-        """Returns the exit status, or minus the signal that ended it; None while it runs."""
+        """Returns the exit status, or minus the signal that ended the worker; None while it
+        runs.
+        """
         return self._process.poll()
 
     def events(self) -> list[WorkerEvent]:
-        """What it said since the last call."""
+        """Returns the worker's events since the last call."""
         while chunk := self._events.read(65536):
             self._unread += chunk
         *lines, self._unread = self._unread.split(b"\n")
         return [WorkerEvent(**json.loads(line)) for line in lines]
 
     def log_tail(self) -> list[str]:
-        """Returns the last lines of its output."""
+        """Returns the last lines of the worker's output."""
         return list(self._tail)
 
     def remark(self) -> str:
-        """Nothing: the system says no more than how it ended."""
+        """Returns an empty text, as the system reports no reason beside the status."""
         return ""
 
     def kill(self) -> None:
-        """Ends it, with every process that it started, and returns when it is gone."""
+        """Kills the worker and all processes that it started, and returns when they have ended."""
         self._process.kill_group()
         # The end of its input ends what is left of the group of a process that ended by itself.
         with contextlib.suppress(BrokenPipeError):
@@ -188,7 +191,7 @@ class LocalWorker:
         self._events.close()
 
     def _copy_output(self, prefix: bytes) -> None:
-        """Copies the output to this process's own standard error, wherever that leads by then."""
+        """Copies the worker's output to the current standard error of this process."""
         with self._output as output:
             for line in output:
                 line = line.rstrip(b"\n")
@@ -198,6 +201,6 @@ class LocalWorker:
 
 
 def _open_pipe(buffering: int = -1) -> tuple[IO[bytes], IO[bytes]]:
-    """Returns the reading end of a pipe, with a buffer of that size, and the writing end."""
+    """Returns the reading end of a pipe, with a buffer of the given size, and the writing end."""
     reading, writing = os.pipe()
     return open(reading, "rb", buffering), open(writing, "wb")

@@ -1,6 +1,7 @@
-"""A worker's process on this machine: its environment, how a fresh one starts, how it ends.
+"""The process of a worker on this machine: its environment, its start as a new interpreter, its
+end.
 
-It and all that it starts end with the process that has started it, however that ends.
+The process and all that it starts end with the process that has started it, even if that is killed.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ INTEROP_THREADS = "TF_NUM_INTEROP_THREADS"
 
 
 def module_path() -> dict[str, str]:
-    """Variables by which a fresh interpreter finds the modules that this one finds, in its order.
+    """Returns variables by which a new interpreter finds the same modules as this one, in order.
 
-    With the second, what is run by `python -m` does not look in the current folder first.
+    The second variable prevents `python -m` from searching the current folder first.
     """
     paths = os.pathsep.join(os.path.abspath(path) for path in sys.path)
     return {"PYTHONPATH": paths, "PYTHONSAFEPATH": "1"}
 
 
 def worker_environment(computing: int) -> dict[str, str]:
-    """What a worker on this machine gets of this process's environment.
+    """Returns the environment of a worker on this machine.
 
     Args:
-      computing: workers that compute on this machine's cores at the same time.
+      computing: the number of workers that compute on this machine's cores at the same time.
     """
     environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
     environment |= module_path()
@@ -46,20 +47,20 @@ def worker_environment(computing: int) -> dict[str, str]:
     if computing == 1:
         return environment
     shared = share_machine(computing)
-    # Too few threads between operations are no choice, but a deadlock.
+    # Too few inter-op threads cause a deadlock, so that the user's setting is not used.
     return {**shared, **environment, INTEROP_THREADS: shared[INTEROP_THREADS]}
 
 
 def without_proxy(environment: Mapping[str, str], hosts: Sequence[str]) -> str:
-    """Returns the value of `no_grpc_proxy` with which gRPC asks no proxy for the way to some
-    hosts.
+    """Returns the value of `no_grpc_proxy` with which gRPC connects to some hosts without a
+    proxy.
     """
     direct = environment.get("no_grpc_proxy") or environment.get("no_proxy")
     return ",".join([*([direct] if direct else []), *hosts])
 
 
 def share_machine(processes: int) -> dict[str, str]:
-    """TensorFlow's settings for each of several processes that compute on this machine."""
+    """Returns TensorFlow's settings for each of several processes that compute on this machine."""
     share = max(1, count_cores() // processes)
     # Threads between operations also wait for other processes: with one, the workers of parameter
     # servers wait for ever; TensorFlow's guide asks for one more than there are workers.
@@ -68,53 +69,55 @@ def share_machine(processes: int) -> dict[str, str]:
         "TF_NUM_INTRAOP_THREADS": str(share),
         "OMP_NUM_THREADS": str(share),
         INTEROP_THREADS: str(between),
-        # Else the first process takes all memory of a GPU.
+        # Otherwise the first process takes all memory of a GPU.
         "TF_FORCE_GPU_ALLOW_GROWTH": "true",
     }
 
 
 WORKER_PROCESS = "components.processes.local.process"
-"""What a fresh interpreter runs: with PARENT, EVENTS, MODULE and NAME."""
+"""The module that a new interpreter runs, with PARENT, EVENTS, MODULE and NAME as arguments."""
 _PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
 class ProcessStart:
-    """What a worker's process begins with; it gets copies of the descriptors."""
+    """The arguments and descriptors of a worker's process, which gets copies of the descriptors."""
 
     module: str
-    """The worker's; its `main` is called."""
+    """The worker's module, whose `main` is called."""
     name: str
-    """The worker's, for whoever looks at the list of processes."""
+    """The worker's name in lists of processes."""
     environment: Mapping[str, str]
-    """All of its environment."""
+    """The complete environment of the process."""
     stdin: int
     """The reading end of a pipe that holds the payload, as a line of JSON. The process group ends
-    when nobody holds the other end any more."""
+    when the other end is closed everywhere."""
     output: int
-    """Its standard output and error."""
+    """The descriptor of standard output and error."""
     events: int
-    """The writing end of the pipe of its channel."""
+    """The writing end of the pipe of the worker's channel."""
 
 
 class ChildProcess(Protocol):
     """A process that leads a group of its own."""
 
     def poll(self) -> int | None:
-        """Returns the exit status, or minus the signal that ended it; None while it runs."""
+        """Returns the exit status, or minus the signal that ended the process; None while it
+        runs.
+        """
 
     def wait(self) -> object:
-        """Returns when it has ended."""
+        """Returns when the process has ended."""
 
     def kill_group(self) -> None:
-        """Ends it, if it still runs, and all of its group."""
+        """Kills the process and its group, if it still runs."""
 
 
 class FreshProcess(subprocess.Popen[bytes]):
-    """A new interpreter, that imports everything itself; see `ChildProcess`."""
+    """A new interpreter, which imports all modules itself; implements `ChildProcess`."""
 
     def __init__(self, start: ProcessStart) -> None:
-        """Starts it; the thread that calls this must outlive it."""
+        """Starts the interpreter; the calling thread must outlive it."""
         super().__init__(
             # -P: the folder that it starts in hides no module that this process finds.
             [
@@ -130,17 +133,17 @@ class FreshProcess(subprocess.Popen[bytes]):
         )
 
     def kill_group(self) -> None:
-        """Ends it, if it still runs, and all of its group."""
+        """Kills the process and its group, if it still runs."""
         # The number of a process that has been waited for may be another's by now.
         if self.poll() is None:
             kill_group(self.pid)
 
 
 def run_local_worker(module: str, parent: int, events: int) -> NoReturn:
-    """Runs a worker to its end, which is that of this process; it does not outlive its launcher.
+    """Runs a worker and then ends this process, which does not outlive its launcher.
 
     Args:
-      module: its `main` is called.
+      module: the module whose `main` is called.
       parent: the process id of this process's parent.
       events: the descriptor of the channel.
     """
@@ -150,13 +153,13 @@ def run_local_worker(module: str, parent: int, events: int) -> NoReturn:
 
 
 def die_with_parent(parent: int) -> None:
-    """Ties this process group to a parent, and to who holds the other end of standard input.
+    """Ends this process group with a parent, or when the other end of standard input is closed.
 
-    Call it before anything starts a thread, and when standard input has been read; that becomes
-    /dev/null.
+    It has to be called before any thread starts and after standard input has been read, which
+    becomes /dev/null.
 
     Args:
-      parent: its process id.
+      parent: the parent's process id.
     """
     be_killed_with(parent)
     watched = os.dup(0)
@@ -171,10 +174,10 @@ def die_with_parent(parent: int) -> None:
 
 
 def be_killed_with(parent: int) -> None:
-    """Lets the kernel kill this process when its parent's thread that started it has ended.
+    """Makes the kernel kill this process when the parent's thread that started it has ended.
 
     Args:
-      parent: its process id.
+      parent: the parent's process id.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # It died before the line above.
@@ -182,7 +185,7 @@ def be_killed_with(parent: int) -> None:
 
 
 def _kill_group_at_end_of(watched: int) -> None:
-    """Waits until nobody can write to a pipe, then ends this process group."""
+    """Waits until all writing ends of a pipe are closed, then kills this process group."""
     try:
         for descriptor in map(int, os.listdir("/proc/self/fd")):
             # Pipes to the parent would look open although the worker has ended.

@@ -19,7 +19,7 @@ from components.example_gen.columns.encoded import (
     list_lengths,
     lists,
 )
-from components.example_gen.columns.seen import SeenColumn
+from components.example_gen.columns.type_inference import SeenColumn
 from components.example_gen.files import is_gzip
 from components.example_gen.formats import (
     FORMATS,

@@ -11,7 +11,7 @@ import tfx
 from tfx.components.example_gen.csv_example_gen.executor import Executor as StockExecutor
 
 from components.example_gen.columns.encoded import ColumnKind
-from components.example_gen.columns.seen import survey_text
+from components.example_gen.columns.type_inference import survey_text
 from components.example_gen.formats import CsvSettings, ExampleGenSettings
 from components.example_gen.notes import read_notes
 from components.example_gen.sources import make_source

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from components.example_gen.columns.encoded import Cell, ColumnKind
-from components.example_gen.columns.seen import SeenColumn, encode_text, survey_text
+from components.example_gen.columns.type_inference import SeenColumn, encode_text, survey_text
 from components.example_gen.formats import FORMATS, FormatSpec
 from components.example_gen.paths import resolve_input
 from components.example_gen.sources.base import Batch, Files, Source, Survey

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import tensorflow_data_validation as tfdv
 
-from components.example_validator.moves import describe_move, find_column, most_moved
+from components.example_validator.distribution_changes import describe_move, find_column, most_moved
 
 
 def of(values: list[Any]) -> Any:

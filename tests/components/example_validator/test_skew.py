@@ -10,6 +10,7 @@ from tensorflow_data_validation.statistics.stats_impl import generate_statistics
 from trips import trips
 
 from components.example_gen.columns.encoded import no_values
+from components.example_validator.distribution_changes import find_column
 from components.example_validator.drift import (
     ColumnSkew,
     Drift,
@@ -17,7 +18,6 @@ from components.example_validator.drift import (
     chance_distance,
     measure_skew,
 )
-from components.example_validator.moves import find_column
 from trainer_module.errors import DataError
 
 DRIFT = Drift(

@@ -21,7 +21,7 @@ def stop(number=signal.SIGTERM):
 def attempt(work):
     stopping.obey_signals()
     error = stopping.attempt(work, lambda: print("last words", flush=True), 130)
-    print(type(error).__name__, stopping.told_by(), flush=True)
+    print(type(error).__name__, stopping.received_signal(), flush=True)
 """
 
 
@@ -87,10 +87,10 @@ def before():
         stop()
     except KeyboardInterrupt:  # As a library might.
         pass
-    stopping.pass_last_chance()
+    stopping.commit_or_abort()
     print("pushed")
 def after():
-    stopping.pass_last_chance()
+    stopping.commit_or_abort()
     stop()
     time.sleep(0.5)
     print("pushed", flush=True)

@@ -14,10 +14,10 @@ from tfx.types import artifact_utils, standard_artifacts
 from components.examples_reader import read_columns, read_spread
 from components.tfrecords import (
     open_writer,
+    prefetch,
     read_batches,
     rows_for_columns,
     rows_for_models,
-    work_ahead,
     write_all,
 )
 from trainer_module.errors import DataError
@@ -87,14 +87,14 @@ def count(taken: list[int]) -> Iterator[int]:
 
 def test_work_is_done_ahead_and_ends_with_its_consumer():
     taken: list[int] = []
-    ahead = work_ahead(count(taken))
+    ahead = prefetch(count(taken))
     assert [next(ahead) for _ in range(3)] == [0, 1, 2]
     threads = [thread for thread in threading.enumerate() if thread.name == "work-ahead"]
     assert len(threads) == 1
     ahead.close()
     assert not threads[0].is_alive()
     assert len(taken) < 10
-    assert list(work_ahead(iter("abc"))) == ["a", "b", "c"]
+    assert list(prefetch(iter("abc"))) == ["a", "b", "c"]
 
 
 def test_what_fails_ahead_fails_where_it_is_consumed():
@@ -102,7 +102,7 @@ def test_what_fails_ahead_fails_where_it_is_consumed():
         yield 1
         raise DataError("no more")
 
-    ahead = work_ahead(fail())
+    ahead = prefetch(fail())
     assert next(ahead) == 1
     with pytest.raises(DataError, match="no more"):
         next(ahead)

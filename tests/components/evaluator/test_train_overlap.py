@@ -13,10 +13,10 @@ import tensorflow as tf
 from tfx.types import Artifact, artifact_utils, standard_artifacts
 from tfx.types import standard_component_specs as specs
 
-from components.evaluator import seen
+from components.evaluator import train_overlap
 from components.evaluator.executor import WARM_START_KEY, Executor
 from components.evaluator.noise import BASELINE_EXAMPLES_KEY, LEARNT_EXAMPLES_KEY
-from components.evaluator.seen import Seen, find_seen
+from components.evaluator.train_overlap import TrainOverlap, find_train_overlap
 from trainer_module.errors import DataError
 
 Rows = Sequence[dict[str, Any]]
@@ -56,7 +56,7 @@ def _example(row: dict[str, Any]) -> bytes:
 
 def found(folder: Path, learnt: Rows, held: Rows, own: Rows = ()) -> float:
     now = read(folder, own, held)
-    return find_seen([now], "eval", [read(folder, learnt, files=3)], [now]).share
+    return find_train_overlap([now], "eval", [read(folder, learnt, files=3)], [now]).share
 
 
 def test_another_split_of_the_same_rows(tmp_path: Path) -> None:
@@ -95,28 +95,29 @@ def test_equal_rows_count_for_both_models(tmp_path: Path) -> None:
 def test_what_both_have_learnt_from_is_not_read_again(tmp_path: Path) -> None:
     """As in windows of spans, of which each was split once."""
     older, both = read(tmp_path, ROWS[:50]), read(tmp_path, ROWS[100:160], ROWS[160:])
-    assert find_seen([both], "eval", [older, both], [both]).share == 0
+    assert find_train_overlap([both], "eval", [older, both], [both]).share == 0
     now = read(tmp_path, ROWS[60:70], ROWS[40:60])
-    assert find_seen([now], "eval", [older, both], [both, now]).share == 0.5
+    assert find_train_overlap([now], "eval", [older, both], [both, now]).share == 0.5
 
 
 def test_nothing_is_known_of_examples_that_were_deleted(tmp_path: Path) -> None:
     now, gone = read(tmp_path, [], ROWS), standard_artifacts.Examples()
     gone.id, gone.uri, gone.split_names = next(numbers), str(tmp_path / "gone"), now.split_names
-    assert find_seen([now], "eval", [gone], [now]).share == 0
-    assert find_seen([now], "eval", [], [now]).share == 0
-    assert find_seen([now], "eval", [read(tmp_path)], [now]).share == 0
+    assert find_train_overlap([now], "eval", [gone], [now]).share == 0
+    assert find_train_overlap([now], "eval", [], [now]).share == 0
+    assert find_train_overlap([now], "eval", [read(tmp_path)], [now]).share == 0
 
 
 def test_of_very_many_files_some_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     learnt, now = read(tmp_path, ROWS[:100], files=20), read(tmp_path, [], ROWS)
-    monkeypatch.setattr(seen, "MOST_BYTES", 2_000)
-    assert find_seen([now], "eval", [learnt], [now]).share == pytest.approx(0.5, abs=0.1)
+    monkeypatch.setattr(train_overlap, "MOST_BYTES", 2_000)
+    assert find_train_overlap([now], "eval", [learnt], [now]).share == pytest.approx(0.5, abs=0.1)
 
 
 def test_the_more_rows_the_less_may_be_known_of_them() -> None:
     shares = [(0.04, 500), (0.06, 500), (0.015, 10_000), (0.017, 10_000), (0.0, 0)]
-    assert [Seen(*known).is_too_much for known in shares] == [False, True, False, True, False]
+    found = [TrainOverlap(*known).is_too_much for known in shares]
+    assert found == [False, True, False, True, False]
 
 
 def test_weights_that_know_the_eval_rows_are_not_judged_by_them(tmp_path: Path) -> None:

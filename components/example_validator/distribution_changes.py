@@ -1,4 +1,4 @@
-"""What became of a column between two sets of statistics, in figures that people can picture."""
+"""The change of a column between two sets of statistics, described by shares, means and spreads."""
 
 from __future__ import annotations
 
@@ -14,34 +14,35 @@ Statistics: TypeAlias = statistics_pb2.DatasetFeatureStatisticsList
 Column: TypeAlias = statistics_pb2.FeatureNameStatistics
 
 SHOWN_MOVES = 3
-"""So many values of a column, or columns, are named: those that moved most."""
+"""The number of values of a column, or of columns, that a message names: those that moved most."""
 _LEAST_SHARE = 0.005
-"""A share that moved by less looks the same, written out."""
+"""The least change of a share; smaller ones look the same when rounded."""
 _LEAST_DISTANCE = 0.05
-"""What moved by less is no explanation."""
+"""The least distance of a column that counts as an explanation."""
 _CHANCE = 1.95
-"""Times the root of 1/n + 1/m: what the distance of two samples of one distribution exceeds once
-in a thousand times (Smirnov, 1948)."""
+"""The factor of the root of 1/n + 1/m: the distance that two samples of one distribution exceed
+once in a thousand times (Smirnov, 1948)."""
 _LEAST_SHRINKING = 0.5
 _LEAST_SPREAD = 1.25
-"""A standard deviation that grew or shrank by less is not told."""
+"""The least factor by which a reported standard deviation grew or shrank."""
 
 
 def find_column(statistics: Statistics, name: str) -> Column | None:
-    """Returns the statistics of a column; None if there are none of it."""
+    """Returns the statistics of a column; None if there are none."""
     found = (f for f in statistics.datasets[0].features if list(f.path.step) == [name])
     return next(found, None)
 
 
 def common_of(column: Column) -> statistics_pb2.CommonStatistics:
-    """What is counted of columns of all types."""
+    """Returns the counts that columns of all types have."""
     return getattr(column, column.WhichOneof("stats")).common_stats
 
 
 def describe_move(before: Column | None, now: Column | None) -> str:
-    """Such as `'apple' from 41 % to 12 %, 'melon' new with 30 %`, or `mean 38.2 to 61`.
+    """Returns a change, such as `'apple' from 41 % to 12 %, 'melon' new with 30 %`, or `mean 38.2
+    to 61`.
 
-    Empty if nothing that can be told in such words has changed.
+    Empty if no share, mean, spread or number of missing values has changed.
     """
     if before is None or now is None:
         return "" if before is now else "the column is new" if now else "the column is gone"
@@ -81,12 +82,11 @@ def _moves_of_values(old: dict[str, float], new: dict[str, float]) -> Iterator[s
 
 
 def most_moved(before: Statistics, now: Statistics) -> list[str]:
-    """Returns the columns that moved most, and more than by chance, each with figures, the furthest
-    first.
+    """Returns the columns that moved most, and more than by chance, furthest first, with figures.
 
     Args:
-      before: of one split of older data.
-      now: of the same split of other data.
+      before: the statistics of one split of older data.
+      now: the statistics of the same split of other data.
     """
     older = {column.path.step[0]: column for column in before.datasets[0].features}
     newer = {column.path.step[0]: column for column in now.datasets[0].features}
@@ -99,10 +99,12 @@ def most_moved(before: Statistics, now: Statistics) -> list[str]:
 
 
 def _distance(before: Column | None, now: Column) -> float:
-    """From 0 to 1: the share of rows that a value, a gap or the middle of the numbers moved by.
+    """Returns a distance from 0 to 1: the largest change in the share of a value or of missing
+    values.
 
-    Of numbers by the means, as of two normal distributions (Kolmogorov and Smirnov), and by the
-    spreads, which count from half or double on: an outlier changes them by less.
+    Numbers are compared by their means, as two normal distributions (Kolmogorov and Smirnov), and
+    by their spreads, which count only if one is at most half of the other, as outliers cause
+    smaller changes.
     """
     kind = now.WhichOneof("stats")
     if before is None or before.WhichOneof("stats") != kind:
@@ -122,12 +124,12 @@ def _distance(before: Column | None, now: Column) -> float:
 
 
 def _differences(old: dict[str, float], new: dict[str, float]) -> dict[str, float]:
-    """By how much the share of each value differs."""
+    """Returns the difference between the shares of each value."""
     return {v: abs(new.get(v, 0.0) - old.get(v, 0.0)) for v in {**old, **new}}
 
 
 def _shares(column: Column) -> dict[str, float]:
-    """By value, its share of all values that are there."""
+    """Returns the share of each value among all values."""
     total = common_of(column).tot_num_values
     buckets = column.string_stats.rank_histogram.buckets
     return {bucket.label: bucket.sample_count / total for bucket in buckets} if total else {}

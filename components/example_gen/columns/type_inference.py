@@ -1,4 +1,4 @@
-"""What is seen in columns: their kinds, and of text whether it is numbers, codes or amounts."""
+"""The inference of column types: kinds, and whether text holds numbers, codes or amounts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _INTEGER = r"^[+-]?\d+$"
 # Integers of fewer characters all fit into 64 bits.
 _SHORTEST_OVERSIZED = 19
 _LARGEST_EXACT = 2**24
-"""Up to here a float32 holds every whole number."""
+"""The largest number up to which float32 holds every integer."""
 
 _LONGEST_PLACEHOLDER = max(map(len, PLACEHOLDERS))
 # A number with a decimal comma; points may stand between its thousands.
@@ -43,45 +43,46 @@ _CODES = 0.01
 # A day in digits.
 _DAY, _DAY_DIGITS = Form.parse(DAYS_FORMAT), 8
 
-# So many texts show whether a column may be of amounts.
+# The number of texts that show whether a column may hold amounts.
 _GLANCE = 100
 _MOST_WORDS = 2_000
 
 
 @dataclass(frozen=True)
 class SeenColumn:
-    """What was seen in a column: its kind and how many of its values are numbers and texts."""
+    """The kind of a column, with the counts of its numbers and of its texts."""
 
     kind: ColumnKind = ColumnKind.UNKNOWN
     numbers: int = 0
     texts: int = 0
-    """All other values, those of the next two included."""
+    """The number of values that are not numbers, including placeholders and numbers with a
+    comma."""
     first_text: Cell | None = None
-    """Of those that stand for no missing number, if there is one."""
+    """The first text that is not a placeholder, if there is one; otherwise the first text."""
     placeholders: Counter[str] = field(default_factory=Counter)
-    """How often each text occurs that may stand for a missing number, such as NA. A column is of
-    numbers where it has no other text, and of no kind where it has nothing else."""
+    """The counts of texts that may stand for a missing number, such as NA. A column without other
+    text is one of numbers, and a column of nothing else has no kind."""
     comma_numbers: int = 0
-    """Texts that are numbers if a comma stands before the decimals."""
+    """The number of texts that are numbers with a decimal comma."""
     needs_integers: bool = False
-    """Whether there are whole numbers that a float32 may change."""
+    """Whether there are integers that float32 cannot hold."""
     padded: int = 0
-    """Whole numbers of several digits that begin with 0, as postal codes do."""
+    """The number of integers of several digits that begin with 0, as postal codes do."""
     first_padded: Cell | None = None
     widths: tuple[int, int] | None = None
-    """Characters of the shortest and the longest whole number."""
+    """The number of characters of the shortest and the longest integer."""
     amounts: int = 0
-    """Texts that are numbers as people write them, such as $1,234.50; counted where all are."""
+    """The number of texts that are amounts, such as $1,234.50; counted only if all are."""
     days: int = 0
-    """Whole numbers that are days, such as 20260131."""
+    """The number of integers that are days, such as 20260131."""
     words: frozenset[str] = frozenset()
-    """Some of the different texts of a label that is to be a number."""
+    """A sample of the distinct texts of a label that has to be a number."""
 
     @property
     def holds_codes(self) -> bool:
-        """Whether zeros before whole numbers are a part of them: '02139' is not 2139 then.
+        """Whether leading zeros of integers are significant, so that '02139' is not 2139.
 
-        All numbers are as long, or it is more than a slip.
+        They are if all integers have the same length, or more than a few begin with 0.
         """
         if self.kind is not ColumnKind.INT or not self.padded or self.widths is None:
             return False
@@ -89,24 +90,24 @@ class SeenColumn:
 
     @property
     def holds_days(self) -> bool:
-        """Whether all values are days in digits, of which a float would make others."""
+        """Whether all values are days in digits, which float32 would change."""
         return self.kind is ColumnKind.INT and self.days == self.numbers > 0
 
     @property
     def are_amounts(self) -> bool:
-        """Whether all that is no plain number is one as people write it, or missing."""
+        """Whether all values that are not plain numbers are amounts or placeholders."""
         return 0 < self.amounts == self.texts - self.placeholders.total()
 
     @property
     def is_mixed(self) -> bool:
-        """Whether there is text among what seem to be numbers for the most part."""
+        """Whether the column holds text but mostly numbers."""
         if self.are_amounts:
             return False
         rest = self.texts - self.placeholders.total() - self.comma_numbers
         return self.texts > 0 and self.numbers + self.comma_numbers > rest
 
     def merge(self, other: SeenColumn) -> SeenColumn:
-        """Returns the same for the rows of both."""
+        """Returns the counts for the rows of both."""
         return SeenColumn(
             max(self.kind, other.kind),
             self.numbers + other.numbers,
@@ -125,14 +126,16 @@ class SeenColumn:
 
 
 def sample_words(words: frozenset[str]) -> frozenset[str]:
-    """Some of many words, which do not depend on their order, or on how they came together."""
+    """Returns a sample of many words that depends neither on their order nor on how they were
+    merged.
+    """
     return frozenset(nsmallest(_MOST_WORDS, words, lambda word: (crc32(word.encode()), word)))
 
 
 def survey_text(values: pa.BinaryArray, file: str, first_row: int, known: ColumnKind) -> SeenColumn:
-    """Returns the kind of a batch of a CSV column; nulls are missing values.
+    """Returns the kind and counts of a batch of a CSV column; nulls are missing values.
 
-    `known` is the kind of the rows before, which saves trying what cannot be any more.
+    `known` is the kind of the rows before, which excludes smaller kinds.
     """
     count = len(values) - values.null_count
     if not count:
@@ -167,14 +170,14 @@ def survey_text(values: pa.BinaryArray, file: str, first_row: int, known: Column
 
 
 def without_placeholders(values: pa.BinaryArray) -> pa.BinaryArray:
-    """Cells, with nulls for those that stand for a missing number, such as NA."""
+    """Returns the cells, with nulls for placeholders of a missing number, such as NA."""
     return pc.if_else(are_placeholders(_trim(values)), pa.scalar(None, pa.binary()), values)
 
 
 def _survey_integers(
     integers: pa.Array | pa.ChunkedArray, values: pa.BinaryArray, file: str, first_row: int
 ) -> SeenColumn:
-    """Returns a column of whole numbers, parsed and as they are written."""
+    """Returns the kind and counts of a column of integers, given parsed and as text."""
     numbers = values.drop_null()
     offsets = np.frombuffer(numbers.buffers()[1], np.int32)[numbers.offset :][: len(numbers) + 1]
     data, widths = np.frombuffer(numbers.buffers()[2], np.uint8), np.diff(offsets)
@@ -212,7 +215,7 @@ def _widest(one: tuple[int, int] | None, other: tuple[int, int] | None) -> tuple
 
 
 def needs_integers(numbers: pa.Array | pa.ChunkedArray) -> bool:
-    """Returns whether some whole number is one that a float32 may change."""
+    """Returns whether float32 cannot hold some of the integers."""
     bounds = pc.min_max(numbers)
     low, high = bounds["min"].as_py(), bounds["max"].as_py()
     return high is not None and max(high, -low) > _LARGEST_EXACT
@@ -229,7 +232,9 @@ def is_comma_number(text: str) -> bool:
 
 
 def parse_numbers(values: pa.BinaryArray, kind: ColumnKind) -> pa.Array | None:
-    """Values as int64 (INT) or float64 (FLOAT), nulls kept; None if one of them is none."""
+    """Returns the values as int64 (INT) or float64 (FLOAT), with their nulls; None if a value is
+    not a number.
+    """
     target = pa.int64() if kind is ColumnKind.INT else pa.float64()
     try:
         return values.cast(target)
@@ -248,8 +253,8 @@ def encode_text(
     """Returns a batch of a CSV column as an encoded column.
 
     Args:
-      values: its cells; nulls are missing values.
-      kind: of the whole column.
+      values: the cells; nulls are missing values.
+      kind: the kind of the whole column.
       missing: numbers that mean a missing value, as words such as NA do among numbers.
 
     Raises:
@@ -291,7 +296,7 @@ def _count_placeholders(texts: pa.StringArray) -> Counter[str]:
 
 
 def are_placeholders(texts: pa.StringArray) -> pa.BooleanArray:
-    """Returns whether each text stands for a missing number; a null does not."""
+    """Returns whether each text is a placeholder for a missing number; a null is not."""
     return pc.is_in(pc.ascii_lower(pc.ascii_trim_whitespace(texts)), pa.array(sorted(PLACEHOLDERS)))
 
 
@@ -302,7 +307,9 @@ def _count_comma_numbers(texts: pa.StringArray) -> int:
 
 
 def _count_amounts(texts: pa.StringArray) -> int:
-    """Of texts that are all amounts or placeholders; 0 where the first few show that others are."""
+    """Returns the number of amounts in texts; 0 if one of the first is neither amount nor
+    placeholder.
+    """
     if len(texts) > _GLANCE:
         first = texts.slice(0, _GLANCE)
         if _count_amounts(first) + _count_placeholders(first).total() < len(first):
@@ -311,7 +318,7 @@ def _count_amounts(texts: pa.StringArray) -> int:
 
 
 def _has_hexadecimals(values: pa.BinaryArray) -> bool:
-    """Returns whether there are values such as 0x1F: integers to Arrow, text to Python and
+    """Returns whether there are values such as 0x1F: integers for Arrow, text for Python and
     stock.
     """
     # Looking through all bytes at once first is ten times faster than looking at each value.
@@ -322,8 +329,8 @@ def _has_hexadecimals(values: pa.BinaryArray) -> bool:
 
 
 def _has_oversized_integers(values: pa.BinaryArray) -> bool:
-    """Returns whether there are integers of more than 64 bits, which stock CsvExampleGen keeps
-    as text.
+    """Returns whether there are integers of more than 64 bits, which stock CsvExampleGen leaves as
+    text.
     """
     long = _trim(values.filter(pc.greater_equal(pc.binary_length(values), _SHORTEST_OVERSIZED)))
     integers = long.filter(pc.match_substring_regex(long, _INTEGER))

@@ -1,4 +1,6 @@
-"""Hands the choices in a component's schema on to the function of ours that it calls."""
+"""The choices of a component's schema, added to the `custom_config` of the function that it
+calls.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,9 @@ from components.schema_reader import read_schema_artifact
 def add_choices(
     input_dict: Mapping[str, list[types.Artifact]], exec_properties: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns the execution properties, with the choices of the input `schema` in the
-    `custom_config`.
+    """Returns the execution properties with the schema's choices in the `custom_config`.
 
-    As they are where there is no schema.
+    Without an input `schema` they are unchanged.
     """
     if SCHEMA_KEY not in input_dict:
         return dict(exec_properties)

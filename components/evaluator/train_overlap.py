@@ -1,7 +1,7 @@
-"""How many rows of an evaluation the model in service has learnt from.
+"""The rows of an evaluation that the model in service was trained on.
 
-After another split of the same data it has learnt from most of them, and is not to be compared
-with: it knows their labels by heart, and the new model does not.
+After another split of the same data it was trained on most of them, and is not to be compared with:
+it has memorised their labels, and the new model has not.
 """
 
 from __future__ import annotations
@@ -26,54 +26,58 @@ from components.tfrecords import read_batches, rows_for_columns
 logger = logging.getLogger(__name__)
 
 MOST_SHARE = 0.05
-"""Of the rows of an evaluation that the model in service may have learnt from. A share flatters it,
-beyond noise the more often the more rows there are: of more than `FEW_ROWS` it falls with their
-root, as does what moves between stratified splits when data grows."""
+"""The largest share of an evaluation's rows that the model in service may have been trained on. The
+share biases the comparison, and the bias exceeds the noise more often the more rows there are:
+above `FEW_ROWS` the limit falls with the root of their number, as does the share of rows that move
+between stratified splits when data grows."""
 FEW_ROWS = 1_000
 MOST_BYTES = 512 << 20
-"""Of examples that were learnt from that are read, compressed; of more, some of the files."""
+"""The most bytes, compressed, of training examples that are read; of more, some of the files are
+read."""
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What the model in service knows of the rows of an evaluation."""
+class TrainOverlap:
+    """The share of an evaluation's rows that the model in service was trained on."""
 
     share: float = 0.0
-    """Of the rows that it has learnt from and the new model has not; 0 where it is not known."""
+    """The share of the rows that the model in service was trained on and the new model was not; 0
+    if it is not known."""
     rows: int = 0
-    """That were looked at."""
+    """The number of evaluated rows."""
 
     @property
     def is_too_much(self) -> bool:
-        """Whether a comparison is void."""
+        """Whether the share is too large for a comparison."""
         return self.share > MOST_SHARE * math.sqrt(FEW_ROWS / max(self.rows, FEW_ROWS))
 
 
-def find_seen(
+def find_train_overlap(
     evaluated: Sequence[Artifact],
     split: str,
     learnt: Sequence[Artifact],
     now: Sequence[Artifact],
-) -> Seen:
-    """Finds the rows that the model in service has learnt from and the new one has not.
+) -> TrainOverlap:
+    """Finds the rows that the model in service was trained on and the new one was not.
 
-    Rows are the same that have equal values in all columns that both have. So equal rows of
-    different splits, of which a table of a few categories is full, count for both models.
+    Rows are the same if they have equal values in all columns that both have. Equal rows of
+    different splits, which are frequent in a table of a few categories, count for both models.
 
     Args:
       evaluated: the examples of the evaluation.
-      split: the one that is evaluated.
-      learnt: the examples that the model in service has learnt from, as far as they are there.
-      now: those that the new one has; what is in both was split once, and is not read.
+      split: the split to evaluate.
+      learnt: the examples that the model in service was trained on, as far as they exist.
+      now: the examples that the new model was trained on; those in `learnt` too are not read, as
+        their splits are the same.
     """
     read = {artifact.id for artifact in now}
     files, part = _some(split_files((a for a in learnt if a.id not in read), TRAIN_SPLIT))
     if not files:
-        return Seen()
+        return TrainOverlap()
     judged = split_files(evaluated, split)
     known = _comparable(_types(judged), _types(files))
     if not known:
-        return Seen()
+        return TrainOverlap()
     rows = [_hashes(batch, known) for file in judged for batch in _read(file)]
     hashes, counts = np.unique(np.concatenate(rows), return_counts=True)
 
@@ -86,15 +90,15 @@ def find_seen(
             met[places[hashes[places] == looked_for]] = True
         return min(float(counts[met].sum() / counts.sum()) / part, 1.0)
 
-    seen = Seen(share(files, part), int(counts.sum()))
-    if not seen.is_too_much:
-        return seen
+    overlap = TrainOverlap(share(files, part), int(counts.sum()))
+    if not overlap.is_too_much:
+        return overlap
     own = share(*_some(split_files(evaluated, TRAIN_SPLIT)))
-    return replace(seen, share=max(seen.share - own, 0.0))
+    return replace(overlap, share=max(overlap.share - own, 0.0))
 
 
 def _some(files: list[str]) -> tuple[list[str], float]:
-    """Files of no more than `MOST_BYTES`, from all over, and which part of all bytes they are."""
+    """Returns evenly spaced files of about `MOST_BYTES` at most, and their share of all bytes."""
     sizes = [fileio.stat(file).length for file in files]
     total = sum(sizes)
     if total <= MOST_BYTES:
@@ -115,9 +119,9 @@ def _types(files: Sequence[str]) -> dict[str, pa.DataType]:
 def _comparable(
     ours: Mapping[str, pa.DataType], theirs: Mapping[str, pa.DataType]
 ) -> dict[str, bool]:
-    """Returns whether the numbers of each column that both have are whole on both sides.
+    """Returns whether the numbers of each column that both have are integers on both sides.
 
-    A column of numbers on one side and of text on the other is none of them.
+    A column of numbers on one side and of text on the other is left out.
     """
     both = {name: (ours[name], theirs[name]) for name in ours.keys() & theirs.keys()}
     return {
@@ -137,8 +141,8 @@ def _hashes(rows: pa.RecordBatch, columns: Mapping[str, bool]) -> np.ndarray:
     """Returns a hash of each row's values in some columns, [rows].
 
     Args:
-      rows: with other columns as well.
-      columns: whether their numbers are compared as whole ones; else as float32.
+      rows: rows, possibly with other columns as well.
+      columns: whether each column's numbers are compared as integers; otherwise as float32.
     """
     values = {}
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
