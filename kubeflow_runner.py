@@ -1,4 +1,4 @@
-"""Scopeline on Kubeflow Pipelines: compile a pipeline, run it there, on a schedule, and look."""
+"""Runs a config on Kubeflow Pipelines: compiles, submits, follows and schedules runs."""
 
 from __future__ import annotations
 
@@ -59,7 +59,15 @@ def compile_(
     ] = Path("pipeline.yaml"),
     allow_latest: LatestOption = False,
 ) -> None:
-    """Write the file that Kubeflow Pipelines runs; the same config gives the same bytes."""
+    """Write the pipeline file that Kubeflow Pipelines runs.
+
+    Equal configs give equal bytes. The config needs `kubeflow.image` with a fixed tag;
+    --allow-latest accepts the tag `latest`.
+
+    Example: kubeflow_runner.py compile --config my.yaml --output pipeline.yaml
+
+    Exit codes: 0 the file is written, 1 compiling failed, 2 the config is unusable.
+    """
     commands.compile_to_file(_load(config, overrides), output, allow_latest)
 
 
@@ -80,12 +88,16 @@ def submit(
     ] = None,
     allow_latest: LatestOption = False,
 ) -> None:
-    """Run a pipeline on Kubeflow, and follow it to its end.
+    """Run a pipeline on Kubeflow, and follow the run to its end.
 
-    What has been uploaded before is not uploaded again. Exit code: 0 a model was pushed, 1 a
-    component failed, 2 the config or the data is unusable, 3 the model was not blessed, 4 it was,
-    and is held back, waits, or came after that of a later run, 75 Kubeflow does not answer now, 130
-    interrupted, while the run goes on.
+    A pipeline version is uploaded only if its content is new. Ctrl-C ends the command and leaves
+    the run going.
+
+    Example: kubeflow_runner.py submit --config my.yaml --parameter epochs=5
+
+    Exit codes: 0 a model was pushed, 1 a component failed, 2 the config or the data is unusable, 3
+    the model was not blessed, 4 the blessed model was not pushed (a hold, a pending approval or a
+    newer version), 75 Kubeflow is unreachable, try again later, 130 interrupted.
     """
     pace = None if no_wait else Polling(timeout=_seconds(timeout))
     loaded = _load(config, overrides)
@@ -103,7 +115,10 @@ def status(
     ] = None,
     overrides: SetOption = [],  # noqa: B006
 ) -> None:
-    """Show the steps of a run: which have begun, what became of them, how long they took."""
+    """Show the state and the duration of each step of a run.
+
+    Example: kubeflow_runner.py status --config my.yaml
+    """
     loaded = _load(config, overrides)
     commands.show_status(_connect(loaded), loaded, run)
 
@@ -118,7 +133,10 @@ def logs(
     follow: Annotated[bool, flag("--follow", "Until the run has ended.")] = False,
     overrides: SetOption = [],  # noqa: B006
 ) -> None:
-    """Show what the steps of a run have said."""
+    """Show the logs of the steps of a run.
+
+    Example: kubeflow_runner.py logs --config my.yaml RUN --step trainer --follow
+    """
     reader = LogReader(_connect(_load(config, overrides)), run, step, _write)
     reader.read(Polling() if follow else None)
 
@@ -129,7 +147,10 @@ def terminate(
     run: RunArgument,
     overrides: SetOption = [],  # noqa: B006
 ) -> None:
-    """Stop a run."""
+    """Stop a run that is in progress.
+
+    Results of finished steps are kept.
+    """
     commands.terminate(_connect(_load(config, overrides)), run)
 
 
@@ -140,10 +161,10 @@ def check(
     once: Annotated[bool, flag("--once", "Submit what is due, write it down, and end.")] = False,
     allow_latest: LatestOption = False,
 ) -> None:
-    """Say whether new data makes a run due; with --once, submit it.
+    """Check whether new data makes a run due; with --once, submit that run.
 
-    It looks at the data itself, so it runs where the volume is mounted: in the CronJob that
-    `schedule manifest` writes. The clock is left to Kubeflow.
+    The command lists the data files, so it has to run where the volume is mounted: in the CronJob
+    that `schedule manifest` writes. Cron times are left to Kubeflow's recurring runs.
     """
     # Imported for this command alone.
     from pipeline.kubeflow.data_check import check as look
@@ -165,10 +186,10 @@ def apply_schedule(
     dry_run: DryRunOption = False,
     allow_latest: LatestOption = False,
 ) -> None:
-    """Make the pipeline's recurring run what `schedule.cron` says, after showing what differs.
+    """Create or update the recurring run that `schedule.cron` describes.
 
-    Runs come one at a time; of those that were missed, the latest alone is made up for. Interrupted
-    at whatever moment, the same command puts things right.
+    Shows the differences first; --dry-run shows nothing else. Runs do not overlap, and after a
+    pause only the latest missed run is started. If the command is interrupted, run it again.
     """
     loaded = _load(config, overrides)
     recurring.cron_for_kubeflow(loaded)
@@ -181,7 +202,7 @@ def list_schedule(
     config: ConfigOption,
     overrides: SetOption = [],  # noqa: B006
 ) -> None:
-    """Show the pipeline's recurring runs."""
+    """Show the recurring runs of the pipeline."""
     loaded = _load(config, overrides)
     recurring.show(_connect(loaded), loaded, typer.echo)
 
@@ -191,7 +212,10 @@ def write_manifest(
     config: ConfigOption,
     overrides: SetOption = [],  # noqa: B006
 ) -> None:
-    """Print the CronJob that looks for new data every `schedule.poll`: for `kubectl apply -f -`."""
+    """Print the CronJob that looks for new data every `schedule.poll`.
+
+    Example: kubeflow_runner.py schedule manifest --config my.yaml | kubectl apply -f -
+    """
     commands.print_manifest(_load(config, overrides), config, overrides)
 
 
@@ -201,13 +225,13 @@ def remove_schedule(
     overrides: SetOption = [],  # noqa: B006
     dry_run: DryRunOption = False,
 ) -> None:
-    """Delete the pipeline's recurring runs; what they have started goes on."""
+    """Delete the recurring runs of the pipeline. Runs in progress continue."""
     loaded = _load(config, overrides)
     recurring.remove(_connect(loaded), loaded, dry_run, typer.echo)
 
 
 def _load(path: Path, overrides: list[str]) -> PipelineConfig:
-    """Loads a config; modules of the user's are found where the command runs."""
+    """Loads a config for Kubeflow; the user's modules are imported from the working directory."""
     find_modules_here()
     return load_for_kubeflow(path, overrides)
 
@@ -231,7 +255,7 @@ def _write(piece: bytes) -> None:
 
 
 def main() -> None:
-    """The console entry point."""
+    """Runs the command line; the console entry point."""
     run_app(app)
 
 

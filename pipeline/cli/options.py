@@ -1,4 +1,4 @@
-"""What the command lines have in common: their options, their errors, consoles and tables."""
+"""Options, error handling, consoles and tables that the commands share."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from trainer_module.errors import ConfigError, ScopelineError
 from trainer_module.scratch import own_temporary_files
 
 OUTPUT = Path("output")
-"""The output folder, where no other is given."""
+"""The default output folder."""
 DEFAULT_CONFIG = ROOT / "configs" / "digits.yaml"
 
 
 def flag(name: str, text: str) -> Any:
-    """Returns an option without a value; typer would show `<bool>` after it, as if it took one."""
+    """Returns a boolean option; typer's own would show `<bool>`, as if the option took a value."""
     return typer.Option(name, metavar="", help=text)
 
 
@@ -65,7 +65,7 @@ OnUnreadableOption = Annotated[
 
 
 def group_with_default(name: str) -> type[TyperGroup]:
-    """Returns the class of a group in which one command is meant where none is named."""
+    """Returns the class of a command group that runs a default command if none is named."""
 
     class _Group(TyperGroup):
         def parse_args(self, context: Any, arguments: list[str]) -> list[str]:
@@ -78,11 +78,11 @@ def group_with_default(name: str) -> type[TyperGroup]:
 
 
 def run_app(app: typer.Typer, is_server: bool = False) -> None:
-    """Runs a command: an error that a user can mend is shown without a traceback.
+    """Runs a command; shows an error that the user can mend without a traceback.
 
     Args:
       app: the commands.
-      is_server: whether the command sees to SIGTERM and Ctrl-C itself, which end it well.
+      is_server: whether the command handles SIGTERM and Ctrl-C itself.
     """
     if not is_server:
         obey_signals()
@@ -99,7 +99,7 @@ def run_app(app: typer.Typer, is_server: bool = False) -> None:
 
 
 def refuse_options_before(context: typer.Context) -> None:
-    """Raises ConfigError if options stand before a command, which would not know of them."""
+    """Raises ConfigError if options stand before a command, which would ignore them."""
     for option in context.command.params:
         source = context.get_parameter_source(option.name or "")
         # Typer has click's classes or copies of them, depending on its version: names are the same.
@@ -111,12 +111,12 @@ def refuse_options_before(context: typer.Context) -> None:
 
 
 def find_modules_here() -> None:
-    """Lets modules of the user's be found where the command runs."""
+    """Makes the user's modules importable from the working directory."""
     find_modules_in(Path.cwd())
 
 
 def check_has_label(config: PipelineConfig) -> None:
-    """Raises ConfigError where the task has no label that answers could be compared with."""
+    """Raises ConfigError if the task has no label to compare predictions with."""
     if not config.family.has_label:
         kind = config.target.kind
         raise ConfigError(
@@ -126,17 +126,17 @@ def check_has_label(config: PipelineConfig) -> None:
 
 
 def load_here(path: Path, overrides: list[str]) -> PipelineConfig:
-    """Loads a config; modules of the user's are found where the command runs."""
+    """Loads a config; the user's modules are imported from the working directory."""
     find_modules_here()
     return load_config(path, overrides)
 
 
 @contextmanager
 def quiet_console(verbose: bool) -> Iterator[Console]:
-    """Gives a console, while what libraries print goes to a file that is deleted afterwards.
+    """Yields a console; the output of libraries goes to a file that is deleted afterwards.
 
     Args:
-      verbose: whether what libraries print is shown as well.
+      verbose: whether the output of libraries is shown.
     """
     with own_temporary_files() as folder:  # noqa: SIM117
         with captured(Path(folder) / "log", verbose) as stream:
@@ -144,16 +144,16 @@ def quiet_console(verbose: bool) -> Iterator[Console]:
 
 
 NO_TERMINAL_WIDTH = 200
-"""Characters in a line where the output is no terminal."""
+"""The characters of a line if the output is not a terminal."""
 
 
 def wide_console() -> Console:
-    """As wide as the terminal; wide enough for a sentence where there is none."""
+    """Returns a console as wide as the terminal, or wide enough for a sentence without one."""
     return Console(highlight=False, width=None if sys.stdout.isatty() else NO_TERMINAL_WIDTH)
 
 
 def plain_table(*columns: str) -> Table:
-    """Returns a table without lines, whose cells are folded."""
+    """Returns a table without lines, whose long cells wrap."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
         table.add_column(column, overflow="fold")
