@@ -122,7 +122,7 @@ class PipelineConfig(Settings):
     push: PushSettings = PushSettings()
     beam: BeamSettings = BeamSettings()
     schedule: ScheduleSettings | None = None
-    """When to retrain, on which spans, and what to keep."""
+    """The times of retraining, the spans to train on, and the versions and runs to keep."""
     drift: DriftSettings = DriftSettings()
     requests: RequestSettings = RequestSettings()
     log: LogSettings = LogSettings()

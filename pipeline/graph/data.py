@@ -1,4 +1,4 @@
-"""The components that look at the data itself, and what a training is given of it."""
+"""The components that read and check the data, and the inputs of a training."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from trainer_module.settings import IgnoredFeature, ImageFeature
 
 @dataclass(frozen=True)
 class Spans:
-    """Which spans a run reads and trains on, by number."""
+    """The spans that a run reads and trains on, by number."""
 
     newest: int
-    """The one that is read in this run, and evaluated on."""
+    """The span that this run reads, and evaluates on."""
     window: tuple[int, ...] = ()
-    """Those that are trained on; the older ones have been read before."""
+    """The spans to train on; earlier runs have read the older ones."""
     compared_with: int | None = None
-    """The one before the newest that its drift is measured from."""
+    """The span before the newest with which the newest is compared for drift."""
 
 
 @dataclass(frozen=True)
 class Data:
-    """The components that look at the data itself, and what they give."""
+    """The components that read and check the data, and their outputs."""
 
     components: list[base_node.BaseNode]
     example_gen: base_node.BaseNode
@@ -46,11 +46,11 @@ class Data:
 
 
 def create_data(context: RunContext, spans: Spans | None) -> Data:
-    """Returns the components as far as ExampleValidator.
+    """Returns the components up to ExampleValidator.
 
     Args:
-      context: the config, and where artifacts and metadata go.
-      spans: what to read, where the data comes in spans.
+      context: the config, and where artifacts and metadata are stored.
+      spans: the spans to read, for data in spans.
     """
     config, ingestion = context.config, context.ingestion
     settings = ingestion.settings
@@ -124,28 +124,28 @@ def create_data(context: RunContext, spans: Spans | None) -> Data:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a training is given, and the components that make it."""
+    """The inputs of a training, and the components that make them."""
 
     components: list[base_node.BaseNode]
-    """Those before Transform."""
+    """The components before Transform."""
     transform: base_node.BaseNode
     window: types.BaseChannel
-    """The examples that are learnt from, as they are read."""
+    """The raw examples to train on."""
     examples: types.BaseChannel
-    """The newest ones."""
+    """The raw examples of the newest span."""
     statistics: types.BaseChannel
-    """Of the newest ones."""
+    """The statistics of the newest span."""
     schema: types.BaseChannel
     anomalies: types.BaseChannel
 
 
 def create_inputs(context: RunContext, spans: Spans | None, recipe: Recipe) -> Inputs:
-    """Returns the components as far as Transform.
+    """Returns the components up to Transform.
 
     Args:
-      context: the config, and where artifacts and metadata go.
-      spans: what to read and to train on, where the data comes in spans.
-      recipe: what Transform runs.
+      context: the config, and where artifacts and metadata are stored.
+      spans: the spans to read and to train on, for data in spans.
+      recipe: the function and the settings of Transform.
     """
     data = create_data(context, spans)
     examples, schema = data.examples, data.schema

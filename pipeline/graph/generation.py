@@ -1,4 +1,4 @@
-"""The graph of the family `generation`: pictures are read and checked, then two networks learn."""
+"""The graph of the family `generation`: reads and checks pictures, then trains two networks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pipeline.graph.resolving import resolve_window
 
 
 def wire(given: Given) -> Wired:
-    """Returns the components of a config, but for Pusher, in the order in which the data flows."""
+    """Returns the components of a config in topological order, without the Pusher."""
     # Reads the pictures, whatever their format, and chooses their size.
     data = create_data(given.context, given.spans)
     nodes, window = list(data.components), data.examples
@@ -27,5 +27,5 @@ def wire(given: Given) -> Wired:
 
 
 def wire_data(given: Given) -> list[base_node.BaseNode]:
-    """Returns the components that read, count and check one span, or the data, and no more."""
+    """Returns the components up to ExampleValidator."""
     return create_data(given.context, given.spans).components

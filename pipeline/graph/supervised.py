@@ -1,4 +1,4 @@
-"""The graph of supervised tasks: rows with a label become examples, and TFMA judges the model."""
+"""The graph of supervised tasks: labelled rows become examples, and TFMA evaluates the model."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from trainer_module.settings.optimize import OptimizeSettings
 
 
 def create_tuner(recipe: Recipe, inputs: Inputs, splits: Iterable[str]) -> base_node.BaseNode:
-    """Tuner, which searches as the config asks for.
+    """Returns the Tuner for the search that the config describes.
 
     Args:
-      recipe: what to search for, and by which settings.
-      inputs: what Tuner learns from.
-      splits: the names of all splits; one that is neither trained nor evaluated on judges trials.
+      recipe: the search, and the settings of the training.
+      inputs: the data to train on.
+      splits: the names of all splits; a split for neither training nor evaluation scores trials.
     """
     # It imports what runs without a search do without.
     from components.tuner.component import Tuner
@@ -60,13 +60,13 @@ def create_trainer(
     warm_start: base_node.BaseNode | None,
     tuner: base_node.BaseNode | None,
 ) -> base_node.BaseNode:
-    """Trainer.
+    """Returns the Trainer of a supervised task.
 
     Args:
-      recipe: what to train, and how.
-      inputs: what it learns from.
-      warm_start: finds the model whose weights training begins with, if there is one.
-      tuner: finds better settings, if it is asked to.
+      recipe: the function that trains, and its settings.
+      inputs: the data to train on.
+      warm_start: the resolver of the model whose weights training starts from, if there is one.
+      tuner: the Tuner, if the config has a search.
     """
     transform = inputs.transform
     return Trainer(
@@ -91,15 +91,15 @@ def create_evaluator(
     baseline: base_node.BaseNode,
     warm_start: base_node.BaseNode | None,
 ) -> base_node.BaseNode:
-    """Evaluator, which blesses a model.
+    """Returns the Evaluator, which blesses a model.
 
     Args:
-      criteria: the metrics, the slices and what has to be reached.
-      recipe: what the model was made by, which names the label.
-      inputs: what it was made from.
-      model: what was trained.
-      baseline: finds the model to beat.
-      warm_start: finds the model whose weights the training began with, if there is one.
+      criteria: the metrics, the slices and the thresholds.
+      recipe: the settings of the model, which name the label.
+      inputs: the data that the model was trained on.
+      model: the trained model.
+      baseline: the resolver of the baseline model.
+      warm_start: the resolver of the model whose weights training started from, if there is one.
     """
     evaluator = Evaluator(
         examples=inputs.examples,
@@ -128,14 +128,14 @@ def create_optimizer(
     model: types.BaseChannel,
     evaluator: base_node.BaseNode,
 ) -> base_node.BaseNode:
-    """Optimizer, which makes the variants that the config asks for.
+    """Returns the Optimizer, which makes the variants that the config requests.
 
     Args:
-      optimize: the variants, and how they are accepted.
-      criteria: what they are measured by.
-      inputs: what the model was made from.
-      model: what was trained.
-      evaluator: has blessed and measured it.
+      optimize: the variants, and the criteria for accepting them.
+      criteria: the metrics.
+      inputs: the data that the model was trained on.
+      model: the trained model.
+      evaluator: the Evaluator, which has blessed and measured the model.
     """
     # It imports what runs without variants do without.
     from components.optimizer.component import Optimizer
@@ -158,7 +158,7 @@ def create_optimizer(
 
 
 def wire(given: Given) -> Wired:
-    """Returns the components of a config, but for Pusher, in the order in which the data flows."""
+    """Returns the components of a config in topological order, without the Pusher."""
     config, recipe = given.context.config, given.recipe
     criteria = config.criteria
     inputs = create_inputs(given.context, given.spans, recipe)
@@ -222,14 +222,12 @@ def wire(given: Given) -> Wired:
 
 
 def wire_search(given: Given) -> list[base_node.BaseNode]:
-    """Returns the components as far as the search for better settings, which the config asks
-    for.
-    """
+    """Returns the components up to the Tuner."""
     inputs = create_inputs(given.context, given.spans, given.recipe)
     tuner = create_tuner(given.recipe, inputs, given.context.config.data.splits)
     return [*inputs.components, inputs.transform, tuner]
 
 
 def wire_data(given: Given) -> list[base_node.BaseNode]:
-    """Returns the components that read, count and check one span, or the data, and no more."""
+    """Returns the components up to ExampleValidator."""
     return create_data(given.context, given.spans).components

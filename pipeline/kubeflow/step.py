@@ -1,7 +1,7 @@
-"""One step of a run, in a container: `python -m pipeline.kubeflow.step begin|run|conclude`.
+"""The command of a step's container: `python -m pipeline.kubeflow.step begin|run|conclude`.
 
 Exit code: 0 done, 1 the step failed, 2 the config, a parameter or the data is unusable; Kubeflow
-tries it again in either case. The last line of its log is for `kubeflow_runner.py`.
+retries the step in either case. The last line of the step's log is for `kubeflow_runner.py`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from trainer_module.errors import ConfigError, ScopelineError
 
 Work = Callable[[RunConsole], StepReport]
 FORKING = (*TRAINING, *SHARING, ComponentId.INFRA_VALIDATOR)
-"""Those that start processes, which begin with what the step has imported."""
+"""The components that start child processes, forked with what the step has imported."""
 
 
 def main() -> None:
@@ -87,7 +87,7 @@ def _set_up_run(arguments: argparse.Namespace) -> int:
 
 
 def _read_parameters(config: PipelineConfig, arguments: argparse.Namespace) -> Parameters:
-    """Returns the run's parameters, before anything slow is imported."""
+    """Returns the run's parameters, before slow imports."""
     parameters = Parameters()
     for name in default_parameters(config):
         text = getattr(arguments, name)
@@ -99,10 +99,10 @@ def _read_parameters(config: PipelineConfig, arguments: argparse.Namespace) -> P
 
 
 def import_node(packed: str) -> str:
-    """Imports what runs a node: of TFX no more than its component needs.
+    """Imports the modules that a node needs, and no other component of TFX.
 
     Args:
-      packed: the pipeline of this one node.
+      packed: the pipeline of the node.
 
     Returns:
       The node's id.
@@ -156,9 +156,7 @@ def _finalize_run(arguments: argparse.Namespace) -> int:
 
 
 def _read_config(name: str, packed: str) -> PipelineConfig:
-    """Returns the config as it was compiled; ends the process if this code does not know all of
-    it.
-    """
+    """Returns the compiled config; ends the process if this code cannot read it."""
     try:
         return PipelineConfig.model_validate_json(unpack(packed))
     except ValidationError as error:
@@ -171,7 +169,7 @@ def _read_config(name: str, packed: str) -> PipelineConfig:
 
 
 def _execute(config: PipelineConfig, name: str, run_id: str, work: Work) -> int:
-    """Does a step's work, and writes its report into a file and the log, also if it fails.
+    """Runs a step, and writes its report into a file and the log, even on failure.
 
     Returns:
       The exit code.

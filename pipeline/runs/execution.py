@@ -1,4 +1,4 @@
-"""Executes a pipeline's components and records what becomes of each."""
+"""Executes a pipeline's components and records the outcome of each."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def execute(
 
     Args:
       context: the config and its data; the stores have been checked.
-      request: what the run is asked to do.
-      files: of the run.
-      console: where people look.
-      reruns: is told what the run has left, for the next.
+      request: the options of the run.
+      files: the files of the run.
+      console: shows the run.
+      reruns: stores the state after the run, for the next run.
 
     Returns:
       The exit code.
@@ -98,7 +98,7 @@ def _run_components(
     console: RunConsole,
     results: ArtifactResults,
 ) -> None:
-    """Reads the spans that are new, and runs the graph; what is found is told to the observer."""
+    """Reads the new spans, and runs the graph with the observer."""
     config, window, run_id = context.config, context.window, observer.summary.run_id
     for note in [*prepare_training(config.train), *note_cores(config.beam.workers)]:
         console.write(f"  note: {note}")
@@ -124,7 +124,7 @@ def _run_components(
 
 
 def _hints(summary: RunSummary, layout: Layout, files: RunLayout) -> list[str]:
-    """What to look at next."""
+    """Returns hints for further details, such as paths of logs."""
     hints = [f"summary: {shown(files.summary)}"]
     if summary.anomalies:
         hints.insert(0, f"where the data is right as it is: {ACCEPT}")

@@ -45,7 +45,7 @@ BUILTIN_PREFIX = "builtin:"
 
 
 class DataSettings(Settings):
-    """Where the data is, and how it is split."""
+    """The location of the data, and how it is split."""
 
     format: DataFormat
     path: str = Field(min_length=1)
@@ -91,11 +91,11 @@ class DataSettings(Settings):
     without a label are left out unless this key is `fail`.
     """
     episodes: PositiveInt | None = None
-    """For environments: the number of episodes to collect for offline training; default: the policy
-    learns while it acts.
+    """The number of episodes to collect from an environment, for offline training; default: the
+    policy learns while it acts.
     """
     policy: str | None = Field(default=None, min_length=1)
-    """For environments: the policy that acts in the collected episodes: the folder of a pushed
+    """The policy that acts in the collected episodes of an environment: the folder of a pushed
     policy, or `random`, the default.
     """
     labels: LabelsSettings | None = None

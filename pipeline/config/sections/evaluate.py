@@ -158,9 +158,9 @@ class EvaluateSettings(CrossValidation):
     """
 
     ties: Ties | None = None
-    """Which model serves if the new one is worse in the deciding metric, but within noise: `newest`
-    pushes the new model, `keep` does not. Default: `keep` if both models learnt from the same data,
-    `newest` otherwise.
+    """The model that serves if the new one is worse in the deciding metric, but within noise:
+    `newest` pushes the new model, `keep` does not. Default: `keep` if both models learnt from the
+    same data, `newest` otherwise.
     """
 
     @property

@@ -27,7 +27,9 @@ class Occasion(StrEnum):
     SKEW = "skew"
     """Requests differ from the training data, and `skew.on_skew` is not warn."""
     STALE = "stale"
-    """No model has been pushed for `stale_after`; sent once more when a model is pushed."""
+    """A push is overdue: no model was pushed for `stale_after`; sent once more when a model is
+    pushed.
+    """
     SKIPPED = "skipped"
     """A firing of the schedule, or a span without rows, that started no run."""
     LEFT_OUT = "left_out"
@@ -96,8 +98,8 @@ class EmailSettings(Settings):
 
 
 class NotifySettings(Settings):
-    """Who receives which notifications; a notification that cannot be delivered never fails a
-    run.
+    """The receivers and the occasions of notifications; a notification that cannot be delivered
+    never fails a run.
     """
 
     webhook: WebhookSettings | None = None

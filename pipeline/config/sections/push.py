@@ -60,7 +60,7 @@ class Approve(StrEnum):
 
 
 class PushSettings(Settings):
-    """Where a blessed model is pushed."""
+    """The destination of a blessed model."""
 
     directory: str | None = None
     """The folder that a model server watches; default: `<output>/<name>/serving/<name>`."""

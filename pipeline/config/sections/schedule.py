@@ -78,7 +78,9 @@ ALL: Literal["all"] = "all"
 
 
 class KeepSettings(Settings):
-    """What is kept; the model in service and its baseline are never deleted."""
+    """The versions and runs that are kept; the model in service and its baseline are never
+    deleted.
+    """
 
     versions: PositiveInt | Literal["all"] = 10
     """The number of newest pushed versions to keep; `all` deletes none."""
@@ -87,7 +89,7 @@ class KeepSettings(Settings):
 
 
 class ScheduleSettings(Settings):
-    """When to retrain, and on which spans."""
+    """The number of newest runs to keep, with their artifacts and metadata; `all` deletes none."""
 
     cron: str | None = None
     """Cron expression with five fields: minute, hour, day of month, month, day of week."""
@@ -156,9 +158,9 @@ class DriftThreshold(Settings):
     """How far the distribution of a column may move, measured by TFDV."""
 
     infinity_norm: float | None = Field(default=None, gt=0, le=1)
-    """For categorical columns: the largest change of any value's share."""
+    """The largest change of any value's share, for categorical columns."""
     jensen_shannon: float | None = Field(default=None, gt=0, le=1)
-    """For numeric or categorical columns: the Jensen-Shannon divergence."""
+    """The Jensen-Shannon divergence, for numeric or categorical columns."""
 
     @model_validator(mode="after")
     def _one_of_two(self) -> DriftThreshold:

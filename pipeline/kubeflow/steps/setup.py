@@ -37,19 +37,19 @@ def set_up_run(
     code: str,
     console: RunConsole,
 ) -> None:
-    """Decides what the run works on, and writes that down for the other steps.
+    """Decides what the run works on, and writes the record for the other steps.
 
     A second attempt does nothing if the first one has written the record.
 
     Args:
       compiled_config: the config as it was compiled.
-      parameters: of the run, checked.
-      run_id: of the run.
+      parameters: the checked parameters of the run.
+      run_id: the run's id.
       code: the hash of the code that compiled the pipeline.
       console: shows the run.
 
     Raises:
-      ConfigError: config, secrets or the metadata cannot be used.
+      ConfigError: the config, a secret or the metadata cannot be used.
       DataError: there is no data, or the window has a gap.
       ComponentFailedError: an older span of the window cannot be read.
     """
@@ -73,7 +73,7 @@ def set_up_run(
 def _make_record(
     context: RunContext, run_id: str, notes: list[str], console: RunConsole
 ) -> RunRecord:
-    """Reads the new spans but for the newest, which ExampleGen reads, and compiles the graph."""
+    """Reads the new spans except the newest, which ExampleGen reads, and compiles the graph."""
     config, layout, window = context.config, context.layout, context.window
     began, event_log = time.time(), EventLog(layout.event_log)
     data = list(context.data)
@@ -107,10 +107,10 @@ def _make_record(
 
 
 def _check_config(config: PipelineConfig) -> None:
-    """Checks what could not be checked where the pipeline was compiled: files, and parameters.
+    """Checks files and parameters, which could not be checked when the pipeline was compiled.
 
     Raises:
-      ConfigError: lists every problem.
+      ConfigError: lists all problems.
     """
     problems = [str(problem) for problem in check_rules(config)]
     if problems:
@@ -118,7 +118,7 @@ def _check_config(config: PipelineConfig) -> None:
 
 
 def _compare_code(compiled_from: str) -> list[str]:
-    """Returns a note for people if the code in the image is not that of who compiled; else none."""
+    """Returns a note if the image's code differs from the code that compiled; else none."""
     if compiled_from == code_hash():
         return []
     note = (
@@ -130,10 +130,10 @@ def _compare_code(compiled_from: str) -> list[str]:
 
 
 def _make_output(layout: Layout) -> None:
-    """Makes the pipeline's folder, so that a step does not fail only when it writes its results.
+    """Creates the pipeline's folder, so that steps do not fail only when they write results.
 
     Raises:
-      ConfigError: nothing can be written there.
+      ConfigError: the folder cannot be written.
     """
     try:
         layout.root.mkdir(parents=True, exist_ok=True)
