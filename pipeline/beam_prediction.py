@@ -106,13 +106,13 @@ class OutputFolder:
         self._state = folder / _STATE
 
     def begin(self, identity: Sequence[object]) -> None:
-        """Makes the folder, or goes on with what the same command has left in it.
+        """Creates the folder, or resumes what the same command has left in it.
 
         Args:
-          identity: equal for a command that does the same.
+          identity: equal for commands with the same model, input and options.
 
         Raises:
-          ConfigError: it holds something else.
+          ConfigError: the folder contains other files.
         """
         text = json.dumps(identity)
         if self._state.is_dir() and self._identity() == text:

@@ -106,7 +106,7 @@ class LastExecution:
     uris: dict[str, list[str]]
     """The URIs of its inputs and outputs, by their keys."""
     properties: Any
-    """Its parameters, as ML Metadata stores them."""
+    """The parameters of the execution, as ML Metadata stores them."""
 
 
 def find_last_execution(

@@ -1,4 +1,4 @@
-"""What a look writes down of its decision, and whom it tells: each thing once."""
+"""Records the decision of a check, and sends each notification once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipeline.schedule.history import ENDS, read_history
 def note_decision(
     config: PipelineConfig, decision: Due | NotDue, event_log: EventLog, now: datetime
 ) -> None:
-    """Records a decision, and tells of what somebody should know or has to do something about."""
+    """Records a decision, and sends notifications that a user should see or act on."""
     _note_recovery(decision, event_log, now)
     before = event_log.last(EventKind.DUE, EventKind.SKIPPED)
     is_new = record_decision(decision, event_log, now)
@@ -31,12 +31,12 @@ def note_decision(
 
 
 def record_decision(decision: Due | NotDue, event_log: EventLog, now: datetime) -> bool:
-    """Records a decision, unless it says the same as the last one why nothing runs.
+    """Records a decision, unless it repeats the last one.
 
-    Nor is one to run recorded again and again while what it needs is away.
+    A decision to run is not repeated either while a resource is unreachable.
 
     Returns:
-      Whether it was recorded.
+      Whether the decision was recorded.
     """
     if isinstance(decision, Due):
         last = event_log.last(EventKind.DUE, EventKind.STARTED, *ENDS)
@@ -62,10 +62,10 @@ def record_decision(decision: Due | NotDue, event_log: EventLog, now: datetime) 
 
 
 def _is_told_as_skipped(decision: NotDue, before: LoggedEvent | None) -> bool:
-    """Returns whether a firing came to nothing, and for another reason than the one before.
+    """Returns whether a firing started no run, for another reason than the firing before.
 
-    What failed has been told as that; and where every firing comes to the same, such as for want of
-    data, one notification is enough until something runs.
+    Failures have notifications of their own. If every firing is skipped for the same reason, such
+    as missing data, one notification is enough until a run starts.
     """
     if decision.exit_code != EXIT_PUSHED or "firing" not in (decision.details or {}):
         return False
@@ -78,13 +78,13 @@ def _is_told_as_skipped(decision: NotDue, before: LoggedEvent | None) -> bool:
 
 
 def explain_lasting(said: str, exit_code: int, event_log: EventLog, now: datetime) -> str:
-    """What is wrong, since when, and with which exit code, in one line.
+    """Returns a line with a lasting problem, its beginning and its exit code.
 
     Args:
-      said: about this look.
-      exit_code: what is wrong makes it.
-      event_log: has the run, or the look, that first ended with this code.
-      now: what the clock shows.
+      said: the message of this check.
+      exit_code: the exit code of the problem.
+      event_log: the event log, with the run or check that first ended with this code.
+      now: the current time.
     """
     good = event_log.last(EventKind.FINISHED, EventKind.RECOVERED)
     begun = [
@@ -103,7 +103,7 @@ def explain_lasting(said: str, exit_code: int, event_log: EventLog, now: datetim
 
 
 def _note_recovery(decision: Due | NotDue, event_log: EventLog, now: datetime) -> None:
-    """Records that nothing is wrong any more; where a run is due, its end will say so."""
+    """Records that a problem is over; if a run is due, its end records that."""
     if isinstance(decision, Due) or decision.exit_code != EXIT_PUSHED or decision.says_nothing:
         return
     if wrong := read_history(event_log).wrong:
@@ -113,7 +113,7 @@ def _note_recovery(decision: Due | NotDue, event_log: EventLog, now: datetime) -
 def _note_left_out(
     config: PipelineConfig, decision: Due | NotDue, event_log: EventLog, now: datetime
 ) -> None:
-    """Records and tells once of each span that waits until somebody does something about it."""
+    """Records and notifies once of each span that is left out until a user acts."""
     if not decision.left_out:
         return
     known = {event.message for event in event_log.events(EventKind.LEFT_OUT)}
