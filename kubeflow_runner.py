@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    # Imports take a second, in which Ctrl-C is to leave no traceback; then `run_app` sees to it.
+    # Ctrl-C shows no traceback during the imports, which take a second; later `run_app` handles it.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 try:
@@ -166,7 +166,7 @@ def check(
     The command lists the data files, so it has to run where the volume is mounted: in the CronJob
     that `schedule manifest` writes. Cron times are left to Kubeflow's recurring runs.
     """
-    # Imported for this command alone.
+    # Imported here, as only this command needs it.
     from pipeline.kubeflow.data_check import check as look
 
     loaded = _load(config, overrides)

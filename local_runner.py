@@ -7,7 +7,7 @@ import sys
 from typing import Annotated
 
 if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    # Imports take a second, in which Ctrl-C is to leave no traceback; then `run_app` sees to it.
+    # Ctrl-C shows no traceback during the imports, which take a second; later `run_app` handles it.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 from pipeline.cli.early_signals import end_well, runs_until_stopped

@@ -228,14 +228,14 @@ class _AnswerShard(beam.DoFn):
 
         work, stamps = self._work, shard.stamps()
         try:
-            # One model a process, whatever number of threads asks it.
+            # One model per process, shared by all its threads.
             model: Model = self._shared.acquire(lambda: load_model(work.version, work.variant))
             given = replace(work.given, files=shard.files)
             answers = work.output.answers_of(shard)
             job = PredictionJob(model, given, answers, work.batch_rows, work.on_unreadable)
             done = predict(job, lambda rows: None)
             return ShardResult(done.rows, stamps=stamps, unreadable=done.unreadable)
-        except InternalError:  # Such as a full disk: later, or elsewhere, it may succeed.
+        except InternalError:  # For example a full disk: a retry may succeed.
             raise
         except ScopelineError as error:
             return ShardResult(0, str(error), stamps)
@@ -286,7 +286,7 @@ def _run(work: Work, shards: Sequence[Shard], args: Sequence[str]) -> None:
         pipeline = beam.Pipeline(options=PipelineOptions(list(args)))
         _ = pipeline | beam.Create(shards, reshuffle=False) | AnswerShards(work)
         state = pipeline.run().wait_until_finish()
-    except Exception as error:  # Runners raise all sorts, from options to lost workers.
+    except Exception as error:  # Runners raise many types of errors.
         done = sum(work.output.outcome(shard) is not None for shard in shards)
         files = counted(done, "file")
         kept = f" What {files} came to is kept: the same command goes on." if done else ""

@@ -81,7 +81,7 @@ def _output_config(data: DataSettings) -> example_gen_pb2.Output:
     """Returns the hash buckets of the splits; empty if each split has its own files."""
     buckets = {name: value for name, value in data.splits.items() if isinstance(value, int)}
     if not buckets:
-        # Even an empty split_config would be taken for output splits of one input.
+        # Even an empty split_config would mean output splits of one input.
         return example_gen_pb2.Output()
     by_column = {"partition_feature_name": data.split_by} if data.split_by else {}
     return example_gen_pb2.Output(

@@ -160,7 +160,7 @@ def _check_serving(layout: Layout) -> None:
         return
     try:
         Path(layout.serving).mkdir(parents=True, exist_ok=True)
-        # A file without a name: a stop in this moment leaves nothing.
+        # An unnamed file: an interruption leaves nothing behind.
         tempfile.TemporaryFile(dir=layout.serving).close()
     except OSError as error:
         if says_full(error):

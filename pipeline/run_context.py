@@ -80,7 +80,7 @@ class RunContext:
         """How the files become examples."""
         if self.recorded_ingestion is not None:
             return self.recorded_ingestion
-        # It imports TFX, which takes seconds: data and stores are checked before.
+        # This imports TFX, which takes seconds: data and stores are checked before.
         from pipeline.ingestion import resolve_ingestion
 
         curated = curated_schema(self.config.schema_file, self.layout)

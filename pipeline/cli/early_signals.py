@@ -24,7 +24,7 @@ def end_well() -> None:
     imports of a library.
     """
     for number in (signal.SIGTERM, signal.SIGINT):
-        # A shell has what it runs in the background ignore Ctrl-C.
+        # A shell makes background processes ignore Ctrl-C.
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _end)
 

@@ -72,7 +72,7 @@ def show_evaluation(config: PipelineConfig, output: Path, which: str, verbose: b
             found = evaluate_checkpoint(training, path)
         except ScopelineError:
             raise
-        except Exception as error:  # A model of the user's own raises what it likes.
+        except Exception as error:  # A model of the user's may raise anything.
             raise InternalError(
                 f"{path} could not be evaluated: {type(error).__name__}: {error}; "
                 "--verbose shows more."

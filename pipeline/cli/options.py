@@ -89,7 +89,7 @@ def run_app(app: typer.Typer, is_server: bool = False) -> None:
     try:
         app()
     except SystemExit as end:
-        # Typer's own codes are numbers; a text is the message of a failure.
+        # Typer's own codes are numbers; a text is an error message.
         if not isinstance(end.code, int):
             raise
         leave(end.code)
@@ -102,7 +102,7 @@ def refuse_options_before(context: typer.Context) -> None:
     """Raises ConfigError if options stand before a command, which would ignore them."""
     for option in context.command.params:
         source = context.get_parameter_source(option.name or "")
-        # Typer has click's classes or copies of them, depending on its version: names are the same.
+        # Depending on its version, typer uses click's classes or copies: names are equal in both.
         if source is not None and source.name == "COMMANDLINE":
             name = context.invoked_subcommand
             raise ConfigError(

@@ -290,7 +290,7 @@ def ask_for_samples(path: str, model: Path, request: SampleRequest, folder: Path
     except ScopelineError:
         raise
     except Exception as error:
-        # Of other files than the samples, such as the model's, the function has to say more.
+        # An error of other files than the samples, such as the model's, names the function.
         named = str(getattr(error, "filename", None) or folder)
         if isinstance(error, OSError) and Path(named).is_relative_to(folder):
             raise

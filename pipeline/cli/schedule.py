@@ -186,7 +186,7 @@ def _show_paged(lines: Iterator[str]) -> None:
     if not sys.stdout.isatty():
         typer.echo(text, nl=False)
         return
-    # As git has it, and begin at the end: quit if all fits, keep colours and the screen.
+    # Git's options, and begin at the end: quit if all fits, keep colours and the screen.
     os.environ.setdefault("LESS", "FRX +G")
     pydoc.pager(text)
 
@@ -207,7 +207,7 @@ def _schedule_table(pipelines: list[ScheduledPipeline], now: datetime) -> Table:
         hold = read_hold(layout, now)
         when += [] if hold is None else [str(hold)]
         history = read_history(event_log)
-        started = history.started  # Whether a schedule or somebody started it.
+        started = history.started  # By a schedule or by hand.
         why, end = "none yet", ""
         if started is not None:
             why = f"{show_time(started.at, settings)}: {started.message}"

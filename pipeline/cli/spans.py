@@ -65,7 +65,7 @@ def list_all(
     if listed:
         wide_console().print(table)
     else:
-        # A relative path begins where the command runs, which cron and systemd choose.
+        # Relative paths start at the working directory, which cron and systemd set.
         location = locate_data(loaded.data, layout)
         looked_for = ", ".join(f"{location.base}/{glob}" for glob in location.patterns.values())
         typer.echo(f"{layout.name}: there is no span at data.path yet, {looked_for}")

@@ -275,7 +275,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 
 
 def _parse(text: str) -> Any:
-    # A subclass of SafeLoader: plain data only.
+    # A subclass of SafeLoader, which loads plain data only.
     return yaml.load(text, Loader=_StrictLoader)  # noqa: S506
 
 
@@ -283,14 +283,14 @@ def _apply_override(raw: dict[str, Any], override: str) -> None:
     """Sets a dotted key of the raw mapping; creates sections that are absent."""
     key, separator, text = override.partition("=")
     if not separator or not key:
-        # What follows the key may be a secret, as in `notify.webhook.url: https://...`.
+        # The rest may be a secret, as in `notify.webhook.url: https://...`.
         words = re.split(r"[^\w.-]", override, maxsplit=1)[0]
         shown = words if words == override else f"{words}..."
         raise ConfigError(f"--set {shown}: it has to be key=value, such as train.epochs=3")
     try:
         value = _parse(text)
     except yaml.YAMLError:
-        # Such as a glob, which begins with a sign that YAML gives a meaning.
+        # For example a glob that begins with a special character of YAML.
         value = text
     *sections, last = key.split(".")
     for depth, section in enumerate(sections, 1):
@@ -300,7 +300,7 @@ def _apply_override(raw: dict[str, Any], override: str) -> None:
         if not isinstance(child, Mapping):
             found = show_value(sections[:depth], child)
             raise ConfigError(f"--set {key}: `{section}` is {found}, not a section")
-        # A copy: an anchored section is the same object wherever its alias stands.
+        # A copy, as an anchored section is shared by all its aliases.
         raw[section] = dict(child)
         raw = raw[section]
     raw[last] = value

@@ -46,7 +46,7 @@ def config_reference() -> str:
     lines += ["", "## Metrics", ""]
     lines += ["| task | metrics | without `metrics:` |", "| --- | --- | --- |"]
     for kind in TASKS:
-        task = task_class(kind).model_construct(kind=kind)  # Whatever options it needs.
+        task = task_class(kind).model_construct(kind=kind)  # Without required options.
         names = ", ".join(f"`{name}`" for name in task.metrics())
         defaults = ", ".join(f"`{name}`" for name in task.usual_metrics())
         lines.append(f"| {kind} | {names} | {defaults} |")

@@ -137,7 +137,7 @@ class PipelineConfig(Settings):
     @model_validator(mode="after")
     def _has_pictures(self) -> PipelineConfig:
         if FORMATS[self.data.format].holds_images and not self.features:
-            # Values do not change any more once this is over.
+            # The config is frozen after validation.
             object.__setattr__(self, "features", {IMAGE_FEATURE: ImageFeature(type="image")})
         return self
 

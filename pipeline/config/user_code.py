@@ -63,11 +63,11 @@ def find_source(module: str) -> Path | None:
             if candidate.is_file():
                 return candidate.resolve()
         if (folder / relative.parts[0] / "__init__.py").is_file():
-            return None  # Python looks for the rest of the name in this package alone.
+            return None  # Python searches the rest of the name in this package only.
     if "." in module:
         return None
     spec = None
-    with suppress(ValueError):  # Modules such as __main__ are there, and come from nowhere.
+    with suppress(ValueError):  # Modules such as __main__ have no spec.
         spec = importlib.util.find_spec(module)
     return Path(spec.origin) if spec and spec.origin and spec.origin.endswith(".py") else None
 
@@ -76,7 +76,7 @@ def parse_source(source: Path) -> ast.Module | None:
     """Returns the syntax tree of a file; None if it is not valid Python."""
     try:
         return ast.parse(source.read_bytes())
-    except (SyntaxError, ValueError):  # Of null bytes, and of text that is not UTF-8.
+    except (SyntaxError, ValueError):  # For null bytes and invalid UTF-8.
         return None
 
 
@@ -234,7 +234,7 @@ def import_closure(
         imported, named = _read(source, package, (stat.st_mtime_ns, stat.st_size))
         waiting += [name.rpartition(".")[0], *imported]
         if name not in never_loads:
-            # What components and trainer_module name of pipeline is for pipeline to load.
+            # Only pipeline itself loads modules of pipeline that others name.
             loads = (text for text in named if _is_pipelines(name) or not _is_pipelines(text))
             waiting += (module for text in loads for module in _loadable(folder, text))
     return found

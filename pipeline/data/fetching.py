@@ -241,7 +241,7 @@ def _from_hub(name: str) -> None:
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
-    # First of all: it is not missed where the others are there, and a fetching was cut off.
+    # First, as `_has_all` does not check it: an interrupted download would go unnoticed.
     try:
         hf_hub_download(name, TOKENIZER, etag_timeout=STALL_SECONDS)
     except LocalEntryNotFoundError:
@@ -257,6 +257,6 @@ if __name__ == "__main__":
     try:
         (_from_keras if source == "keras" else _from_hub)(*told)
     except Exception as error:
-        # Whatever libraries and networks raise; the last line is for who has started this process.
+        # Any error of libraries and networks; the parent process reads the last line.
         sys.stdout.write(f"\n{FAILED}{error}")
         sys.exit(1)

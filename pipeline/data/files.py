@@ -164,7 +164,7 @@ def list_files(base: str, pattern: str) -> list[File]:
     """Returns the files that match a glob with placeholders, without hidden files."""
     glob = PLACEHOLDER.sub("*", pattern)
     if is_remote(base):
-        # Beam knows the object stores; it is imported for them alone, as it takes a second.
+        # Beam reads object stores; it is imported only for them, as that takes a second.
         from apache_beam.io.filesystems import FileSystems
 
         (result,) = FileSystems.match([posixpath.join(base, glob)])
@@ -180,7 +180,7 @@ def _local_file(path: Path) -> Iterator[File]:
     try:
         state = path.stat()
     except OSError:
-        return  # A link that leads nowhere.
+        return  # A broken link.
     if stat.S_ISREG(state.st_mode):
         yield File(str(path), state.st_size, state.st_mtime)
 
@@ -251,7 +251,7 @@ def count_rows(files: Iterable[File]) -> dict[str, int]:
     for file in files:
         try:
             counts[file.path] = pq.read_metadata(file.path).num_rows
-        except (OSError, pa.ArrowInvalid):  # It was deleted meanwhile, or somebody else's.
+        except (OSError, pa.ArrowInvalid):  # Deleted meanwhile, or another kind of file.
             continue
     return counts
 

@@ -41,7 +41,7 @@ def look_at_data(settings: ExampleGenSettings, named: Mapping[str, str], span: S
     # A file may belong to several splits.
     files = list(dict.fromkeys(file.path for file in span.files))
     columns: frozenset[str] = import_registered(look)(settings, files)
-    # A column of earlier data that is gone is an anomaly, which ExampleValidator judges.
+    # A missing column of earlier data is an anomaly, which ExampleValidator checks.
     known = sorted(columns | read_known_kinds(settings.schema_file).keys())
     check_named_columns(named, known)
 
@@ -62,7 +62,7 @@ def read_first_rows(settings: ExampleGenSettings, span: Span) -> FirstRows | Non
     is_local = not any(map(is_remote, files))
     if not spec.first_look or spec.holds_images or not is_local or _is_large(span):
         return None
-    # Imported only now: most commands read no data.
+    # Imported here, as most commands read no data.
     from components.example_gen.first_look import read_first_rows as read
 
     return read(settings, files)

@@ -39,7 +39,7 @@ def reading_settings(config: PipelineConfig, layout: Layout) -> ExampleGenSettin
         task=config.target.without_model_keys(),
         weight=config.data.weight or "",
         csv=config.data.csv,
-        # Where the config says what a column is, it may hold numbers and text.
+        # A declared column may contain both numbers and text.
         mixed_columns=(
             *(name for name, f in config.features.items() if f.may_mix or f.forms()),
             *([config.data.labels.key] if config.data.labels else ()),
@@ -109,7 +109,7 @@ def pictures_revision(data: DataSettings, folders: Mapping[str, str], layout: La
     written = {str(layout.output), layout.serving}
     if not local:
         return ""
-    # It imports Arrow, which data without pictures does without.
+    # Imported here, as Arrow is needed for data with pictures only.
     from components.example_gen.picture_files import folder_revision
 
     return folder_revision(local, written)

@@ -128,7 +128,7 @@ def list_spans(data: DataSettings, location: DataLocation) -> list[Span]:
             found.setdefault(key, {}).setdefault(split, []).append(file)
     labels = label_files(data)
     whole = {key: splits for key, splits in found.items() if set(splits) == set(location.patterns)}
-    # In ascending order, so that the latest version of a span stays.
+    # In ascending order, so that the latest version of a span is kept.
     latest = {
         number: Span(number, version, _sorted(whole[number, version]), span_kind(data), labels)
         for number, version in sorted(whole, key=lambda key: (key[0], key[1] or 0))
@@ -234,7 +234,7 @@ def _note_gaps(usable: list[Span], first: int, settings: ScheduleSettings) -> li
     """
     known = {span.number for span in usable}
     numbers = range(first, usable[-1].number)
-    # Numbers may be far apart: no more of them than are named.
+    # Numbers may be far apart: no more are listed than are named.
     missing = list(islice((n for n in numbers if n not in known), _SHOWN + 1))
     if not missing:
         return []

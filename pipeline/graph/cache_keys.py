@@ -100,12 +100,12 @@ class Recipe:
     @property
     def trainer_config(self) -> dict[str, object]:
         """The `custom_config` of Trainer."""
-        # A search may choose another kind of model, which another function trains.
+        # A search may choose another kind of model, with another training function.
         code = code_fingerprint(
             ["components.trainer.component", *TRAINERS], self.settings.own_code.values()
         )
         told = _custom_config(self.settings, code, _weights(self.settings))
-        # What the search finds is put in where it was left out.
+        # The search fills in the keys that the file leaves out.
         return told if self.tune is None else {**told, SETTINGS_KEY: self.given_settings}
 
     @property
@@ -128,9 +128,9 @@ class Recipe:
 def _transform_settings(config: PipelineConfig) -> TrainerSettings:
     """Returns the settings that Transform reads."""
     data, kind, weights = config.data, config.model.kind, config.model.weights
-    # Of the model only what features follow from.
+    # Only the keys of the model that determine its features.
     follows = kind in ZOO and ZOO[kind].features
-    # A function of the user's that trains may take all that Transform returns for inputs.
+    # The user's own training function may take all of Transform's outputs as inputs.
     divides = not config.train.run_fn
     return TrainerSettings(
         label=data.label,
@@ -201,6 +201,6 @@ def _weights(settings: TrainerSettings) -> list[Path]:
     path = Path(local_weights(model.kind, model.weights, model.has_published_head))
     if path.is_file():
         return [path]
-    # Hidden ones are those of Git and other tools.
+    # Hidden files belong to Git and other tools.
     names = (file.relative_to(path) for file in path.rglob("*") if file.is_file())
     return sorted(path / n for n in names if not any(part.startswith(".") for part in n.parts))

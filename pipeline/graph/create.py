@@ -29,11 +29,11 @@ def create_pipeline(
       spans: the spans to read and to train on, for data in spans.
       baseline_strategy: the resolver strategy that finds the baseline model.
     """
-    # The family of the task reads the data, trains and judges.
+    # The family of the task wires the nodes that read, train and evaluate.
     given = Given(context, spans, baseline_strategy)
     wired: Wired = import_registered(given.family.graph)(given)
 
-    # Puts a blessed model where a model server picks it up.
+    # Copies a blessed model to the folder that a model server watches.
     pusher = Pusher(
         model=wired.model,
         model_blessing=wired.blessing,
@@ -80,7 +80,7 @@ def _pipeline(context: RunContext, components: list[base_node.BaseNode]) -> pipe
         pipeline_root=layout.artifacts,
         components=components,
         enable_cache=True,
-        # What is compiled for elsewhere has no place for a password.
+        # A compiled pipeline must not contain a password.
         metadata_connection_config=None if layout.is_elsewhere else context.connection,
         # A list of its own: TFX's executors add their labels to the one that they are given.
         beam_pipeline_args=list(config.beam.args or LOCAL_ARGS),

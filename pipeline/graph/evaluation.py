@@ -55,7 +55,7 @@ def make_eval_config(criteria: Criteria) -> config_pb2.EvalConfig:
     return config_pb2.EvalConfig(
         model_specs=[
             config_pb2.ModelSpec(
-                # Its signatures are all that is asked; a Keras model would be loaded twice as well.
+                # Only its signatures are called; a Keras model would be loaded a second time.
                 model_type=TF_GENERIC,
                 signature_name=EVAL_SIGNATURE,
                 label_key=EVAL_LABEL,
@@ -102,7 +102,7 @@ def _check_configured(evaluate: EvaluateSettings) -> None:
         )
         try:
             metric_specs.metric_instance(config)
-        except Exception as error:  # A class of the user's raises what it likes.
+        except Exception as error:  # A class of the user's may raise anything.
             known = {*metric_types.registered_metrics(), *dir(tf_keras.metrics)}
             is_unknown = not given.module and given.class_name not in known
             hint = f"; {near_match(given.class_name, known)}" if is_unknown else ""
@@ -155,7 +155,7 @@ def _metric_config(
     )
     if threshold is None:
         return config
-    # Both bounds are given: a NaN keeps neither, and a missing one would let it pass.
+    # Both bounds are set: a NaN fails any bound, but would pass a missing one.
     largest = sys.float_info.max
     bounds = config_pb2.GenericValueThreshold(
         lower_bound={"value": -largest if threshold.least is None else threshold.least},
@@ -169,7 +169,7 @@ def _metric_config(
     if metric.is_compared:
         change = config_pb2.GenericChangeThreshold(direction=direction, absolute={"value": worst})
         threshold_of.change_threshold.CopyFrom(change)
-    # Of the whole split: a threshold without a slice would hold for every slice.
+    # For the whole split: a threshold without a slice applies to every slice.
     specs = [config_pb2.SlicingSpec(), *(slices if threshold.slices else ())]
     config.per_slice_thresholds.add(slicing_specs=specs, threshold=threshold_of)
     return config

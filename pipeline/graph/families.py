@@ -90,11 +90,11 @@ def wire_judges(
       examples: examples to evaluate with, if nodes of the family make some.
     """
     model = nodes[-1].outputs["model"]
-    # Finds the model to beat; a model that is not worse is blessed.
+    # Finds the baseline model; a model that is not worse is blessed.
     baseline = resolve_baseline(model, given.baseline_strategy, has_examples=False)
     evaluator = create_gate(given, model, baseline, examples)
     judges, infra_blessing = [baseline, evaluator], None
-    # Asks a blessed model by every way there is: what disagrees is not pushed.
+    # Compares the predictions of a blessed model through every serving interface.
     if given.context.config.certificate.enabled:
         validator = create_certificate(given, model, evaluator)
         judges.append(validator)

@@ -22,7 +22,7 @@ def wire(given: Given) -> Wired:
     trainer = create_trainer(given, window, data.schema)
     trainer.add_upstream_node(data.validator)
 
-    # Compares what it and the generator in service make with pictures that were held out.
+    # Compares samples of the new generator and of the one in service with held-out pictures.
     return wire_judges(given, [*nodes, trainer], window)
 
 

@@ -84,7 +84,7 @@ def resolve_baseline(
       strategy: the resolver strategy.
       has_examples: whether ExampleGen has read the training data.
     """
-    # TFX's own strategies know of no candidate, and of nothing that models have learnt from.
+    # TFX's own strategies take neither a candidate nor the examples of models.
     is_ours = strategy is LatestOtherBlessedModelStrategy
     known = {CANDIDATE_KEY: model} if is_ours else {}
     if is_ours and has_examples:

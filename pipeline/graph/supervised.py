@@ -37,7 +37,7 @@ def create_tuner(recipe: Recipe, inputs: Inputs, splits: Iterable[str]) -> base_
       inputs: the data to train on.
       splits: the names of all splits; a split for neither training nor evaluation scores trials.
     """
-    # It imports what runs without a search do without.
+    # Imported here, as runs without a search do not need it.
     from components.tuner.component import Tuner
 
     others = [split for split in splits if split not in (TRAIN_SPLIT, EVAL_SPLIT)]
@@ -46,7 +46,7 @@ def create_tuner(recipe: Recipe, inputs: Inputs, splits: Iterable[str]) -> base_
         examples=inputs.transform.outputs["transformed_examples"],
         transform_graph=inputs.transform.outputs["transform_graph"],
         schema=inputs.schema,
-        # Drift is found by comparison with older data.
+        # Drift is measured by comparison with older data.
         anomalies=inputs.anomalies if reuses else None,
         train_split=TRAIN_SPLIT,
         judged_split=others[0] if others else TRAIN_SPLIT,
@@ -137,7 +137,7 @@ def create_optimizer(
       model: the trained model.
       evaluator: the Evaluator, which has blessed and measured the model.
     """
-    # It imports what runs without variants do without.
+    # Imported here, as runs without variants do not need it.
     from components.optimizer.component import Optimizer
     from components.optimizer.gating import OptimizerPlan
 
@@ -163,12 +163,12 @@ def wire(given: Given) -> Wired:
     criteria = config.criteria
     inputs = create_inputs(given.context, given.spans, recipe)
 
-    # Finds the model whose weights training begins with.
+    # Finds the model whose weights training starts from.
     warm_start = None
     if config.schedule_or_default.warm_start:
         warm_start = resolve_warm_start(inputs.window)
 
-    # Searches for better settings, on a part of what is learnt from.
+    # Searches for better settings, on a part of the training data.
     tuner = None
     if config.tune is not None:
         tuner = create_tuner(recipe, inputs, config.data.splits)
@@ -177,17 +177,17 @@ def wire(given: Given) -> Wired:
     trainer = create_trainer(recipe, inputs, warm_start, tuner)
     model = trainer.outputs["model"]
 
-    # Finds the model to beat; measures both on the newest data, and blesses the new one if it keeps
+    # Finds the baseline; evaluates both on the newest data, and blesses the new one if it keeps
     # the thresholds and is not worse.
     baseline = resolve_baseline(model, given.baseline_strategy)
     evaluator = create_evaluator(criteria, recipe, inputs, model, baseline, warm_start)
 
-    # Makes smaller and faster variants of a blessed model, and accepts those that are as good.
+    # Makes smaller and faster variants of a blessed model, and accepts equally good ones.
     optimizer = None
     if config.optimize is not None and config.optimize.variants:
         optimizer = create_optimizer(config.optimize, criteria, inputs, model, evaluator)
 
-    # Asks a blessed model by every way there is: what disagrees is not pushed.
+    # Compares the predictions of a blessed model through every serving interface.
     infra_validator = None
     if config.certificate.enabled:
         infra_validator = create_infra_validator(

@@ -41,7 +41,7 @@ def kubernetes_name(pipeline: str, longest: int, prefix: str = "") -> str:
     """
     name = prefix + pipeline.replace("_", "-")
     if "_" in pipeline or not name[-1].isalnum() or len(name) > longest:
-        # Another pipeline may come to the same name.
+        # Another pipeline may get the same name.
         mark = hashlib.sha256(pipeline.encode()).hexdigest()[:6]
         name = f"{name[: longest - len(mark) - 1].rstrip('-')}-{mark}"
     return name

@@ -125,7 +125,7 @@ def _setup_component(
             command=list(COMMAND),
             args=[
                 *("begin", "--config", packed_config, "--code", code_hash(), "--run-id", run_id),
-                # In one word each, so that a value may begin with a hyphen.
+                # Each in one argument, so that a value may begin with a hyphen.
                 *(f"--epochs={epochs}", f"--strategy={strategy}", f"--span={span}"),
             ],
         )
@@ -138,7 +138,7 @@ def _configure(
     task: dsl.PipelineTask, kubeflow: KubeflowSettings, variables: Mapping[str, str], name: str
 ) -> dsl.PipelineTask:
     """Sets the retries, variables, volumes and resources of a step; returns the task."""
-    # TFX's cache decides what runs again: it also compares the data and the code.
+    # TFX's cache decides, which also compares the data and the code.
     task.set_caching_options(False)
     if kubeflow.retries:
         task.set_retry(

@@ -126,7 +126,7 @@ def _record_lost_end(config: PipelineConfig, event_log: EventLog, run: kfp_api.V
         return
     history = read_history(event_log)
     if history.due is None and history.started is None:
-        return  # The run was of another volume: this ledger knows nothing of it.
+        return  # The run used another volume and event log.
     message = f"run {run_id} on Kubeflow ended as {state.lower()}, and left no word"
     event_log.record(EventKind.FAILED, message, run=run_id, exit_code=EXIT_FAILED, how="ended")
     notify(
@@ -274,7 +274,7 @@ def _pod(settings: KubeflowSettings, name: str, config_path: str) -> Object:
     placement = settings.resources_of("default")
     pod: Object = {
         "restartPolicy": "Never",
-        # Without an endpoint, kfp's client takes this token as the sign that it is in a cluster.
+        # Without an endpoint, kfp's client uses this token to detect that it is in a cluster.
         "automountServiceAccountToken": settings.endpoint is None or _is_port_forward(settings),
         "serviceAccountName": settings.service_account,
         "imagePullSecrets": [{"name": secret} for secret in settings.image_pull_secrets],
@@ -307,12 +307,12 @@ def _container(settings: KubeflowSettings, config_path: str, mounts: list[Object
         "name": "check",
         "image": settings.image,
         "command": [
-            # -P: what is on the volume hides no module of ours.
+            # -P: files on the volume cannot shadow our modules.
             *("python", "-P", "-m", "kubeflow_runner"),
             *("check", "--once", "--config", config_path),
             *(("--set", "kubeflow.endpoint=null") if _is_port_forward(settings) else ()),
         ],
-        # Relative paths of the config begin here.
+        # Relative paths of the config start here.
         "workingDir": folder,
         "env": [
             *({"name": name, "value": value} for name, value in environment.items()),

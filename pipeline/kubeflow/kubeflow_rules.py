@@ -163,7 +163,7 @@ def metadata_is_a_server(config: PipelineConfig) -> Iterator[Issue]:
     try:
         server = parse_metadata_url(url)
     except ValueError as error:
-        # The config's own is checked as such.
+        # The config's own `metadata` has a rule of its own.
         if settings_of(config).metadata is not None:
             yield Issue("kubeflow.metadata", str(error))
         return

@@ -31,7 +31,7 @@ def compile_graph(context: RunContext, spans: Spans | None = None) -> pipeline_p
       context: the config, and the layout of the pipeline on the cluster.
       spans: the spans to read and to train on; default for data in spans: placeholders.
     """
-    # All components, which a step that runs one of them does not need.
+    # This imports all components, which the steps of single components do not need.
     from tfx.dsl.compiler import compiler
 
     from pipeline.graph.create import create_pipeline
@@ -44,7 +44,7 @@ def compile_graph(context: RunContext, spans: Spans | None = None) -> pipeline_p
         older = NO_SPAN if known.compared_with is None else known.compared_with
         spans = Spans(known.newest, known.window, older)
     created = create_pipeline(context, spans)
-    # It holds the password of the metadata.
+    # It contains the password of the metadata.
     created.metadata_connection_config = None
     return compiler.Compiler().compile(created)
 

@@ -82,7 +82,7 @@ def apply_parameters(config: PipelineConfig, parameters: Parameters) -> Pipeline
       ConfigError: the values do not fit the rest of the config.
     """
     known = default_parameters(config)
-    # The strategy of the config may have options, which its name alone would lose.
+    # The config's strategy may have options, which its name would drop.
     changes = {
         name: value for name, value in parameters.items() if name != "span" and value != known[name]
     }

@@ -85,7 +85,7 @@ class SpanRecords:
 
     def _of(self, kind: EventKind, span: Span) -> LoggedEvent | None:
         event = self._last[kind].get(span.number)
-        # Events that an earlier version wrote may name no signature: they are of the span as it is.
+        # Events of earlier versions may have no signature: they count for the current files.
         is_same = event and event.details.get("signature", span.signature) == span.signature
         return event if is_same else None
 
@@ -107,7 +107,7 @@ class SpanRecords:
         return accepted is not None and accepted.details["signature"] == signature
 
     def _trained_before(self, number: int) -> int | None:
-        # Of earlier nights alone: a rerun of this one has to find the same.
+        # Only earlier spans: a rerun of this span has to find the same one.
         newest = (event.details["window"][-1] for event in trainings(self._event_log))
         return max((span for span in newest if span < number), default=None)
 

@@ -254,7 +254,7 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     if _version(connection) == 0:
         with connection:
             connection.execute("BEGIN IMMEDIATE")
-            # Another process may have been first; the first format of all had no number.
+            # Another process may have been faster; the very first format had no version number.
             if _version(connection) == 0 and not _has_events(connection):
                 for statement in (*_CREATE, f"PRAGMA user_version = {SCHEMA_VERSION}"):
                     connection.execute(statement)

@@ -66,7 +66,7 @@ def _shrink(connection: sqlite3.Connection, path: Path) -> None:
     try:
         connection.execute("VACUUM")
     except sqlite3.Error as error:
-        # It needs room for a second file, and nobody else who reads.
+        # VACUUM needs room for a second file, and no concurrent reader.
         logger.warning("%s: forgotten records still take room (%s)", path, error)
 
 
@@ -102,7 +102,7 @@ def _forget(execute: _Execute, executions: Sequence[int], artifacts: Sequence[in
     _delete(execute, executions, "execution_id", ["Association", "ExecutionProperty"], "Execution")
     _delete(execute, artifacts, "artifact_id", ["Attribution", "ArtifactProperty"], "Artifact")
     empty = [found for some in _some(contexts) for (found,) in execute(_EMPTY, some)]
-    # Artifacts of theirs that others have taken, too, are told apart from these by their makers.
+    # Kept artifacts, which others use, are identified by the executions that made them.
     referring = ["Attribution", "ParentContext", "ContextProperty"]
     _delete(execute, empty, "context_id", referring, "Context")
 

@@ -278,5 +278,5 @@ def _ask_service(connection: Any, service: MetadataService) -> None:
 def _first_line(error: Exception, connection: Any) -> str:
     """Returns ML Metadata's error message without a password."""
     text, password = str(error), connection.mysql.password
-    # Before it is shortened: a part of a password would not be found.
+    # Replaced before shortening, as a part of the password would not be found.
     return shorten(text.replace(password, "***") if password else text)

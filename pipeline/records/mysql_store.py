@@ -37,7 +37,7 @@ def server_connection(server: MetadataServer) -> Any:
             database=server.database,
             user=server.user,
             password=server.password,
-            # A database that is misspelt would be made, and all history be missing from it.
+            # Otherwise a misspelt database would be created, without any history.
             skip_db_creation=True,
         )
     )
@@ -70,7 +70,7 @@ def copy_server(server: MetadataServer, path: Path) -> None:
         for (table,) in target.execute(
             "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
         ).fetchall():
-            if table in there:  # All are, once ML Metadata has opened the database.
+            if table in there:  # All tables exist once ML Metadata has opened it.
                 _copy_table(table, c, target)
         target.commit()
 
@@ -125,7 +125,7 @@ def logged_in(server: MetadataServer) -> Iterator[Any]:
             use_unicode=False,
         )
     except (pymysql.MySQLError, RuntimeError, OSError) as error:
-        # RuntimeError: a way of logging in that needs another package.
+        # RuntimeError: a login method that needs another package.
         raise _refusal(server, error) from None
     with connection:
         try:

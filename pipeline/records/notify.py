@@ -168,7 +168,7 @@ def _deliver(
     """Attempts a delivery at most twice and within the deadline; records a failure."""
     try:
         why = _attempt_twice(attempt)
-    except RuntimeError as error:  # There can be no thread more.
+    except RuntimeError as error:  # No more threads can be started.
         why = str(error)
     if why is None:
         logger.info("Notified of %r: %s", occasion.value, what)
@@ -218,7 +218,7 @@ def _attempt(attempt: Callable[[], None]) -> tuple[str | None, bool]:
     except OSError as error:  # The errors of requests and smtplib are OSErrors, too.
         return _explain(error)
     except Exception as error:
-        # Its text is not shown: it may have the content or the URL.
+        # The text may contain the content or the URL, and is not shown.
         return f"{type(error).__name__}; is what the config says of it right?", False
     return None, False
 
@@ -268,7 +268,7 @@ def _host(webhook: WebhookSettings) -> str:
         port = "" if parts.port is None else f":{parts.port}"
     except (_UndeliveredError, ValueError):
         return "the webhook"
-    # What follows a user is a password with signs that would have to be escaped.
+    # An `@` after the host means a password with characters that should have been escaped.
     is_odd = "@" in parts.path + parts.query + parts.fragment and not parts.username
     return "the webhook" if is_odd else f"the webhook at {parts.hostname}{port}"
 
@@ -302,9 +302,9 @@ def _post(webhook: WebhookSettings, content: dict[str, Any]) -> None:
         data=body,
         headers=headers,
         timeout=(CONNECT_SECONDS, READ_SECONDS),
-        # The content is for this host alone; and a POST that is redirected becomes a GET.
+        # The content is only for this host; and a redirected POST becomes a GET.
         allow_redirects=False,
-        # Only the status of the answer is read: its body might be endless.
+        # Only the status is read: the body might be endless.
         stream=True,
     ) as response:
         status = response.status_code

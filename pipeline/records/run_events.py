@@ -77,7 +77,7 @@ class RunEvents:
         self._run = run_id
         self._data = data
         self._window = [span.number for span in data]
-        # Read before the data itself, so that what changes later is new to the next run.
+        # Read before the data itself, so that later changes are new to the next run.
         self.states = span_states(data, event_log) if states is None else states
         self._because = because
         self._has_begun = False
@@ -86,7 +86,7 @@ class RunEvents:
         """Records the start of the run when the first component begins; does nothing afterwards."""
         if not self._has_begun:
             self._has_begun = True
-            # Where each step is a process of its own, an earlier one may have recorded it.
+            # If each step is a process of its own, an earlier step may have recorded it.
             if self._event_log.events(EventKind.STARTED, run=self._run):
                 return
             self._record(
@@ -224,7 +224,7 @@ class RunEvents:
         if self._config.schedule_or_default.missing_span is MissingSpan.FAIL:
             return []
         refused = self._event_log.events(EventKind.UNUSABLE_SPAN, run=self._run)
-        # What is to be judged again whatever the settings are is the newest.
+        # Refusals without settings are those of the newest span, which is always checked again.
         return [event.message for event in refused if event.details["settings"]]
 
     def _pushed(self, summary: RunSummary, path: str, model: str | None) -> None:
@@ -281,7 +281,7 @@ class RunEvents:
         where = f"{error.component}: " if error and error.component else ""
         message = where + (error.message if error else status.value)
         self._record(EventKind.FAILED, message, **details)
-        if status is not Status.INTERRUPTED:  # Whoever stopped it knows.
+        if status is not Status.INTERRUPTED:  # The user who stopped it knows.
             self._tell(Occasion.FAILED, message)
 
     def _record(self, kind: EventKind, message: str, **details: Any) -> None:

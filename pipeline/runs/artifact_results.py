@@ -166,7 +166,7 @@ class ArtifactResults(ArtifactReader):
 
     def _suspicion(self) -> str:
         """Returns the evidence that the data caused the failure; empty if there is none."""
-        # It imports TFMA as well, like the evaluation that was read.
+        # Imported here, as it imports TFMA.
         from pipeline.runs.suspicion import DataSuspicion
 
         kind, on_drift = span_kind(self._config.data), self._config.drift.on_drift

@@ -128,7 +128,7 @@ class RunConsole(logging.Handler):
             self._terminal.print(f"  {self._component:<16}  {escape(record.getMessage())}")
             return
         if (trial := getattr(record, "trial", None)) is not None:
-            # Above the bar, where there is one.
+            # Above the bar, if there is one.
             self._terminal.print(f"  {self._component:<16}  {escape(describe_trial(trial))}")
             return
         done, total = getattr(record, "done", None), getattr(record, "total", None)
@@ -165,7 +165,7 @@ class RunConsole(logging.Handler):
             self._terminal.print(table)
         self._terminal.print()
         for note in _notes(summary):
-            if note not in self._noticed:  # It was shown as it was found.
+            if note not in self._noticed:  # It was shown before.
                 self._terminal.print(f"note: {escape(note)}")
         for line in describe_variants(summary.variants):
             self._terminal.print(line)

@@ -119,7 +119,7 @@ def _measured(
     models = by_slice.get(where, {})
     value = models.get(CANDIDATE, {}).get(name, math.nan)
     in_service = models.get(BASELINE, {}).get(name)
-    # One without quantiles has no coverage, which no threshold compares.
+    # A model without quantiles has no coverage, which thresholds do not compare.
     is_compared = criteria.metric(name).is_compared
     if in_service is not None and not math.isfinite(in_service) and not is_compared:
         in_service = None
@@ -355,7 +355,7 @@ def _beyond_bounds(measured: Measured, threshold: Threshold) -> str:
 
 
 def _threshold(criteria: Criteria, name: str) -> Threshold:
-    # Of what only has to be better than a constant prediction there is none.
+    # A metric that only has to beat a constant prediction has no threshold.
     return criteria.thresholds.get(name, Threshold())
 
 

@@ -75,7 +75,7 @@ def execute(
     )
     progress.removeHandler(console)
     if error is None and not observer.summary.components:
-        # TFX's command line compiles a pipeline by a runner that runs nothing.
+        # TFX's command line compiles a pipeline with a runner that runs nothing.
         shutil.rmtree(files.root)
         return 0
     if (told_by_signal := told_by()) and error is None:
@@ -115,7 +115,7 @@ def _run_components(
             observer.summary.notes += left_out(window, usable, event_log)
     create = create_search if request.search_only else create_pipeline
     create = create_ingestion if request.validate_only else create
-    # Without arguments Beam works in this process, and programs of others are left alone.
+    # Without arguments Beam works in this process, and the variables stay as they are.
     path = shared_module_path() if config.beam.args else nullcontext()
     with path, at_most(config.beam.workers):
         gate = PushGate(context, results, observer.summary)

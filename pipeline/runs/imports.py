@@ -80,12 +80,12 @@ class _DeferredPackage(ModuleType):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         if find_spec(f"{self.__name__}.{name}") is not None:
             return importlib.import_module(f"{self.__name__}.{name}")
-        # First, as it imports itself.
+        # Before the execution, which imports the package itself.
         object.__setattr__(self, "__class__", ModuleType)
         spec.loader.exec_module(self)
         adding = sys.modules.get(self.__dict__["_added_to_by"])
         if isinstance(adding, _DeferredPackage):
-            hasattr(adding, "all")  # Any name has it executed.
+            hasattr(adding, "all")  # Any missing name executes the package.
         return getattr(self, name)
 
 
@@ -116,7 +116,7 @@ def defer_evaluation() -> None:
     TFX's modules import TFMA for a few messages of its config, and `tfx.components` imports every
     component: half of the import time, and a third of the memory.
     """
-    # The messages are of these, and their module does not say so.
+    # The messages need this module, which their own module does not import.
     importlib.import_module("google.protobuf.wrappers_pb2")
     defer_package("tensorflow_model_analysis", added_to_by="tfx.components")
     defer_package("tfx.components")

@@ -149,7 +149,7 @@ def compiled_nodes(
         if isinstance(executor, BeamExecutableSpec):
             whole = BeamExecutableSpec.FromString(executor.SerializeToString())
             operators[BeamExecutableSpec] = functools.partial(_make_beam_operator, whole)
-            # How a component runs is no part of its cache key, which has all of this spec.
+            # The cache key contains this spec, so the options of the runner are removed from it.
             executor.ClearField("beam_pipeline_args")
             executor.ClearField("beam_pipeline_args_placeholders")
         yield Node(
@@ -185,7 +185,7 @@ def launch(node: Node, **launcher_options: Any) -> tuple[State, int | None]:
       returns without an error, and the state is FAILED.
     """
     made = launcher.Launcher(**{**node.launcher_arguments, **launcher_options})
-    speed_up()  # It has imported the executor, and so the libraries that are to be quick.
+    speed_up()  # After the launcher has imported the executor's libraries.
     info = made.launch()
     if info is None or not info.execution_id:
         return (State.RAN, None) if node.is_system else (State.FAILED, None)

@@ -109,7 +109,7 @@ class RunObserver:
         self._results = results
         now = time.time()
         started = now if began is None else began
-        # Of one process the monotonic clock tells; what other machines began, theirs has to.
+        # The monotonic clock measures one process; a run of other machines began by their clocks.
         self._began = time.monotonic() - max(0.0, now - started)
         self._current: str | None = None
         self.summary = RunSummary(
@@ -165,12 +165,12 @@ class RunObserver:
         if error is None:
             self.settle(self._status())
         else:
-            # It imports TFX, whose errors it knows; whoever has one has imported that already.
+            # Imported here, as it imports TFX, whose errors it handles.
             from pipeline.runs.local import explain
 
             status, message = explain(error, own_sources(self._context.config.own_code.values()))
             if (window := self._context.window) is not None:
-                # Only here are spans known by what people call them.
+                # Only the context has the names of spans.
                 message = message.replace(ACCEPT_SPAN, accept_span(window.newest.name))
             log = str(self._files.log)
             summary = ErrorSummary(component=self._current, message=message, log=log)
@@ -188,7 +188,7 @@ class RunObserver:
         """
         self.summary.status, self.summary.error = status, error
         self._write_summary()
-        # Only a version is said to be of a model: the metadata may be in use, as a run is stopped.
+        # Read for pushed versions only: the metadata may be in use as a run is stopped.
         model = self._results.model_uri() if self.summary.pushed else None
         if error is not None and status is Status.UNUSABLE:
             self._note_refusal(error, has_drifted)
@@ -204,7 +204,7 @@ class RunObserver:
         """Records that the newest span was refused, if that ended the run."""
         window = self._context.window
         if window is not None and error.component in _JUDGES:
-            # As an older span of a later window it is judged again, whatever the settings are.
+            # As an older span of a later window it is checked again with any settings.
             self._run_events.unusable(window.newest, error.message, "", has_drifted)
 
     def _write_summary(self) -> None:

@@ -167,7 +167,7 @@ def _why(node: Node, signal: _WouldRunError) -> str:
     """Returns the differences to the node's last successful execution."""
     with node.launcher_arguments["mlmd_connection"] as handle:
         store = handle.store
-        # Of this pipeline: a server's database may hold others as well.
+        # With the pipeline's id: a server's database may contain other pipelines.
         name = f"{node.launcher_arguments['pipeline_info'].id}.{node.id}"
         context = store.get_context_by_type_and_name(constants.NODE_CONTEXT_TYPE_NAME, name)
         done = [

@@ -44,7 +44,7 @@ class PushGate:
         context = self._context
         report = self._results.variants()
         if self._results.is_refused() or (report is not None and report.unmet):
-            # Pusher says so; what was not pushed is not what the next model must beat.
+            # The Pusher reports it; a model that was not pushed is no baseline for the next.
             mark_blessing(context.connection, candidate, waits=True)
             yield True
             return

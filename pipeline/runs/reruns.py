@@ -105,7 +105,7 @@ class Reruns:
             last = LastRun.model_validate_json(self._file.read_text())
             left = left_by(self._context, last.run)
         except (OSError, ValidationError):
-            return None  # There is none, or another version of Scopeline has written it.
+            return None  # No record, or one of another version.
         if self._given is None or left is None or last.format != FORMAT:
             return None
         changed = [*_differences(last.given, self._given), *_differences(last.left, left)]
@@ -173,7 +173,7 @@ def given_to(context: RunContext) -> Facts | None:
     window = context.window
     return {
         "the folder": stamp_of(layout, Path.cwd()),
-        # Some settings count as left out, or not, though they have the same values.
+        # Equal values may be set in one config and left out in the other, which can matter.
         "the config": stamp_of(
             config.model_dump_json(), config.model_dump_json(exclude_unset=True)
         ),
@@ -212,7 +212,7 @@ def left_by(context: RunContext, run: str) -> Facts | None:
     last = event_log.last(*(kind for kind in EventKind if kind not in _ONLY_TOLD))
     if last is None:
         return None
-    # Beside the file are those of a transaction that did not end.
+    # The glob includes the files of an unfinished transaction.
     metadata = sorted(layout.root.glob(f"{layout.metadata.name}*"))
     served = [] if is_remote(layout.serving) else [Path(layout.serving)]
     return {
@@ -267,7 +267,7 @@ def _walk_folder(folder: str) -> Iterator[tuple[str, os.stat_result | None]]:
         if entry.is_dir(follow_symlinks=False):
             yield from _walk_folder(entry.path)
         else:
-            # A link that leads nowhere is stamped itself.
+            # For a broken link, the link itself is stamped.
             is_there = not entry.is_symlink() or Path(entry.path).exists()
             yield entry.path, entry.stat(follow_symlinks=is_there)
 
@@ -279,8 +279,8 @@ def stamp_of_packages() -> str:
         try:
             names = [path.name for path in folder.iterdir()]
         except OSError:
-            continue  # Python leaves it out as well.
-        # The names of these folders hold the versions.
+            continue  # Python ignores it too.
+        # The names of these folders contain the versions.
         if versions := sorted(n for n in names if n.endswith((".dist-info", ".egg-info", ".egg"))):
             found.append(versions)
     return stamp_of(sys.version, sys.prefix, found)

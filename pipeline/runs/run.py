@@ -46,7 +46,7 @@ def look_at_new_data(context: RunContext) -> None:
     # Rows of other families need not have a label.
     if not context.config.family.has_label or _has_been_read(context):
         return
-    # Imported only now: commands that read no data do without Arrow.
+    # Imported here, as commands that read no data do not need Arrow.
     from pipeline.data.first_look import look_at_data
 
     look_at_data(context.reading, context.config.all_named_columns, context.data[-1])
@@ -88,7 +88,7 @@ def refuse(
 
 def stop(context: RunContext, request: RunRequest, files: RunLayout, console: RunConsole) -> int:
     """Records and shows that a run was stopped before a component began; returns its exit code."""
-    settle()  # It is being done what the stop asks for.
+    settle()  # The request to stop is being handled.
     observer = _make_observer(context, request, files, console)
     message = ErrorSummary(component=None, message="interrupted", log=str(files.log))
     return _settle(observer, Status.INTERRUPTED, message, files, console)
@@ -143,7 +143,7 @@ def run_pipeline(
       DataError: there is no data at the config's path.
       InternalError: the run failed outside of its components.
     """
-    read_tf_config(os.environ)  # Refused now if it cannot be used.
+    read_tf_config(os.environ)  # Raises now if TF_CONFIG is invalid.
     if config.train.cluster_or_default.launcher != "local":
         raise ConfigError(
             "train.cluster.launcher: kubernetes starts pods for a pipeline on Kubeflow, see "
@@ -179,7 +179,7 @@ def run_pipeline(
                 except DataError as error:
                     return refuse(context, request, files, console, error)
                 console.started("starting TFX")
-                # Imported only now: what needs no TensorFlow has been checked, and its chatter
+                # Imported only now: what needs no TensorFlow has been checked, and its output
                 # goes to the log.
                 with kept_imports():
                     from pipeline.runs.execution import execute

@@ -75,7 +75,7 @@ def model_note(
 
 
 def _notes(train: TrainSettings, strategy: BaseStrategy, tf_config: TFConfig | None) -> list[str]:
-    # Servers that others started may be on machines with GPUs.
+    # Servers that TF_CONFIG names may be on machines with GPUs.
     computes_here = tf_config is None or strategy.processes is not Processes.SERVERS
     if train.precision is Precision.MIXED_FLOAT16 and computes_here and strategy.is_on_cpu():
         return [

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 def usability_fingerprint(context: RunContext) -> str:
     """Returns a hash of everything that decides whether a span can be used, except its files."""
-    # The schema is read anew each time: the first span that can be used writes it.
+    # The schema is read each time, as the first usable span writes it.
     content = schema_content(context.ingestion.settings.schema_file)
     parts = (context.ingestion.fingerprint, context.config.fingerprint, content)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
@@ -52,12 +52,12 @@ def usable_spans(window: Window, context: RunContext, event_log: EventLog) -> li
 def _stays_out(span: Span, settings: str, drift: DriftSettings, records: SpanRecords) -> bool:
     """Returns whether a span was refused, and would be refused again."""
     refusal = records.refusal(span)
-    # With other settings, or another schema, it may do.
+    # It may pass with other settings or another schema.
     if refusal is None or refusal.details["settings"] != settings:
         return False
     if not refusal.details.get("has_drifted"):
         return True
-    # So it may where it is compared with another span now, such as one that was accepted.
+    # It may pass if it is compared with another span now, such as an accepted one.
     return refusal.details.get("compared_with") == _compared_with(span, drift, records)
 
 
@@ -135,7 +135,7 @@ class WindowReader:
             failed for another reason than the data.
         """
         if not self._context.config.family.data_graph:
-            return list(window.spans)  # They are read as the model is trained.
+            return list(window.spans)  # The training reads them.
         records, fingerprint = SpanRecords(self._event_log), self._context.ingestion.fingerprint
         older = window.spans[:-1]
         readings = {span.number: event for span in older if (event := records.read(span))}
@@ -146,7 +146,7 @@ class WindowReader:
             if event.details["settings"] == fingerprint and event.details["uri"] in present
         }
         if self._context.config.drift.on_drift is OnDrift.FAIL:
-            # Those that drifted while it was only a warning are judged anew.
+            # Spans that drifted while drift was only a warning are checked again.
             is_read -= {s.number for s in older if records.drift(s) and not records.acceptance(s)}
         usable = [
             span for span in older if span.number in is_read or self._can_be_used(span, console)
@@ -159,7 +159,7 @@ class WindowReader:
         """Reads a span, unless it would be refused again; returns whether it can be used."""
         context = self._context
         if context.config.schedule_or_default.missing_span is not MissingSpan.FAIL:
-            # What it is compared with, a span before it may have been read only now.
+            # The span to compare with may have been read just now.
             records, settings = SpanRecords(self._event_log), usability_fingerprint(context)
             if _stays_out(span, settings, context.config.drift, records):
                 return False
@@ -184,7 +184,7 @@ class WindowReader:
             if status is not Status.UNUSABLE:
                 raise
             if not had_schema:
-                # A schema inferred from such data would make all that follows unusable, too.
+                # A schema inferred from this data would make all later data unusable too.
                 context.layout.schema.unlink(missing_ok=True)
             settings = usability_fingerprint(context)
             self._run_events.unusable(span, message, settings, is_drift(error), compared_with)

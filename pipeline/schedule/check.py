@@ -145,7 +145,7 @@ def _enforce_time_limit(pipeline: ScheduledPipeline, context: CheckContext) -> i
     """
     layout, now = Layout(pipeline.output, pipeline.name), context.clock()
     event_log, config = EventLog(layout.event_log), context.configs.get(pipeline.name)
-    with suppress(ConfigError):  # What is overdue ends also where the config is bad by now.
+    with suppress(ConfigError):  # An overdue run ends even if the config is invalid.
         config = pipeline.load_config()
     try:
         limit = end_overdue(layout.scheduled)
@@ -313,7 +313,7 @@ def settle_run(
     elif is_stopping and code != -signal.SIGKILL:
         return EXIT_INTERRUPTED, "stopped; the next scheduler goes on with it"
     elif end is None and code == EXIT_LATER:
-        # Such as of a run that somebody started by hand a moment earlier: the next check goes on.
+        # For example a run that was started by hand a moment earlier: the next check continues.
         _record_wait(config, layout, event_log, result.last_line)
         return EXIT_LATER, result.last_line
     elif end is None or history.is_unfinished:

@@ -73,7 +73,7 @@ def decide(
     left_out = inputs.snapshot.left_out
     decision = replace(decision, reason=reason, left_out=left_out, empty_spans=empty)
     if isinstance(decision, NotDue) and decision.exit_code == EXIT_PUSHED and history.failure_code:
-        # Whatever keeps the next run from starting, the last one failed, and that is not mended.
+        # The last run failed, which an obstacle to the next run does not mend.
         is_stopped = history.failure_code == EXIT_INTERRUPTED
         decision = replace(decision, exit_code=EXIT_FAILED if is_stopped else history.failure_code)
     return decision
@@ -83,7 +83,7 @@ def _code_under_hold(history: History) -> int:
     """Returns the exit code of the problem before a hold, which a hold does not end."""
     if history.wrong is not None:
         return int(history.wrong.details["exit_code"])
-    # What was stopped goes on after the hold.
+    # A stopped run resumes after the hold.
     return EXIT_PUSHED if continue_interrupted(history) else history.failure_code or EXIT_PUSHED
 
 
@@ -342,7 +342,7 @@ def decide_after_failure(inputs: DecisionInputs) -> Due | NotDue | None:
         return None
     if history.attempt < retry.attempts:
         retry_at = history.failed_at + retry.backoff * 2 ** (history.attempt - 1)
-        # One that failed under a clock that was ahead is not waited for.
+        # A failure with a time in the future, after a clock was set back, is retried at once.
         is_time = inputs.now >= retry_at or is_future(history.failed_at, inputs.now)
         if is_time or history.end.details.get("how") == "killed":
             attempt = history.attempt + 1
@@ -361,7 +361,7 @@ def _decide_after_unusable(inputs: DecisionInputs, message: str) -> Due | NotDue
     if inputs.has_changed:
         return inputs.due("data or config have changed since a run could not use them")
     if inputs.firings:
-        # Neither data nor config may have been at fault, but a server that was down.
+        # The cause may have been a server that was down, not data or config.
         return inputs.due(f"{inputs.firings_in_words}; the last run could not use data or config")
     return inputs.not_due(f"the last run could not use data or config: {message}")
 

@@ -119,7 +119,7 @@ def find_ailment(lock_file: Path, heartbeat_file: Path, names: Iterable[str]) ->
         process, last, silent = beat["process"], float(beat["beat"]), dict(beat["silent_until"])
     except (OSError, ValueError, KeyError, TypeError):
         return f"{heartbeat_file}: no sign of life can be read; a scheduler writes it as it begins"
-    # All processes of a machine have one monotonic clock, which nobody sets.
+    # All processes of a machine share one monotonic clock, which cannot be set.
     now = time.monotonic()
     if not 0 <= now - last <= SILENT_SECONDS:
         return (

@@ -119,17 +119,17 @@ def read_history(event_log: EventLog) -> History:
             started = event
         else:
             ended.add(event.run)
-            # The first good end is kept: a later run by hand has nothing to do with the decision.
+            # The first successful end counts: a later run by hand does not belong to the decision.
             if due is not None and (end is None or end.kind is EventKind.FAILED):
                 end = event
     looks = event_log.events(
         EventKind.DUE, EventKind.SKIPPED, EventKind.RECOVERED, *ENDS, newest=_RECENT_EVENTS
     )
-    # A look that finds nothing wrong says so first; others without a code have seen nothing.
+    # A check without problems records RECOVERED first; skips without a code checked nothing.
     telling = [e for e in looks if e.kind is not EventKind.SKIPPED or "exit_code" in e.details]
     trained = trainings(event_log, newest=_RECENT_EVENTS)
     decided = reversed(event_log.events(EventKind.DUE, EventKind.SKIPPED, newest=_RECENT_EVENTS))
-    # Others that skip are of runs, which know the machine's clock and not that of a replay.
+    # Other skips are recorded by runs, with the machine's clock and not that of a replay.
     by_clock = (e for e in decided if e.kind is EventKind.DUE or "handled" in e.details)
     since = max((event.id for event in (due, started) if event), default=0)
     accepted = event_log.events(EventKind.SPAN_ACCEPTED, newest=_RECENT_EVENTS)

@@ -52,7 +52,7 @@ def record_decision(decision: Due | NotDue, event_log: EventLog, now: datetime) 
         return False
     details = decision.details
     if decision.exit_code != EXIT_PUSHED and not decision.says_nothing:
-        # What saw nothing may have come in between, such as a hold.
+        # A decision without a check, such as a hold, may have come in between.
         wrong = read_history(event_log).wrong
         if wrong is not None and wrong.message == decision.reason:
             return False
@@ -94,7 +94,7 @@ def explain_lasting(said: str, exit_code: int, event_log: EventLog, now: datetim
     ]
     if not begun:
         return f"{said} (exit {exit_code})"
-    # In the future of a clock nothing has happened.
+    # An event cannot have happened in the future.
     since = min(begun[0].at, now).astimezone(now.tzinfo).strftime("%Y-%m-%d %H:%M")
     failures = [event.message for event in begun if event.kind is EventKind.FAILED]
     cause = failures[-1] if failures else begun[-1].message

@@ -145,7 +145,7 @@ def run_process(
                 time.sleep(_POLL_SECONDS)
             lines.add(log.read() + b"\n")
         except BaseException:
-            process.terminate()  # Nobody watches it until the next look.
+            process.terminate()  # No watchdog runs until the next check.
             raise
     timed_out = timeout if watchdog.timed_out else None
     return ProcessResult(process.returncode, timed_out, lines.last)
@@ -199,7 +199,7 @@ def _signal(limit: TimeLimit, number: signal.Signals) -> bool:
     processes = _processes_of(limit)
     leaders = [process for process in processes if process.pid == limit.process]
     for process in processes if number == signal.SIGKILL else leaders or processes:
-        with suppress(psutil.Error):  # psutil refuses a process that has got the id of another.
+        with suppress(psutil.Error):  # psutil refuses a reused process id.
             process.send_signal(number)
     return bool(processes)
 
@@ -284,6 +284,6 @@ class _Watchdog:
         if number == signal.SIGKILL:
             kill_group(self._process.pid)
         else:
-            # Not to its whole group: the run ends its training processes itself.
+            # Not to the whole group: the run ends its child processes itself.
             self._process.send_signal(number)
         return True

@@ -114,7 +114,7 @@ def serve(pipelines: Sequence[ScheduledPipeline], lock_file: Path, runner: Seque
             for thread in threads:
                 thread.start()
             # Sleeps, and does not wait for the event: a signal's handler runs in this thread, where
-            # setting an event that the thread is about to wait for can block for ever.
+            # setting an event that the thread is about to wait for can block forever.
             while not stop.is_set() and all(thread.is_alive() for thread in threads):
                 _beat(health, heartbeat_file, context)
                 time.sleep(_POLL_SECONDS)
@@ -122,7 +122,7 @@ def serve(pipelines: Sequence[ScheduledPipeline], lock_file: Path, runner: Seque
         finally:
             stop.set()
             for thread in threads:
-                if thread.ident is not None:  # The machine may have no more of them.
+                if thread.ident is not None:  # The machine may have run out of threads.
                     thread.join()
             wait_for_deliveries()
     if not was_told_to_stop:
@@ -140,7 +140,7 @@ def _look_after(
         current: ScheduleSettings | None = None
         try:
             _, current = check_pipeline(pipeline, context)
-        except Exception as error:  # Of ours; the next look may do better.
+        except Exception as error:  # An internal error; the next check may succeed.
             context.report(pipeline.name, f"internal error: {error!r}\n{traceback.format_exc()}")
         if current is not None and current != settings:
             settings, is_due = current, next_look(current)

@@ -62,7 +62,7 @@ def list_states(
             "data does not come in spans"
         )
     records, snapshot = SpanRecords(event_log), take_snapshot(config, layout, now)
-    # What there is to list does not depend on whether a window can be made of it.
+    # The list is complete even if there is no valid window.
     first = snapshot.window.spans[0].number if snapshot.window else None
     settings, trained = config.schedule_or_default, _Trained(event_log)
     listed = []

@@ -179,7 +179,7 @@ def _kept(metadata: ArtifactRecords, needed: Set[str]) -> set[int]:
 
 def _property(artifact: Any, name: str) -> int:
     """Returns a custom property; 0 if there is none."""
-    # Asking the message for a key that it lacks would add it.
+    # Indexing the map with a missing key would add the key.
     found = name in artifact.custom_properties
     return artifact.custom_properties[name].int_value if found else 0
 
@@ -264,7 +264,7 @@ def _executions_of(store: Any, pipeline: str, runs: Set[str]) -> set[int]:
         if is_of_runs(run.name, runs)
         for execution in store.get_executions_by_context(run.id)
     }
-    # Of another pipeline in the same store, a run may have the same id.
+    # A run of another pipeline in the same store may have the same id.
     return found & {execution.id for execution in store.get_executions_by_context(context.id)}
 
 
@@ -274,7 +274,7 @@ def _executions_behind(artifacts: Iterable[int], metadata: ArtifactRecords) -> s
     waiting, seen = list(artifacts), set(artifacts)
     while waiting:
         makers = metadata.makers.get(waiting.pop(), set())
-        # The first has made it; the last says whether it is what counts now of its span.
+        # The first execution made it; the last one shows whether it is the span's current version.
         new = {min(makers), max(makers)} - behind if makers else set()
         behind |= new
         taken = {a for execution in new for a in metadata.inputs.get(execution, set())} - seen

@@ -100,7 +100,7 @@ def read_catalog(layout: Layout, event_log: EventLog) -> list[Version]:
         provenance = read_provenance(folder) or _provenance(pushed.get(number))
         origin = pushed.get(number if provenance.copy_of is None else provenance.copy_of)
         mark, recorded = read_withdrawal(folder), reasons.get(number)
-        # The number may be another's by now, whose folder was put there by hand.
+        # The number may belong to another model by now, whose folder was put there by hand.
         is_recorded = recorded is not None and (
             provenance.model is None or recorded["model"] in (None, provenance.model)
         )

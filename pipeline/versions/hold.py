@@ -102,7 +102,7 @@ def set_hold(
     now = _now()
     if until is not None and until <= now:
         raise ConfigError(f"--until {_shown(until)}: this has passed; give a time to come")
-    # What a terminal passes on may be no UTF-8.
+    # Input from a terminal may be invalid UTF-8.
     hold = Hold(reason.encode(errors="replace").decode(), now, until, stops_runs)
     make_root(layout)
     with _told(layout), pushing(layout):
@@ -142,7 +142,7 @@ def release_hold(layout: Layout, event_log: EventLog, reason: str | None = None)
     try:
         hold = _read(layout)
     except ConfigError:
-        pass  # What cannot be read holds pushes until it is lifted.
+        pass  # An unreadable hold is in force until it is lifted.
     else:
         if hold is None:
             return "nothing is held"
@@ -170,7 +170,7 @@ def pushing(layout: Layout) -> Iterator[None]:
             f"{layout.root}: a push has been under way for {WAIT_SECONDS:g} s, and nothing was "
             "done yet; the same command again waits for it"
         ) from None
-    except NotImplementedError:  # Not every volume of a cluster has locks.
+    except NotImplementedError:  # Not every volume of a cluster supports locks.
         yield
         return
     try:

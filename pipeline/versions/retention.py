@@ -132,7 +132,7 @@ class Retention:
             deleted.runs[str(root)] = size_of(root)
             delete_whole(root)
         if records is not None:
-            # Last: a store that is busy or full may refuse it; the next deletion makes up for it.
+            # Last, as a busy or full store may refuse it; the next deletion then repeats it.
             self._forget_runs(records, expired.kept_runs)
 
     def _needed(self) -> set[str]:
@@ -288,7 +288,7 @@ def find_expired(
         return Expired()
     keep = schedule.keep
     versions: list[Version] = []
-    # A store has rules of its own for what is to be deleted.
+    # An object store has its own rules for deletion.
     if keep.versions != ALL and not is_remote(layout.serving):
         catalog = read_catalog(layout, event_log)
         versions = _expired_versions(catalog, keep.versions - coming_versions)
@@ -298,7 +298,7 @@ def find_expired(
     runs = _runs(layout, recorded)
     kept = {*runs[max(0, len(runs) + coming_runs - keep.runs) :], *_last_finished(event_log)}
     if not coming_runs:
-        # Whatever the clock said: where the last run's log is has just been told.
+        # With any clock: the path of the last run's log has just been shown.
         kept |= set(recorded[-1:])
     old = tuple(run for run in runs if run not in kept)
     return Expired(tuple(versions), old, frozenset(kept), deletes_runs=True)
@@ -327,12 +327,12 @@ def _expired_versions(catalog: Sequence[Version], keep: int) -> list[Version]:
     as many newer versions exist as are kept.
     """
     ours = [version for version in catalog if version.is_ours]
-    # A copy that a rollback made counts as what it is a copy of.
+    # The copy of a rollback counts as its original.
     good = list(dict.fromkeys(v.identity for v in ours if not v.withdrawn))
     kept = {*good[: max(keep, 0)], *(v.identity for v in catalog[:1])}
     lately = {version.number for version in ours[: max(keep, 0)] if version.withdrawn}
     old = [v for v in ours if v.identity not in kept and v.number not in lately]
-    if old and (serving := find_serving(catalog)) is not None:  # That reads files.
+    if old and (serving := find_serving(catalog)) is not None:  # It reads files.
         kept.add(serving.identity)
         back = find_serving([v for v in catalog if v.identity != serving.identity])
         if back is not None and keep > 1:
@@ -343,7 +343,7 @@ def _expired_versions(catalog: Sequence[Version], keep: int) -> list[Version]:
 
 def _recorded_runs(event_log: EventLog) -> list[str]:
     """Returns the ids of the runs in the event log, in the order of their start."""
-    # One that was refused before its first component has an end alone.
+    # A run that failed before its first component has only an end.
     events = event_log.events(EventKind.STARTED, EventKind.FINISHED, EventKind.FAILED)
     return list(dict.fromkeys(event.run for event in events if event.run is not None))
 

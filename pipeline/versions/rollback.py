@@ -75,9 +75,9 @@ def roll_back(
         )
     if not read_catalog(layout, event_log):
         raise ConfigError(f"{layout.serving}: there is no version to go back to: {listed([])}")
-    # No run pushes meanwhile, and no step on Kubeflow, which takes the second lock alone.
+    # Neither a run nor a step on Kubeflow, which takes only the second lock, can push meanwhile.
     with one_at_a_time(layout), pushing(layout):
-        # The hold is first, so that no push comes either where this is killed after the copy.
+        # The hold comes first, so that nothing is pushed even if this is killed after the copy.
         held = holding(layout, event_log, request.reason or "") if request.holds else nullcontext()
         with held as hold:
             lines, copy = _put_in_service(config, layout, event_log, request)
@@ -122,7 +122,7 @@ def _put_in_service(
         mark_models(config, layout, newer, withdrawn=True, reason=request.reason)
         copy = _copy(layout, target)
     except (ConfigError, KeyboardInterrupt):
-        # What serves is not to be known as withdrawn; a full disk may not take that either.
+        # The version that serves must not stay marked; a full disk may prevent that too.
         fresh = [version for version in newer if not version.is_withdrawal_recorded]
         with suppress(Exception), deferred():
             mark_models(config, layout, fresh, withdrawn=False)
@@ -259,7 +259,7 @@ def _lost_variants(catalog: list[Version], copy: Version) -> list[str]:
     try:
         lost = read_manifest(Path(before.path)).keys() if before is not None else set()
         lost = lost - read_manifest(Path(copy.path)).keys()
-    except DataError:  # Such a manifest loses a server nothing that it had.
+    except DataError:  # A damaged manifest has no variants to lose.
         return []
     if before is None or not lost:
         return []

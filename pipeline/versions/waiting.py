@@ -78,7 +78,7 @@ class Waiting(Candidate):
 def read_waiting(event_log: EventLog) -> list[Waiting]:
     """Returns all models that were not pushed, newest first, superseded ones included."""
     events, begun = event_log.events(EventKind.WAITS, EventKind.PUSHED), _begun(event_log)
-    # A model is as old as the run that trained it, whenever it began to wait or was approved.
+    # The age of a model is that of its run, not that of its approval.
     waits = [event for event in events if event.kind is EventKind.WAITS]
     ages = {event.details["version"]: begun.get(event.run, event.id) for event in waits}
     pushed = [event for event in events if event.kind is EventKind.PUSHED]
@@ -148,7 +148,7 @@ def find_obstacle(
     catalog = read_catalog(layout, event_log)
     variants = None if candidate.variants is None else layout.root / candidate.variants
     if catalog and serves_all(catalog[0], candidate, variants):
-        return None  # Pusher finds it there.
+        return None  # The Pusher will find it there.
     hold = read_hold(layout)
     is_late = bool(catalog) and began_later(event_log, catalog[0], run)
     if hold is None and approve is not Approve.MANUAL and not is_late:
@@ -273,7 +273,7 @@ def approve(
         provenance = Provenance(
             waiting.model, waiting.model_id, waiting.model_created, waiting.run, now()
         )
-        # Killed after its push, an earlier approval has left the version and no word of it.
+        # An approval that was killed after its push has left the version without an event.
         if not (catalog and serves_all(catalog[0], waiting, waiting.variants_in(layout))):
             _check(layout, waiting, catalog, request)
             try:
@@ -293,7 +293,7 @@ def approve(
                 ) from None
         else:
             version = Path(catalog[0].path)
-        if connection is not None:  # Metadata that was moved away has no mark to lift.
+        if connection is not None:  # Without metadata there is no mark to lift.
             mark_blessing(connection, waiting, waits=False)
         lines = [_record(config, event_log, waiting, version, request.reason)]
     wait_for_deliveries()

@@ -131,7 +131,7 @@ def _mark(
         found[version.identity] = [artifact.id for artifact in artifacts]
         for artifact in artifacts:
             mark = artifact.custom_properties[WITHDRAWN_PROPERTY]
-            # A change is a new input to whatever took the model: none where there is none.
+            # Setting an equal value would change the inputs of executions that took the model.
             if bool(mark.int_value) != withdrawn:
                 mark.int_value = int(withdrawn)
                 changed[artifact.id] = artifact

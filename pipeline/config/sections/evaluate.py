@@ -254,7 +254,7 @@ class Criteria:
         """
         if self.evaluate.thresholds:
             return {}
-        # Of the user's own it is not known what is better.
+        # For user metrics the better direction is unknown.
         known = self.task.metrics()
         return {
             name: known[name].higher_is_better

@@ -129,7 +129,7 @@ class Kubeflow:
                 f"{WHERE}"
             ) from None
         self._namespace = user_namespace(settings) if health.multi_user else None
-        # It says so from 2.14 on. Of its `tag_name` the images of 2.5 to 2.15 know nothing.
+        # Present from 2.14 on; `tag_name` is missing in the images of 2.5 to 2.15.
         self._is_older = health.pipeline_store is None
 
     def ensure_version(self, compiled: CompiledPipeline) -> PipelineVersion:
@@ -274,7 +274,7 @@ class Kubeflow:
 
     def experiment_id(self) -> str | None:
         """Returns the id of the experiment in the settings; None if there is none."""
-        # kfp's own method would take the namespace of a file in the user's home.
+        # kfp's own method would use a namespace from a file in the user's home.
         method = self._kfp.experiments.experiment_service_list_experiments
         name, options = self._settings.experiment, {"namespace": self._namespace}
         return self._find("experiment", name, method, "experiment", **options)
@@ -351,7 +351,7 @@ class Kubeflow:
 
     def _call(self, action: str, method: Callable[..., Any], *values: Any, **options: Any) -> Any:
         """Returns the parsed JSON response of a call."""
-        # kfp prints links, which hold the endpoint's credentials.
+        # kfp prints links, which contain the endpoint's credentials.
         with explained(self.endpoint, action), contextlib.redirect_stdout(io.StringIO()):
             answer = method(*values, **options)
         check_json(self.endpoint, self._connection.last_response.getheader("content-type"))

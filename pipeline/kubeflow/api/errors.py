@@ -89,7 +89,7 @@ def explained(endpoint: str, action: str) -> Iterator[None]:
       ConfigError: the request is refused, or the response is not from the API.
       InternalError: the server failed.
     """
-    # Whoever makes calls has imported it before, which takes a third of a second.
+    # Imported here, as it takes a third of a second; callers have imported it before.
     from kfp_server_api.exceptions import ApiException
 
     try:
@@ -102,7 +102,7 @@ def explained(endpoint: str, action: str) -> Iterator[None]:
             f"{endpoint}: Kubeflow Pipelines does not answer ({reason}); {WHERE}"
         ) from None
     except (ValueError, TypeError, AttributeError) as error:
-        # What kfp's models raise for an answer of another shape.
+        # Errors of kfp's models for a response of another shape.
         raise InternalError(
             f"{endpoint}: cannot {action}: the answer is not what Kubeflow Pipelines {OLDEST} or "
             f"newer gives ({_shorten(str(error))})"
@@ -195,7 +195,7 @@ def find_api(settings: KubeflowSettings) -> tuple[Any, Any]:
     Raises:
       ConfigError: no endpoint is configured, or the token is malformed.
     """
-    # Imported where it is asked for: it takes a second and a half.
+    # Imported here, as it takes a second and a half.
     import kfp_server_api
     from kfp.client import Client
     from kfp.client.set_volume_credentials import ServiceAccountTokenVolumeCredentials
@@ -228,7 +228,7 @@ def find_api(settings: KubeflowSettings) -> tuple[Any, Any]:
     def ask_within_limits(*values: Any, **options: Any) -> Any:
         return ask(*values, **options | {"_request_timeout": (CONNECT_SECONDS, READ_SECONDS)})
 
-    # kfp's client has none, and would wait for ever for what accepts and says nothing.
+    # kfp's client has no timeouts, and would wait forever for a server that does not respond.
     connection.request = ask_within_limits
     return client, connection
 

@@ -159,12 +159,12 @@ class Follower:
         try:
             progress = read_progress(self._read_log(step))
         except (NoLogError, UnavailableError):
-            # Its container may not have started yet, and a run does not need to be seen.
+            # The container may not have started yet, and the run does not depend on its log.
             progress = None
         self._next_log_read = time.monotonic() + _LOG_PAUSE_FACTOR * (time.monotonic() - began)
         if progress is not None and progress != self._progress:
             self._progress = progress
-            # As the component made it.
+            # A record like the component's own.
             told = {"msg": progress.message, **progress.model_dump()}
             self._console.emit(logging.makeLogRecord(told))
 

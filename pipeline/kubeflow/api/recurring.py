@@ -102,7 +102,7 @@ def apply(
     if dry_run or (right and not wrong):
         return
     if right is None:
-        # One that is only disabled is left by an `apply` that was interrupted.
+        # A disabled one was left by an interrupted `apply`.
         right = next((item for item in there if not item.differences(wanted, _ENABLED)), None)
         if right is None:
             version = kubeflow.ensure_version(compiled)
@@ -145,7 +145,7 @@ def _delete(
         if item.id not in running:
             kubeflow.delete(item.id)
             continue
-        # Kubeflow before 2.16 would delete the run with it.
+        # Before 2.16, Kubeflow would delete the run in progress too.
         if item.enabled:
             kubeflow.disable(item.id)
         say(f"  {item.id} is disabled; the next call deletes it, as a run of it is under way")
@@ -160,7 +160,7 @@ def _enable_instead(enabled: list[str], new: str, kubeflow: Kubeflow) -> None:
             disabled.append(old)
         kubeflow.enable(new)
     except BaseException:
-        # The new one may be enabled although the answer was lost, and two must never be.
+        # The new one may be enabled even if the response was lost, and two must never be.
         with contextlib.suppress(ScopelineError):
             if disabled:
                 kubeflow.disable(new)

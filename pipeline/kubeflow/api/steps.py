@@ -72,12 +72,12 @@ def read_steps(run: kfp_api.V2beta1Run) -> dict[str, Step]:
     steps = []
     for name, task in tasks.items():
         driver = tasks.get(f"{name}{_DRIVER}")
-        # Groups of steps have a driver as well, and children of other names.
+        # Groups of steps have a driver too, and children with other names.
         is_new = driver is not None and not task.child_tasks
         if task.state in _STARTED and (name in pods or is_new):
             steps.append(_step(name, task, pods.get(name, ())))
         elif name.endswith(_DRIVER) and task.state == FAILED:
-            # What Kubeflow runs before a step; the step itself then never begins.
+            # The driver runs before a step; if it fails, the step never begins.
             steps.append(_step(name.removesuffix(_DRIVER), task, ()))
     earliest = datetime.min.replace(tzinfo=UTC)
     return {step.name: step for step in sorted(steps, key=lambda step: step.started or earliest)}
@@ -248,7 +248,7 @@ class LogReader:
         if not is_final:
             return
         if rest := self._unfinished.pop(step.pods, None):
-            # The name of the next step, or the error, stands in a line of its own.
+            # The name of the next step, or the error, begins a new line.
             self._show(step, bytes(rest) + (b"" if self._step else b"\n"))
         if error is not None and self._step is not None:
             raise error
