@@ -41,12 +41,12 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 schedule_app = typer.Typer(
-    help="Run a pipeline again and again, by the cluster's clock.", no_args_is_help=True
+    help="Run a pipeline on cron times, or when new data arrives.", no_args_is_help=True
 )
 app.add_typer(schedule_app, name="schedule")
 
-LatestOption = Annotated[bool, flag("--allow-latest", "Take an image whose tag is `latest`.")]
-DryRunOption = Annotated[bool, flag("--dry-run", "Only say what would be done.")]
+LatestOption = Annotated[bool, flag("--allow-latest", "Accept an image with the tag `latest`.")]
+DryRunOption = Annotated[bool, flag("--dry-run", "Show the changes only.")]
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
 
 
@@ -55,7 +55,7 @@ def compile_(
     config: ConfigOption,
     overrides: SetOption = [],  # noqa: B006 - typer reads the default, nothing changes it
     output: Annotated[
-        Path, typer.Option("--output", metavar="FILE", help="Where to write it.")
+        Path, typer.Option("--output", metavar="FILE", help="The file to write.")
     ] = Path("pipeline.yaml"),
     allow_latest: LatestOption = False,
 ) -> None:
@@ -78,13 +78,15 @@ def submit(
     parameters: Annotated[
         list[str],
         typer.Option(
-            "--parameter", metavar="NAME=VALUE", help="Of this run: epochs, strategy or span."
+            "--parameter",
+            metavar="NAME=VALUE",
+            help="A parameter of the run: epochs, strategy or span.",
         ),
     ] = [],  # noqa: B006
-    no_wait: Annotated[bool, flag("--no-wait", "Start the run, and do not follow it.")] = False,
+    no_wait: Annotated[bool, flag("--no-wait", "Return once the run is started.")] = False,
     timeout: Annotated[
         str | None,
-        typer.Option(metavar="DURATION", help="Follow it for at most so long: 30m, 4h."),
+        typer.Option(metavar="DURATION", help="The longest time to follow the run: 30m, 4h."),
     ] = None,
     allow_latest: LatestOption = False,
 ) -> None:
@@ -111,7 +113,7 @@ def submit(
 def status(
     config: ConfigOption,
     run: Annotated[
-        str | None, typer.Argument(metavar="[RUN]", help="The run's id; else the latest one.")
+        str | None, typer.Argument(metavar="[RUN]", help="The run's id; default: the latest run.")
     ] = None,
     overrides: SetOption = [],  # noqa: B006
 ) -> None:
@@ -128,9 +130,9 @@ def logs(
     config: ConfigOption,
     run: RunArgument,
     step: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only of this step, such as trainer.")
+        str | None, typer.Option(metavar="NAME", help="Show only this step, such as trainer.")
     ] = None,
-    follow: Annotated[bool, flag("--follow", "Until the run has ended.")] = False,
+    follow: Annotated[bool, flag("--follow", "Follow the logs until the run has ended.")] = False,
     overrides: SetOption = [],  # noqa: B006
 ) -> None:
     """Show the logs of the steps of a run.
@@ -158,7 +160,9 @@ def terminate(
 def check(
     config: ConfigOption,
     overrides: SetOption = [],  # noqa: B006
-    once: Annotated[bool, flag("--once", "Submit what is due, write it down, and end.")] = False,
+    once: Annotated[
+        bool, flag("--once", "Submit a run that is due, and record the decision.")
+    ] = False,
     allow_latest: LatestOption = False,
 ) -> None:
     """Check whether new data makes a run due; with --once, submit that run.

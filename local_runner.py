@@ -74,7 +74,7 @@ app.command()(schedule)
 app.command()(history)
 
 ReasonOption = Annotated[
-    str | None, typer.Option("--reason", metavar="TEXT", help="Why, for the history.")
+    str | None, typer.Option("--reason", metavar="TEXT", help="The reason, for the history.")
 ]
 
 
@@ -101,14 +101,15 @@ def run(
     through: Annotated[
         str | None,
         typer.Option(
-            metavar="SPAN", help="The span to end at: a date, an hour or a number, not the newest."
+            metavar="SPAN",
+            help="The last span of the window: a date, an hour or a number; default: the newest.",
         ),
     ] = None,
     validate_only: Annotated[
-        bool, flag("--validate-only", "Read and check the data, and train nothing.")
+        bool, flag("--validate-only", "Read and check the data, without training.")
     ] = False,
     because: Annotated[
-        str, typer.Option(metavar="TEXT", help="Why there is a run, for its history.")
+        str, typer.Option(metavar="TEXT", help="The reason for the run, for the history.")
     ] = BY_HAND,
     force: Annotated[
         bool, flag("--force", "Run even if nothing has changed since the last run.")
@@ -178,11 +179,13 @@ def evaluate(
     verbose: VerboseOption = False,
     checkpoint: Annotated[
         str,
-        typer.Option(metavar="latest|EPOCH", help="Which of the checkpoints that were kept."),
+        typer.Option(
+            metavar="latest|EPOCH", help="The checkpoint to evaluate: the latest, or an epoch."
+        ),
     ] = "latest",
     given: Annotated[
         str | None,
-        typer.Option("--input", metavar="FILE|FOLDER|GLOB", help="Labelled rows, of files."),
+        typer.Option("--input", metavar="FILE|FOLDER|GLOB", help="Files with labelled rows."),
     ] = None,
     model: ModelOption = None,
     version: VersionOption = None,
@@ -217,10 +220,12 @@ def models(
     config: ConfigOption = DEFAULT_CONFIG,
     overrides: SetOption = [],  # noqa: B006
     output: OutputOption = OUTPUT,
-    as_json: Annotated[bool, flag("--json", "Show them for programs.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print JSON.")] = False,
     withdraw: Annotated[
         int | None,
-        typer.Option(metavar="VERSION", help="Mark a version that does not serve as bad."),
+        typer.Option(
+            metavar="VERSION", help="Withdraw this version, which must not be in service."
+        ),
     ] = None,
     reason: ReasonOption = None,
 ) -> None:
@@ -245,13 +250,13 @@ def rollback(
     output: OutputOption = OUTPUT,
     to: Annotated[
         int | None,
-        typer.Option(metavar="VERSION", help="The version to go back to; else the one before."),
+        typer.Option(
+            metavar="VERSION", help="The version to go back to; default: the previous one."
+        ),
     ] = None,
     reason: ReasonOption = None,
-    force: Annotated[bool, flag("--force", "Also to a version that was withdrawn.")] = False,
-    holds: Annotated[
-        bool, flag("--hold", "And have runs push nothing from then on; see `hold`.")
-    ] = False,
+    force: Annotated[bool, flag("--force", "Accept a withdrawn version.")] = False,
+    holds: Annotated[bool, flag("--hold", "Also stop pushes from then on; see `hold`.")] = False,
 ) -> None:
     """Put an earlier version in service, and withdraw the versions after it.
 
@@ -265,15 +270,17 @@ def rollback(
 
 @app.command()
 def hold(
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why; it is shown everywhere.")],
+    reason: Annotated[
+        str, typer.Option(metavar="TEXT", help="The reason, which all commands show.")
+    ],
     config: ConfigOption = DEFAULT_CONFIG,
     overrides: SetOption = [],  # noqa: B006
     output: OutputOption = OUTPUT,
     until: Annotated[
         str | None,
-        typer.Option(metavar="DATE", help="When it ends by itself: 2026-01-05 or with a time."),
+        typer.Option(metavar="DATE", help="When the hold ends: 2026-01-05, or with a time."),
     ] = None,
-    stops_runs: Annotated[bool, flag("--all", "Schedules start no runs either.")] = False,
+    stops_runs: Annotated[bool, flag("--all", "Also stop scheduled runs.")] = False,
 ) -> None:
     """Stop runs from pushing models until `release`, or until a date.
 
@@ -298,13 +305,13 @@ def release(
 
 @app.command()
 def approve(
-    version: Annotated[int, typer.Argument(metavar="VERSION", help="As `models` lists it.")],
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, for the history.")],
+    version: Annotated[int, typer.Argument(metavar="VERSION", help="The number in `models`.")],
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="The reason, for the history.")],
     config: ConfigOption = DEFAULT_CONFIG,
     overrides: SetOption = [],  # noqa: B006
     output: OutputOption = OUTPUT,
     force: Annotated[
-        bool, flag("--force", "Also where a model that was trained later serves.")
+        bool, flag("--force", "Push even if a model that was trained later serves.")
     ] = False,
 ) -> None:
     """Push a blessed model that waits for approval, or that a hold kept back.

@@ -40,26 +40,27 @@ SetOption = Annotated[
     list[str],
     typer.Option("--set", metavar="KEY=VALUE", help="Override a key: --set train.epochs=3."),
 ]
-OutputOption = Annotated[
-    Path, typer.Option("--output", metavar="DIR", help="Where everything is written.")
-]
-VerboseOption = Annotated[bool, flag("--verbose", "Show everything that components say as well.")]
+OutputOption = Annotated[Path, typer.Option("--output", metavar="DIR", help="The output folder.")]
+VerboseOption = Annotated[bool, flag("--verbose", "Show the output of components as well.")]
 ModelOption = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="A pushed version, without any config.")
+    Path | None,
+    typer.Option(metavar="DIR", help="The folder of a pushed version, instead of a config."),
 ]
 VersionOption = Annotated[
     int | None,
-    typer.Option(metavar="VERSION", help="As `models` lists it; else the newest not withdrawn."),
+    typer.Option(
+        metavar="VERSION", help="The number in `models`; default: the newest not withdrawn."
+    ),
 ]
 VariantOption = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Of that version, as optimize.variants calls it."),
+    typer.Option(metavar="NAME", help="A variant of that version, named as in optimize.variants."),
 ]
 OnUnreadableOption = Annotated[
     OnUnreadable | None,
     typer.Option(
-        help="What a text does that the model cannot read as a number, a date, or yes and no; else"
-        " as the config's requests.on_unreadable says, or missing."
+        help="How to handle a text that is no valid number, date or boolean; default:"
+        " requests.on_unreadable of the config, or missing."
     ),
 ]
 

@@ -290,7 +290,7 @@ def ask_for_samples(path: str, model: Path, request: SampleRequest, folder: Path
     except ScopelineError:
         raise
     except Exception as error:
-        # An error of other files than the samples, such as the model's, names the function.
+        # For other files than the samples, such as the model's, the error names the function.
         named = str(getattr(error, "filename", None) or folder)
         if isinstance(error, OSError) and Path(named).is_relative_to(folder):
             raise
