@@ -161,16 +161,16 @@ class ArtifactResults(ArtifactReader):
         if mistakes := self.mistakes():
             summary.notes.append(mistakes)
         if not evaluation.blessed and self._config.family.has_label:
-            summary.reason = "; ".join(filter(None, (evaluation.reason, self._suspicion())))
+            summary.reason = "; ".join(filter(None, (evaluation.reason, self._data_fault())))
         return "blessed" if evaluation.blessed else "not blessed"
 
-    def _suspicion(self) -> str:
+    def _data_fault(self) -> str:
         """Returns the evidence that the data caused the failure; empty if there is none."""
         # Imported here, as it imports TFMA.
-        from pipeline.runs.suspicion import DataSuspicion
+        from pipeline.runs.data_fault import DataFault
 
         kind, on_drift = span_kind(self._config.data), self._config.drift.on_drift
-        return DataSuspicion(self, self._criteria, kind, on_drift, self._event_log).in_words()
+        return DataFault(self, self._criteria, kind, on_drift, self._event_log).in_words()
 
     def _read_certificate(self, summary: RunSummary) -> str:
         certificate = self.certificate()

@@ -78,7 +78,7 @@ def has_collapsed(
     return max(values) < worst if higher_is_better else min(values) > worst
 
 
-class DataSuspicion:
+class DataFault:
     """The comparison of the model in service with its metrics at its push."""
 
     def __init__(
