@@ -37,7 +37,7 @@ from pipeline.runs.window_reader import make_spans, usable_spans
 from trainer_module.scratch import ScratchFolder
 from trainer_module.settings import SETTINGS_KEY
 
-UNTELLING = {"constant", "declared", "input_config", "module_path", "span", "version"}
+DERIVED_PROPERTIES = {"constant", "declared", "input_config", "module_path", "span", "version"}
 """Execution properties that follow from others, or that a driver fills in."""
 
 _DONE = (metadata_store_pb2.Execution.COMPLETE, metadata_store_pb2.Execution.CACHED)
@@ -227,7 +227,7 @@ def _opened(properties: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: _open(value)
         for name, value in properties.items()
-        if value is not None and name not in UNTELLING and not name.startswith("__")
+        if value is not None and name not in DERIVED_PROPERTIES and not name.startswith("__")
     }
 
 
@@ -245,7 +245,7 @@ def _differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
     named = path
     for wrapping in WRAPPINGS:
         named = named.removeprefix(wrapping)
-    if named in UNTELLING:
+    if named in DERIVED_PROPERTIES:
         return
     if named not in HASHES and isinstance(old, Mapping) and isinstance(new, Mapping):
         old, new = _of_one_model(old, new)
