@@ -75,7 +75,7 @@ class RunResults(Protocol):
 
 logger = logging.getLogger(__name__)
 
-_JUDGES = (ComponentId.EXAMPLE_GEN, ComponentId.EXAMPLE_VALIDATOR)
+_REFUSING_COMPONENTS = (ComponentId.EXAMPLE_GEN, ComponentId.EXAMPLE_VALIDATOR)
 """The components that refuse data."""
 
 
@@ -203,7 +203,7 @@ class RunObserver:
     def _note_refusal(self, error: ErrorSummary, has_drifted: bool) -> None:
         """Records that the newest span was refused, if that ended the run."""
         window = self._context.window
-        if window is not None and error.component in _JUDGES:
+        if window is not None and error.component in _REFUSING_COMPONENTS:
             # As an older span of a later window it is checked again with any settings.
             self._run_events.unusable(window.newest, error.message, "", has_drifted)
 
