@@ -93,13 +93,13 @@ def wire_judges(
     # Finds the baseline model; a model that is not worse is blessed.
     baseline = resolve_baseline(model, given.baseline_strategy, has_examples=False)
     evaluator = create_gate(given, model, baseline, examples)
-    judges, infra_blessing = [baseline, evaluator], None
+    evaluation_nodes, infra_blessing = [baseline, evaluator], None
     # Compares the predictions of a blessed model through every serving interface.
     if given.context.config.certificate.enabled:
         validator = create_certificate(given, model, evaluator)
-        judges.append(validator)
+        evaluation_nodes.append(validator)
         infra_blessing = validator.outputs["blessing"]
-    return Wired([*nodes, *judges], model, evaluator.outputs["blessing"], infra_blessing)
+    return Wired([*nodes, *evaluation_nodes], model, evaluator.outputs["blessing"], infra_blessing)
 
 
 def custom_config(given: Given, *functions: str, roots: Sequence[str] = ()) -> dict[str, Any]:
