@@ -76,10 +76,10 @@ class Wired:
 
 def wire(given: Given) -> Wired:
     """Returns the usual nodes of a family: its `run_fn` trains, its `measure` evaluates."""
-    return wire_judges(given, [create_trainer(given)])
+    return wire_evaluation(given, [create_trainer(given)])
 
 
-def wire_judges(
+def wire_evaluation(
     given: Given, nodes: Sequence[base_node.BaseNode], examples: types.BaseChannel | None = None
 ) -> Wired:
     """Returns the nodes with the baseline, the Evaluator and the certificate added.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tfx.dsl.components.base import base_node
 
 from pipeline.graph.data import create_data
-from pipeline.graph.families import Given, Wired, create_trainer, wire_judges
+from pipeline.graph.families import Given, Wired, create_trainer, wire_evaluation
 from pipeline.graph.resolving import resolve_window
 
 
@@ -23,7 +23,7 @@ def wire(given: Given) -> Wired:
     trainer.add_upstream_node(data.validator)
 
     # Compares samples of the new generator and of the one in service with held-out pictures.
-    return wire_judges(given, [*nodes, trainer], window)
+    return wire_evaluation(given, [*nodes, trainer], window)
 
 
 def wire_data(given: Given) -> list[base_node.BaseNode]:
