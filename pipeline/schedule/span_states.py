@@ -72,7 +72,7 @@ def list_states(
         elif are_empty(span.files, config.data):
             listed.append(ListedSpan(span, SpanState.EMPTY, "it holds no row, and waits for some"))
         else:
-            listed.append(_judged(span, records, trained, first))
+            listed.append(_state_of(span, records, trained, first))
     return listed
 
 
@@ -131,7 +131,7 @@ def _find(config: PipelineConfig, layout: Layout, name: str) -> Span:
     raise ConfigError(f"{name}: there is no such span at data.path; {there}")
 
 
-def _judged(span: Span, records: SpanRecords, trained: _Trained, first: int | None) -> ListedSpan:
+def _state_of(span: Span, records: SpanRecords, trained: _Trained, first: int | None) -> ListedSpan:
     """Returns the state of a span that is complete and has rows."""
     accepted, refusal, read = records.acceptance(span), records.refusal(span), records.read(span)
     why = f"accepted: {accepted.details['reason']}" if accepted else ""
