@@ -93,7 +93,7 @@ def plan_columns(context: RunContext) -> ColumnTypes | None:
     has_label = config.family.has_label
     look = read_first_rows(context.reading, context.data[-1]) if has_label else None
     if look is None:
-        return _unseen(config)
+        return _declared_types(config)
     no_features = config.no_features
     columns = {name: v for name, v in look.columns.items() if name not in no_features}
     lists = {name: v for name, v in look.lists.items() if name not in no_features}
@@ -120,7 +120,7 @@ def _split_notes(config: PipelineConfig, look: FirstRows) -> list[str]:
     return [found.found] if found else []
 
 
-def _unseen(config: PipelineConfig) -> ColumnTypes | None:
+def _declared_types(config: PipelineConfig) -> ColumnTypes | None:
     """Returns the types that the config declares, for files that only a run reads."""
     if FORMATS[config.data.format].holds_images:
         return None
