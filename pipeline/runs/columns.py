@@ -150,7 +150,7 @@ def effective_types(
     declared = {
         name: Choice(
             feature.model_dump(mode="json", exclude_unset=True),
-            DECLARED + _doubt(feature, chosen.get(name)),
+            DECLARED + _contradiction(feature, chosen.get(name)),
         )
         for name, feature in features.items()
     }
@@ -160,7 +160,7 @@ def effective_types(
     return {n: choice for n, choice in found.items() if n not in no_features}
 
 
-def _doubt(declared: BaseFeature, chosen: Choice | None) -> str:
+def _contradiction(declared: BaseFeature, chosen: Choice | None) -> str:
     """Returns a warning if the data contradicts the declared type of a column."""
     if not isinstance(declared, TextFeature) or declared.tokens != "words" or chosen is None:
         return ""
