@@ -124,7 +124,7 @@ def imported_sources(module: str) -> list[Path]:
         if source is None or not (name.partition(".")[0] == package or _is_own(source)):
             continue
         found[source] = None
-        news = dict.fromkeys(_news(name, source))
+        news = dict.fromkeys(_possible_modules(name, source))
         waiting += [name for name in news if name not in seen]
         seen.update(news)
     return list(found)
@@ -136,7 +136,7 @@ def _is_own(source: Path) -> bool:
     return not is_installed and not any(source.is_relative_to(folder) for folder in _OURS)
 
 
-def _news(module: str, source: Path) -> Iterator[str]:
+def _possible_modules(module: str, source: Path) -> Iterator[str]:
     """Yields the possible modules among the names that a module imports, and its parent package."""
     parent = module.rpartition(".")[0]
     if parent:
