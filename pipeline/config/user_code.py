@@ -124,9 +124,9 @@ def imported_sources(module: str) -> list[Path]:
         if source is None or not (name.partition(".")[0] == package or _is_own(source)):
             continue
         found[source] = None
-        news = dict.fromkeys(_possible_modules(name, source))
-        waiting += [name for name in news if name not in seen]
-        seen.update(news)
+        possible = dict.fromkeys(_possible_modules(name, source))
+        waiting += [name for name in possible if name not in seen]
+        seen.update(possible)
     return list(found)
 
 
