@@ -96,12 +96,12 @@ def _forget(execute: _Execute, executions: Sequence[int], artifacts: Sequence[in
     contexts = _contexts_of(execute, executions)
     for column, ids in (("execution_id", executions), ("artifact_id", artifacts)):
         events = f"SELECT `id` FROM `Event` WHERE `{column}` IN (?)"  # noqa: S608 - our own names
-        for some in _some(ids):
+        for some in _batches(ids):
             execute(f"DELETE FROM `EventPath` WHERE `event_id` IN ({events})", some)  # noqa: S608
             execute(f"DELETE FROM `Event` WHERE `{column}` IN (?)", some)  # noqa: S608
     _delete(execute, executions, "execution_id", ["Association", "ExecutionProperty"], "Execution")
     _delete(execute, artifacts, "artifact_id", ["Attribution", "ArtifactProperty"], "Artifact")
-    empty = [found for some in _some(contexts) for (found,) in execute(_EMPTY, some)]
+    empty = [found for some in _batches(contexts) for (found,) in execute(_EMPTY, some)]
     # Kept artifacts, which others use, are identified by the executions that made them.
     referring = ["Attribution", "ParentContext", "ContextProperty"]
     _delete(execute, empty, "context_id", referring, "Context")
@@ -121,18 +121,18 @@ def _contexts_of(execute: _Execute, executions: Sequence[int]) -> list[int]:
         "JOIN `Type` ON `Type`.`id` = `Context`.`type_id` "
         f"WHERE `Type`.`name` IN ({kinds}) AND `Association`.`execution_id` IN (?)"
     )
-    return sorted({found for some in _some(executions) for (found,) in execute(query, some)})
+    return sorted({found for some in _batches(executions) for (found,) in execute(query, some)})
 
 
 def _delete(
     execute: _Execute, ids: Sequence[int], column: str, referring: Iterable[str], table: str
 ) -> None:
     """Deletes rows of a table by id, after the rows of other tables that refer to them."""
-    for some in _some(ids):
+    for some in _batches(ids):
         for other in referring:
             execute(f"DELETE FROM `{other}` WHERE `{column}` IN (?)", some)  # noqa: S608
         execute(f"DELETE FROM `{table}` WHERE `id` IN (?)", some)  # noqa: S608
 
 
-def _some(ids: Sequence[int]) -> Iterator[list[int]]:
+def _batches(ids: Sequence[int]) -> Iterator[list[int]]:
     return (list(ids[first : first + _AT_ONCE]) for first in range(0, len(ids), _AT_ONCE))
