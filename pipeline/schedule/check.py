@@ -33,7 +33,7 @@ from pipeline.schedule.decision import Due, NotDue, decide, is_run_under_way
 from pipeline.schedule.health import LOOK_SECONDS, Health, check_staleness, last_push
 from pipeline.schedule.history import read_history
 from pipeline.schedule.record import (
-    explain_lasting,
+    describe_lasting_problem,
     note_decision,
     record_decision,
 )
@@ -186,7 +186,7 @@ def _reload_config(pipeline: ScheduledPipeline, context: CheckContext) -> Pipeli
         is_new = record_decision(NotDue(str(error), {}, EXIT_UNUSABLE), event_log, now)
         if is_new and (known := context.configs.get(pipeline.name)):
             notify(known.notify, known.name, Occasion.FAILED, str(error), {}, event_log)
-        said = explain_lasting(str(error), EXIT_UNUSABLE, event_log, now)
+        said = describe_lasting_problem(str(error), EXIT_UNUSABLE, event_log, now)
         raise ConfigError(said) from None
     return config
 
@@ -208,7 +208,7 @@ def _decide_and_run(
     if isinstance(decision, NotDue):
         said = f"nothing to do: {decision.reason}"
         if decision.exit_code != EXIT_PUSHED:
-            said = explain_lasting(said, decision.exit_code, event_log, now)
+            said = describe_lasting_problem(said, decision.exit_code, event_log, now)
         context.report(pipeline.name, said)
         return decision.exit_code or None
     context.report(pipeline.name, f"starts: {decision.reason}")

@@ -77,7 +77,7 @@ def _is_told_as_skipped(decision: NotDue, before: LoggedEvent | None) -> bool:
     return not is_same
 
 
-def explain_lasting(said: str, exit_code: int, event_log: EventLog, now: datetime) -> str:
+def describe_lasting_problem(said: str, exit_code: int, event_log: EventLog, now: datetime) -> str:
     """Returns a line with a lasting problem, its beginning and its exit code.
 
     Args:
