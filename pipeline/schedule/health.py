@@ -192,7 +192,12 @@ def check_staleness(
         f"(notify.stale_after: {show_duration(limit)})"
     )
     word = event_log.last(*_REASONS)
-    _tell(config, event_log, now, message + (f"; the last word: {_word(word)}" if word else ""))
+    _tell(
+        config,
+        event_log,
+        now,
+        message + (f"; the last word: {_describe_event(word)}" if word else ""),
+    )
     return True
 
 
@@ -221,7 +226,7 @@ def _tell(
     notify(config.notify, config.name, Occasion.STALE, message, {"over": over}, event_log)
 
 
-def _word(event: LoggedEvent) -> str:
+def _describe_event(event: LoggedEvent) -> str:
     what = event.details.get("status", event.kind.value)
     return f"{str(what).replace('_', ' ')}: {event.message}"
 
