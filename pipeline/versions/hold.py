@@ -105,7 +105,7 @@ def set_hold(
     # Input from a terminal may be invalid UTF-8.
     hold = Hold(reason.encode(errors="replace").decode(), now, until, stops_runs)
     make_root(layout)
-    with _told(layout), pushing(layout):
+    with _explained_errors(layout), pushing(layout):
         before = _in_force(layout, now)
         _write(layout.hold, hold)
     said = _record(event_log, hold)
@@ -123,7 +123,7 @@ def holding(layout: Layout, event_log: EventLog, reason: str) -> Iterator[Hold]:
     """
     before = layout.hold.read_bytes() if layout.hold.exists() else None
     hold = Hold(reason, _now(), until=None, stops_runs=False)
-    with _told(layout):
+    with _explained_errors(layout):
         _write(layout.hold, hold)
     try:
         yield hold
@@ -185,7 +185,7 @@ def _write(path: Path, hold: Hold) -> None:
 
 
 @contextmanager
-def _told(layout: Layout) -> Iterator[None]:
+def _explained_errors(layout: Layout) -> Iterator[None]:
     """Translates write errors in the block into a ConfigError."""
     try:
         yield
