@@ -99,7 +99,7 @@ class Retention:
         """Returns sentences about what will be deleted, and about what was."""
         layout, event_log = self.layout, self.event_log
         expired = find_expired(self.schedule, layout, event_log)
-        asked = _asked_for(self.schedule, event_log)
+        asked = _configured_keys(self.schedule, event_log)
         announced = _announce(self._keep, expired.only(KEYS - asked), event_log)
         deleted = Deleted()
         try:
@@ -153,7 +153,7 @@ class Retention:
             forget(self.metadata, self.layout, executions, artifacts)
 
 
-def _asked_for(schedule: ScheduleSettings | None, event_log: EventLog) -> Set[str]:
+def _configured_keys(schedule: ScheduleSettings | None, event_log: EventLog) -> Set[str]:
     """Returns the keys of `schedule.keep` that the config sets; all, once a deletion was
     announced.
     """
