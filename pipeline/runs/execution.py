@@ -62,7 +62,7 @@ def execute(
     observer = RunObserver(context, files, console, run_events, results)
     progress = logging.getLogger(PROGRESS_LOGGER)
 
-    def say_last_words() -> None:
+    def conclude_interrupted() -> None:
         observer.conclude(KeyboardInterrupt())
         console.conclude(observer.summary, _hints(observer.summary, layout, files))
         wait_for_deliveries()
@@ -70,7 +70,7 @@ def execute(
     progress.addHandler(console)
     error = attempt(
         lambda: _run_components(context, request, run_events, observer, console, results),
-        say_last_words,
+        conclude_interrupted,
         EXIT_INTERRUPTED,
     )
     progress.removeHandler(console)
