@@ -35,7 +35,7 @@ class _LogFile(io.FileIO):
             return memoryview(data).nbytes
 
 
-class _Complaint:
+class _FirstErrorReporter:
     """A callback that reports the first write error of a log on the screen."""
 
     def __init__(self, log: Path, screen: int) -> None:
@@ -73,7 +73,7 @@ def captured(log: Path, verbose: bool) -> Iterator[IO[str]]:
     sys.stdout.flush()
     sys.stderr.flush()
     saved = os.dup(1), os.dup(2)
-    complain = _Complaint(log, saved[1])
+    complain = _FirstErrorReporter(log, saved[1])
     target, pump = _open_target(log, saved[1] if verbose else None, complain)
     os.dup2(target, 1)
     os.dup2(target, 2)
