@@ -128,7 +128,7 @@ def trainings(event_log: EventLog, newest: int | None = None) -> list[LoggedEven
     ]
 
 
-def tell_empty_spans(
+def report_empty_spans(
     settings: NotifySettings,
     pipeline: str,
     spans: Iterable[Span],

@@ -16,7 +16,7 @@ from pipeline.component_ids import ComponentId
 from pipeline.exit_codes import EXIT_INTERRUPTED
 from pipeline.graph.create import create_ingestion, create_pipeline, create_search
 from pipeline.layout import Layout, RunLayout
-from pipeline.records.data_records import tell_empty_spans
+from pipeline.records.data_records import report_empty_spans
 from pipeline.records.event_log import EventLog
 from pipeline.records.notify import wait_for_deliveries
 from pipeline.records.run_events import RunEvents
@@ -106,7 +106,7 @@ def _run_components(
     spans = None
     if window is not None:
         event_log = EventLog(context.layout.event_log)
-        tell_empty_spans(config.notify, config.name, window.empty, event_log, run_id)
+        report_empty_spans(config.notify, config.name, window.empty, event_log, run_id)
         reader = WindowReader(context, event_log, run_events, run_id)
         usable = [window.newest] if request.validate_only else reader.read(window, console)
         observer.summary.notes += reader.notes

@@ -7,7 +7,7 @@ from datetime import datetime
 from pipeline.config.sections.notify import Occasion
 from pipeline.config.settings import PipelineConfig
 from pipeline.exit_codes import EXIT_PUSHED
-from pipeline.records.data_records import tell_empty_spans
+from pipeline.records.data_records import report_empty_spans
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
 from pipeline.records.notify import notify
 from pipeline.schedule.decision import Due, NotDue
@@ -21,7 +21,7 @@ def note_decision(
     _note_recovery(decision, event_log, now)
     before = event_log.last(EventKind.DUE, EventKind.SKIPPED)
     is_new = record_decision(decision, event_log, now)
-    is_told = tell_empty_spans(config.notify, config.name, decision.empty_spans, event_log)
+    is_told = report_empty_spans(config.notify, config.name, decision.empty_spans, event_log)
     if is_new and isinstance(decision, NotDue):
         if decision.is_problem:
             notify(config.notify, config.name, Occasion.FAILED, decision.reason, {}, event_log)

@@ -17,7 +17,7 @@ from pipeline.kubeflow.nodes import compile_graph, values_of
 from pipeline.kubeflow.run_parameters import apply_parameters
 from pipeline.kubeflow.steps.run_record import BECAUSE, RunFolder, RunRecord, is_alone
 from pipeline.layout import Layout
-from pipeline.records.data_records import tell_empty_spans
+from pipeline.records.data_records import report_empty_spans
 from pipeline.records.event_log import EventLog
 from pipeline.records.metadata_store import check_store
 from pipeline.records.notify import check_secrets
@@ -81,7 +81,7 @@ def _make_record(
     run_events.started()
     spans, usable = None, data
     if window is not None:
-        tell_empty_spans(config.notify, config.name, window.empty, event_log, run_id)
+        report_empty_spans(config.notify, config.name, window.empty, event_log, run_id)
         reader = WindowReader(context, event_log, run_events, run_id)
         usable = reader.read(window, console)
         spans = make_spans(usable, config.drift, event_log)
