@@ -68,7 +68,7 @@ class SpanRecords:
             return event
         return event if event.details["digest"] == span.digest() else None
 
-    def is_told_empty(self, span: Span) -> bool:
+    def is_recorded_empty(self, span: Span) -> bool:
         """Returns whether the event log has the span with its current files as empty."""
         return self._of(EventKind.EMPTY_SPAN, span) is not None
 
@@ -152,7 +152,7 @@ def report_empty_spans(
         return False
     records, is_told = SpanRecords(event_log), False
     for span in found:
-        if records.is_told_empty(span):
+        if records.is_recorded_empty(span):
             continue
         message = f"span {span} holds no row; it waits for some, and the others go on without"
         event_log.record(
