@@ -74,7 +74,7 @@ class ArtifactReader:
             ]
             return _read_artifacts(handle.store, ids)
 
-    def made_of(self, uri: str, kind: str) -> list[Artifact]:
+    def outputs_made_from(self, uri: str, kind: str) -> list[Artifact]:
         """Returns the live artifacts that executions of any run made from an artifact, oldest
         first.
 

@@ -167,7 +167,7 @@ class DataFault:
         self, examples: str
     ) -> Iterator[statistics_pb2.DatasetFeatureStatisticsList]:
         """Yields the existing statistics of examples, the newest last."""
-        for artifact in self._reader.made_of(examples, "ExampleStatistics"):
+        for artifact in self._reader.outputs_made_from(examples, "ExampleStatistics"):
             yield stats_artifact_utils.load_statistics(artifact, DRIFT_SPLIT).proto()
 
 

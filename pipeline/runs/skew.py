@@ -109,7 +109,7 @@ def training_statistics(config: PipelineConfig, layout: Layout, version: Version
     if connection is not None and version.model is not None:
         reader = ArtifactReader(connection, config.criteria)
         for span, uri in _examples_behind(connection, version):
-            if found := reader.made_of(uri, _STATISTICS):
+            if found := reader.outputs_made_from(uri, _STATISTICS):
                 statistics = stats_artifact_utils.load_statistics(found[-1], DRIFT_SPLIT).proto()
                 return Older(statistics, _name(config, version, span))
     raise ConfigError(
