@@ -180,7 +180,7 @@ class RunEvents:
         self._found_anomalies(summary.anomalies)
         self.drifted(self._data[-1], summary.drift)
         if new := self._event_log.events(EventKind.DRIFT, run=self._run):
-            self._tell(Occasion.DRIFT, "; ".join(self._with_span(event) for event in new))
+            self._notify(Occasion.DRIFT, "; ".join(self._with_span(event) for event in new))
         if summary.blessed is not None:
             is_good = summary.blessed and summary.status is not Status.NOT_BLESSED
             kind = EventKind.BLESSED if is_good else EventKind.NOT_BLESSED
@@ -190,7 +190,7 @@ class RunEvents:
         if summary.waiting is not None:
             self._waits(summary, summary.waiting)
         if left_out := self._left_out():
-            self._tell(Occasion.LEFT_OUT, "; ".join(left_out))
+            self._notify(Occasion.LEFT_OUT, "; ".join(left_out))
         self._ended(summary)
 
     def _found_anomalies(self, found: Sequence[str]) -> None:
@@ -241,7 +241,7 @@ class RunEvents:
             model=model,
             **found,
         )
-        self._tell(Occasion.PUSHED, f"pushed to {path}", metrics=found["metrics"])
+        self._notify(Occasion.PUSHED, f"pushed to {path}", metrics=found["metrics"])
 
     def _waits(self, summary: RunSummary, waiting: WaitingSummary) -> None:
         """Records a model that waits, unless an earlier run has recorded the same model."""
@@ -252,7 +252,7 @@ class RunEvents:
         details = asdict(waiting) | {"superseded": waiting.status is Status.SUPERSEDED}
         del details["status"]
         self._record(EventKind.WAITS, message, **details, **found)
-        self._tell(Occasion.HELD, f"blessed, and not pushed: {message}", metrics=found["metrics"])
+        self._notify(Occasion.HELD, f"blessed, and not pushed: {message}", metrics=found["metrics"])
 
     def _found(self, summary: RunSummary) -> dict[str, Any]:
         """Returns the details that events of a model record."""
@@ -275,19 +275,19 @@ class RunEvents:
             }
             self._record(EventKind.FINISHED, summary.reason or status.value, **details)
             if status is Status.NOT_BLESSED:
-                self._tell(Occasion.NOT_BLESSED, summary.reason or "")
+                self._notify(Occasion.NOT_BLESSED, summary.reason or "")
             return
         error = summary.error
         where = f"{error.component}: " if error and error.component else ""
         message = where + (error.message if error else status.value)
         self._record(EventKind.FAILED, message, **details)
         if status is not Status.INTERRUPTED:  # The user who stopped it knows.
-            self._tell(Occasion.FAILED, message)
+            self._notify(Occasion.FAILED, message)
 
     def _record(self, kind: EventKind, message: str, **details: Any) -> None:
         self._event_log.record(kind, message, run=self._run, **details)
 
-    def _tell(self, occasion: Occasion, message: str, **details: Any) -> None:
+    def _notify(self, occasion: Occasion, message: str, **details: Any) -> None:
         notify(
             self._config.notify,
             self._config.name,
