@@ -179,7 +179,9 @@ def check_staleness(
     pushed = event_log.last(EventKind.PUSHED)
     is_raised = alarm is not None and not alarm.details["over"]
     if is_raised and alarm and pushed and pushed.id > alarm.id:
-        _tell(config, event_log, now, f"over: a model was pushed again, {pushed.message}", True)
+        _record_and_notify(
+            config, event_log, now, f"over: a model was pushed again, {pushed.message}", True
+        )
         is_raised = False
     since = last or _first_event(event_log, now)
     if now - since < limit:
@@ -192,7 +194,7 @@ def check_staleness(
         f"(notify.stale_after: {show_duration(limit)})"
     )
     word = event_log.last(*_REASONS)
-    _tell(
+    _record_and_notify(
         config,
         event_log,
         now,
@@ -219,7 +221,7 @@ def _first_event(event_log: EventLog, now: datetime) -> datetime:
     return now if first is None else min(now, first.at)
 
 
-def _tell(
+def _record_and_notify(
     config: PipelineConfig, event_log: EventLog, now: datetime, message: str, over: bool = False
 ) -> None:
     event_log.record(EventKind.STALE, message, at=now, over=over)
