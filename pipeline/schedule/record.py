@@ -25,7 +25,7 @@ def note_decision(
     if is_new and isinstance(decision, NotDue):
         if decision.is_problem:
             notify(config.notify, config.name, Occasion.FAILED, decision.reason, {}, event_log)
-        elif not is_told and _is_told_as_skipped(decision, before):
+        elif not is_told and _is_new_skip(decision, before):
             notify(config.notify, config.name, Occasion.SKIPPED, decision.reason, {}, event_log)
     _note_left_out(config, decision, event_log, now)
 
@@ -61,7 +61,7 @@ def record_decision(decision: Due | NotDue, event_log: EventLog, now: datetime) 
     return True
 
 
-def _is_told_as_skipped(decision: NotDue, before: LoggedEvent | None) -> bool:
+def _is_new_skip(decision: NotDue, before: LoggedEvent | None) -> bool:
     """Returns whether a firing started no run, for another reason than the firing before.
 
     Failures have notifications of their own. If every firing is skipped for the same reason, such
