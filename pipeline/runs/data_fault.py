@@ -119,7 +119,7 @@ class DataFault:
         if not collapsed:
             return ""
         words = f"the model in service has {' and '.join(collapsed)} when it was pushed"
-        return f"{words}: the data is the likelier cause{self._what_moved()}"
+        return f"{words}: the data is the likelier cause{self._most_moved()}"
 
     def _metrics_when_pushed(self) -> dict[str, float | None]:
         """Returns the metrics of the model in service at its push."""
@@ -139,7 +139,7 @@ class DataFault:
         is_known = constant is not None and constant.metric == name
         return has_collapsed(result, had, constant if is_known else None, metric.higher_is_better)
 
-    def _what_moved(self) -> str:
+    def _most_moved(self) -> str:
         """Returns the columns that moved most since the last span that passed, for data in
         spans.
         """
