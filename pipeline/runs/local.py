@@ -210,7 +210,7 @@ def explain(error: BaseException, sources: Iterable[Path] = ()) -> tuple[Status,
     while cause.__cause__ is not None:
         cause = cause.__cause__
     if says_full(cause):
-        return Status.FAILED, f"the disk is full ({_what_is_full(cause)}); {MAKE_ROOM}"
+        return Status.FAILED, f"the disk is full ({_full_disk(cause)}); {MAKE_ROOM}"
     if isinstance(cause, ComponentFailedError):
         return Status.FAILED, "its inputs could not be resolved; the log says why"
     if isinstance(cause, WorkerFailedError):
@@ -221,7 +221,7 @@ def explain(error: BaseException, sources: Iterable[Path] = ()) -> tuple[Status,
     return Status.FAILED, _place(frames, sources) + said
 
 
-def _what_is_full(error: BaseException) -> str:
+def _full_disk(error: BaseException) -> str:
     """Returns the file that could not be written, and its free space, as far as known."""
     if not isinstance(error, OSError):
         file = full_file(error)
