@@ -45,11 +45,13 @@ def usable_spans(window: Window, context: RunContext, event_log: EventLog) -> li
         return list(window.spans)
     settings, records = usability_fingerprint(context), SpanRecords(event_log)
     older = window.spans[:-1]
-    usable = [s for s in older if not _stays_out(s, settings, context.config.drift, records)]
+    usable = [s for s in older if not _is_still_refused(s, settings, context.config.drift, records)]
     return [*usable, window.newest]
 
 
-def _stays_out(span: Span, settings: str, drift: DriftSettings, records: SpanRecords) -> bool:
+def _is_still_refused(
+    span: Span, settings: str, drift: DriftSettings, records: SpanRecords
+) -> bool:
     """Returns whether a span was refused, and would be refused again."""
     refusal = records.refusal(span)
     # It may pass with other settings or another schema.
@@ -161,7 +163,7 @@ class WindowReader:
         if context.config.schedule_or_default.missing_span is not MissingSpan.FAIL:
             # The span to compare with may have been read just now.
             records, settings = SpanRecords(self._event_log), usability_fingerprint(context)
-            if _stays_out(span, settings, context.config.drift, records):
+            if _is_still_refused(span, settings, context.config.drift, records):
                 return False
         return self._ingest(span, console)
 
