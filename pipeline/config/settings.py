@@ -191,8 +191,8 @@ class PipelineConfig(Settings):
     @property
     def while_training(self) -> WhileTraining:
         """The part of `optimize` that the Trainer reads."""
-        told = self.optimize or WhileTraining()
-        return WhileTraining(prune=told.prune, quantize=told.quantize)
+        settings = self.optimize or WhileTraining()
+        return WhileTraining(prune=settings.prune, quantize=settings.quantize)
 
     def columns_of(self, *kinds: type[Settings]) -> list[str]:
         """Returns the columns that `features` declares with one of the types, in order."""

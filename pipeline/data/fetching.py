@@ -253,9 +253,9 @@ def _from_hub(name: str) -> None:
 
 
 if __name__ == "__main__":
-    source, *told = sys.argv[1:]
+    source, *values = sys.argv[1:]
     try:
-        (_from_keras if source == "keras" else _from_hub)(*told)
+        (_from_keras if source == "keras" else _from_hub)(*values)
     except Exception as error:
         # Any error of libraries and networks; the parent process reads the last line.
         sys.stdout.write(f"\n{FAILED}{error}")

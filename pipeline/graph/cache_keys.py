@@ -92,10 +92,10 @@ class Recipe:
             [*own, *settings.own_features.values()],
             never_loads=MODELS,
         )
-        told = _custom_config(settings, code, _vocabularies(settings))
+        custom = _custom_config(settings, code, _vocabularies(settings))
         if self._divides_own_inputs:
-            return {**told, OWN_PREPROCESSING_KEY: self.preprocessing}
-        return told
+            return {**custom, OWN_PREPROCESSING_KEY: self.preprocessing}
+        return custom
 
     @property
     def trainer_config(self) -> dict[str, object]:
@@ -104,18 +104,18 @@ class Recipe:
         code = code_fingerprint(
             ["components.trainer.component", *TRAINERS], self.settings.own_code.values()
         )
-        told = _custom_config(self.settings, code, _weights(self.settings))
+        custom = _custom_config(self.settings, code, _weights(self.settings))
         # The search fills in the keys that the file leaves out.
-        return told if self.tune is None else {**told, SETTINGS_KEY: self.given_settings}
+        return custom if self.tune is None else {**custom, SETTINGS_KEY: self.given_settings}
 
     @property
     def tuner_config(self) -> dict[str, object]:
         """The `custom_config` of Tuner."""
         assert self.tune is not None  # noqa: S101 - else there is no Tuner
         code = code_fingerprint(["components.tuner.component"], self.settings.own_code.values())
-        told = _custom_config(self.settings, code, _weights(self.settings))
+        custom = _custom_config(self.settings, code, _weights(self.settings))
         tune = self.tune.model_dump(mode="json", exclude_unset=True)
-        return {**told, SETTINGS_KEY: self.given_settings, TUNE_KEY: tune}
+        return {**custom, SETTINGS_KEY: self.given_settings, TUNE_KEY: tune}
 
     @property
     def certificate_config(self) -> dict[str, object]:
@@ -176,8 +176,8 @@ def _custom_config(
     settings: TrainerSettings, code: str, files: Iterable[Path]
 ) -> dict[str, object]:
     read = [*files]
-    told = {FILES_KEY: files_fingerprint(read)} if read else {}
-    return {**settings.to_custom_config(), CODE_KEY: code, **told}
+    custom = {FILES_KEY: files_fingerprint(read)} if read else {}
+    return {**settings.to_custom_config(), CODE_KEY: code, **custom}
 
 
 def _vocabularies(settings: TrainerSettings) -> list[Path]:

@@ -142,10 +142,10 @@ def create_trainer(
     """
     settings, run_fn = given.context.config.trainer_settings, given.family.run_fn
     own, read = settings.own_code.values(), files_read(settings)
-    told = custom_config(given, run_fn, *own, roots=["components.trainer.component"])
+    custom = custom_config(given, run_fn, *own, roots=["components.trainer.component"])
     if read:
-        told[FILES_KEY] = files_fingerprint(read)
-    trainer = Trainer(run_fn=run_fn, custom_config=told, examples=examples, schema=schema)
+        custom[FILES_KEY] = files_fingerprint(read)
+    trainer = Trainer(run_fn=run_fn, custom_config=custom, examples=examples, schema=schema)
     return trainer.with_id(ComponentId.TRAINER.value)
 
 
@@ -207,9 +207,9 @@ def create_certificate(
 ) -> base_node.BaseNode:
     """Returns an InfraValidator that predicts the family's golden rows through each interface."""
     golden_rows = given.family.golden_rows
-    told = custom_config(given, *([golden_rows] if golden_rows else []))
+    custom = custom_config(given, *([golden_rows] if golden_rows else []))
     limits = given.context.config.certificate.limits
-    return create_infra_validator(limits, told, model, evaluator, golden_rows=golden_rows)
+    return create_infra_validator(limits, custom, model, evaluator, golden_rows=golden_rows)
 
 
 def create_infra_validator(

@@ -128,8 +128,8 @@ def _read_code_label(image: str) -> str:
     except OSError as error:
         raise _UnknownError(f"docker cannot be run ({error.strerror})") from None
     if done.returncode:
-        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise _UnknownError(f"docker says {said[-1].removeprefix('Error: ')!r}")
+        output = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise _UnknownError(f"docker says {output[-1].removeprefix('Error: ')!r}")
     try:
         labels = json.loads(done.stdout)
     except ValueError:

@@ -213,11 +213,11 @@ def record_skew(
     known = set(before.details["columns"]) if before and is_same else set()
     new = {column: text for column, text in skewed.items() if column not in known}
     window = f"requests of {show_files(files)}, {counted(rows, 'row')}"
-    said = f"{window}: {_outcome(skewed, new, known)}"
+    sentence = f"{window}: {_outcome(skewed, new, known)}"
     newest = files[-1]
     event_log.record(
         EventKind.SKEW_CHECKED,
-        said,
+        sentence,
         through=[newest.modified, newest.path],
         version=version,
         rows=rows,
@@ -229,7 +229,7 @@ def record_skew(
         event_log.record(EventKind.SKEW, message, **details)
         if config.skew.on_skew is not OnSkew.WARN:
             notify(config.notify, config.name, Occasion.SKEW, message, details, event_log)
-    return said
+    return sentence
 
 
 def _outcome(skewed: Mapping[str, str], new: Mapping[str, str], known: set[str]) -> str:

@@ -344,8 +344,8 @@ def _explain_answer(error: OSError) -> tuple[str, bool] | None:
     if isinstance(error, smtplib.SMTPRecipientsRefused):
         return _refused(error.recipients), False
     if isinstance(error, smtplib.SMTPResponseException):
-        said = error.smtp_error
-        text = said.decode(errors="replace") if isinstance(said, bytes) else said
+        response = error.smtp_error
+        text = response.decode(errors="replace") if isinstance(response, bytes) else response
         sentence = f"it answered {error.smtp_code} {shorten(text)}"
         return sentence, error.smtp_code < 500
     if isinstance(error, (smtplib.SMTPNotSupportedError, smtplib.SMTPServerDisconnected)):

@@ -142,7 +142,7 @@ class RunEvents:
           compared_with: the span with which it was compared for drift; not needed for the newest
             span, which is checked again in any case.
         """
-        told = f"span {span}: {message}"
+        full_message = f"span {span}: {message}"
         refusal = {
             "span": span.number,
             "signature": span.signature,
@@ -151,8 +151,8 @@ class RunEvents:
             "compared_with": compared_with,
         }
         known = SpanRecords(self._event_log).refusal(span)
-        if known is None or (known.message, known.details) != (told, refusal):
-            self._record(EventKind.UNUSABLE_SPAN, told, **refusal)
+        if known is None or (known.message, known.details) != (full_message, refusal):
+            self._record(EventKind.UNUSABLE_SPAN, full_message, **refusal)
 
     def drifted(self, span: Span, found: Sequence[str]) -> None:
         """Records that a span has drifted and is used nevertheless, once for each finding.

@@ -167,8 +167,8 @@ class CertificateSummary(BaseModel):
         """A summary of the certificate in a few words."""
         largest = max((way.largest_difference or 0.0 for way in self.ways.values()), default=0.0)
         ways = len({*self.ways, self.expected_by})
-        said = f"{counted(ways, 'way')}, {counted(self.rows, 'row')}"
-        return f"{said}, at most {largest:.1g} apart"
+        counts = f"{counted(ways, 'way')}, {counted(self.rows, 'row')}"
+        return f"{counts}, at most {largest:.1g} apart"
 
 
 @dataclass(frozen=True)

@@ -186,9 +186,9 @@ def gist_of_types(choices: Mapping[str, Choice]) -> str:
 
 def _size(name: str, choice: Choice) -> str:
     """Returns the size of pictures that is inferred, not declared."""
-    told = choice.settings
-    colour = "grey" if told.get("channels") == 1 else "colour"
-    return f"{name} {told.get('height')}x{told.get('width')} in {colour}"
+    settings = choice.settings
+    colour = "grey" if settings.get("channels") == 1 else "colour"
+    return f"{name} {settings.get('height')}x{settings.get('width')} in {colour}"
 
 
 def _is_declared(choice: Choice) -> bool:

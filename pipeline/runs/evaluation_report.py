@@ -180,9 +180,9 @@ def _kept(
         return f"{kept}, and no model in service was compared with"
     held = criteria.thresholds
     within = [describe_within_noise(measured[name], criteria) for name in measured if name in held]
-    said = "; ".join(filter(None, within))
+    noise_within = "; ".join(filter(None, within))
     compared = "it is not worse than the model in service"
-    return f"{kept}, and {compared}" + (f" beyond noise: {said}" if said else "")
+    return f"{kept}, and {compared}" + (f" beyond noise: {noise_within}" if noise_within else "")
 
 
 def _notes(criteria: Criteria, noise: Noise, has_baseline: bool) -> list[str]:
@@ -224,7 +224,7 @@ class Measured:
     confidence: float | None
 
     @property
-    def said(self) -> str:
+    def sentence(self) -> str:
         """The value of the metric in a sentence."""
         of = f" of {self.where}" if self.where else ""
         return f"{self.name}{of} is {self.value:.4g}"
@@ -284,21 +284,21 @@ def describe_failure(
     measured: Measured, criteria: Criteria, constant: ConstantPrediction | None
 ) -> str:
     """Returns the reason why a metric fails."""
-    said, value = measured.said, measured.value
+    sentence, value = measured.sentence, measured.value
     if not measured.noise.defined or not math.isfinite(value):
-        return f"{said}, not a number: {_why_undefined(measured)}"
+        return f"{sentence}, not a number: {_why_undefined(measured)}"
     threshold = _threshold(criteria, measured.name)
     if beyond := _beyond_bounds(measured, threshold):
-        return f"{said}, {beyond}"
+        return f"{sentence}, {beyond}"
     compared = constant if constant is not None and constant.metric == measured.name else None
     if compared is not None and not compared.is_beaten_by(value) and not measured.where:
         return (
-            f"{said}, and always predicting the same has {compared.value:.4g}; on "
+            f"{sentence}, and always predicting the same has {compared.value:.4g}; on "
             f"{compared.examples:,} examples {compared.needed:.4g} is more than luck. Look at what "
             "the features say of the label, or set evaluate.thresholds to decide by yourself"
         )
     key = f"evaluate.thresholds.{measured.name}.tolerance"
-    worse = f"{said}, worse than {measured.in_service:.4g} of the model in service"
+    worse = f"{sentence}, worse than {measured.in_service:.4g} of the model in service"
     if measured.noise.shared is not None:
         return (
             f"{worse} beyond noise ({measured.show(measured.noise.shared, '+')}), whatever "
@@ -368,7 +368,7 @@ class Mistaken:
     of: float
     """The number of all rows of the class, or the sum of their weights."""
     true: int
-    said: int
+    predicted: int
 
 
 def read_mistakes(uri: str) -> list[Mistaken]:
@@ -377,16 +377,16 @@ def read_mistakes(uri: str) -> list[Mistaken]:
     Args:
       uri: the folder that TFMA wrote to.
     """
-    counts = {(true, said): count for true, said, count in _cells(uri)}
+    counts = {(true, predicted): count for true, predicted, count in _cells(uri)}
     totals: dict[int, float] = {}
     for (true, _), count in counts.items():
         totals[true] = totals.get(true, 0.0) + count
     mistakes = (
-        Mistaken(count, totals[true], true, said)
-        for (true, said), count in counts.items()
-        if true != said and count
+        Mistaken(count, totals[true], true, predicted)
+        for (true, predicted), count in counts.items()
+        if true != predicted and count
     )
-    return sorted(mistakes, key=lambda one: (-one.rows, one.true, one.said))
+    return sorted(mistakes, key=lambda one: (-one.rows, one.true, one.predicted))
 
 
 def _cells(uri: str) -> Iterator[tuple[int, int, float]]:
@@ -423,7 +423,7 @@ def describe_mistakes(uri: str, model: str | None) -> str:
         return classes[number] if 0 <= number < len(classes) else "a class that training had not"
 
     pairs = [
-        f"{name(one.true)} as {name(one.said)} ({one.rows:,.4g} of {one.of:,.4g})"
+        f"{name(one.true)} as {name(one.predicted)} ({one.rows:,.4g} of {one.of:,.4g})"
         for one in mistakes[:MOST_SHOWN]
     ]
     return f"most often mistaken: {', '.join(pairs)}"

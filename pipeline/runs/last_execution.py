@@ -47,15 +47,17 @@ def find_last_training(config: PipelineConfig, layout: Layout) -> LastTraining:
         raise ConfigError(f"no training of {config.name} has ended in {layout.root}; run it first.")
     uris = last.uris
     examples = uris["examples"]
-    told = complete(json.loads(last.properties["custom_config"].string_value), uris["schema"][0])
+    settings = complete(
+        json.loads(last.properties["custom_config"].string_value), uris["schema"][0]
+    )
     if tuned := uris.get("hyperparameters"):
-        told = with_best(told, tuned[0])
+        settings = with_best(settings, tuned[0])
     return LastTraining(
         model_run_dir=uris["model_run"][0],
         transform_graph_path=uris["transform_graph"][0],
         train_files=[f"{uri}/Split-{TRAIN_SPLIT}/*" for uri in examples],
         eval_files=[f"{uri}/Split-{EVAL_SPLIT}/*" for uri in examples],
-        custom_config=told,
+        custom_config=settings,
     )
 
 

@@ -216,9 +216,9 @@ def explain(error: BaseException, sources: Iterable[Path] = ()) -> tuple[Status,
     if isinstance(cause, WorkerFailedError):
         return Status.FAILED, _place(cause.frames, sources) + str(cause)
     lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
-    said = f"{type(cause).__name__}: {lines[-1] if lines else 'no message'}"
+    message = f"{type(cause).__name__}: {lines[-1] if lines else 'no message'}"
     frames = [(f.filename, f.lineno or 0) for f in traceback.extract_tb(cause.__traceback__)]
-    return Status.FAILED, _place(frames, sources) + said
+    return Status.FAILED, _place(frames, sources) + message
 
 
 def _full_disk(error: BaseException) -> str:

@@ -76,11 +76,11 @@ class LastRun(BaseModel):
         """Returns the message of a run that would repeat this one."""
         ended = self.ended.astimezone().strftime("%Y-%m-%d %H:%M:%S")
         if self.status is Status.PUSHED:
-            came_to = f"whose model is {shown(self.pushed or '')}"
+            outcome = f"whose model is {shown(self.pushed or '')}"
         else:
-            came_to = f"which pushed nothing: {self.reason}"
+            outcome = f"which pushed nothing: {self.reason}"
         return (
-            f"nothing has changed since run {self.run}, which ended {ended}, {came_to}; "
+            f"nothing has changed since run {self.run}, which ended {ended}, {outcome}; "
             "`run --force` runs all the same"
         )
 

@@ -186,8 +186,8 @@ def _reload_config(pipeline: ScheduledPipeline, context: CheckContext) -> Pipeli
         is_new = record_decision(NotDue(str(error), {}, EXIT_UNUSABLE), event_log, now)
         if is_new and (known := context.configs.get(pipeline.name)):
             notify(known.notify, known.name, Occasion.FAILED, str(error), {}, event_log)
-        said = describe_lasting_problem(str(error), EXIT_UNUSABLE, event_log, now)
-        raise ConfigError(said) from None
+        message = describe_lasting_problem(str(error), EXIT_UNUSABLE, event_log, now)
+        raise ConfigError(message) from None
     return config
 
 
@@ -206,10 +206,10 @@ def _decide_and_run(
         return EXIT_INTERRUPTED
     note_decision(config, decision, event_log, now)
     if isinstance(decision, NotDue):
-        said = f"nothing to do: {decision.reason}"
+        message = f"nothing to do: {decision.reason}"
         if decision.exit_code != EXIT_PUSHED:
-            said = describe_lasting_problem(said, decision.exit_code, event_log, now)
-        context.report(pipeline.name, said)
+            message = describe_lasting_problem(message, decision.exit_code, event_log, now)
+        context.report(pipeline.name, message)
         return decision.exit_code or None
     context.report(pipeline.name, f"starts: {decision.reason}")
     timeout = config.schedule_or_default.timeout

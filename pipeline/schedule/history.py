@@ -126,7 +126,7 @@ def read_history(event_log: EventLog) -> History:
         EventKind.DUE, EventKind.SKIPPED, EventKind.RECOVERED, *ENDS, newest=_RECENT_EVENTS
     )
     # A check without problems records RECOVERED first; skips without a code checked nothing.
-    telling = [e for e in looks if e.kind is not EventKind.SKIPPED or "exit_code" in e.details]
+    informative = [e for e in looks if e.kind is not EventKind.SKIPPED or "exit_code" in e.details]
     trained = trainings(event_log, newest=_RECENT_EVENTS)
     decided = reversed(event_log.events(EventKind.DUE, EventKind.SKIPPED, newest=_RECENT_EVENTS))
     # Other skips are recorded by runs, with the machine's clock and not that of a replay.
@@ -139,7 +139,9 @@ def read_history(event_log: EventLog) -> History:
         end=end,
         is_unfinished=started is not None and started.run not in ended,
         accepted=tuple(event for event in accepted if event.id > since),
-        wrong=telling[-1] if telling and telling[-1].kind is EventKind.SKIPPED else None,
+        wrong=informative[-1]
+        if informative and informative[-1].kind is EventKind.SKIPPED
+        else None,
         trained=trained[-1] if trained else None,
         decisions=tuple(by_clock),
     )

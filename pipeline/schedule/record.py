@@ -77,11 +77,13 @@ def _is_new_skip(decision: NotDue, before: LoggedEvent | None) -> bool:
     return not is_same
 
 
-def describe_lasting_problem(said: str, exit_code: int, event_log: EventLog, now: datetime) -> str:
+def describe_lasting_problem(
+    message: str, exit_code: int, event_log: EventLog, now: datetime
+) -> str:
     """Returns a line with a lasting problem, its beginning and its exit code.
 
     Args:
-      said: the message of this check.
+      message: the message of this check.
       exit_code: the exit code of the problem.
       event_log: the event log, with the run or check that first ended with this code.
       now: the current time.
@@ -93,13 +95,13 @@ def describe_lasting_problem(said: str, exit_code: int, event_log: EventLog, now
         if event.id > (good.id if good else 0) and event.details.get("exit_code") == exit_code
     ]
     if not begun:
-        return f"{said} (exit {exit_code})"
+        return f"{message} (exit {exit_code})"
     # An event cannot have happened in the future.
     since = min(begun[0].at, now).astimezone(now.tzinfo).strftime("%Y-%m-%d %H:%M")
     failures = [event.message for event in begun if event.kind is EventKind.FAILED]
     cause = failures[-1] if failures else begun[-1].message
-    why = f": {cause}" if cause not in said else ""
-    return f"{said} (exit {exit_code} since {since}{why})"
+    why = f": {cause}" if cause not in message else ""
+    return f"{message} (exit {exit_code} since {since}{why})"
 
 
 def _note_recovery(decision: Due | NotDue, event_log: EventLog, now: datetime) -> None:

@@ -186,8 +186,8 @@ def _steps(killed: float) -> list[Step]:
     Args:
       killed: the seconds to wait after SIGKILL.
     """
-    told = Step(signal.SIGTERM, SCHEDULED_RUN_GRACE_SECONDS / 2)
-    return [told, told, Step(signal.SIGKILL, killed)]
+    terminate = Step(signal.SIGTERM, SCHEDULED_RUN_GRACE_SECONDS / 2)
+    return [terminate, terminate, Step(signal.SIGKILL, killed)]
 
 
 def _signal(limit: TimeLimit, number: signal.Signals) -> bool:

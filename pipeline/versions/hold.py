@@ -108,8 +108,8 @@ def set_hold(
     with _explained_errors(layout), pushing(layout):
         before = _in_force(layout, now)
         _write(layout.hold, hold)
-    said = _record(event_log, hold)
-    return said if before is None else f"{said}; before, {before}"
+    sentence = _record(event_log, hold)
+    return sentence if before is None else f"{sentence}; before, {before}"
 
 
 @contextmanager

@@ -105,8 +105,8 @@ class Retention:
         try:
             self._delete(expired.only(asked), deleted)
         finally:
-            told = deleted.record(event_log)
-        return announced, told
+            recorded = deleted.record(event_log)
+        return announced, recorded
 
     def _delete(self, expired: Expired, deleted: Deleted) -> None:
         """Deletes what is not kept, and adds it to `deleted`."""

@@ -165,8 +165,8 @@ def _choose(
         if not damage:
             return version, skipped
         skipped.append(f"version {version.number} is skipped, as it is damaged: {damage}")
-    said = "".join(f"; {line}" for line in skipped)
-    raise ConfigError(f"there is no version to go back to: {listed(catalog)}{said}")
+    suffix = "".join(f"; {line}" for line in skipped)
+    raise ConfigError(f"there is no version to go back to: {listed(catalog)}{suffix}")
 
 
 def _named(catalog: list[Version], number: int, force: bool) -> Version:

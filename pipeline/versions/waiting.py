@@ -315,28 +315,28 @@ def _check(
     layout: Layout, waiting: Waiting, catalog: list[Version], request: ApprovalRequest
 ) -> None:
     """Raises ConfigError if a model cannot or should not be pushed."""
-    said = f"approve {waiting.number}"
+    prefix = f"approve {waiting.number}"
     if (hold := read_hold(layout)) is not None:
-        raise ConfigError(f"{said}: {hold}; `release` comes first")
+        raise ConfigError(f"{prefix}: {hold}; `release` comes first")
     if is_remote(layout.serving) or is_remote(waiting.model):
         raise ConfigError(
-            f"{said}: {layout.serving} or the model at {waiting.model} is in no folder of this "
+            f"{prefix}: {layout.serving} or the model at {waiting.model} is in no folder of this "
             "machine, and only there can a version be put in place whole; a run without "
             "push.approve pushes it"
         )
     if waiting.is_superseded and not request.force:
         raise ConfigError(
-            f"{said}: version {catalog[0].number if catalog else '?'} is of a model that was "
+            f"{prefix}: version {catalog[0].number if catalog else '?'} is of a model that was "
             "trained later; --force replaces it with this one all the same"
         )
     if not waiting.is_there(layout):
         raise ConfigError(
-            f"{said}: {waiting.exported_in(layout)} is gone: retention keeps the newest models "
+            f"{prefix}: {waiting.exported_in(layout)} is gone: retention keeps the newest models "
             "that wait, as many as `schedule.keep.versions`, and none once a later one is pushed; "
             "train again"
         )
     if damage := waiting.damage(layout):
-        raise ConfigError(f"{said}: the model is damaged: {damage}; train again")
+        raise ConfigError(f"{prefix}: the model is damaged: {damage}; train again")
 
 
 def _record(

@@ -218,7 +218,7 @@ def published_heads_stay_as_they_are(
             f"found {label_task.kind}, but a published head tells ImageNet's classes; give "
             "{kind: multiclass, classes: imagenet}",
         )
-    told = {
+    unused_keys = {
         "model.hidden_units": "hidden_units" in model.model_fields_set,
         "model.outputs": EMBEDDING in model.outputs,
         "model.transfer.freeze": transfer.freeze is not None,
@@ -230,7 +230,7 @@ def published_heads_stay_as_they_are(
         "optimize.prune": trainer_settings.optimize.prune is not None,
         "optimize.quantize": trainer_settings.optimize.quantize is not None,
     }
-    for key in (key for key, is_given in told.items() if is_given):
+    for key in (key for key, is_given in unused_keys.items() if is_given):
         yield Issue(key, "a published head is taken as it is, and nothing is trained; leave it out")
 
 

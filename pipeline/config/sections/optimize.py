@@ -205,9 +205,9 @@ def _optimize(optimize: OptimizeSettings | None) -> OptimizeSettings:
 
 def _while_training(optimize: OptimizeSettings | None) -> dict[str, str]:
     """Returns the verbs for what `optimize` does to weights while training, by key."""
-    told = _optimize(optimize)
+    settings = _optimize(optimize)
     verbs = {"prune": "prune", "quantize": "quantise"}
-    return {key: verb for key, verb in verbs.items() if getattr(told, key) is not None}
+    return {key: verb for key, verb in verbs.items() if getattr(settings, key) is not None}
 
 
 def _packages_of(variants: list[VariantName]) -> list[str]:

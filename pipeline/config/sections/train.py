@@ -103,14 +103,14 @@ def other_trainings_read_less(
     model: ModelSettings, train: TrainSettings, tune: AnyTune | None, evaluate: EvaluateSettings
 ) -> Iterator[Issue]:
     """Checks that a `run_fn` of the user's does not come with keys that only our training reads."""
-    told = {
+    unused_keys = {
         "model.transfer": (model.transfer, "trains in its own way"),
         "train.augment": (train.augment, "reads pictures as they are"),
         "train.checkpoints": (train.checkpoints, "keeps its own"),
         "tune": (tune, "trains in its own way"),
         "evaluate.folds": (evaluate.folds, "trains in its own way, without folds"),
     }
-    for key, (value, what) in told.items():
+    for key, (value, what) in unused_keys.items():
         if train.run_fn and value:
             yield Issue(key, f"{train.run_fn} {what}; leave it out")
 

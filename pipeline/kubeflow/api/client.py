@@ -290,8 +290,8 @@ class Kubeflow:
 
     def _stream(self, run_id: str, pod: str) -> Iterator[bytes]:
         """Yields the pieces of a log, at least one; raises as kfp's client does."""
-        told = {"path_params": {"run_id": run_id, "node_id": pod}, "auth_settings": ["Bearer"]}
-        answer = self._connection.call_api(_LOG, "GET", _preload_content=False, **told)
+        request = {"path_params": {"run_id": run_id, "node_id": pod}, "auth_settings": ["Bearer"]}
+        answer = self._connection.call_api(_LOG, "GET", _preload_content=False, **request)
         with contextlib.closing(answer):
             pieces = answer.stream(_PIECE_BYTES)
             first = next(pieces, b"")

@@ -165,8 +165,8 @@ class Follower:
         if progress is not None and progress != self._progress:
             self._progress = progress
             # A record like the component's own.
-            told = {"msg": progress.message, **progress.model_dump()}
-            self._console.emit(logging.makeLogRecord(told))
+            fields = {"msg": progress.message, **progress.model_dump()}
+            self._console.emit(logging.makeLogRecord(fields))
 
     def _read_log(self, step: Step) -> str:
         return read_log(self._kubeflow, self._run_id, step).decode(errors="replace")

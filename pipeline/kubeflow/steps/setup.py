@@ -85,8 +85,8 @@ def _make_record(
         reader = WindowReader(context, event_log, run_events, run_id)
         usable = reader.read(window, console)
         spans = make_spans(usable, config.drift, event_log)
-        told = left_out(window, usable, event_log)
-        notes = [*notes, *window.notes, *reader.notes, *told]
+        left_out_notes = left_out(window, usable, event_log)
+        notes = [*notes, *window.notes, *reader.notes, *left_out_notes]
     graph = compile_graph(context, spans)
     deployment = runner_utils.extract_local_deployment_config(graph)
     nodes = values_of(graph)
