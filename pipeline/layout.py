@@ -116,7 +116,7 @@ class Layout:
 
     @property
     def heartbeat(self) -> Path:
-        """The file whose modification time shows that the scheduler is alive."""
+        """The file with the heartbeat of that scheduler."""
         return self.output / "scheduler.heartbeat"
 
     @property

@@ -127,7 +127,7 @@ def predict(
     """Predict the rows of files, in their order, or draw new samples from a generative model.
 
     Reads CSV, JSON lines, Parquet, TFRecords and pictures as in training. If the command is
-    interrupted, run it again: it continues after the last complete batch.
+    interrupted, run it again: it continues where it stopped.
 
     Example: local_runner.py predict --config my.yaml --input rows.csv --output answers.csv
 

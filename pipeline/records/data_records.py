@@ -113,7 +113,7 @@ class SpanRecords:
 
 
 def trainings(event_log: EventLog, newest: int | None = None) -> list[LoggedEvent]:
-    """Returns the events of successful runs that trained on a window, or found it unchanged.
+    """Returns the ends of successful runs that trained on a window, or used a cached training.
 
     Args:
       event_log: the event log of the pipeline.

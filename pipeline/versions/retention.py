@@ -367,7 +367,7 @@ def _runs(layout: Layout, recorded: Sequence[str]) -> list[str]:
 
 
 def _last_finished(event_log: EventLog) -> set[str]:
-    """Returns the last run that trained on a window, or found it unchanged.
+    """Returns the last run that trained on a window, or used a cached training.
 
     The next run continues from its artifacts, though newer runs may have failed early.
     """

@@ -79,7 +79,7 @@ class DataSettings(Settings):
     even if the rows have dates.
     """
     on_bad_file: OnBadFile = OnBadFile.FAIL
-    """Whether a broken picture ends the run, or is left out and named in the log; if a row names
+    """Whether a broken picture ends the run, or is left out and named in a note; if a row names
     the picture by path, the row is left out as well.
     """
     max_pixels: PositiveInt = DATA_PIXELS
