@@ -107,7 +107,7 @@ class EventKind(StrEnum):
     WITHDRAWN = "withdrawn"
     """A version is marked as bad; details: `version`."""
     TO_DELETE = "to be deleted"
-    """Old versions and runs will be deleted after the next run, although no config sets `keep`."""
+    """Old versions and runs will be deleted by the next run, although no config sets `keep`."""
     DELETED = "deleted"
     """Details: `versions` with the `lineage` of each, `runs`, the number of `artifacts`,
     `bytes`.
