@@ -1,4 +1,4 @@
-"""Scopeline on Kubeflow Pipelines: compile a pipeline, run it there, on a schedule, and look."""
+"""Runs a config on Kubeflow Pipelines: compiles, submits, follows and schedules runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    # Imports take a second, in which Ctrl-C is to leave no traceback; then `run_app` sees to it.
+    # Ctrl-C shows no traceback during the imports, which take a second; later `run_app` handles it.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 try:
@@ -49,12 +49,12 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 schedule_app = typer.Typer(
-    help="Run a pipeline again and again, by the cluster's clock.", no_args_is_help=True
+    help="Run a pipeline on cron times, or when new data arrives.", no_args_is_help=True
 )
 app.add_typer(schedule_app, name="schedule")
 
-LatestOption = Annotated[bool, flag("--allow-latest", "Take an image whose tag is `latest`.")]
-DryRunOption = Annotated[bool, flag("--dry-run", "Only say what would be done.")]
+LatestOption = Annotated[bool, flag("--allow-latest", "Accept an image with the tag `latest`.")]
+DryRunOption = Annotated[bool, flag("--dry-run", "Show the changes only.")]
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
 
 
@@ -63,11 +63,19 @@ def compile_(
     config: ConfigOption,
     overrides: SetOption = [],  # noqa: B006 - typer reads the default, nothing changes it
     output: Annotated[
-        Path, typer.Option("--output", metavar="FILE", help="Where to write it.")
+        Path, typer.Option("--output", metavar="FILE", help="The file to write.")
     ] = Path("pipeline.yaml"),
     allow_latest: LatestOption = False,
 ) -> None:
-    """Write the file that Kubeflow Pipelines runs; the same config gives the same bytes."""
+    """Write the pipeline file that Kubeflow Pipelines runs.
+
+    Equal configs give equal bytes. The config needs `kubeflow.image` with a fixed tag;
+    --allow-latest accepts the tag `latest`.
+
+    Example: kubeflow_runner.py compile --config my.yaml --output pipeline.yaml
+
+    Exit codes: 0 the file is written, 1 compiling failed, 2 the config is unusable.
+    """
     commands.compile_to_file(_load(config, overrides), output, allow_latest)
 
 
@@ -78,22 +86,28 @@ def submit(
     parameters: Annotated[
         list[str],
         typer.Option(
-            "--parameter", metavar="NAME=VALUE", help="Of this run: epochs, strategy or span."
+            "--parameter",
+            metavar="NAME=VALUE",
+            help="A parameter of the run: epochs, strategy or span.",
         ),
     ] = [],  # noqa: B006
-    no_wait: Annotated[bool, flag("--no-wait", "Start the run, and do not follow it.")] = False,
+    no_wait: Annotated[bool, flag("--no-wait", "Return once the run is started.")] = False,
     timeout: Annotated[
         str | None,
-        typer.Option(metavar="DURATION", help="Follow it for at most so long: 30m, 4h."),
+        typer.Option(metavar="DURATION", help="The longest time to follow the run: 30m, 4h."),
     ] = None,
     allow_latest: LatestOption = False,
 ) -> None:
-    """Run a pipeline on Kubeflow, and follow it to its end.
+    """Run a pipeline on Kubeflow, and follow the run to its end.
 
-    What has been uploaded before is not uploaded again. Exit code: 0 a model was pushed, 1 a
-    component failed, 2 the config or the data is unusable, 3 the model was not blessed, 4 it was,
-    and is held back, waits, or came after that of a later run, 75 Kubeflow does not answer now, 130
-    interrupted, while the run goes on.
+    A pipeline version is uploaded only if its content is new. Ctrl-C ends the command and leaves
+    the run going.
+
+    Example: kubeflow_runner.py submit --config my.yaml --parameter epochs=5
+
+    Exit codes: 0 a model was pushed, 1 a component failed, 2 the config or the data is unusable, 3
+    the model was not blessed, 4 the blessed model was not pushed (a hold, a pending approval or a
+    newer version), 75 Kubeflow is unreachable, try again later, 130 interrupted.
     """
     pace = None if no_wait else Polling(timeout=_seconds(timeout))
     loaded = _load(config, overrides)
@@ -107,11 +121,14 @@ def submit(
 def status(
     config: ConfigOption,
     run: Annotated[
-        str | None, typer.Argument(metavar="[RUN]", help="The run's id; else the latest one.")
+        str | None, typer.Argument(metavar="[RUN]", help="The run's id; default: the latest run.")
     ] = None,
     overrides: SetOption = [],  # noqa: B006
 ) -> None:
-    """Show the steps of a run: which have begun, what became of them, how long they took."""
+    """Show the state and the duration of each step of a run.
+
+    Example: kubeflow_runner.py status --config my.yaml
+    """
     loaded = _load(config, overrides)
     commands.show_status(_connect(loaded), loaded, run)
 
@@ -121,12 +138,15 @@ def logs(
     config: ConfigOption,
     run: RunArgument,
     step: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only of this step, such as trainer.")
+        str | None, typer.Option(metavar="NAME", help="Show only this step, such as trainer.")
     ] = None,
-    follow: Annotated[bool, flag("--follow", "Until the run has ended.")] = False,
+    follow: Annotated[bool, flag("--follow", "Follow the logs until the run has ended.")] = False,
     overrides: SetOption = [],  # noqa: B006
 ) -> None:
-    """Show what the steps of a run have said."""
+    """Show the logs of the steps of a run.
+
+    Example: kubeflow_runner.py logs --config my.yaml RUN --step trainer --follow
+    """
     reader = LogReader(_connect(_load(config, overrides)), run, step, _write)
     reader.read(Polling() if follow else None)
 
@@ -137,7 +157,10 @@ def terminate(
     run: RunArgument,
     overrides: SetOption = [],  # noqa: B006
 ) -> None:
-    """Stop a run."""
+    """Stop a run that is in progress.
+
+    Results of finished steps are kept.
+    """
     commands.terminate(_connect(_load(config, overrides)), run)
 
 
@@ -145,15 +168,17 @@ def terminate(
 def check(
     config: ConfigOption,
     overrides: SetOption = [],  # noqa: B006
-    once: Annotated[bool, flag("--once", "Submit what is due, write it down, and end.")] = False,
+    once: Annotated[
+        bool, flag("--once", "Submit a run that is due, and record the decision.")
+    ] = False,
     allow_latest: LatestOption = False,
 ) -> None:
-    """Say whether new data makes a run due; with --once, submit it.
+    """Check whether new data makes a run due; with --once, submit that run.
 
-    It looks at the data itself, so it runs where the volume is mounted: in the CronJob that
-    `schedule manifest` writes. The clock is left to Kubeflow.
+    The command lists the data files, so it has to run where the volume is mounted: in the CronJob
+    that `schedule manifest` writes. Cron times are left to Kubeflow's recurring runs.
     """
-    # Imported for this command alone.
+    # Imported here, as only this command needs it.
     from pipeline.kubeflow.data_check import check as look
 
     loaded = _load(config, overrides)
@@ -173,10 +198,10 @@ def apply_schedule(
     dry_run: DryRunOption = False,
     allow_latest: LatestOption = False,
 ) -> None:
-    """Make the pipeline's recurring run what `schedule.cron` says, after showing what differs.
+    """Create or update the recurring run that `schedule.cron` describes.
 
-    Runs come one at a time; of those that were missed, the latest alone is made up for. Interrupted
-    at whatever moment, the same command puts things right.
+    Shows the differences first; --dry-run shows nothing else. Runs do not overlap, and after a
+    pause only the latest missed run is started. If the command is interrupted, run it again.
     """
     loaded = _load(config, overrides)
     recurring.cron_for_kubeflow(loaded)
@@ -189,7 +214,7 @@ def list_schedule(
     config: ConfigOption,
     overrides: SetOption = [],  # noqa: B006
 ) -> None:
-    """Show the pipeline's recurring runs."""
+    """Show the recurring runs of the pipeline."""
     loaded = _load(config, overrides)
     recurring.show(_connect(loaded), loaded, typer.echo)
 
@@ -199,7 +224,10 @@ def write_manifest(
     config: ConfigOption,
     overrides: SetOption = [],  # noqa: B006
 ) -> None:
-    """Print the CronJob that looks for new data every `schedule.poll`: for `kubectl apply -f -`."""
+    """Print the CronJob that looks for new data every `schedule.poll`.
+
+    Example: kubeflow_runner.py schedule manifest --config my.yaml | kubectl apply -f -
+    """
     commands.print_manifest(_load(config, overrides), config, overrides)
 
 
@@ -209,13 +237,13 @@ def remove_schedule(
     overrides: SetOption = [],  # noqa: B006
     dry_run: DryRunOption = False,
 ) -> None:
-    """Delete the pipeline's recurring runs; what they have started goes on."""
+    """Delete the recurring runs of the pipeline. Runs in progress continue."""
     loaded = _load(config, overrides)
     recurring.remove(_connect(loaded), loaded, dry_run, typer.echo)
 
 
 def _load(path: Path, overrides: list[str]) -> PipelineConfig:
-    """Loads a config; modules of the user's are found where the command runs."""
+    """Loads a config for Kubeflow; the user's modules are imported from the working directory."""
     find_modules_here()
     return load_for_kubeflow(path, overrides)
 
@@ -239,7 +267,7 @@ def _write(piece: bytes) -> None:
 
 
 def main() -> None:
-    """The console entry point."""
+    """Runs the command line; the console entry point."""
     run_app(app)
 
 

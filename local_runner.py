@@ -1,4 +1,4 @@
-"""Scopeline on this machine: run a pipeline, see what a run would do, check the machine."""
+"""Runs a config on this machine: trains, evaluates, pushes, serves and schedules models."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from typing import Annotated
 
 if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    # Imports take a second, in which Ctrl-C is to leave no traceback; then `run_app` sees to it.
+    # Ctrl-C shows no traceback during the imports, which take a second; later `run_app` handles it.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 from pipeline.cli.early_signals import end_well, runs_until_stopped
@@ -76,7 +76,7 @@ app.command()(schedule)
 app.command()(history)
 
 ReasonOption = Annotated[
-    str | None, typer.Option("--reason", metavar="TEXT", help="Why, for the history.")
+    str | None, typer.Option("--reason", metavar="TEXT", help="The reason, for the history.")
 ]
 
 
@@ -88,7 +88,7 @@ def default(
     output: OutputOption = OUTPUT,
     verbose: VerboseOption = False,
 ) -> None:
-    """Without a command: run configs/digits.yaml."""
+    """Run configs/digits.yaml if no command is given."""
     if context.invoked_subcommand is None:
         raise typer.Exit(run_pipeline(load_here(config, overrides), output, verbose))
     refuse_options_before(context)
@@ -103,26 +103,31 @@ def run(
     through: Annotated[
         str | None,
         typer.Option(
-            metavar="SPAN", help="The span to end at: a date, an hour or a number, not the newest."
+            metavar="SPAN",
+            help="The last span of the window: a date, an hour or a number; default: the newest.",
         ),
     ] = None,
     validate_only: Annotated[
-        bool, flag("--validate-only", "Read and check the data, and train nothing.")
+        bool, flag("--validate-only", "Read and check the data, without training.")
     ] = False,
     because: Annotated[
-        str, typer.Option(metavar="TEXT", help="Why there is a run, for its history.")
+        str, typer.Option(metavar="TEXT", help="The reason for the run, for the history.")
     ] = BY_HAND,
     force: Annotated[
         bool, flag("--force", "Run even if nothing has changed since the last run.")
     ] = False,
 ) -> None:
-    """Run a pipeline: data in, a blessed model pushed.
+    """Run a pipeline from the data to a pushed model.
 
-    If nothing at all has changed since the last run, that is said, with its exit code. Components
-    with nothing new to do are taken from the cache. Where the data comes in spans, only
-    new ones are read. Exit code: 0 a model was pushed, 1 a component failed, 2 the config or the
-    data is unusable, 3 the model was not blessed, 4 it was, and is held back or waits for approval,
-    75 try again later: another run is under way, or the metadata server is away.
+    Components whose inputs and settings have not changed are taken from the cache. If nothing has
+    changed since the last run, the command reports its outcome and exit code; --force runs anyway.
+    Data in spans: only new spans are read.
+
+    Example: local_runner.py run --config my.yaml --set train.epochs=3
+
+    Exit codes: 0 a model was pushed, 1 a component failed, 2 the config or the data is unusable, 3
+    the model was not blessed, 4 the blessed model is held back or waits for approval, 75 try again
+    later: another run is in progress, or the metadata server is unreachable.
     """
     request = RunRequest(because, through, validate_only, force=force)
     raise typer.Exit(run_pipeline(load_here(config, overrides), output, verbose, request))
@@ -135,11 +140,15 @@ def tune(
     output: OutputOption = OUTPUT,
     verbose: VerboseOption = False,
 ) -> None:
-    """Search for better values of `model` and `train`, and print the lines for the YAML.
+    """Search for better values of `model` and `train`, and print them as YAML.
 
-    Runs the pipeline as far as the search, which goes on where it was interrupted; `run` then
-    trains with what was found. Without a section `tune` it searches by itself for 10 minutes. Exit
-    code: 0 done, 1 the search failed, 2 the config or the data is unusable.
+    Runs the pipeline up to the Tuner. An interrupted search resumes with its finished trials. The
+    next `run` trains with the best values. Without a section `tune` the search takes 10 minutes and
+    chooses its own search space.
+
+    Example: local_runner.py tune --config my.yaml
+
+    Exit codes: 0 done, 1 the search failed, 2 the config or the data is unusable.
     """
     settings = load_here(config, overrides)
     if settings.tune is None:
@@ -155,7 +164,12 @@ def plan(
     output: OutputOption = OUTPUT,
     verbose: VerboseOption = False,
 ) -> None:
-    """Say what a run would do, what is cached and why, without running anything."""
+    """Show what a run would do, component by component, without running anything.
+
+    Each component is listed as `runs` or `cached`, with the reason.
+
+    Example: local_runner.py plan --config my.yaml
+    """
     show_plan(load_here(config, overrides), output, verbose)
 
 
@@ -167,11 +181,13 @@ def evaluate(
     verbose: VerboseOption = False,
     checkpoint: Annotated[
         str,
-        typer.Option(metavar="latest|EPOCH", help="Which of the checkpoints that were kept."),
+        typer.Option(
+            metavar="latest|EPOCH", help="The checkpoint to evaluate: the latest, or an epoch."
+        ),
     ] = "latest",
     given: Annotated[
         str | None,
-        typer.Option("--input", metavar="FILE|FOLDER|GLOB", help="Labelled rows, of files."),
+        typer.Option("--input", metavar="FILE|FOLDER|GLOB", help="Files with labelled rows."),
     ] = None,
     model: ModelOption = None,
     version: VersionOption = None,
@@ -179,9 +195,13 @@ def evaluate(
 ) -> None:
     """Evaluate a pushed version on labelled rows, or a checkpoint on the eval split.
 
-    With --input: the config's metrics and slices of a version on rows that are read as in training.
-    Without: a checkpoint of the last training is restored, which needs `train.checkpoints`. Exit
-    code: 0 done, 2 there is no such version or checkpoint, or the rows cannot be used.
+    With --input: the config's metrics and slices of a pushed version, on rows that are read as in
+    training. Without --input: loss and metrics of a checkpoint of the last training; needs
+    `train.checkpoints`.
+
+    Example: local_runner.py evaluate --config my.yaml --input labelled.csv
+
+    Exit codes: 0 done, 2 the version or checkpoint does not exist, or the rows cannot be used.
     """
     loaded = load_here(config, overrides)
     say_what_does_not_count(overrides, is_pushed=given is not None)
@@ -202,17 +222,22 @@ def models(
     config: ConfigOption = DEFAULT_CONFIG,
     overrides: SetOption = [],  # noqa: B006
     output: OutputOption = OUTPUT,
-    as_json: Annotated[bool, flag("--json", "Show them for programs.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print JSON.")] = False,
     withdraw: Annotated[
         int | None,
-        typer.Option(metavar="VERSION", help="Mark a version that does not serve as bad."),
+        typer.Option(
+            metavar="VERSION", help="Withdraw this version, which must not be in service."
+        ),
     ] = None,
     reason: ReasonOption = None,
 ) -> None:
-    """List the pushed versions, newest first: which one serves, its data, strategy and metrics.
+    """List the pushed versions, newest first, with state, data, strategy and metrics.
 
-    A version that is withdrawn stays where it is, but no model is compared with it or begins from
-    its weights again, and no rollback goes back to it.
+    The state says which version serves. With --withdraw VERSION, marks a version that does not
+    serve as bad: its files stay, but it is no baseline, no warm start and no target of a rollback
+    any more.
+
+    Example: local_runner.py models --config my.yaml --withdraw 1767600000 --reason "wrong labels"
     """
     if withdraw is not None:
         withdraw_model(load_here(config, overrides), output, withdraw, reason)
@@ -227,37 +252,44 @@ def rollback(
     output: OutputOption = OUTPUT,
     to: Annotated[
         int | None,
-        typer.Option(metavar="VERSION", help="The version to go back to; else the one before."),
+        typer.Option(
+            metavar="VERSION", help="The version to go back to; default: the previous one."
+        ),
     ] = None,
     reason: ReasonOption = None,
-    force: Annotated[bool, flag("--force", "Also to a version that was withdrawn.")] = False,
-    holds: Annotated[
-        bool, flag("--hold", "And have runs push nothing from then on; see `hold`.")
-    ] = False,
+    force: Annotated[bool, flag("--force", "Accept a withdrawn version.")] = False,
+    holds: Annotated[bool, flag("--hold", "Also stop pushes from then on; see `hold`.")] = False,
 ) -> None:
-    """Put an earlier version in service, and withdraw those that came after it.
+    """Put an earlier version in service, and withdraw the versions after it.
 
-    A copy of it becomes the newest version, which is the one that model servers load. Interrupted
-    at whatever moment, the old version serves or the new one; the same command then finishes.
+    A copy of the earlier version is pushed as the newest one, which model servers load. If the
+    command is interrupted, run it again: either the old or the new version serves meanwhile.
+
+    Example: local_runner.py rollback --config my.yaml --reason "worse on mobile" --hold
     """
     roll_back_model(load_here(config, overrides), output, RollbackRequest(to, reason, force, holds))
 
 
 @app.command()
 def hold(
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why; it is shown everywhere.")],
+    reason: Annotated[
+        str, typer.Option(metavar="TEXT", help="The reason, which all commands show.")
+    ],
     config: ConfigOption = DEFAULT_CONFIG,
     overrides: SetOption = [],  # noqa: B006
     output: OutputOption = OUTPUT,
     until: Annotated[
         str | None,
-        typer.Option(metavar="DATE", help="When it ends by itself: 2026-01-05 or with a time."),
+        typer.Option(metavar="DATE", help="When the hold ends: 2026-01-05, or with a time."),
     ] = None,
-    stops_runs: Annotated[bool, flag("--all", "Schedules start no runs either.")] = False,
+    stops_runs: Annotated[bool, flag("--all", "Also stop scheduled runs.")] = False,
 ) -> None:
-    """Have runs train and evaluate, and push nothing, until `release`.
+    """Stop runs from pushing models until `release`, or until a date.
 
-    A blessed model waits; its run ends with exit code 4. What is pushed already serves on.
+    Runs still train and evaluate. A blessed model waits, and its run ends with exit code 4.
+    Versions that are pushed already stay in service.
+
+    Example: local_runner.py hold --config my.yaml --reason "audit" --until 2026-01-05
     """
     hold_pushes(load_here(config, overrides), output, reason, until, stops_runs)
 
@@ -269,34 +301,40 @@ def release(
     output: OutputOption = OUTPUT,
     reason: ReasonOption = None,
 ) -> None:
-    """End a hold: runs push again, and `approve` pushes what was held back."""
+    """End a hold: runs push again, and `approve` pushes the models that wait."""
     release_pushes(load_here(config, overrides), output, reason)
 
 
 @app.command()
 def approve(
-    version: Annotated[int, typer.Argument(metavar="VERSION", help="As `models` lists it.")],
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, for the history.")],
+    version: Annotated[int, typer.Argument(metavar="VERSION", help="The number in `models`.")],
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="The reason, for the history.")],
     config: ConfigOption = DEFAULT_CONFIG,
     overrides: SetOption = [],  # noqa: B006
     output: OutputOption = OUTPUT,
     force: Annotated[
-        bool, flag("--force", "Also where a model that was trained later serves.")
+        bool, flag("--force", "Push even if a model that was trained later serves.")
     ] = False,
 ) -> None:
-    """Push a blessed model that waits, under `push.approve: manual` or after a hold."""
+    """Push a blessed model that waits for approval, or that a hold kept back.
+
+    Example: local_runner.py approve --config my.yaml 1767600000 --reason "checked by hand"
+    """
     approve_model(load_here(config, overrides), output, ApprovalRequest(version, reason, force))
 
 
 @app.command()
 def doctor(output: OutputOption = OUTPUT, verbose: VerboseOption = False) -> None:
-    """Check this machine, and say what to do about what is found."""
+    """Check this machine: Python, libraries, disk, memory and devices, with advice.
+
+    Exit codes: 0 the machine is ready, 2 there is a problem.
+    """
     if not show_findings(output, verbose):
         raise typer.Exit(EXIT_UNUSABLE)
 
 
 def main() -> None:
-    """The console entry point."""
+    """Runs the command line; the console entry point."""
     run_app(app, runs_until_stopped(sys.argv[1:]))
 
 

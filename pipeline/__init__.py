@@ -1,1 +1,1 @@
-"""What to run: the typed config, the TFX graph, and what runs leave behind."""
+"""The typed config, the TFX graph, and the records that runs leave behind."""

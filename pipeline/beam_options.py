@@ -1,4 +1,4 @@
-"""Beam's options, by the short names that users give its runners."""
+"""Beam options for the short names of runners, such as `flink`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from components.beam_workers.options import IN_PROCESS_ARGS
 from trainer_module.errors import ConfigError, enumerate_names
 
 DIRECT, CONFIG = "direct", "config"
-"""In this process, and as the config says."""
+"""The names for this process, and for the runner that the config names."""
 _RUNNERS = {
     "flink": "FlinkRunner",
     "spark": "SparkRunner",
@@ -23,12 +23,12 @@ def beam_args(runner: str, configured: Sequence[str]) -> list[str]:
     """Returns the options of a Beam pipeline.
 
     Args:
-      runner: `direct` for this process, `config` for what the config says, or a runner that takes
-        its other options from the config.
+      runner: `direct` for this process, `config` for the config's own options, or the name of a
+        runner, which takes its other options from the config.
       configured: `beam.args` of the config.
 
     Raises:
-      ConfigError: there is no such runner, or the config says nothing.
+      ConfigError: there is no such runner, or the config has no options.
     """
     if runner == DIRECT:
         return list(IN_PROCESS_ARGS)
@@ -50,7 +50,7 @@ def beam_args(runner: str, configured: Sequence[str]) -> list[str]:
 
 
 def _without_runner(args: Sequence[str]) -> list[str]:
-    """Returns the options but the runner, which is `--runner=NAME` or two arguments."""
+    """Returns the options without the runner, which is `--runner=NAME` or two arguments."""
     return [
         arg
         for before, arg in zip(["", *args], args, strict=False)

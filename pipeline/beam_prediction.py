@@ -1,7 +1,6 @@
-"""Predictions for the rows of files on Beam, for what outgrows a machine.
+"""Batch predictions on Beam, for files that are too large for one machine.
 
-All that is known of a shard stands in files of the output folder, which workers and the command
-share.
+The state of each shard is in files of the output folder, which the workers and the command share.
 """
 
 from __future__ import annotations
@@ -38,50 +37,52 @@ from trainer_module.errors import (
 )
 
 _PICTURES = 4096
-"""Pictures that are answered together: each is a file of one row."""
+"""The number of pictures in a shard, as each picture is a file of one row."""
 _STATE = ".predict"
 _IDENTITY = "job.json"
 
 
 @dataclass(frozen=True)
 class Shard:
-    """Files whose rows are answered by one worker, in order."""
+    """The files that one worker predicts, in order."""
 
     number: int
     count: int
-    """Of all shards."""
+    """The number of all shards."""
     files: tuple[str, ...]
 
     @property
     def name(self) -> str:
-        """Of the file with the answers."""
+        """The name of the file with the predictions."""
         return f"part-{self.number:05}-of-{self.count:05}.parquet"
 
     def stamps(self) -> list[list[int]]:
-        """Differ once a file changes."""
+        """Returns the size and the modification time of each file, which show whether a file has
+        changed.
+        """
         found = [Path(file).stat() for file in self.files]
         return [[status.st_size, status.st_mtime_ns] for status in found]
 
 
 @dataclass(frozen=True)
 class ShardResult:
-    """What came of a shard: its rows are answered, or something is wrong with its files."""
+    """The result of a shard: the number of predicted rows, or an error in its files."""
 
     rows: int
     error: str = ""
     stamps: list[list[int]] = field(default_factory=list)
-    """The size and the time of each file, as they were."""
+    """The size and the modification time of each file when the shard began."""
     unreadable: dict[str, int] = field(default_factory=dict)
-    """By column, texts that the model could not read."""
+    """The number of texts that the model could not read, by column."""
 
 
 def make_shards(given: Input) -> list[Shard]:
-    """Returns a shard for each file; of pictures for some thousands.
+    """Returns a shard for each file, or for some thousands of pictures.
 
-    Paths are absolute, as workers run elsewhere.
+    Paths are absolute, as workers run in other folders.
 
     Raises:
-      ConfigError: there is only one, which several workers cannot share.
+      ConfigError: there is only one shard, which several workers cannot share.
     """
     size = _PICTURES if given.format == "images" else 1
     files = tuple(map(os.path.abspath, given.files))
@@ -96,20 +97,22 @@ def make_shards(given: Input) -> list[Shard]:
 
 
 class OutputFolder:
-    """A file of answers for each shard, and until all are there a note of what came of each."""
+    """The output folder: a file of predictions for each shard, and a state file for each until all
+    are done.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._state = folder / _STATE
 
     def begin(self, identity: Sequence[object]) -> None:
-        """Makes the folder, or goes on with what the same command has left in it.
+        """Creates the folder, or resumes what the same command has left in it.
 
         Args:
-          identity: equal for a command that does the same.
+          identity: equal for commands with the same model, input and options.
 
         Raises:
-          ConfigError: it holds something else.
+          ConfigError: the folder contains other files.
         """
         text = json.dumps(identity)
         if self._state.is_dir() and self._identity() == text:
@@ -126,7 +129,7 @@ class OutputFolder:
         write_whole(self._state / _IDENTITY, text)
 
     def check(self) -> None:
-        """Raises ConfigError if the output is a file, or its parent is no folder."""
+        """Raises ConfigError if the output is a file, or its parent folder does not exist."""
         if self.folder.suffix or self.folder.is_file():
             raise ConfigError(
                 f"--output {self.folder} names one file, and with --runner the answers are a"
@@ -144,15 +147,17 @@ class OutputFolder:
             return ""
 
     def answers_of(self, shard: Shard) -> Path:
-        """Where the answers to a shard are put."""
+        """Returns the path of the predictions for a shard."""
         return self.folder / shard.name
 
     def lock(self, shard: Shard) -> FileLock:
-        """Held by the worker that answers a shard: some runners give it to two of them."""
+        """Returns the lock of a shard, as some runners give one shard to two workers."""
         return FileLock(self._state / f"{shard.name}.lock")
 
     def outcome(self, shard: Shard) -> ShardResult | None:
-        """What came of a shard; None while nothing has, or since its files have changed."""
+        """Returns the result of a shard; None if there is none yet, or its files have changed
+        since.
+        """
         try:
             found = ShardResult(**json.loads(self._note(shard).read_text()))
         except OSError:
@@ -161,35 +166,35 @@ class OutputFolder:
         return found if is_there and found.stamps == shard.stamps() else None
 
     def record(self, shard: Shard, outcome: ShardResult) -> None:
-        """Notes what came of a shard."""
+        """Stores the result of a shard."""
         write_whole(self._note(shard), json.dumps(asdict(outcome)))
 
     def _note(self, shard: Shard) -> Path:
         return self._state / f"{shard.name}.json"
 
     def finish(self) -> None:
-        """Takes the notes away, as all answers are there."""
+        """Deletes the state files once all predictions are written."""
         shutil.rmtree(self._state)
 
 
 @dataclass(frozen=True)
 class Work:
-    """What each worker is told: paths are the same on all of them."""
+    """The job of each worker; its paths are valid on all of them."""
 
     version: Path
     variant: str | None
     given: Input
-    """How the files of a shard are written."""
+    """The input settings, such as the format, for the files of each shard."""
     output: OutputFolder
     batch_rows: int
     on_unreadable: OnUnreadable = OnUnreadable.MISSING
 
 
 class AnswerShards(beam.PTransform):
-    """Shards in; the name of each shard's file and its number of rows out.
+    """A transform from shards to the names of their output files, with their numbers of rows.
 
-    Files that cannot be used are noted in the output folder, and the others are answered all the
-    same: another try, as Beam makes them, would find nothing else.
+    Files that cannot be used are recorded in the output folder, and the other shards continue: a
+    retry by Beam would fail on them again.
     """
 
     def __init__(self, work: Work) -> None:
@@ -197,7 +202,7 @@ class AnswerShards(beam.PTransform):
         self._work = work
 
     def expand(self, shards: beam.PCollection[Shard]) -> beam.PCollection[tuple[str, int]]:
-        """Spreads the shards over the workers."""
+        """Distributes the shards over the workers."""
         return shards | beam.Reshuffle() | beam.ParDo(_AnswerShard(self._work))
 
 
@@ -207,7 +212,7 @@ class _AnswerShard(beam.DoFn):
         self._shared = Shared()
 
     def process(self, shard: Shard) -> Iterator[tuple[str, int]]:
-        """Writes the answers to a shard, unless they are there."""
+        """Writes the predictions for a shard, unless they exist."""
         output = self._work.output
         with output.lock(shard):
             outcome = output.outcome(shard)
@@ -223,14 +228,14 @@ class _AnswerShard(beam.DoFn):
 
         work, stamps = self._work, shard.stamps()
         try:
-            # One model a process, whatever number of threads asks it.
+            # One model per process, shared by all its threads.
             model: Model = self._shared.acquire(lambda: load_model(work.version, work.variant))
             given = replace(work.given, files=shard.files)
             answers = work.output.answers_of(shard)
             job = PredictionJob(model, given, answers, work.batch_rows, work.on_unreadable)
             done = predict(job, lambda rows: None)
             return ShardResult(done.rows, stamps=stamps, unreadable=done.unreadable)
-        except InternalError:  # Such as a full disk: later, or elsewhere, it may succeed.
+        except InternalError:  # For example a full disk: a retry may succeed.
             raise
         except ScopelineError as error:
             return ShardResult(0, str(error), stamps)
@@ -240,16 +245,16 @@ _LONGEST_REASON = 500
 
 
 def predict_on_beam(work: Work, args: Sequence[str]) -> PredictionResult:
-    """Writes a file of answers for each file of rows.
+    """Writes a file of predictions for each input file.
 
     Args:
-      work: what to predict.
+      work: the model, the input and the output.
       args: options of the Beam pipeline.
 
     Raises:
-      ConfigError: there is one file alone, or the output folder holds something else.
-      DataError: files cannot be used; the others are answered, and kept.
-      TryLaterError: another command writes the output folder.
+      ConfigError: there is only one file, or the output folder contains other files.
+      DataError: some files cannot be used; the predictions for the others are kept.
+      TryLaterError: another command is writing to the output folder.
       InternalError: Beam failed, or its workers do not see the output folder.
     """
     shards = make_shards(work.given)
@@ -269,7 +274,7 @@ def _predict_shards(work: Work, shards: Sequence[Shard], args: Sequence[str]) ->
 
 
 def _identity(work: Work) -> list[object]:
-    """Equal for a command that goes on with what another one leaves."""
+    """Returns a value that is equal for commands that resume each other's output."""
     graph = work.version / SAVED_MODEL
     status, given = graph.stat(), work.given
     network = [str(graph.resolve()), status.st_size, status.st_mtime_ns, work.variant]
@@ -281,7 +286,7 @@ def _run(work: Work, shards: Sequence[Shard], args: Sequence[str]) -> None:
         pipeline = beam.Pipeline(options=PipelineOptions(list(args)))
         _ = pipeline | beam.Create(shards, reshuffle=False) | AnswerShards(work)
         state = pipeline.run().wait_until_finish()
-    except Exception as error:  # Runners raise all sorts, from options to lost workers.
+    except Exception as error:  # Runners raise many types of errors.
         done = sum(work.output.outcome(shard) is not None for shard in shards)
         files = counted(done, "file")
         kept = f" What {files} came to is kept: the same command goes on." if done else ""
@@ -293,15 +298,18 @@ def _run(work: Work, shards: Sequence[Shard], args: Sequence[str]) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """Returns the last line that says something: runners put the traceback of a worker before
-    it.
-    """
+    """Returns the last line of an error with text; runners put the worker's traceback before it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return shorten(lines[-1] if lines else repr(error), _LONGEST_REASON)
 
 
 def _sum(output: OutputFolder, shards: Sequence[Shard], kept: int) -> PredictionResult:
-    """What came of all shards, of which each has to be answered."""
+    """Returns the totals of all shards.
+
+    Raises:
+      DataError: files of some shards cannot be used.
+      InternalError: a shard has no result.
+    """
     outcomes = [output.outcome(shard) for shard in shards]
     if errors := [found.error for found in outcomes if found is not None and found.error]:
         done = sum(found is not None and not found.error for found in outcomes)

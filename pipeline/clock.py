@@ -1,18 +1,20 @@
-"""The machine's clock, and times that it cannot have shown yet, as it was set since."""
+"""The machine's clock, and the detection of timestamps in the future, after a clock was set
+back.
+"""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 
 TOLERANCE = timedelta(minutes=1)
-"""By how much two clocks may differ, or one be set back, without a word about it."""
+"""The difference between clocks, or the step back of one, that is ignored."""
 
 
 def system_clock() -> datetime:
-    """Now, with the machine's time zone."""
+    """Returns the current time with the machine's time zone."""
     return datetime.now().astimezone()
 
 
 def is_future(moment: datetime, now: datetime) -> bool:
-    """Returns whether a moment lies in the future of a clock, by more than clocks differ."""
+    """Returns whether a moment is ahead of the clock by more than the tolerance."""
     return moment > now + TOLERANCE

@@ -1,4 +1,4 @@
-"""The ids of the pipeline's nodes, as metadata, summaries, logs and configs have them."""
+"""The ids of the pipeline's nodes in metadata, summaries, logs and configs."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ class ComponentId(StrEnum):
     EXAMPLE_VALIDATOR = "ExampleValidator"
     TRANSFORM = "Transform"
     TUNER = "Tuner"
-    """Where the config searches for better values."""
+    """Present if the config has a section `tune`."""
     TRAINER = "Trainer"
     EVALUATOR = "Evaluator"
     OPTIMIZER = "Optimizer"
-    """Where the config asks for variants of the model."""
+    """Present if the config requests variants of the model."""
     INFRA_VALIDATOR = "InfraValidator"
-    """Unless `certificate` is false."""
+    """Present unless `certificate` is false."""
     PUSHER = "Pusher"
 
 
 TRAINING = (ComponentId.TUNER, ComponentId.TRAINER, ComponentId.OPTIMIZER)
-"""Those that work in processes of their own, and go on from what a killed run has left."""
+"""The components that train or convert in child processes, and resume after a killed run."""
 
 SHARING = (
     ComponentId.EXAMPLE_GEN,
@@ -33,14 +33,14 @@ SHARING = (
     ComponentId.TRANSFORM,
     ComponentId.EVALUATOR,
 )
-"""Those whose work Beam may share between processes."""
+"""The components whose work Beam may share between processes."""
 
 EVALUATING = (ComponentId.EVALUATOR, ComponentId.OPTIMIZER)
-"""Those that measure by TFMA."""
+"""The components that use TFMA."""
 
 
 class ResolverId(StrEnum):
-    """The resolvers, which look up artifacts of earlier runs; screens do not mention them."""
+    """The resolvers, which look up artifacts of earlier runs; the console does not show them."""
 
     BASELINE = "BaselineResolver"
     WINDOW = "WindowResolver"

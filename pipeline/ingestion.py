@@ -1,4 +1,4 @@
-"""Makes the ExampleGen of a config: where the files are, how they split, how they are checked."""
+"""Creates the ExampleGen of a config: the location of the files, the splits and the checks."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _EXECUTOR = "components.example_gen.executor"
 def resolve_ingestion(
     reading: ExampleGenSettings, curated: str | None, data: DataSettings, layout: Layout
 ) -> Ingestion:
-    """Reads the schema's revision, and says how the files of a config are read.
+    """Returns how the files of a config are read, with the schema's revision and the code's hash.
 
     Args:
-      reading: how the files are read, but for what changes with code, schema and files.
+      reading: how the files are read, without hashes of code, schema and files.
       curated: the path of the user's own schema, if there is one.
       data: the config's section.
-      layout: where the schema is kept; where its files are elsewhere, the schema is not looked at.
+      layout: where the schema is stored; a schema on another machine is not read.
     """
     is_here = not layout.is_elsewhere
     settings = reading.model_copy(
@@ -52,9 +52,9 @@ def make_example_gen(
 
     Args:
       data: the config's section.
-      location: where the files are.
+      location: the folder and globs of the files.
       ingestion: how they are read.
-      span: the span to read, in its latest version; default: the latest span there is.
+      span: the span to read, in its latest version; default: the latest span.
     """
     component = ArrowExampleGen(
         settings=ingestion.settings,
@@ -78,10 +78,10 @@ def _only(span: int) -> range_config_pb2.RangeConfig:
 
 
 def _output_config(data: DataSettings) -> example_gen_pb2.Output:
-    """Hash buckets per split; empty where every split has files of its own."""
+    """Returns the hash buckets of the splits; empty if each split has its own files."""
     buckets = {name: value for name, value in data.splits.items() if isinstance(value, int)}
     if not buckets:
-        # Even an empty split_config would be taken for output splits of one input.
+        # Even an empty split_config would mean output splits of one input.
         return example_gen_pb2.Output()
     by_column = {"partition_feature_name": data.split_by} if data.split_by else {}
     return example_gen_pb2.Output(

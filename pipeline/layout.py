@@ -1,4 +1,4 @@
-"""Where a pipeline leaves things: the one owner of the names in the output folder."""
+"""The names of all files and folders that a pipeline writes below the output folder."""
 
 from __future__ import annotations
 
@@ -20,45 +20,45 @@ class Layout:
     name: str
     push_directory: str | None = None
     remote: str | None = None
-    """A URI below which artifacts and models are, where not below `output`."""
+    """A URI for artifacts and models, if they are not below `output`."""
     is_kept: bool = True
-    """Whether `output` outlives the process; else the kept schema is at the URI as well."""
+    """Whether `output` outlives the process; if not, the kept schema is at the URI as well."""
     is_elsewhere: bool = False
-    """Whether the files are those of another machine: nothing is looked at then."""
+    """Whether the files are on another machine, so that they cannot be read here."""
 
     @classmethod
     def of(cls, name: str, push: PushSettings, output: Path) -> Layout:
-        """Returns the layout of the pipeline of a name, whose models go where `push` says."""
+        """Returns the layout of a pipeline by its name and the config's section `push`."""
         return cls(output.resolve(), name, push.directory)
 
     @property
     def root(self) -> Path:
-        """Everything of this pipeline."""
+        """The folder of this pipeline."""
         return self.output / self.name
 
     @property
     def pipeline_root(self) -> Path:
-        """TFX's artifacts, a folder per component."""
+        """The folder of TFX's artifacts, with a folder per component."""
         return self.root / "pipeline_root"
 
     @property
     def artifacts(self) -> str:
-        """The same as TFX is told it."""
+        """The folder or URI of artifacts, as TFX takes it."""
         return str(self.pipeline_root) if self.remote is None else self._at_remote("pipeline_root")
 
     @property
     def metadata(self) -> Path:
-        """ML Metadata's SQLite file."""
+        """The SQLite file of ML Metadata."""
         return self.root / "metadata.db"
 
     @property
     def schema(self) -> Path:
-        """The schema inferred from the first data."""
+        """The schema that is inferred from the first data."""
         return self.root / _SCHEMA
 
     @property
     def kept_schema(self) -> str:
-        """The same as components are told it."""
+        """The path or URI of the kept schema, as components take it."""
         return str(self.schema) if self.is_kept else self._at_remote(_SCHEMA)
 
     @property
@@ -74,57 +74,59 @@ class Layout:
 
     @property
     def lock(self) -> Path:
-        """Held by the one run that may be under way."""
+        """The lock file of the run in progress."""
         return self.root / ".lock"
 
     @property
     def hold(self) -> Path:
-        """Somebody's word that nothing is to be pushed for a while."""
+        """The file of a hold, which stops pushes."""
         return self.root / "hold.json"
 
     @property
     def push_lock(self) -> Path:
-        """Held by whoever pushes, or sets a hold."""
+        """The lock file for pushing models and setting holds."""
         return self.root / ".push"
 
     @property
     def scheduled(self) -> Path:
-        """Held by the run that a scheduler started, from its first moment on."""
+        """The lock file of a run that a scheduler started, held from its start."""
         return self.root / ".scheduled"
 
     @property
     def scheduled_log(self) -> Path:
-        """What runs that a scheduler started have printed; before it became long, in `.log.1`."""
+        """The output of runs that a scheduler started; `.log.1` holds the output before
+        rotation.
+        """
         return self.root / "scheduled.log"
 
     @property
     def event_log(self) -> Path:
-        """Every decision and what came of it."""
+        """The event log, with all decisions and outcomes."""
         return self.root / "ledger.db"
 
     @property
     def last_run(self) -> Path:
-        """What the last run rested on, and what it came to: a run that would repeat it does not."""
+        """The record of the last run's inputs and outcome, with which a repeated run is skipped."""
         return self.root / ".last_run.json"
 
     @property
     def scheduler_lock(self) -> Path:
-        """Held by the one scheduler that looks after the pipelines of the output folder."""
+        """The lock file of the scheduler of the output folder."""
         return self.output / "scheduler.lock"
 
     @property
     def heartbeat(self) -> Path:
-        """The sign of life of that scheduler."""
+        """The file with the heartbeat of that scheduler."""
         return self.output / "scheduler.heartbeat"
 
     @property
     def metrics(self) -> Path:
-        """What the last look came to, for Prometheus."""
+        """The metrics of the last check in Prometheus format."""
         return self.root / "schedule.prom"
 
     @property
     def builtin(self) -> Path:
-        """Shipped data, unpacked."""
+        """The folder of unpacked shipped data."""
         return self.output / "builtin"
 
     def run(self, run_id: str) -> RunLayout:
@@ -143,19 +145,19 @@ class RunLayout:
 
     @property
     def log(self) -> Path:
-        """Everything that any component said."""
+        """The output of all components."""
         return self.root / "run.log"
 
     def log_of(self, step: str) -> Path:
-        """Everything that one step said, where each is a pod of its own."""
+        """Returns the log of one step, for runs whose steps are separate pods."""
         return self.root / f"{step}.log"
 
     @property
     def summary(self) -> Path:
-        """The run's outcome, for programs."""
+        """The outcome of the run as JSON."""
         return self.root / "summary.json"
 
 
 def new_run_id() -> str:
-    """Returns a run id that sorts by time and may name a folder."""
+    """Returns a new run id, which sorts by time and is a valid folder name."""
     return datetime.now().astimezone().strftime("%Y-%m-%dT%H-%M-%S.%f")

@@ -1,7 +1,7 @@
-"""Locks, each a file that one process holds at a time: one run of a pipeline, one scheduler.
+"""Lock files that one process holds at a time, for runs of a pipeline and for schedulers.
 
-They are Linux's locks of open files, which can be looked at without being taken. A process that is
-killed loses its locks, and child processes that inherit the descriptor share them.
+They use Linux's open file description locks, whose state can be read without acquiring them. A
+killed process releases its locks; child processes that inherit the descriptor share them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pipeline.layout import Layout
 from trainer_module.errors import ConfigError, ScopelineError, TryLaterError
 
 _FLOCK = struct.Struct("hhqqi4x")
-"""C's `struct flock` of 64-bit Linux: type, whence, start, length, process."""
+"""The layout of C's `struct flock` on 64-bit Linux: type, whence, start, length, process."""
 _WHOLE_FILE = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 _NO_LOCK = _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0)
 
@@ -29,15 +29,15 @@ class ProcessLock:
     """A locked file. Child processes that inherit its descriptor share the lock until they end."""
 
     def __init__(self, path: Path, content: str = "") -> None:
-        """Locks the file, which is made if need be.
+        """Locks the file, which is created if it does not exist.
 
         Args:
-          path: of the file.
-          content: what the file holds from then on; empty: it keeps what it holds.
+          path: the path of the file.
+          content: the new content of the file; empty to keep its content.
 
         Raises:
-          BlockingIOError: another process holds it.
-          OSError: it cannot be written.
+          BlockingIOError: another process holds the lock.
+          OSError: the file cannot be written.
         """
         self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -49,24 +49,22 @@ class ProcessLock:
             raise
 
     def write(self, content: str) -> None:
-        """Writes what the file holds from then on."""
+        """Replaces the content of the file."""
         written = os.pwrite(self.descriptor, content.encode(), 0)
         os.ftruncate(self.descriptor, written)
 
     def close(self) -> None:
-        """Releases the lock, as far as this process holds it."""
+        """Closes the descriptor; child processes that share the lock keep it."""
         os.close(self.descriptor)
 
     def release(self) -> None:
-        """Releases the lock, also where child processes share it."""
+        """Releases the lock, even if child processes share it."""
         fcntl.fcntl(self.descriptor, fcntl.F_OFD_SETLK, _NO_LOCK)
         os.close(self.descriptor)
 
 
 def is_held(path: Path) -> bool:
-    """Returns whether a process holds the file; the look takes no lock, so that it is in
-    nobody's way.
-    """
+    """Returns whether a process holds the lock of a file, without acquiring it."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -80,7 +78,7 @@ def is_held(path: Path) -> bool:
 
 @contextmanager
 def one_at_a_time(layout: Layout) -> Iterator[None]:
-    """Makes the pipeline's folder and holds its lock, which a killed process loses.
+    """Creates the pipeline's folder and holds its lock, which a killed process releases.
 
     Raises:
       TryLaterError: another run holds the lock.
@@ -105,7 +103,7 @@ def one_at_a_time(layout: Layout) -> Iterator[None]:
 
 @contextmanager
 def only_scheduler(lock_file: Path) -> Iterator[None]:
-    """Makes the output folder, and keeps other schedulers off it.
+    """Creates the output folder and holds the lock of its scheduler.
 
     Args:
       lock_file: the scheduler's lock, directly in the output folder.
@@ -136,10 +134,10 @@ def only_scheduler(lock_file: Path) -> Iterator[None]:
 
 
 def make_root(layout: Layout) -> None:
-    """Makes the pipeline's folder.
+    """Creates the pipeline's folder.
 
     Raises:
-      ConfigError: it cannot be made.
+      ConfigError: the folder cannot be created.
     """
     try:
         layout.root.mkdir(parents=True, exist_ok=True)
@@ -157,12 +155,12 @@ def _unwritable(layout: Layout, error: OSError) -> ScopelineError:
 
 
 def _check_serving(layout: Layout) -> None:
-    """Makes a push directory of the user's now: a training that cannot be pushed is wasted."""
+    """Creates and checks the user's push directory before the training, not after it."""
     if layout.push_directory is None or is_remote(layout.serving):
         return
     try:
         Path(layout.serving).mkdir(parents=True, exist_ok=True)
-        # A file without a name: a stop in this moment leaves nothing.
+        # An unnamed file: an interruption leaves nothing behind.
         tempfile.TemporaryFile(dir=layout.serving).close()
     except OSError as error:
         if says_full(error):

@@ -1,4 +1,4 @@
-"""Where our own modules are, and that no others of the same names are taken for them."""
+"""The location of our own modules, and an import path on which no others shadow them."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-"""The folder that our packages and runners are in."""
+"""The folder of our packages and runners."""
 LOCAL_RUNNER = ROOT / "local_runner.py"
 PACKAGES = ("pipeline", "components", "trainer_module")
 NAMES = (*PACKAGES, "local_runner", "kubeflow_runner")
 
 
 def is_ours(import_path: str) -> bool:
-    """Returns whether a module, or what an import path names in one, is of our packages."""
+    """Returns whether an import path leads into our packages."""
     return import_path.partition(".")[0] in PACKAGES
 
 
 def find_modules_in(folder: Path) -> None:
-    """Lets modules of the user's be found in a folder.
+    """Makes the user's modules in a folder importable.
 
-    They go before installed ones, as Python itself would have it, but behind our own where some
-    have the same names, as in another TFX project: processes of ours that are yet to come, to
-    which this one's path is handed on, would import those.
+    The folder comes before installed packages, as in Python itself, but after our own if it
+    contains modules of the same names, as in another TFX project: otherwise child processes, which
+    get this process's path, would import those.
     """
     here, ours = str(folder.resolve()), str(ROOT)
     if here == ours or not any(_is_in(folder, name) for name in NAMES):

@@ -1,4 +1,4 @@
-"""What a run knows once its config has been checked: resolved once, immutable, and handed on."""
+"""The immutable context of a run, resolved once after its config has been checked."""
 
 from __future__ import annotations
 
@@ -23,53 +23,56 @@ BY_HAND = "by hand"
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What a run is asked to do, besides what its config says."""
+    """The options of a run besides its config."""
 
     because: str = BY_HAND
-    """Why there is a run, for the event log."""
+    """The reason for the run, for the event log."""
     through: str | None = None
     """The span that the window ends at, a date, an hour or a number; default: the newest."""
     validate_only: bool = False
-    """Whether to read and check the newest span, and go no further."""
+    """Whether to stop after reading and checking the newest span."""
     search_only: bool = False
-    """Whether to search for better values, and train nothing with them."""
+    """Whether to stop after the search for better values."""
     force: bool = False
-    """Whether to run although nothing has changed since the last run."""
+    """Whether to run even if nothing has changed since the last run."""
     through_name: str = "--through"
-    """What `through` was given as, for messages."""
+    """The option that gave `through`, for messages."""
 
     @property
     def may_repeat(self) -> bool:
-        """Whether all that is asked for is what a run came to whose like was there before.
+        """Whether a run without changes may be skipped: only if the request has no options.
 
-        A run with a reason of its own, such as a schedule's, is one for the history.
+        A run with a reason of its own, such as a schedule's, has to appear in the history.
         """
         return self == RunRequest()
 
 
 @dataclass(frozen=True)
 class RunContext:
-    """A config, where its files are, and the spans that a run trains on."""
+    """A config, the location of its files, and the spans that a run trains on."""
 
     config: PipelineConfig
     layout: Layout
     location: DataLocation
     window: Window | None = None
-    """The spans to train on; None where the data does not come in spans."""
+    """The spans to train on; None for data without spans."""
     data: tuple[Span, ...] = ()
-    """The spans to train on; data without spans counts as one. Empty where the files are elsewhere,
-    as for whoever compiles a pipeline for a cluster."""
+    """The spans to train on; data without spans counts as one. Empty if the files are on another
+    machine, as when compiling for a cluster.
+    """
     recorded_ingestion: Ingestion | None = None
-    """As an earlier step of the run has resolved it; None where this process is the first."""
+    """The ingestion that an earlier step of the run resolved; None in the first process."""
 
     @cached_property
     def connection(self) -> Any:
-        """How ML Metadata reaches its store; may hold a password, and is never logged."""
+        """The connection settings of ML Metadata; they may contain a password and are never
+        logged.
+        """
         return connection_config(self.config.metadata, self.layout)
 
     @cached_property
     def reading(self) -> ExampleGenSettings:
-        """How the files are read, as far as that is known before TFX is imported."""
+        """How the files are read, as far as known before TFX is imported."""
         return reading_settings(self.config, self.layout)
 
     @cached_property
@@ -77,7 +80,7 @@ class RunContext:
         """How the files become examples."""
         if self.recorded_ingestion is not None:
             return self.recorded_ingestion
-        # It imports TFX, which takes seconds: data and stores are checked before.
+        # This imports TFX, which takes seconds: data and stores are checked before.
         from pipeline.ingestion import resolve_ingestion
 
         curated = curated_schema(self.config.schema_file, self.layout)
@@ -87,15 +90,15 @@ class RunContext:
 def resolve_run(
     config: PipelineConfig, layout: Layout, request: RunRequest = RunRequest()
 ) -> RunContext:
-    """Finds the data of a run.
+    """Returns the context of a run, with its data.
 
     Args:
       config: a checked config.
-      layout: of the pipeline.
-      request: up to which span.
+      layout: the layout of the pipeline.
+      request: the options of the run.
 
     Raises:
-      ConfigError: the span that is asked for is none, or the data has no spans.
+      ConfigError: the requested span is invalid, or the data has no spans.
       DataError: there is no data, or the window has a gap.
     """
     location = locate_data(config.data, layout)
@@ -112,11 +115,11 @@ def resolve_run(
 
 
 def resolve_elsewhere(config: PipelineConfig, layout: Layout) -> RunContext:
-    """What is known of a pipeline whose files and stores are those of another machine.
+    """Returns the context of a pipeline whose files and stores are on another machine.
 
     Args:
       config: a checked config.
-      layout: of the pipeline there; its `is_elsewhere` is true.
+      layout: the layout of the pipeline there; its `is_elsewhere` is true.
     """
     return RunContext(config, layout, locate_data(config.data, layout))
 
@@ -141,7 +144,7 @@ def _find_window(config: PipelineConfig, location: DataLocation, request: RunReq
 
 
 def _note_unused(spans: Sequence[Span]) -> list[str]:
-    """Notes which spans, oldest first, are not trained on without the config saying so."""
+    """Returns a note on the spans that are not used because the config has no window."""
     if not spans:
         return []
     extent = (

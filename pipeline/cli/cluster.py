@@ -1,4 +1,4 @@
-"""`local_runner.py cluster`: servers that stand by for notebooks, and for one run after another."""
+"""`local_runner.py cluster`: starts, shows and stops a persistent cluster for parameter servers."""
 
 from __future__ import annotations
 
@@ -46,13 +46,15 @@ def start(
     ] = None,
     output: OutputOption = OUTPUT,
 ) -> None:
-    """Start servers on this machine, which run until `cluster stop`.
+    """Start servers on this machine that run until `cluster stop`.
 
-    Notebooks and runs can then train on them by ParameterServerStrategy;
-    the last lines say how. The servers' output goes to
-    DIR/cluster/<server>.log, their addresses to DIR/cluster/cluster.json.
+    Notebooks and runs train on them with ParameterServerStrategy; the last lines of the output show
+    how to connect. The servers log to DIR/cluster/<server>.log; their addresses are in
+    DIR/cluster/cluster.json.
 
-    Exit code: 1 a server did not start, 2 a cluster is running already.
+    Example: local_runner.py cluster start --workers 2 --parameter-servers 1
+
+    Exit codes: 0 all servers run, 1 a server did not start, 2 a cluster is running already.
     """
     find_modules_here()
     tasks = [Place("worker", index) for index in range(workers)]
@@ -64,10 +66,10 @@ def start(
 
 @app.command()
 def status(output: OutputOption = OUTPUT) -> None:
-    """Show the servers: name, address, process id, up or dead.
+    """Show the servers: name, address, process id, and whether they are up or dead.
 
-    A server is up if its process runs and it answers. Exit code: 0 all are up, 1 some are dead,
-    2 there is no cluster.
+    A server is up if its process is alive and it accepts connections. Exit codes: 0 all are up, 1
+    some are dead, 2 there is no cluster.
     """
     cluster = read_cluster(output / FOLDER)
     up = [cluster.is_up(server) for server in cluster.servers]
@@ -80,10 +82,10 @@ def status(output: OutputOption = OUTPUT) -> None:
 
 @app.command()
 def stop(output: OutputOption = OUTPUT) -> None:
-    """Stop the servers, by force where they do not listen.
+    """Stop the servers; a server that ignores SIGTERM is killed.
 
-    A process that merely has the id of a server that died is left alone. Exit code: 2 there is no
-    cluster.
+    A process that was given the id of a dead server is left alone. Exit codes: 0 stopped, 2 there
+    is no cluster.
     """
     stop_cluster(output / FOLDER, typer.echo)
     typer.echo(f"removed {shown(output / 'cluster' / FILE)}")

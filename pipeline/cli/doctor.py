@@ -1,4 +1,4 @@
-"""`local_runner.py doctor`: checks the machine, and says what to do about what it finds."""
+"""`local_runner.py doctor`: checks the machine, and gives advice on each problem."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LIBRARIES = (
 
 
 class Level(StrEnum):
-    """How a finding is to be taken."""
+    """How serious the result of a check is."""
 
     OK = "ok"
     WARNING = "warning"
@@ -46,7 +46,7 @@ _COLOURS = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "red"}
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What one check found, and what to do about it where there is something to do."""
+    """The result of one check, with advice if there is a problem."""
 
     subject: str
     level: Level
@@ -55,7 +55,7 @@ class CheckResult:
 
 
 def show_findings(output: Path, verbose: bool) -> bool:
-    """Shows the doctor's findings as they come; returns whether there is no problem."""
+    """Shows the results of the checks as they come; returns whether there is no problem."""
     healthy = True
     with quiet_console(verbose) as console:
         for finding in examine(output):
@@ -69,7 +69,7 @@ def show_findings(output: Path, verbose: bool) -> bool:
 
 
 def examine(output: Path) -> Iterator[CheckResult]:
-    """Runs all checks, the quick ones first.
+    """Yields the results of all checks, the quick checks first.
 
     Args:
       output: the folder that a run would write to.

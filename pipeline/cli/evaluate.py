@@ -1,4 +1,4 @@
-"""`local_runner.py evaluate`: a checkpoint, or a pushed version on labelled rows of files."""
+"""`local_runner.py evaluate`: measures a checkpoint, or a pushed version on labelled files."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from trainer_module.errors import DataError, InternalError, ScopelineError, coun
 from trainer_module.scratch import ScratchFolder
 
 OF_TRAINING = ("features", "model", "optimize", "preprocessing", "train", "tune")
-"""Sections that a model has been made by, and that change nothing of it any more."""
+"""The sections that shape a model in training; they have no effect on a finished model."""
 
 
 def say_what_does_not_count(overrides: Iterable[str], is_pushed: bool) -> None:
-    """Says which values of `--set` change nothing: a model is evaluated as it was trained.
+    """Warns about `--set` overrides that have no effect, as a model is evaluated as it was trained.
 
     Args:
-      overrides: `key=value` each.
-      is_pushed: whether a pushed version is evaluated, by the config's metrics and slices; else a
-          checkpoint, by what its training measured.
+      overrides: `key=value` strings.
+      is_pushed: whether a pushed version is evaluated, with the config's metrics and slices, rather
+        than a checkpoint, with the metrics of its training.
     """
     sections = (*OF_TRAINING,) if is_pushed else (*OF_TRAINING, "data", "evaluate", "task")
     keys = [key for key, _, _ in (override.partition("=") for override in overrides)]
@@ -72,7 +72,7 @@ def show_evaluation(config: PipelineConfig, output: Path, which: str, verbose: b
             found = evaluate_checkpoint(training, path)
         except ScopelineError:
             raise
-        except Exception as error:  # A model of the user's own raises what it likes.
+        except Exception as error:  # A model of the user's may raise anything.
             raise InternalError(
                 f"{path} could not be evaluated: {type(error).__name__}: {error}; "
                 "--verbose shows more."
@@ -90,15 +90,15 @@ def show_evaluation(config: PipelineConfig, output: Path, which: str, verbose: b
 def show_metrics_of_rows(
     config: PipelineConfig, asked: ChosenModel, pattern: str, verbose: bool
 ) -> None:
-    """Shows the config's metrics of a version, of all rows and of its slices.
+    """Shows the config's metrics of a version, for all rows and for each slice.
 
-    They are Evaluator's: the same signatures, the same metrics, by TFMA.
+    TFMA computes them as in the Evaluator: with the same signatures and the same metrics.
 
     Args:
       config: a checked config, for the metrics and slices.
       asked: the version, and how files are read.
       pattern: the path, folder or glob of the rows.
-      verbose: whether what libraries print is shown as well.
+      verbose: whether the output of libraries is shown.
 
     Raises:
       ScopelineError: the rows cannot be read, or have no label.
@@ -122,7 +122,7 @@ def show_metrics_of_rows(
 def _write_examples(
     config: PipelineConfig, asked: ChosenModel, files: tuple[str, ...], data_format: str, to: Path
 ) -> None:
-    """The rows as tf.Examples in a TFRecord."""
+    """Writes the rows as tf.Examples into a TFRecord file."""
     import tensorflow as tf
     from tfx_bsl.coders.example_coder import RecordBatchToExamplesEncoder
 
@@ -160,7 +160,7 @@ def _check_labels(labels: pa.Array, label: str, first: Cell) -> None:
 def _measure(
     config: PipelineConfig, asked: ChosenModel, examples: Path, to: Path
 ) -> dict[str, dict[str, float]]:
-    """Metrics by slice; the slice of all rows has an empty name."""
+    """Returns the metrics by slice; the slice of all rows has an empty name."""
     import tensorflow_model_analysis as tfma
 
     from components.evaluator.slices import CANDIDATE, metrics_by_slice

@@ -1,4 +1,4 @@
-"""What the commands of `kubeflow_runner.py` do."""
+"""The implementation of the commands of `kubeflow_runner.py`."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from trainer_module.errors import ConfigError, InternalError, ScopelineError
 def connect_and_compile(
     config: PipelineConfig, allow_latest: bool
 ) -> tuple[Kubeflow, CompiledPipeline]:
-    """Both, after what can be checked without them: Kubeflow may be slow not to answer.
+    """Returns a client and the compiled pipeline; checks the image before it calls Kubeflow.
 
     Raises:
-      ConfigError: the image, or something else of the config, cannot be used, or Kubeflow is not
-        there.
-      InternalError: compiling broke.
+      ConfigError: the image or another key of the config cannot be used, or Kubeflow cannot be
+        reached.
+      InternalError: compiling failed.
     """
     warnings = _check_image(config, allow_latest)
     kubeflow = Kubeflow(settings_of(config))
@@ -75,19 +75,19 @@ def submit(
     """Starts a run, and follows it to its end.
 
     Args:
-      kubeflow: where.
-      config: of the run.
-      compiled: of the config.
-      parameters: those that differ from their defaults, checked.
-      command: what people type, with `{}` for what it is to do, as `command_line` gives it.
-      polling: how to follow it; None if not at all.
+      kubeflow: the client.
+      config: the config of the run.
+      compiled: the compiled pipeline of the config.
+      parameters: the checked run parameters that differ from their defaults.
+      command: the command line with `{}` in place of the command's name, from `command_line`.
+      polling: how to follow the run; None to return once it is started.
 
     Returns:
-      The exit code: as of a run on this machine, or 0 if it is not followed.
+      The exit code of the run, as on this machine; 0 if the run is not followed.
 
     Raises:
       ConfigError: Kubeflow refuses a call.
-      InternalError: Kubeflow failed, or was not to be reached for too long.
+      InternalError: Kubeflow failed, or was unreachable for too long.
     """
     version = kubeflow.ensure_version(compiled)
     run = kubeflow.start_run(version, parameters)
@@ -116,12 +116,12 @@ def submit(
 
 
 def show_status(kubeflow: Kubeflow, config: PipelineConfig, run_id: str | None) -> None:
-    """Shows a run's steps.
+    """Shows the state and the duration of a run's steps.
 
     Args:
-      kubeflow: where it runs.
-      config: of the pipeline.
-      run_id: of the run; None for the latest of the pipeline.
+      kubeflow: the client.
+      config: the config of the pipeline.
+      run_id: the run's id; None for the pipeline's latest run.
 
     Raises:
       ConfigError: there is no such run.
@@ -148,7 +148,7 @@ def print_manifest(config: PipelineConfig, file: Path, overrides: list[str]) -> 
 
 
 def terminate(kubeflow: Kubeflow, run_id: str) -> None:
-    """Stops a run, and says so.
+    """Stops a run, and prints a confirmation.
 
     Raises:
       ConfigError: there is no such run, or it has ended.
@@ -161,7 +161,7 @@ def terminate(kubeflow: Kubeflow, run_id: str) -> None:
 
 
 def command_line(config: Path, overrides: list[str]) -> str:
-    """Returns the command that people type, with `{}` for what it is to do, and `...` for
+    """Returns a command line with `{}` in place of the command's name, and `...` in place of
     secrets.
     """
     options = [f"--config {shlex.quote(str(config))}"]
@@ -195,7 +195,7 @@ def _warn(warnings: list[str]) -> None:
 
 
 def _compile_quietly(config: PipelineConfig) -> CompiledPipeline:
-    """Compiles a config; what TFX prints meanwhile goes to a file, which is kept if it broke."""
+    """Compiles a config; TFX's output goes to a log file, which is kept if compiling fails."""
     descriptor, name = tempfile.mkstemp(prefix="scopeline-compile-", suffix=".log")
     os.close(descriptor)
     log, broken = Path(name), "The pipeline could not be compiled"

@@ -1,4 +1,4 @@
-"""What the command lines have in common: their options, their errors, consoles and tables."""
+"""Options, error handling, consoles and tables that the commands share."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from trainer_module.errors import ConfigError, ScopelineError
 from trainer_module.scratch import own_temporary_files
 
 OUTPUT = Path("output")
-"""The output folder, where no other is given."""
+"""The default output folder."""
 DEFAULT_CONFIG = ROOT / "configs" / "digits.yaml"
 
 
 def flag(name: str, text: str) -> Any:
-    """Returns an option without a value; typer would show `<bool>` after it, as if it took one."""
+    """Returns a boolean option; typer's own would show `<bool>`, as if the option took a value."""
     return typer.Option(name, metavar="", help=text)
 
 
@@ -40,26 +40,27 @@ SetOption = Annotated[
     list[str],
     typer.Option("--set", metavar="KEY=VALUE", help="Override a key: --set train.epochs=3."),
 ]
-OutputOption = Annotated[
-    Path, typer.Option("--output", metavar="DIR", help="Where everything is written.")
-]
-VerboseOption = Annotated[bool, flag("--verbose", "Show everything that components say as well.")]
+OutputOption = Annotated[Path, typer.Option("--output", metavar="DIR", help="The output folder.")]
+VerboseOption = Annotated[bool, flag("--verbose", "Show the output of components as well.")]
 ModelOption = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="A pushed version, without any config.")
+    Path | None,
+    typer.Option(metavar="DIR", help="The folder of a pushed version, instead of a config."),
 ]
 VersionOption = Annotated[
     int | None,
-    typer.Option(metavar="VERSION", help="As `models` lists it; else the newest not withdrawn."),
+    typer.Option(
+        metavar="VERSION", help="The number in `models`; default: the newest not withdrawn."
+    ),
 ]
 VariantOption = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Of that version, as optimize.variants calls it."),
+    typer.Option(metavar="NAME", help="A variant of that version, named as in optimize.variants."),
 ]
 OnUnreadableOption = Annotated[
     OnUnreadable | None,
     typer.Option(
-        help="What a text does that the model cannot read as a number, a date, or yes and no; else"
-        " as the config's requests.on_unreadable says, or missing."
+        help="How to handle a text that is no valid number, date or boolean; default:"
+        " requests.on_unreadable of the config, or missing."
     ),
 ]
 
@@ -78,7 +79,7 @@ class ConfigGroup(TyperGroup):
 
 
 def group_with_default(name: str) -> type[TyperGroup]:
-    """Returns the class of a group in which one command is meant where none is named."""
+    """Returns the class of a command group that runs a default command if none is named."""
 
     class _Group(TyperGroup):
         def parse_args(self, context: Any, arguments: list[str]) -> list[str]:
@@ -91,18 +92,18 @@ def group_with_default(name: str) -> type[TyperGroup]:
 
 
 def run_app(app: typer.Typer, is_server: bool = False) -> None:
-    """Runs a command: an error that a user can mend is shown without a traceback.
+    """Runs a command; shows an error that the user can mend without a traceback.
 
     Args:
       app: the commands.
-      is_server: whether the command sees to SIGTERM and Ctrl-C itself, which end it well.
+      is_server: whether the command handles SIGTERM and Ctrl-C itself.
     """
     if not is_server:
         obey_signals()
     try:
         app()
     except SystemExit as end:
-        # Typer's own codes are numbers; a text is the message of a failure.
+        # Typer's own codes are numbers; a text is an error message.
         if not isinstance(end.code, int):
             raise
         leave(end.code)
@@ -112,10 +113,10 @@ def run_app(app: typer.Typer, is_server: bool = False) -> None:
 
 
 def refuse_options_before(context: typer.Context) -> None:
-    """Raises ConfigError if options stand before a command, which would not know of them."""
+    """Raises ConfigError if options stand before a command, which would ignore them."""
     for option in context.command.params:
         source = context.get_parameter_source(option.name or "")
-        # Typer has click's classes or copies of them, depending on its version: names are the same.
+        # Depending on its version, typer uses click's classes or copies: names are equal in both.
         if source is not None and source.name == "COMMANDLINE":
             name = context.invoked_subcommand
             raise ConfigError(
@@ -124,12 +125,12 @@ def refuse_options_before(context: typer.Context) -> None:
 
 
 def find_modules_here() -> None:
-    """Lets modules of the user's be found where the command runs."""
+    """Makes the user's modules importable from the working directory."""
     find_modules_in(Path.cwd())
 
 
 def check_has_label(config: PipelineConfig) -> None:
-    """Raises ConfigError where the task has no label that answers could be compared with."""
+    """Raises ConfigError if the task has no label to compare predictions with."""
     if not config.family.has_label:
         kind = config.target.kind
         raise ConfigError(
@@ -139,17 +140,17 @@ def check_has_label(config: PipelineConfig) -> None:
 
 
 def load_here(path: Path, overrides: list[str]) -> PipelineConfig:
-    """Loads a config; modules of the user's are found where the command runs."""
+    """Loads a config; the user's modules are imported from the working directory."""
     find_modules_here()
     return load_config(path, overrides)
 
 
 @contextmanager
 def quiet_console(verbose: bool) -> Iterator[Console]:
-    """Gives a console, while what libraries print goes to a file that is deleted afterwards.
+    """Yields a console; the output of libraries goes to a file that is deleted afterwards.
 
     Args:
-      verbose: whether what libraries print is shown as well.
+      verbose: whether the output of libraries is shown.
     """
     with own_temporary_files() as folder:  # noqa: SIM117
         with captured(Path(folder) / "log", verbose) as stream:
@@ -157,16 +158,16 @@ def quiet_console(verbose: bool) -> Iterator[Console]:
 
 
 NO_TERMINAL_WIDTH = 200
-"""Characters in a line where the output is no terminal."""
+"""The characters of a line if the output is not a terminal."""
 
 
 def wide_console() -> Console:
-    """As wide as the terminal; wide enough for a sentence where there is none."""
+    """Returns a console as wide as the terminal, or wide enough for a sentence without one."""
     return Console(highlight=False, width=None if sys.stdout.isatty() else NO_TERMINAL_WIDTH)
 
 
 def plain_table(*columns: str) -> Table:
-    """Returns a table without lines, whose cells are folded."""
+    """Returns a table without lines, whose long cells wrap."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
         table.add_column(column, overflow="fold")

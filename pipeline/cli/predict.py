@@ -1,4 +1,4 @@
-"""`local_runner.py predict`: a pushed version's answers to the rows of files."""
+"""`local_runner.py predict`: writes a pushed version's predictions for the rows of files."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from trainer_module.sections import load_own
 from trainer_module.settings.tasks import TASKS, task_class
 
 MOST_SAMPLES = 1_000_000
-"""That one command writes."""
+"""The most samples that one command writes."""
 
 if TYPE_CHECKING:
     from components.serving.batch.job import PredictionResult
@@ -52,17 +52,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ChosenModel:
-    """The model of a command, and how files are read for it."""
+    """The model that a command uses, and how files are read for it."""
 
     folder: Path
-    """Of the version."""
+    """The folder of the version."""
     usual_format: str | None = None
     variant: str | None = None
-    """Of that version; None for the SavedModel itself."""
+    """A variant of the version; None for the SavedModel itself."""
     csv: CsvSettings = field(default_factory=CsvSettings)
     pictures: dict[str, str] = field(default_factory=dict)
     max_pixels: int = DATA_PIXELS
-    """That a picture may have."""
+    """The most pixels that a picture may have."""
     on_unreadable: OnUnreadable = OnUnreadable.MISSING
 
 
@@ -126,11 +126,15 @@ def predict(
     ] = None,
     verbose: VerboseOption = False,
 ) -> None:
-    """Ask a pushed model for the rows of files, in their order, or for new samples.
+    """Predict the rows of files, in their order, or draw new samples from a generative model.
 
-    CSV, JSON lines, Parquet, TFRecords and pictures are read as in training. Stopped, the same
-    command goes on where it was. Exit code: 0 done, 1 Beam failed, 2 the rows cannot be used, and
-    what was done before is kept, 75 another command writes the same output.
+    Reads CSV, JSON lines, Parquet, TFRecords and pictures as in training. If the command is
+    interrupted, run it again: it continues where it stopped.
+
+    Example: local_runner.py predict --config my.yaml --input rows.csv --output answers.csv
+
+    Exit codes: 0 done, 1 Beam failed, 2 the rows cannot be used (finished predictions are kept), 75
+    another command is writing the same output.
     """
     to, folder = _places(answers, output, output_folder)
     if config is None and model is None:
@@ -186,15 +190,15 @@ def asked_model(
     """Returns the version that the options of a command name.
 
     Args:
-      config: checked, if there is one; says how files are written.
+      config: the checked config, if there is one; it holds the CSV settings.
       output: the output folder.
-      model: the folder of a version; else it is one that the config's pipeline has pushed.
-      version: its number; else the newest that was not withdrawn.
-      variant: of that version.
+      model: the folder of a version; None for a version that the config's pipeline pushed.
+      version: the number of a version; None for the newest version that is not withdrawn.
+      variant: a variant of the version.
 
     Raises:
       ConfigError: there is no such version or variant.
-      DamagedFileError: its files are not those that were certified.
+      DamagedFileError: the version's files differ from the certified ones.
     """
     if model is not None and version is not None:
         raise ConfigError("--version is of a config's pipeline: give it or --model, not both.")
@@ -219,7 +223,7 @@ def asked_model(
 
 
 def _checked(asked: ChosenModel) -> ChosenModel:
-    """Raises ConfigError if the version has no such variant."""
+    """Returns the choice unchanged; raises ConfigError if the version has no such variant."""
     if asked.variant is not None:
         find_variant(asked.folder, asked.variant)
     return asked
@@ -228,18 +232,18 @@ def _checked(asked: ChosenModel) -> ChosenModel:
 def write_predictions(
     asked: ChosenModel, pattern: str, output: Path, columns: str, batch_rows: int, verbose: bool
 ) -> None:
-    """Answers all rows of files.
+    """Writes the predictions for all rows of files.
 
     Args:
       asked: the model.
       pattern: the path, folder or glob of the rows.
-      output: the file for the answers.
-      columns: those that go along, with commas between them.
-      batch_rows: rows that the model is asked for at once.
-      verbose: whether what libraries print is shown as well.
+      output: the file for the predictions.
+      columns: comma-separated names of columns that are copied to the output.
+      batch_rows: the number of rows in a batch.
+      verbose: whether the output of libraries is shown.
 
     Raises:
-      ScopelineError: something cannot be read or written.
+      ScopelineError: a file cannot be read or written.
     """
     from components.serving.batch.writing import check_output
 
@@ -261,16 +265,16 @@ def write_predictions(
 
 
 def write_samples(asked: ChosenModel, request: SampleRequest, output: Path, verbose: bool) -> None:
-    """Writes new samples of a model that generates into a folder, which appears when it is whole.
+    """Writes samples of a generative model into a folder, which appears when it is complete.
 
     Args:
       asked: the model.
-      request: how many samples, and which.
+      request: the number, seed and class of the samples.
       output: the folder; it must not exist, or be empty.
-      verbose: whether what libraries print is shown as well.
+      verbose: whether the output of libraries is shown.
 
     Raises:
-      ScopelineError: the model answers rows alone, or the folder cannot be written.
+      ScopelineError: the model is not generative, or the folder cannot be written.
     """
     kind = read_interface(asked.folder).task
     sample = family_named(task_class(kind).family).sample if kind in TASKS else ""
@@ -288,20 +292,20 @@ def write_samples(asked: ChosenModel, request: SampleRequest, output: Path, verb
 
 
 def ask_for_samples(path: str, model: Path, request: SampleRequest, folder: Path) -> str:
-    """Calls a family's `sample`.
+    """Calls the `sample` function of a family.
 
     Args:
       path: its import path.
       model: the folder of a version.
-      request: how many samples, and which.
-      folder: for the samples.
+      request: the number, seed and class of the samples.
+      folder: where the function writes the samples.
 
     Returns:
-      What it says of them.
+      The function's summary of the samples.
 
     Raises:
-      ScopelineError: as it raised it.
-      TrainingError: it raised another error.
+      ScopelineError: the function raised it.
+      TrainingError: the function raised another error.
       OSError: a file of the folder cannot be written.
     """
     try:
@@ -309,7 +313,7 @@ def ask_for_samples(path: str, model: Path, request: SampleRequest, folder: Path
     except ScopelineError:
         raise
     except Exception as error:
-        # Of other files than the samples, such as the model's, the function has to say more.
+        # For other files than the samples, such as the model's, the error names the function.
         named = str(getattr(error, "filename", None) or folder)
         if isinstance(error, OSError) and Path(named).is_relative_to(folder):
             raise
@@ -320,7 +324,7 @@ def ask_for_samples(path: str, model: Path, request: SampleRequest, folder: Path
 
 @contextmanager
 def new_folder(output: Path) -> Iterator[Path]:
-    """Yields a folder beside `output` that takes its name once it is whole, and else is deleted.
+    """Yields a scratch folder that is renamed to `output` on success, and deleted on failure.
 
     Raises:
       ConfigError: `output` exists and is not an empty folder, has no name, or cannot be written.
@@ -349,19 +353,19 @@ def write_predictions_on_beam(
     verbose: bool,
     args: Sequence[str],
 ) -> None:
-    """The same by a runner of Beam's, into a folder with a Parquet file for each file of rows.
+    """Predicts with a Beam runner: writes a Parquet file for each input file into a folder.
 
     Args:
       asked: the model.
       pattern: the folder or glob of the rows.
-      output: the folder for the answers.
-      columns: those that go along, with commas between them.
-      batch_rows: rows that the model is asked for at once.
-      verbose: whether what libraries print is shown as well.
+      output: the folder for the predictions.
+      columns: comma-separated names of columns that are copied to the output.
+      batch_rows: the number of rows in a batch.
+      verbose: whether the output of libraries is shown.
       args: options of the Beam pipeline.
 
     Raises:
-      ScopelineError: something cannot be read or written, or Beam fails.
+      ScopelineError: a file cannot be read or written, or Beam fails.
     """
     given = _input(asked, pattern, columns, output)
     with quiet_console(verbose) as console:

@@ -1,4 +1,4 @@
-"""What `run` and `plan` of local_runner.py do besides parsing their options."""
+"""The implementation of `local_runner.py plan`, besides its options."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from pipeline.versions.retention import find_expired
 
 
 def show_plan(config: PipelineConfig, output: Path, verbose: bool) -> None:
-    """Shows what a run would do: a line per component and what columns are, with the reasons.
+    """Shows what a run would do: a line per component and per column, with reasons.
 
     Raises:
-      DataError: the run would be refused, as it cannot use the data.
+      DataError: the run would fail, as it cannot use the data.
     """
     layout = Layout.of(config.name, config.push, output)
     check_store(config.metadata, layout)

@@ -1,4 +1,4 @@
-"""`local_runner.py schedule` and `history`: when to retrain, and what came of it."""
+"""`local_runner.py schedule` and `history`: retrains on a schedule, and lists past events."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ from trainer_module.errors import ConfigError
 from trainer_module.settings.durations import show_duration
 
 NEXT_FIRINGS = 3
-"""How many firings to come are shown of each pipeline."""
+"""The number of upcoming firings that are shown for each pipeline."""
 _TIME = "2026-01-05 03:00:00"
 _LEAST_ROOM = 20
-"""Characters of a message that are worth a line."""
+"""The fewest characters of a message that are worth a line of their own."""
 
 
 def schedule(
@@ -71,14 +71,18 @@ def schedule(
     ] = None,
     verbose: VerboseOption = False,
 ) -> None:
-    """Retrain when the clock says so, new data has come, or data has drifted.
+    """Retrain on cron times, on new data or on drift, until stopped.
 
-    Runs until it is stopped, each pipeline one run at a time. SIGTERM stops the runs that are under
-    way, with exit code 0; the next scheduler goes on with them. With --once, for cron, systemd or a
-    CronJob, the exit code is 0, or the worst of a run: 1 a component failed, 2 config or data are
-    unusable, 75 what a run needs is busy or away, and the next check tries again. What failed keeps
-    its code at every look until it is mended. With --check it is 0 if a scheduler looks after the
-    pipelines, else 1.
+    Each pipeline has at most one run at a time. SIGTERM stops the scheduler and its runs, with exit
+    code 0; the next scheduler resumes them. With --once, for cron, systemd or a CronJob: checks
+    once, runs what is due, and ends.
+
+    Example: local_runner.py schedule --config a.yaml --config b.yaml
+
+    Exit codes with --once: 0, or the worst code of a run: 1 a component failed, 2 the config or the
+    data is unusable, 75 a resource is busy or unreachable and the next check tries again. A failed
+    run keeps its code at every check until it is mended. With --check: 0 a scheduler is alive and
+    handles the pipelines, else 1.
     """
     # Imported only here, so that other commands do not wait for APScheduler.
     from pipeline.schedule.scheduler import check_once, default_runner, serve
@@ -121,7 +125,10 @@ def history(
         list[EventKind], typer.Option(help="Only events of this kind; may be given several times.")
     ] = [],  # noqa: B006
 ) -> None:
-    """Show what was decided and what came of it, newest last; on a terminal, in a pager."""
+    """Show past decisions and outcomes of runs, newest last; in a pager on a terminal.
+
+    Example: local_runner.py history --config my.yaml --last 20
+    """
     loaded = load_here(config, overrides)
     layout = Layout.of(loaded.name, loaded.push, output)
     events = EventLog(layout.event_log).events(*kind, newest=last)
@@ -158,9 +165,7 @@ def _as_dict(event: LoggedEvent) -> dict[str, object]:
 
 
 def _history_lines(events: list[LoggedEvent]) -> Iterator[str]:
-    """Yields a line per event, of which a terminal shows what does not fit into it in further
-    lines.
-    """
+    """Yields a line per event; on a terminal, long messages wrap into indented lines."""
     title = ("time", "what", "run", "why, and what came of it")
     what = max(len(title[1]), *(len(event.kind) for event in events))
     run = max(len(title[2]), *(len(event.run or "") for event in events))
@@ -176,12 +181,12 @@ def _history_lines(events: list[LoggedEvent]) -> Iterator[str]:
 
 
 def _show_paged(lines: Iterator[str]) -> None:
-    """Prints lines, on a terminal by `$PAGER` as git does; what is newest is at its end."""
+    """Prints lines, in `$PAGER` on a terminal as git does, beginning at the newest."""
     text = "".join(lines)
     if not sys.stdout.isatty():
         typer.echo(text, nl=False)
         return
-    # As git has it, and begin at the end: quit if all fits, keep colours and the screen.
+    # Git's options, and begin at the end: quit if all fits, keep colours and the screen.
     os.environ.setdefault("LESS", "FRX +G")
     pydoc.pager(text)
 
@@ -202,7 +207,7 @@ def _schedule_table(pipelines: list[ScheduledPipeline], now: datetime) -> Table:
         hold = read_hold(layout, now)
         when += [] if hold is None else [str(hold)]
         history = read_history(event_log)
-        started = history.started  # Whether a schedule or somebody started it.
+        started = history.started  # By a schedule or by hand.
         why, end = "none yet", ""
         if started is not None:
             why = f"{show_time(started.at, settings)}: {started.message}"
@@ -224,7 +229,7 @@ def _how_it_ended(layout: Layout, event_log: EventLog, started: LoggedEvent) -> 
 
 
 def _under_way_or_killed(layout: Layout, started: LoggedEvent) -> str:
-    """What a run that has recorded no end is: its lock is held until its process has ended."""
+    """Returns the state of a run without a recorded end; a live run holds its lock."""
     process = started.details.get("process")
     is_alive = process is not None and psutil.pid_exists(process)
     if not is_held(layout.lock):

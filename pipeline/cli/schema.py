@@ -1,4 +1,4 @@
-"""`local_runner.py schema`: the JSON Schema of configs, and the schema that data has to keep."""
+"""`local_runner.py schema`: the JSON Schema of configs, and changes of the data schema."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pipeline.runs.console import shown
 from trainer_module.errors import ConfigError
 
 WRITE = "write"
-"""The command that is meant where none is named."""
+"""The default command of the group."""
 
 app = typer.Typer(
     cls=group_with_default(WRITE),
@@ -42,9 +42,11 @@ def write(
         Path | None, typer.Argument(metavar="[FILE]", help="Where to write it; else it is printed.")
     ] = None,
 ) -> None:
-    """Write the config's JSON Schema, by which editors complete and check YAML files.
+    """Write the JSON Schema of configs, with which editors complete and check YAML files.
 
-    `schema FILE` does so as well.
+    Short form: `schema FILE`.
+
+    Example: local_runner.py schema write scopeline.schema.json
     """
     text = config_schema()
     if file is None:
@@ -75,10 +77,12 @@ def accept(
         bool, flag("--write", "Also change a curated schema, which the key `schema` names.")
     ] = False,
 ) -> None:
-    """Change the schema of the data as far as the last run's data contradicts it.
+    """Adapt the data schema to the anomalies that the last run found in its data.
 
-    Shows what changes; the next run goes on from there. A schema of your own, which the key
-    `schema` names, is only changed with --write.
+    Shows the changes; the next run uses the new schema. A curated schema, which the key `schema`
+    names, is changed only with --write.
+
+    Example: local_runner.py schema accept --config my.yaml --column fare
     """
     find_modules_here()
     loaded = load_config(config, overrides)

@@ -1,4 +1,4 @@
-"""`local_runner.py serve`: a pushed model behind HTTP."""
+"""`local_runner.py serve`: serves a pushed model over HTTP."""
 
 from __future__ import annotations
 
@@ -94,11 +94,14 @@ def serve(
         int, typer.Option(metavar="N", min=1, help="Of a picture; each takes up to 60 bytes.")
     ] = SERVED_PIXELS,
 ) -> None:
-    """Serve a pushed model by HTTP: TF Serving's REST API, and Open Inference v2.
+    """Serve a pushed model over HTTP, with TF Serving's REST API and Open Inference v2.
 
-    New versions are taken up as they are pushed, the first one too, and rollbacks alike. Clients
-    give the key in SCOPELINE_API_KEY, if there is one. Exit code: 0 after SIGTERM or Ctrl-C, 2 it
-    cannot be served.
+    New versions and rollbacks are loaded as they are pushed; before the first push the server
+    waits. If SCOPELINE_API_KEY is set, clients have to send that key.
+
+    Example: local_runner.py serve --config my.yaml --port 8501 --log-requests requests
+
+    Exit codes: 0 after SIGTERM or Ctrl-C, 2 the model cannot be served.
     """
     chosen = config or (None if model else DEFAULT_CONFIG)
     loaded = load_here(chosen, overrides) if chosen else None
@@ -137,7 +140,9 @@ def serve(
 def _request_log(
     config: PipelineConfig | None, folder: Path | None, sample: float, megabytes: int
 ) -> LogOptions | None:
-    """Returns how requests are written down, without the columns that the config leaves out."""
+    """Returns the settings of the request log, which leaves out the columns that the config
+    drops.
+    """
     if folder is None:
         if sample != 1:
             raise ConfigError(f"--sample {sample:g} is of what is written: add --log-requests DIR.")
@@ -149,16 +154,16 @@ def _request_log(
 def served_model(
     config: PipelineConfig | None, output: Path, model: Path | None, name: str | None
 ) -> tuple[str, Path]:
-    """Returns the name of a model, and the folder of its versions.
+    """Returns the name of a model and the folder of its versions.
 
     Args:
-      config: checked, if there is one.
+      config: the checked config, if there is one.
       output: the output folder.
-      model: a folder of versions, or one of them; else it is the config's.
-      name: of the model; else the config's, or the folder's.
+      model: a folder of versions, or of one version; None for the config's model.
+      name: the name of the model; None for the config's or the folder's name.
 
     Raises:
-      ConfigError: there is no version in a folder that is named, or the folder is remote.
+      ConfigError: the given folder holds no version, or the folder is remote.
     """
     if model is not None:
         folder = versions_folder(model)
@@ -172,10 +177,11 @@ def served_model(
 
 
 def serve_model(options: ServeOptions, is_insecure: bool) -> None:
-    """Serves until a signal comes.
+    """Serves a model until a signal ends the server.
 
     Raises:
-      ConfigError: anybody could ask the model, a file is not there, or the port is taken.
+      ConfigError: the address is open to everybody without a key, a file is missing, or the port is
+        in use.
     """
     options = replace(options, key=read_key())
     check_options(options, is_insecure)
@@ -185,10 +191,10 @@ def serve_model(options: ServeOptions, is_insecure: bool) -> None:
 
 
 def read_key() -> str:
-    """Returns the key of the environment; empty if there is none.
+    """Returns the API key from the environment; empty if there is none.
 
     Raises:
-      ConfigError: the variable is set, and nothing is in it.
+      ConfigError: the variable is set but empty.
     """
     key = read_secret(KEY_VARIABLE)
     if key is None and KEY_VARIABLE in os.environ:

@@ -1,4 +1,4 @@
-"""`local_runner.py skew`: whether requests look like what the model was trained on."""
+"""`local_runner.py skew`: compares logged requests with the training data."""
 
 from __future__ import annotations
 
@@ -44,11 +44,14 @@ def skew(
         flag("--record", "Compare what is new, for the history, as the schedule does."),
     ] = False,
 ) -> None:
-    """Compare the newest requests with what the model in service was trained on.
+    """Compare the newest requests with the training data of the model in service.
 
-    They are those that `serve --log-requests` has written, by the thresholds of the config's
-    section `skew`. Exit code: 0 they are alike, or --record; 2 they cannot be compared; 3 a column
-    is skewed.
+    Needs requests that `serve --log-requests` wrote, the key `skew.requests`, and thresholds in
+    `skew.columns`. With --record, compares only new requests, and logs the result in the history.
+
+    Example: local_runner.py skew --config my.yaml
+
+    Exit codes: 0 no column is skewed, or --record; 2 they cannot be compared; 3 a column is skewed.
     """
     loaded = load_here(config, overrides)
     layout = Layout.of(loaded.name, loaded.push, output)
@@ -69,7 +72,7 @@ def skew(
 
 
 def _record(config: PipelineConfig, layout: Layout, event_log: EventLog) -> None:
-    """Compares what has not been compared yet, writes it down, and tells of it."""
+    """Compares the requests that are new, records the result, and sends notifications."""
     check_secrets(config.notify, Occasion.SKEW)
     files = new_requests(config, event_log)
     if not files:
@@ -84,7 +87,7 @@ def _record(config: PipelineConfig, layout: Layout, event_log: EventLog) -> None
 
 
 def _newest(config: PipelineConfig) -> list[File]:
-    """Returns the newest files that have enough rows together."""
+    """Returns the newest files that together have enough rows."""
     if not config.skew.is_watched or config.skew.requests is None:
         raise ConfigError(
             "skew.columns: no column has a threshold; one is {fare: {jensen_shannon: 0.1}}, with "

@@ -1,4 +1,4 @@
-"""`local_runner.py spans`: what became of every span, and what has drifted and is right."""
+"""`local_runner.py spans`: lists the state of each span, and accepts drifted spans."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pipeline.records.event_log import EventLog
 from pipeline.schedule.span_states import ListedSpan, accept_span, list_states
 
 LIST = "list"
-"""The command that is meant where none is named."""
+"""The default command of the group."""
 
 app = typer.Typer(
     cls=group_with_default(LIST),
@@ -43,9 +43,11 @@ def list_all(
     output: OutputOption = OUTPUT,
     as_json: Annotated[bool, flag("--json", "Show them for programs.")] = False,
 ) -> None:
-    """List all spans, oldest first: which were read, trained on, left out and why.
+    """List all spans, oldest first: which were read, trained on or left out, and why.
 
-    `spans` does so as well.
+    Short form: `spans`.
+
+    Example: local_runner.py spans list --config my.yaml
     """
     find_modules_here()
     loaded = load_config(config, overrides)
@@ -63,7 +65,7 @@ def list_all(
     if listed:
         wide_console().print(table)
     else:
-        # A relative path begins where the command runs, which cron and systemd choose.
+        # Relative paths start at the working directory, which cron and systemd set.
         location = locate_data(loaded.data, layout)
         looked_for = ", ".join(f"{location.base}/{glob}" for glob in location.patterns.values())
         typer.echo(f"{layout.name}: there is no span at data.path yet, {looked_for}")
@@ -79,9 +81,11 @@ def accept(
     overrides: SetOption = [],  # noqa: B006
     output: OutputOption = OUTPUT,
 ) -> None:
-    """Use a span that drifted: the next run trains on it, and later spans are compared with it.
+    """Accept a span that drifted: the next run trains on it, and compares later spans with it.
 
-    Should its files change afterwards, it is judged anew.
+    If the files of the span change afterwards, the next run checks the span again.
+
+    Example: local_runner.py spans accept 2026-01-05 --config my.yaml --reason "new tariff"
     """
     find_modules_here()
     loaded = load_config(config, overrides)
@@ -90,7 +94,7 @@ def accept(
 
 
 def _fields(one: ListedSpan) -> dict[str, Any]:
-    """Returns a span for programs."""
+    """Returns the fields of a span for JSON."""
     return {
         "span": one.span.name,
         "version": one.span.version,

@@ -1,4 +1,4 @@
-"""What `models`, `rollback`, `hold`, `release` and `approve` show and do."""
+"""The implementation of `models`, `rollback`, `hold`, `release` and `approve`."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _TIME = "%Y-%m-%d %H:%M:%S"
 
 
 def show_models(config: PipelineConfig, output: Path, as_json: bool) -> None:
-    """Lists the pushed versions, newest first; the files of all are read, to say which are damaged.
+    """Lists the pushed versions, newest first; reads all their files to find damaged versions.
 
     Args:
       config: a checked config.
       output: the output folder.
-      as_json: for programs.
+      as_json: whether to print JSON.
 
     Raises:
       ConfigError: the event log cannot be used, or a hold cannot be read.
@@ -65,14 +65,14 @@ def show_models(config: PipelineConfig, output: Path, as_json: bool) -> None:
 
 
 def withdraw_model(config: PipelineConfig, output: Path, number: int, reason: str | None) -> None:
-    """Withdraws a version that does not serve, and says so; raises as `withdraw` does."""
+    """Withdraws a version that does not serve, and prints the result; raises as `withdraw` does."""
     layout = Layout.of(config.name, config.push, output)
     for line in withdraw(config, layout, EventLog(layout.event_log), number, reason):
         typer.echo(line)
 
 
 def roll_back_model(config: PipelineConfig, output: Path, request: RollbackRequest) -> None:
-    """Puts an earlier version in service, and says so; raises as `roll_back` does."""
+    """Puts an earlier version in service, and prints the result; raises as `roll_back` does."""
     if request.holds and not request.reason:
         raise ConfigError("--hold: say why with --reason; it is shown as long as nothing is pushed")
     layout = Layout.of(config.name, config.push, output)
@@ -84,7 +84,7 @@ def roll_back_model(config: PipelineConfig, output: Path, request: RollbackReque
 def hold_pushes(
     config: PipelineConfig, output: Path, reason: str, until: str | None, stops_runs: bool
 ) -> None:
-    """Puts a hold in force, and says so; raises as `set_hold` does."""
+    """Sets a hold, and prints the result; raises as `set_hold` does."""
     layout = Layout.of(config.name, config.push, output)
     if not layout.root.exists():
         raise ConfigError(
@@ -97,7 +97,7 @@ def hold_pushes(
 
 
 def release_pushes(config: PipelineConfig, output: Path, reason: str | None) -> None:
-    """Lifts a hold, and says what waits now."""
+    """Lifts a hold, and lists the models that wait for approval."""
     layout = Layout.of(config.name, config.push, output)
     event_log = EventLog(layout.event_log)
     typer.echo(f"{layout.name}: {release_hold(layout, event_log, reason)}")
@@ -106,7 +106,7 @@ def release_pushes(config: PipelineConfig, output: Path, reason: str | None) -> 
 
 
 def approve_model(config: PipelineConfig, output: Path, request: ApprovalRequest) -> None:
-    """Pushes a model that waits, and says so; raises as `approve` does."""
+    """Pushes a model that waits, and prints the result; raises as `approve` does."""
     layout = Layout.of(config.name, config.push, output)
     for line in approve(config, layout, EventLog(layout.event_log), request):
         typer.echo(line)
@@ -123,7 +123,7 @@ def _read_moment(text: str) -> datetime:
 
 
 def _fields(version: Version, config: PipelineConfig, serves: bool) -> dict[str, Any]:
-    """Returns a version for programs."""
+    """Returns the fields of a version for JSON."""
     metrics = version.details.get("metrics", {})
     return {
         "version": version.number,
@@ -148,7 +148,7 @@ def _fields(version: Version, config: PipelineConfig, serves: bool) -> dict[str,
 def _waiting_fields(
     model: Waiting, config: PipelineConfig, layout: Layout, hold: Hold | None
 ) -> dict[str, Any]:
-    """Returns a model that waits, for programs: like a version that is in no folder yet."""
+    """Returns the fields of a model that waits, for JSON; like `_fields`, but without a folder."""
     return {
         "version": model.number,
         "path": None,
@@ -169,16 +169,14 @@ def _waiting_fields(
 
 
 def _window(details: dict[str, Any], config: PipelineConfig) -> list[str]:
-    """Returns the spans that the model was trained on; empty where the data does not come in
-    spans.
-    """
+    """Returns the spans that the model was trained on; empty for data without spans."""
     if not has_spans(config.data):
         return []
     return [span_kind(config.data).show(number) for number in details.get("window", [])]
 
 
 def _row(fields: dict[str, Any], is_ours: bool) -> tuple[str, ...]:
-    """Returns a version, or a model that waits, for people: as `_fields` has it for programs."""
+    """Returns the table row of a version or a waiting model, from the fields of its JSON."""
     pushed, window = fields["pushed"], fields["window"]
     spans = window[0] if len(window) == 1 else ""
     if len(window) > 1:
@@ -196,7 +194,7 @@ def _row(fields: dict[str, Any], is_ours: bool) -> tuple[str, ...]:
 
 
 def _variants(version: Version) -> list[str]:
-    """Returns the names of a version's variants; a remote folder is not looked at."""
+    """Returns the names of a version's variants; empty for a remote folder, which is not read."""
     if is_remote(version.path):
         return []
     try:
@@ -211,7 +209,7 @@ def _waiting_variants(model: Waiting, layout: Layout) -> list[str]:
 
 
 def _state(fields: dict[str, Any], is_ours: bool) -> str:
-    """What there is to know before one goes back to a version, or approves a model."""
+    """Returns a version's state, for the choice of a rollback or an approval."""
     states = ["serves"] if fields["serves"] else []
     if damage := fields["damaged"]:
         states.append(f"damaged: {damage}")
@@ -227,7 +225,7 @@ def _state(fields: dict[str, Any], is_ours: bool) -> str:
 
 
 def _show_table(rows: list[tuple[str, ...]]) -> None:
-    """Prints columns as wide as they need to be; one that is empty in all rows is left out."""
+    """Prints columns as wide as their cells need; leaves out columns that are empty in all rows."""
     table = [("version", "pushed", "state", "spans", "strategy", "metrics", "variants"), *rows]
     columns = [column for column in zip(*table, strict=True) if any(column[1:])]
     widths = [max(map(len, column)) for column in columns]

@@ -1,1 +1,1 @@
-"""What the YAML file may say: its types, its rules, and what is derived from it alone."""
+"""The config of a pipeline: its types, its rules, and values derived from the config alone."""

@@ -1,4 +1,4 @@
-"""Problems of a config file, in words: where, what was found, what would be right."""
+"""Problems of a config file: the key, the value that was found, and what is expected."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ MAY_HOLD_SECRETS = (
     "kubeflow.metadata",
     "kubeflow.secrets",
 )
-"""Keys of which no value, nor one below, is ever repeated: messages end up in logs."""
+"""Keys whose values, and values below them, messages never repeat, as messages end up in logs."""
 REMOVED_KEYS = {
     "kubeflow.target": (
         "pipelines are compiled for open-source Kubeflow Pipelines, and docs/kubeflow.md says how "
         "TFX's own runner takes the pipeline to Vertex AI"
     ),
 }
-"""Keys that configs had once, and what is to be known instead."""
+"""Keys of older configs, with advice on what to use instead."""
 
 
 @dataclass(frozen=True)
 class Issue:
-    """One thing to mend: the dotted path of a key and a sentence about it."""
+    """A problem to mend: the dotted path of a key and a sentence about the problem."""
 
     path: str
     message: str
@@ -44,16 +44,18 @@ class Issue:
 
 
 Rule = Callable[..., Iterator[Issue]]
-"""A function that finds problems; it is handed the parts of a config that its parameters name."""
+"""A function that finds problems; its parameters name the parts of a config that it is called
+with.
+"""
 
 
 def rules_of(module: str, *others: Rule) -> tuple[Rule, ...]:
-    """Returns the rules that stand in a module so far: its public functions that give issues, in
+    """Returns the rules that a module defines so far: its public functions that yield issues, in
     order.
 
     Args:
-      module: its name.
-      others: of them, those to leave out.
+      module: the name of the module.
+      others: rules of the module to leave out.
     """
     found = (
         one
@@ -74,18 +76,18 @@ def near_match(name: str, candidates: Iterable[str]) -> str:
 
 
 def near_match_and(name: str, candidates: Iterable[str], more: str) -> str:
-    """Returns the sentence of `near_match`, and one more after it."""
+    """Returns the sentence of `near_match`, followed by another sentence."""
     hint = near_match(name, candidates)
     return f"{hint} {more}" if hint.endswith("?") else f"{hint}. {more}"
 
 
 def from_validation(error: ValidationError, raw: Any, model: type[BaseModel]) -> list[Issue]:
-    """Turns pydantic's errors into problems.
+    """Returns the problems that pydantic's errors describe.
 
     Args:
-      error: what validation raised.
-      raw: the mapping that was validated, to find which parts of an error's location are keys.
-      model: the model that it was validated against, to find the keys that exist.
+      error: the error that validation raised.
+      raw: the mapping that was validated; it shows which parts of an error's location are keys.
+      model: the model that validated the mapping; it shows which keys exist.
     """
     schema = model.model_json_schema()
     problems = []
@@ -147,10 +149,10 @@ def found_parent(raw: Any, path: tuple[Any, ...]) -> Any:
 
 
 def _locate(loc: tuple[Any, ...], raw: Any, names_a_key: bool) -> tuple[tuple[Any, ...], Any]:
-    """Returns the part of a pydantic location that is keys of the file, and the value found there.
+    """Returns the keys of a pydantic location, and the value found there.
 
-    pydantic also names the member of a union that it tried; a file has no such key. Where the
-    last part `names_a_key`, it is one although the file may lack it.
+    A pydantic location also names the member of a union that pydantic tried, which is not a key of
+    the file. With `names_a_key` the last part is a key even if the file lacks that key.
     """
     path: list[Any] = []
     for i, part in enumerate(loc):
@@ -165,7 +167,7 @@ def _locate(loc: tuple[Any, ...], raw: Any, names_a_key: bool) -> tuple[tuple[An
 
 
 def _expectation(detail: Any) -> str:
-    """What would be right, from pydantic's message."""
+    """Returns what is expected, from pydantic's message."""
     context = detail.get("ctx", {})
     kind = detail["type"]
     if kind in ("enum", "literal_error", "union_tag_invalid"):
@@ -193,7 +195,7 @@ def _closest(value: Any, names: list[str]) -> str:
 
 
 def show_value(path: Sequence[Any], value: Any, limit: int = 60) -> str:
-    """Returns the value found at a path, shortened; where it may hold a secret, its type alone."""
+    """Returns a value in shortened form, or only its type if it may be a secret."""
     if value is not None and may_hold_secrets(path):
         return f"a {type(value).__name__} that is not shown here"
     text = repr(value)
@@ -201,7 +203,7 @@ def show_value(path: Sequence[Any], value: Any, limit: int = 60) -> str:
 
 
 def may_hold_secrets(path: Sequence[Any]) -> bool:
-    """Returns whether the value at a path, or one in it, is never to be repeated."""
+    """Returns whether the value at a path, or a value in it, may be a secret."""
     keys = [str(part) for part in path]
     for secret in (name.split(".") for name in MAY_HOLD_SECRETS):
         common = min(len(secret), len(keys))
@@ -211,7 +213,9 @@ def may_hold_secrets(path: Sequence[Any]) -> bool:
 
 
 def _without_alternatives(problems: list[Issue]) -> list[Issue]:
-    """Joins the problems that several members of one union have with the same value."""
+    """Returns the problems, with those that several members of a union have with one value
+    joined.
+    """
     joined: dict[str, Issue] = {}
     for problem in problems:
         earlier = joined.get(problem.path)
@@ -235,7 +239,7 @@ def _keys_at(schema: dict[str, Any], path: tuple[Any, ...], value: Any) -> set[s
 
 
 def _variants(schema: dict[str, Any], node: dict[str, Any]) -> list[dict[str, Any]]:
-    """Returns a schema node with references followed and unions opened."""
+    """Returns the object schemas that a schema node stands for: resolves references and unions."""
     if "$ref" in node:
         return _variants(schema, schema["$defs"][node["$ref"].rsplit("/", 1)[-1]])
     members = node.get("anyOf", node.get("oneOf"))
@@ -257,9 +261,7 @@ def _children(schema: dict[str, Any], node: dict[str, Any], part: Any) -> list[d
 
 
 def _accepts_tags(node: dict[str, Any], value: Any) -> bool:
-    """Returns whether the constants of a union's member, such as `type: image`, agree with the
-    value.
-    """
+    """Returns whether the constants of a union's member, such as `type: image`, match the value."""
     properties = node.get("properties", {})
     return all(
         "const" not in child or not isinstance(value, Mapping) or value.get(name) == child["const"]

@@ -1,4 +1,4 @@
-"""Reads a config file: YAML, then overrides, then types, then rules; all problems at once."""
+"""Loads a config file: YAML, overrides, types and rules; reports all problems at once."""
 
 from __future__ import annotations
 
@@ -56,18 +56,18 @@ SECTIONS = {
     "drift",
     "skew",
 }
-"""Keys of a config that not every family reads."""
+"""Keys of a config that only some families read."""
 IN_PART = ("model", "train")
-"""Those of which a family may read some keys alone."""
+"""Sections of which a family may read only some keys."""
 OF_ROWS = {"splits", "csv", "max_pixels"}
-"""Those of `data` that every family reads whose data ExampleGen reads."""
+"""Keys of `data` that every family reads whose data ExampleGen reads."""
 DATA_KEYS = DataSettings.model_fields.keys() - {"format", "path"}
 EVALUATE_KEYS = {"slices", "leakage", "folds"}
-"""Those of `data` and of `evaluate`."""
+"""Keys of `data` and `evaluate` that only some families read."""
 
 
 def given_keys_are_read(config: PipelineConfig) -> Iterator[Issue]:
-    """A key that the task's family does not read would be without effect."""
+    """Checks that the task's family reads every given key; other keys would have no effect."""
     reads, kind = config.family.reads, config.target.kind
     in_part = {name for name in IN_PART if any(path.startswith(f"{name}.") for path in reads)}
     given = {
@@ -94,12 +94,12 @@ def given_keys_are_read(config: PipelineConfig) -> Iterator[Issue]:
 
 
 def the_family_agrees(config: PipelineConfig) -> Iterator[Issue]:
-    """What the family has to say of its own options."""
+    """Yields the problems that the family finds in its own options."""
     return (Issue(path, message) for path, message in config.family.problems(config))
 
 
 def metrics_are_the_familys(evaluate: EvaluateSettings, target: LearningTask) -> Iterator[Issue]:
-    """Classes of Keras's and TFMA's compare with labels, which there are none of."""
+    """Checks that metrics are the family's own: classes of Keras and TFMA need labels."""
     for key, path in evaluate.own_code.items():
         known = ", ".join(target.metrics())
         yield Issue(key, f"found {path!r}; a task {target.kind} is measured by {known}")
@@ -114,7 +114,7 @@ FAMILY_RULES = (
     import_paths_lead_somewhere,
     the_family_agrees,
 )
-"""What holds for the tasks of families other than the supervised."""
+"""The rules for tasks of families other than the supervised one."""
 
 
 RULES: tuple[Rule, ...] = (
@@ -134,7 +134,7 @@ RULES: tuple[Rule, ...] = (
     *TUNE_RULES,
     *OPTIMIZE_RULES,
 )
-"""Every rule of supervised tasks, in the order in which problems are reported."""
+"""Every rule for supervised tasks, in the order in which problems are reported."""
 OF_ANY_FAMILY: tuple[Rule, ...] = (
     *FAMILY_RULES,
     episodes_are_of_an_environment,
@@ -149,7 +149,7 @@ OF_ANY_FAMILY: tuple[Rule, ...] = (
     *SKEW_RULES,
     *NOTIFY_RULES,
 )
-"""Those of tasks of other families, whose own rules are `Family.problems`."""
+"""The rules for tasks of other families; a family adds its own in `Family.problems`."""
 LOOK_AT_FILES = (
     path_exists,
     policy_is_there,
@@ -160,15 +160,15 @@ LOOK_AT_FILES = (
     weights_are_those_of_a_bert,
     vocabularies_can_be_read,
 )
-"""Those that mean something only where the pipeline runs on this machine."""
+"""The rules that read files, for pipelines that run on this machine."""
 
 
 def check_rules(config: PipelineConfig, looks_at_files: bool = True) -> Iterator[Issue]:
-    """All problems that the rules find.
+    """Yields all problems that the rules find in a config.
 
     Args:
-      config: values that are fine one by one.
-      looks_at_files: whether the pipeline runs on this machine, with its files.
+      config: a config whose values are valid one by one.
+      looks_at_files: whether the pipeline runs on this machine, so that its files can be checked.
     """
     family = config.family
     of_data = DATA_RULES if family.reads_rows else ()
@@ -179,11 +179,11 @@ def check_rules(config: PipelineConfig, looks_at_files: bool = True) -> Iterator
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """A safe loader that refuses a key given twice, of which YAML would drop one in silence."""
+    """A safe YAML loader that refuses duplicate keys, of which YAML would drop one silently."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        """Returns a mapping as it is written: what `<<` merges into it later may have the same
-        keys.
+        """Returns a mapping without duplicate keys; keys merged by `<<` may repeat keys of the
+        mapping.
         """
         node = super().compose_mapping_node(anchor)
         seen = set()
@@ -201,7 +201,7 @@ class _StrictLoader(yaml.SafeLoader):
         return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """Returns a value; one that looks like a date but is none is refused with its place."""
+        """Returns a value; an invalid date raises an error that shows its place in the file."""
         try:
             return super().construct_object(node, deep=deep)
         except ValueError as error:
@@ -221,11 +221,11 @@ def load_config(
 
     Args:
       path: the YAML file.
-      overrides: `key=value` each, the key dotted, the value YAML.
-      check: finds the problems between values.
+      overrides: `key=value` strings with dotted keys and YAML values.
+      check: the function that finds problems between values.
 
     Raises:
-      ConfigError: lists every problem that was found, each with its path in the file.
+      ConfigError: lists all problems, each with its path in the file.
     """
     raw = _read_yaml(path)
     for override in overrides:
@@ -241,7 +241,7 @@ def load_config(
 
 
 def read_name(path: Path, overrides: Iterable[str] = ()) -> str | None:
-    """Returns the `name` of a config whose other keys may be wrong; None if that cannot be said."""
+    """Returns the `name` in a config whose other keys may be wrong; None if it cannot be read."""
     try:
         raw = _read_yaml(path)
         for override in overrides:
@@ -275,22 +275,22 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 
 
 def _parse(text: str) -> Any:
-    # A subclass of SafeLoader: plain data only.
+    # A subclass of SafeLoader, which loads plain data only.
     return yaml.load(text, Loader=_StrictLoader)  # noqa: S506
 
 
 def _apply_override(raw: dict[str, Any], override: str) -> None:
-    """Sets one dotted key of the raw mapping; sections that are absent are made."""
+    """Sets a dotted key of the raw mapping; creates sections that are absent."""
     key, separator, text = override.partition("=")
     if not separator or not key:
-        # What follows the key may be a secret, as in `notify.webhook.url: https://...`.
+        # The rest may be a secret, as in `notify.webhook.url: https://...`.
         words = re.split(r"[^\w.-]", override, maxsplit=1)[0]
         shown = words if words == override else f"{words}..."
         raise ConfigError(f"--set {shown}: it has to be key=value, such as train.epochs=3")
     try:
         value = _parse(text)
     except yaml.YAMLError:
-        # Such as a glob, which begins with a sign that YAML gives a meaning.
+        # For example a glob that begins with a special character of YAML.
         value = text
     *sections, last = key.split(".")
     for depth, section in enumerate(sections, 1):
@@ -300,7 +300,7 @@ def _apply_override(raw: dict[str, Any], override: str) -> None:
         if not isinstance(child, Mapping):
             found = show_value(sections[:depth], child)
             raise ConfigError(f"--set {key}: `{section}` is {found}, not a section")
-        # A copy: an anchored section is the same object wherever its alias stands.
+        # A copy, as an anchored section is shared by all its aliases.
         raw[section] = dict(child)
         raw = raw[section]
     raw[last] = value

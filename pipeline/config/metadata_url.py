@@ -1,4 +1,6 @@
-"""Where a config's `metadata` says that a server or a service is; read without ML Metadata."""
+"""The metadata server or service that a config's `metadata` names, without ML Metadata's
+imports.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ EXAMPLE = f"{SCHEME}://user@host:{DEFAULT_PORT}/database"
 
 @dataclass(frozen=True)
 class MetadataServer:
-    """A database of a MySQL server, and who asks; the password is in the environment."""
+    """A database of a MySQL server and its user; the password is in the environment."""
 
     host: str
     port: int
@@ -28,7 +30,7 @@ class MetadataServer:
 
     @property
     def password(self) -> str:
-        """Of the user; empty where the environment holds none."""
+        """The user's password; empty if the environment variable is not set."""
         return os.environ.get(PASSWORD_VARIABLE, "")
 
     def __str__(self) -> str:
@@ -38,7 +40,7 @@ class MetadataServer:
 
 @dataclass(frozen=True)
 class MetadataService:
-    """ML Metadata's own gRPC service, as Kubeflow has one; it asks for no password."""
+    """ML Metadata's own gRPC service, as in Kubeflow; it needs no password."""
 
     host: str
     port: int
@@ -49,11 +51,11 @@ class MetadataService:
 
 
 def parse_metadata_url(url: str) -> MetadataServer | MetadataService:
-    """Takes a URL apart.
+    """Parses the URL of a metadata server or service.
 
     Raises:
-      ValueError: it names no database server; says what was found, without a password, and what
-        would be right.
+      ValueError: the URL names no database server; the message shows the URL without a password,
+        and what is expected.
     """
     shown, holds_password = _split_password(url)
     shown = repr(shown)
@@ -98,10 +100,10 @@ def _parse_service(url: str, shown: str) -> MetadataService:
 
 
 def _split_password(url: str) -> tuple[str, bool]:
-    """Returns a URL as it may be shown, and whether it held a password.
+    """Returns a URL without its password, and whether it contained a password.
 
-    What stands between the first `:` and the last `@` is one, also where characters that a URL
-    does not allow there would make it look like something else.
+    The password is the text between the first `:` and the last `@`, even if it contains characters
+    that a URL does not allow.
     """
     scheme, separator, rest = url.partition("://") if "://" in url else ("", "", url)
     before, at, after = rest.rpartition("@")
@@ -110,7 +112,7 @@ def _split_password(url: str) -> tuple[str, bool]:
 
 
 def metadata_names_a_database(metadata: str | None) -> Iterator[Issue]:
-    """A server's URL names user, host and database, and keeps the password to itself."""
+    """Checks that a server's URL names user, host and database, and contains no password."""
     if metadata is not None:
         try:
             parse_metadata_url(metadata)

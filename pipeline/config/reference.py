@@ -1,4 +1,4 @@
-"""The config described for editors (JSON Schema) and for readers (Markdown)."""
+"""The description of the config: JSON Schema for editors, Markdown for readers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def config_reference() -> str:
     lines += ["", "## Metrics", ""]
     lines += ["| task | metrics | without `metrics:` |", "| --- | --- | --- |"]
     for kind in TASKS:
-        task = task_class(kind).model_construct(kind=kind)  # Whatever options it needs.
+        task = task_class(kind).model_construct(kind=kind)  # Without required options.
         names = ", ".join(f"`{name}`" for name in task.metrics())
         defaults = ", ".join(
             f"`{name}`" for name in (*task.usual_metrics(), *task.reported_metrics())
@@ -56,10 +56,10 @@ def config_reference() -> str:
 
 
 class _SchemaGenerator(GenerateJsonSchema):
-    """Writes defaults as a config would."""
+    """A schema generator that writes defaults as a config writes them."""
 
     def encode_default(self, dft: Any) -> Any:
-        """Pydantic would write a duration as ISO 8601 has it."""
+        """Returns a default, with durations as in a config; pydantic would write ISO 8601."""
         return show_duration(dft) if isinstance(dft, timedelta) else super().encode_default(dft)
 
 
@@ -90,7 +90,7 @@ def _default(value: dict[str, Any]) -> str:
 
 
 def _kind(value: dict[str, Any], schema: dict[str, Any]) -> str:
-    """What a key takes, in a few words."""
+    """Returns the type of a key's value, in a few words."""
     if "$ref" in value:
         name = value["$ref"].rsplit("/", 1)[-1]
         definition = schema["$defs"][name]
@@ -122,13 +122,13 @@ def _bounds(value: dict[str, Any]) -> str:
 
 
 def describe_keys(schema: dict[str, Any], model: type[BaseModel]) -> None:
-    """Adds the descriptions of all keys to a model's JSON Schema: the docstrings below the fields.
+    """Adds descriptions of all keys to a model's JSON Schema: the docstrings below the fields.
 
-    Pydantic can look for them itself, whenever a class is made. That takes each command a second
-    once TensorFlow is imported, as it goes through all modules, and only the schema needs them.
+    Pydantic can read these docstrings whenever a class is made, which would cost each command a
+    second once TensorFlow is imported.
 
     Args:
-      schema: as pydantic made it of the model; changed in place.
+      schema: the schema that pydantic made of the model; changed in place.
       model: a section whose own sections, at any depth, are `Settings`.
     """
     definitions = {**schema["$defs"], model.__name__: schema}
@@ -150,7 +150,7 @@ def _all_below(kind: type[Settings]) -> Iterator[type[Settings]]:
 
 
 def _descriptions(section: type[Settings]) -> dict[str, str]:
-    """By field, the docstring that follows it, in the class or in one that it inherits from."""
+    """Returns the docstrings of a section's fields by field, including those of base classes."""
     found: dict[str, str] = {}
     for owner in reversed(section.__mro__):
         if issubclass(owner, Settings) and owner is not Settings:

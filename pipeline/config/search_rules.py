@@ -1,4 +1,4 @@
-"""`tune`: what has to hold between a search, its space and the config, which it tries others of."""
+"""The rules of `tune`: a search, its space and the config have to fit together."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from trainer_module.tuning.plan import LOSS, PREFIX, objectives_of
 from trainer_module.tuning.space import KIND, OPTIMIZER, candidate, reads
 
 SECTIONS: dict[str, type[Settings]] = {"model": ModelSettings, "train": TrainSettings}
-"""What is searched in, by name."""
+"""The sections that a search may change, by name."""
 
 NOT_SEARCHED = (
     "model.weights",
@@ -42,11 +42,13 @@ NOT_SEARCHED = (
     "train.seed",
     "train.strategy",
 )
-"""Keys that say where and how training runs, or that Transform goes by."""
+"""Keys that say where and how training runs, or that Transform reads."""
 
 
 def searched_keys_are_known(tune: TuneSettings | None) -> Iterator[Issue]:
-    """A search changes what the Trainer reads; for all else the steps before it would run again."""
+    """Checks that a search changes only keys that the Trainer reads; others need Transform
+    again.
+    """
     for path in _space(tune):
         section, _, key = path.partition(".")
         where = f"tune.space.{path}"
@@ -72,7 +74,7 @@ def searched_keys_are_known(tune: TuneSettings | None) -> Iterator[Issue]:
 def searched_values_fit(
     tune: TuneSettings | None, trainer_settings: TrainerSettings, without_search: dict[str, Any]
 ) -> Iterator[Issue]:
-    """Each value that a trial may have is one that the config could have."""
+    """Checks that each value of the search space would be valid in the config."""
     space = _space(tune)
     if any(True for _ in searched_keys_are_known(tune)):
         return
@@ -94,7 +96,7 @@ def searched_values_fit(
 
 
 def _reader_of_option(space: dict[str, Any], path: str) -> dict[str, Any]:
-    """Returns the optimizer with which an option of one is to be tried."""
+    """Returns the optimizer to check an option with, as some options belong to one optimizer."""
     readers = READERS.get(path.removeprefix(f"{OPTIMIZER}."))
     choices = [v for p in (OPTIMIZER, f"{OPTIMIZER}.kind") if p in space for v in space[p].extremes]
     able = [choice for choice in choices if readers and choice in readers]
@@ -104,7 +106,7 @@ def _reader_of_option(space: dict[str, Any], path: str) -> dict[str, Any]:
 def _problems_of(
     given: dict[str, Any], path: str, value: Any, others: dict[str, Any]
 ) -> Iterator[Issue]:
-    """What speaks against one value of a key, beside what speaks against the config."""
+    """Yields the problems that one value of a key adds to those of the config."""
     tried = {**others, path: value}
     raw = candidate(given, tried)
     where = f"tune.space.{path}"
@@ -123,7 +125,7 @@ def _problems_of(
 
 
 def _issues(raw: dict[str, Any], config: PipelineConfig | None = None) -> list[Issue]:
-    """What the rules of models, their training and what it makes smaller find."""
+    """Returns the problems that the rules for models, training and optimization find."""
     try:
         config = config or PipelineConfig.model_validate(raw)
     except ValidationError:
@@ -132,7 +134,7 @@ def _issues(raw: dict[str, Any], config: PipelineConfig | None = None) -> list[I
 
 
 def objectives_are_measured(label_task: BaseTask, tune: TuneSettings | None) -> Iterator[Issue]:
-    """What a trial is judged by is what a training measures after each epoch."""
+    """Checks that training measures the objective of a search after each epoch."""
     if tune is None or tune.objective is None:
         return
     known = objectives_of(label_task)
@@ -149,7 +151,7 @@ def objectives_are_measured(label_task: BaseTask, tune: TuneSettings | None) -> 
 def searched_losses_are_compared(
     label_task: BaseTask, tune: TuneSettings | None
 ) -> Iterator[Issue]:
-    """Values of different losses say nothing of each other."""
+    """Checks that the objective compares trials of different losses: their loss values do not."""
     objective = None if tune is None else tune.objective or label_task.usual_objective
     losses = [path for path in _space(tune) if path.split(".")[:2] == ["train", "loss"]]
     if objective == LOSS and losses:
@@ -164,7 +166,7 @@ def searched_losses_are_compared(
 def trials_are_processes_of_this_machine(
     train: TrainSettings, tune: TuneSettings | None
 ) -> Iterator[Issue]:
-    """A trial is one process: there is no cluster to start for each."""
+    """Checks that a trial needs only one process, as no cluster is started for each trial."""
     strategy = train.strategy
     if tune is not None and strategy.processes is not Processes.ONE:
         yield Issue(
@@ -177,7 +179,7 @@ def trials_are_processes_of_this_machine(
 def searched_models_read_the_same(
     tune: TuneSettings | None, trainer_settings: TrainerSettings
 ) -> Iterator[Issue]:
-    """Transform has run once, for the config's own model."""
+    """Checks that searched models read the features that Transform makes for the config's model."""
     space = _space(tune)
     own = trainer_settings.model.kind
     for kind in space[KIND].extremes if KIND in space else ():
@@ -192,7 +194,7 @@ def searched_models_read_the_same(
 
 
 def grids_have_steps(tune: TuneSettings | None) -> Iterator[Issue]:
-    """Between two numbers there are too many to try them all."""
+    """Checks that a grid search has only choices and integers: other ranges are infinite."""
     if tune is None or tune.algorithm is not Algorithm.GRID:
         return
     if tune.is_automatic:

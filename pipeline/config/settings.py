@@ -1,7 +1,7 @@
-"""The whole config: what the YAML file may say, and what is derived from it alone.
+"""The settings of the whole config, and values derived from the config alone.
 
-Each section, and what has to hold between it and others, is a module of `sections`.
-Nothing here imports TensorFlow or TFX, so that a bad file is refused at once.
+Each section, with its rules, is a module of `sections`. No module here imports TensorFlow or TFX,
+so that a bad file is refused at once.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from trainer_module.settings.tune import AnyTune
 
 
 class OnAnomaly(StrEnum):
-    """What a severe data anomaly does."""
+    """The reaction to a severe data anomaly."""
 
     FAIL = "fail"
     WARN = "warn"
@@ -66,7 +66,7 @@ NOT_ABOUT_THE_MODEL = set(ScheduleSettings.model_fields) - {
     "missing_span",
     "warm_start",
 }
-"""Keys of `schedule` that say when and how often, not what comes of it."""
+"""Keys of `schedule` about times and frequencies, without effect on the model."""
 
 NOT_THE_MODEL: Any = {
     "beam": True,
@@ -77,7 +77,7 @@ NOT_THE_MODEL: Any = {
     "log": True,
     "skew": True,
 }
-"""Sections, or keys of one, that say nothing of the model or where it goes."""
+"""Sections, or keys of a section, without effect on the model or its destination."""
 
 NAME_PATTERN = r"[a-z][a-z0-9_-]{0,62}"
 
@@ -88,7 +88,7 @@ AnyModel: TypeAlias = Annotated[
 
 
 class PipelineConfig(Settings):
-    """One pipeline: the whole YAML file."""
+    """The whole YAML file, which describes one pipeline."""
 
     name: Annotated[
         str,
@@ -97,57 +97,63 @@ class PipelineConfig(Settings):
             "use up to 63 lower-case letters, digits, - and _, beginning with a letter",
         ),
     ]
-    """Names the pipeline, its output folder and the served model."""
+    """The name of the pipeline, of its output folder and of the served model."""
     data: DataSettings
     target: TaskSettings = Field(alias="task")
-    """What the model predicts: the name of a task, or a mapping with its options."""
+    """The task to learn: its name, or a mapping with its options."""
     features: dict[str, Feature] = {}
-    """Overrides by column; otherwise what is in the first data decides: docs/your-data.md."""
+    """Overrides by column; otherwise inferred from the first data: docs/your-data.md."""
     preprocessing: str | None = None
-    """Import path of a `preprocessing_fn(inputs, custom_config)` of yours; default: by feature."""
+    """The import path of your `preprocessing_fn(inputs, custom_config)`; default: by feature
+    type.
+    """
     schema_file: str | None = Field(default=None, alias="schema")
-    """A curated schema.pbtxt; otherwise it is inferred from the first data, once, and kept."""
+    """A curated schema.pbtxt; otherwise the schema is inferred once from the first data."""
     on_anomaly: OnAnomaly = OnAnomaly.FAIL
-    """Whether a missing label, a missing or mistyped column, an unknown class, or a number beyond a
-    curated schema's bounds stops the run."""
+    """Whether a missing label, a missing or mistyped column, an unknown class, or a number outside
+    a curated schema's bounds stops the run.
+    """
     model: AnyModel = ModelSettings()
-    """The model: one of the zoo with its sizes, or a builder of yours; a name stands for `kind`."""
+    """The model: its name, or a mapping with its sizes; or the import path of your builder."""
     train: TrainSettings = TrainSettings()
     tune: AnyTune | None = None
-    """Search for better values of `model` and `train` before the training; default: no search."""
+    """A search for better values of `model` and `train` before training; default: no search."""
     evaluate: EvaluateSettings = EvaluateSettings()
     optimize: OptimizeSettings | None = None
-    """Make the model smaller and faster: docs/optimize.md. Default: it stays as it is."""
+    """Make the model smaller and faster: docs/optimize.md. Default: the model is not changed."""
     certificate: AnyCertificate = CertificateSettings()
-    """Ask a blessed model for golden rows by every way before it is pushed; `false`: do not."""
+    """A check of a blessed model's predictions for golden rows through each serving interface,
+    before it is pushed; `false` turns it off.
+    """
     push: PushSettings = PushSettings()
     beam: BeamSettings = BeamSettings()
     schedule: ScheduleSettings | None = None
-    """When to retrain, on which spans, and what to keep."""
+    """The times of retraining, the spans to train on, and the versions and runs to keep."""
     drift: DriftSettings = DriftSettings()
     requests: RequestSettings = RequestSettings()
     log: LogSettings = LogSettings()
-    """What is written down of the requests that the model answers."""
+    """The contents of the request log of the served model."""
     skew: SkewSettings = SkewSettings()
     notify: NotifySettings = NotifySettings()
     metadata: str | None = None
-    """Where ML Metadata is kept; default: SQLite in the output folder."""
+    """The server of ML Metadata; default: a SQLite file in the output folder."""
     kubeflow: KubeflowSettings | None = None
     """How the pipeline runs on Kubeflow Pipelines."""
 
     @model_validator(mode="after")
     def _has_pictures(self) -> PipelineConfig:
         if FORMATS[self.data.format].holds_images and not self.features:
-            # Values do not change any more once this is over.
+            # The config is frozen after validation.
             object.__setattr__(self, "features", {IMAGE_FEATURE: ImageFeature(type="image")})
         return self
 
     def find_issues(self, rules: Iterable[Rule]) -> Iterator[Issue]:
-        """The problems that rules find, each of which is handed what its parameters name.
+        """Yields the problems that rules find; each rule is called with the values its parameters
+        name.
 
         Args:
-          rules: their parameters are called as sections, or as properties below; `config` is the
-            whole.
+          rules: functions whose parameters are named like sections or properties of the config;
+            `config` is the whole config.
         """
         for rule in rules:
             names = inspect.signature(rule).parameters
@@ -157,27 +163,27 @@ class PipelineConfig(Settings):
 
     @property
     def task(self) -> Task:
-        """What the label is."""
+        """The kind of the label."""
         return self.label_task.label_kind
 
     @property
     def label_task(self) -> BaseTask:
-        """The task, where it is supervised; TypeError where it has no label."""
+        """The task, if it is supervised; raises TypeError if the task has no label."""
         return as_task(self.target)
 
     @property
     def family(self) -> Family:
-        """That of the task."""
+        """The family of the task."""
         return family_of(self.target)
 
     @property
     def schedule_or_default(self) -> ScheduleSettings:
-        """The schedule; without one the latest span is trained on."""
+        """The schedule; by default the latest span is trained on."""
         return self.schedule or ScheduleSettings()
 
     @property
     def has_trigger(self) -> bool:
-        """Whether anything sets off the schedule."""
+        """Whether anything triggers the schedule."""
         schedule, drift = self.schedule_or_default, self.drift
         by_drift = drift.on_drift is OnDrift.RETRAIN and bool(drift.columns)
         by_skew = self.skew.on_skew is OnSkew.RETRAIN and self.skew.is_watched
@@ -185,24 +191,24 @@ class PipelineConfig(Settings):
 
     @property
     def without_search(self) -> dict[str, Any]:
-        """The config as its file has it, but for `tune`."""
+        """The values of the file without `tune`."""
         return self.model_dump(mode="json", exclude_unset=True, exclude={"tune"})
 
     @property
     def while_training(self) -> WhileTraining:
-        """The part of `optimize` that the Trainer is told."""
-        told = self.optimize or WhileTraining()
-        return WhileTraining(prune=told.prune, quantize=told.quantize)
+        """The part of `optimize` that the Trainer reads."""
+        settings = self.optimize or WhileTraining()
+        return WhileTraining(prune=settings.prune, quantize=settings.quantize)
 
     def columns_of(self, *kinds: type[Settings]) -> list[str]:
-        """Returns the columns that `features` declares to be of one of the kinds, in its order."""
+        """Returns the columns that `features` declares with one of the types, in order."""
         return [name for name, feature in self.features.items() if isinstance(feature, kinds)]
 
     @property
     def dates_to_split_by(self) -> dict[str, str | None] | None:
-        """Declared columns that may date the rows, with their format, where a split may be by time.
+        """Declared columns that may date the rows, with their formats, for a split by time.
 
-        None where the config says what it is by, `order_by: null` included.
+        None if the config defines the split, which includes `order_by: null`.
         """
         has_globs = any(isinstance(share, str) for share in self.data.splits.values())
         if has_globs or "order_by" in self.data.model_fields_set:
@@ -215,17 +221,17 @@ class PipelineConfig(Settings):
 
     @property
     def unsized_pictures(self) -> list[str]:
-        """The columns of pictures whose size follows from the data."""
+        """The columns of pictures whose size is inferred from the data."""
         return find_unsized(self.features)
 
     @property
     def no_features(self) -> tuple[str, ...]:
-        """The columns that a model never takes for inputs."""
+        """The columns that are never inputs of the model."""
         return (self.data.label, self.data.weight) if self.data.weight else (self.data.label,)
 
     @property
     def criteria(self) -> Criteria:
-        """What a model of this pipeline is judged by."""
+        """The criteria by which the Evaluator compares models of this pipeline."""
         return Criteria(
             self.target,
             self.evaluate,
@@ -237,7 +243,7 @@ class PipelineConfig(Settings):
 
     @property
     def named_columns(self) -> dict[str, str]:
-        """The columns that the model or its evaluation uses, by the key that names each."""
+        """The columns that the model or its evaluation uses, by the config key of each."""
         features = {
             _key(name, column, feature): column
             for name, feature in self.features.items()
@@ -254,7 +260,7 @@ class PipelineConfig(Settings):
 
     @property
     def all_named_columns(self) -> dict[str, str]:
-        """Those, and the ones by which data is split or drift is measured."""
+        """The columns of `named_columns`, and those that split the data or measure drift."""
         by = {"data.split_by": self.data.split_by, "data.order_by": self.data.order_by}
         split_by = {key: name for key, name in by.items() if name}
         drift = {f"drift.columns.{name}": name for name in self.drift.columns}
@@ -262,13 +268,13 @@ class PipelineConfig(Settings):
 
     @property
     def fingerprint(self) -> str:
-        """Changes with what may change the model, or where it goes."""
+        """A hash of everything that may change the model or its destination."""
         text = self.model_dump_json(exclude=NOT_THE_MODEL)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
     def own_code(self) -> dict[str, str]:
-        """Import paths of the user's code, by the key that names each."""
+        """Import paths of the user's code, by the config key of each."""
         preprocessing = {"preprocessing": self.preprocessing} if self.preprocessing else {}
         family = {key: path for key, path in self.family.code.items() if not is_ours(path)}
         family |= self.family.own_code(self)
@@ -276,7 +282,9 @@ class PipelineConfig(Settings):
 
     @property
     def given_settings(self) -> dict[str, Any]:
-        """The same part without what the file leaves out, which follows from the model's kind."""
+        """The part of `trainer_settings` that the file sets; the rest follows from the model's
+        kind.
+        """
 
         def dump(section: Settings, **excluded: Any) -> dict[str, Any]:
             return section.model_dump(mode="json", exclude_unset=True, **excluded)
@@ -294,7 +302,7 @@ class PipelineConfig(Settings):
 
     @property
     def trainer_settings(self) -> TrainerSettings:
-        """The part that Transform and Trainer are told."""
+        """The settings that Transform and Trainer read."""
         return TrainerSettings(
             label=self.data.label,
             weight=self.data.weight,
@@ -313,7 +321,10 @@ def find_unsized(features: Mapping[str, Feature]) -> list[str]:
 
 
 def _key(name: str, column: str, feature: Feature) -> str:
-    """Of a column that a feature reads; `from: path` is easily read as the column's name."""
+    """Returns the config key of a column that a feature reads, for messages.
+
+    A name of a feature with `from: path` is easily mistaken for the name of the column.
+    """
     if isinstance(feature, ImageFeature) and feature.origin == "path":
         return f"features.{name}, a feature that is called as the column of its paths"
     return f"features.{name}" + ("" if column == name else f" ({column})")

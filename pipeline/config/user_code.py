@@ -1,7 +1,8 @@
-"""The code that components run, Scopeline's and the user's: what it imports, and hashes of it.
+"""The imports of the code that components run, Scopeline's and the user's, and hashes of it.
 
-Components name code by import path; without a hash of it in TFX's cache key, a changed function
-would be served from cache. Nothing is imported to find out.
+Components name code by import path. TFX's cache keys need a hash of that code; without it, a
+component with a changed function would be taken from the cache. The modules are parsed, not
+imported.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from pipeline.config.issues import Issue
 from pipeline.own_modules import NAMES, PACKAGES, ROOT, is_ours
 
 _ANY_NAME = ("*", "__getattr__")
-"""A module that imports a star, or makes names when they are asked for, may have any."""
+"""Names with which a module may define any name: a star import or `__getattr__`."""
 
 
 def import_paths_lead_somewhere(own_code: dict[str, str]) -> Iterator[Issue]:
-    """Code of the user's, and a family's, is found before anything runs, without running it."""
+    """Checks that the modules of import paths exist and define the names, without running them."""
     for key, path in own_code.items():
         yield from check_import_path(key, path)
 
 
 def check_import_path(key: str, path: str) -> Iterator[Issue]:
-    """What is wrong with the import path that a key has: nothing where it leads somewhere."""
+    """Yields the problems of the import path that a key has."""
     module, _, function = path.rpartition(".")
     if not module or not all(part.isidentifier() for part in path.split(".")):
         yield Issue(key, f"found {path!r}; right is module.function, such as my_code.my_function")
@@ -55,20 +56,18 @@ def check_import_path(key: str, path: str) -> Iterator[Issue]:
 
 
 def find_source(module: str) -> Path | None:
-    """Returns the source file of a module, without importing it or its packages; None if there
-    is none.
-    """
+    """Returns a module's source file without importing the module; None if there is none."""
     relative = Path(*module.split("."))
     for folder in map(Path, sys.path):
         for candidate in (folder / relative / "__init__.py", folder / relative.with_suffix(".py")):
             if candidate.is_file():
                 return candidate.resolve()
         if (folder / relative.parts[0] / "__init__.py").is_file():
-            return None  # Python looks for the rest of the name in this package alone.
+            return None  # Python searches the rest of the name in this package only.
     if "." in module:
         return None
     spec = None
-    with suppress(ValueError):  # Modules such as __main__ are there, and come from nowhere.
+    with suppress(ValueError):  # Modules such as __main__ have no spec.
         spec = importlib.util.find_spec(module)
     return Path(spec.origin) if spec and spec.origin and spec.origin.endswith(".py") else None
 
@@ -77,12 +76,14 @@ def parse_source(source: Path) -> ast.Module | None:
     """Returns the syntax tree of a file; None if it is not valid Python."""
     try:
         return ast.parse(source.read_bytes())
-    except (SyntaxError, ValueError):  # Of null bytes, and of text that is not UTF-8.
+    except (SyntaxError, ValueError):  # For null bytes and invalid UTF-8.
         return None
 
 
 def _bound_names(node: ast.AST) -> Iterator[str]:
-    """What a node and those below it bind in their module, also where an `if` or `try` decides."""
+    """Yields the names that a node and the nodes below bind in their module, inside `if` and `try`
+    too.
+    """
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         yield node.name
     elif isinstance(node, ast.alias):
@@ -98,17 +99,18 @@ def _bound_names(node: ast.AST) -> Iterator[str]:
 _OURS = [ROOT / name for name in PACKAGES]
 _STANDARD = {*sys.stdlib_module_names, ""}
 _INSTALLED = {"site-packages", "dist-packages"}
-"""Folders of libraries, whoever's Python they belong to."""
+"""Folder names of installed libraries, in any Python installation."""
 
 
 def imported_sources(module: str) -> list[Path]:
-    """Returns the source of a module, and of all modules that it imports, however far down.
+    """Returns the source files of a module and of all modules that it imports, directly or not.
 
-    Nothing is imported for that, so what a module imports by a name that it computes is not seen.
-    Libraries and packages of ours are left out: they come with versions, or are seen otherwise.
+    Files are parsed, not imported, so names that are computed at runtime are not found. Libraries
+    and Scopeline's packages are left out: libraries have versions, and `import_closure` covers
+    Scopeline.
 
     Args:
-      module: its import path; it may itself be part of an installed package, whose modules count.
+      module: its import path; it may be part of an installed package, whose modules then count.
 
     Returns:
       Files in the order in which they were found; empty if there is no such module.
@@ -122,20 +124,20 @@ def imported_sources(module: str) -> list[Path]:
         if source is None or not (name.partition(".")[0] == package or _is_own(source)):
             continue
         found[source] = None
-        news = dict.fromkeys(_news(name, source))
-        waiting += [name for name in news if name not in seen]
-        seen.update(news)
+        possible = dict.fromkeys(_possible_modules(name, source))
+        waiting += [name for name in possible if name not in seen]
+        seen.update(possible)
     return list(found)
 
 
 def _is_own(source: Path) -> bool:
-    """Returns whether a file is part of neither a library nor our packages."""
+    """Returns whether a file belongs neither to a library nor to Scopeline's packages."""
     is_installed = not _INSTALLED.isdisjoint(source.parts)
     return not is_installed and not any(source.is_relative_to(folder) for folder in _OURS)
 
 
-def _news(module: str, source: Path) -> Iterator[str]:
-    """What may be modules among the names that a module imports, and the packages it is in."""
+def _possible_modules(module: str, source: Path) -> Iterator[str]:
+    """Yields the possible modules among the names that a module imports, and its parent package."""
     parent = module.rpartition(".")[0]
     if parent:
         yield parent
@@ -147,7 +149,7 @@ def _news(module: str, source: Path) -> Iterator[str]:
 
 
 def resolve_relative(node: ast.ImportFrom, package: str) -> str:
-    """Returns the module that names are imported from, whose leading dots count from a package."""
+    """Returns the absolute module that a `from` import names, relative to a package."""
     if not node.level:
         return node.module or ""
     above = package.split(".")[: len(package.split(".")) - node.level + 1]
@@ -157,24 +159,24 @@ def resolve_relative(node: ast.ImportFrom, package: str) -> str:
 CODE_KEY = "code"
 """The key of the fingerprint in a component's `custom_config`."""
 FILES_KEY = "files"
-"""Likewise, of weights and vocabularies that it reads."""
+"""The key of the fingerprint of weights and vocabularies in a component's `custom_config`."""
 MODELS = ("trainer_module.settings.model",)
-"""The packages whose modules only components that build a model load by name."""
+"""Packages whose modules only components that build a model load by name."""
 
 
 def own_sources(import_paths: Iterable[str]) -> list[Path]:
-    """Returns the files of the user's code that import paths name, and of what these import."""
+    """Returns the files of the user's code that import paths name, and of their imports."""
     return [s for path in import_paths for s in imported_sources(path.rpartition(".")[0])]
 
 
 def code_fingerprint(
     roots: Iterable[str], import_paths: Iterable[str] = (), never_loads: Collection[str] = ()
 ) -> str:
-    """Hashes modules of Scopeline and of the user's, with all modules that these import.
+    """Returns a hash of modules of Scopeline and of the user, with all modules that they import.
 
     Args:
       roots: the names of Scopeline's modules.
-      import_paths: `module.function` each, of the user's.
+      import_paths: `module.function` paths of the user's code.
       never_loads: packages whose modules the roots never load by name.
     """
     ours = import_closure(roots, ROOT, never_loads)
@@ -182,7 +184,7 @@ def code_fingerprint(
 
 
 def files_fingerprint(files: Iterable[Path]) -> str:
-    """Hashes files with their names, in the order in which they are given."""
+    """Returns a hash of files and their names, in the given order."""
     digest = hashlib.sha256()
     for source in files:
         digest.update(source.name.encode())
@@ -192,20 +194,19 @@ def files_fingerprint(files: Iterable[Path]) -> str:
 
 
 _NAMED = re.compile(rf"""["']((?:{"|".join(PACKAGES)})(?:\.\w+)+)["']""")
-"""A string that is the name of a module, or of something in it."""
+"""A pattern of strings that name a module, or a member of one."""
 _OWN_NAME = re.compile(r"""f["']\{__(?:name|package)__\}\.""")
-"""Begins a string that names a module of the package that it is in."""
+"""A pattern of f-strings that name a module of the package that they are in."""
 
 
 def import_closure(
     roots: Iterable[str], folder: Path, never_loads: Collection[str] = ()
 ) -> dict[str, Path]:
-    """Returns the source of each module that some modules import, however far down, themselves
-    included.
+    """Returns the source of each module that the roots import, directly or not, and of the roots.
 
-    An import inside a function counts, and so does a module that is named in a string, as
-    registries and starters of child processes name them; a package that is named so counts with all
-    of its modules. Imports for type checkers alone do not count.
+    Imports inside functions count, and so do modules named in strings, as in registries and in
+    commands of child processes; a package named in a string counts with all its modules. Imports
+    for type checkers do not count.
 
     Args:
       roots: the names of modules of Scopeline.
@@ -216,7 +217,7 @@ def import_closure(
       Files by the names of their modules.
 
     Raises:
-      FileNotFoundError: a root is no module.
+      FileNotFoundError: a root is not a module.
     """
     waiting, found = [*roots], dict[str, Path]()
     for root in waiting:
@@ -233,7 +234,7 @@ def import_closure(
         imported, named = _read(source, package, (stat.st_mtime_ns, stat.st_size))
         waiting += [name.rpartition(".")[0], *imported]
         if name not in never_loads:
-            # What components and trainer_module name of pipeline is for pipeline to load.
+            # Only pipeline itself loads modules of pipeline that others name.
             loads = (text for text in named if _is_pipelines(name) or not _is_pipelines(text))
             waiting += (module for text in loads for module in _loadable(folder, text))
     return found
@@ -253,7 +254,7 @@ def _find(folder: Path, name: str) -> Path | None:
 
 @lru_cache(maxsize=2048)
 def _read(source: Path, package: str, stamp: tuple[int, int]) -> tuple[list[str], list[str]]:
-    """Returns the names that a file imports from our packages, and those in its strings."""
+    """Returns the names that a file imports from our packages, and the names in its strings."""
     del stamp  # A file that has changed is read again.
     text = source.read_text()
     named = _NAMED.findall(text) + ([package] if _OWN_NAME.search(text) else [])
@@ -261,7 +262,9 @@ def _read(source: Path, package: str, stamp: tuple[int, int]) -> tuple[list[str]
 
 
 def _imports(statements: Iterable[ast.stmt], package: str) -> Iterator[str]:
-    """What may be modules among the names that statements import, and those in their blocks."""
+    """Yields the possible modules among the names that statements import, nested blocks
+    included.
+    """
     for node in statements:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -277,7 +280,7 @@ def _imports(statements: Iterable[ast.stmt], package: str) -> Iterator[str]:
 
 
 def _loadable(folder: Path, text: str) -> list[str]:
-    """Returns the modules that may be loaded by a name: of a package, all that are below it."""
+    """Returns the modules that a name may load: all modules below it if it is a package."""
     source = _find(folder, text)
     if source is None:
         return [text.rpartition(".")[0]]  # The rest names a function or a class.

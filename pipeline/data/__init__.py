@@ -1,1 +1,1 @@
-"""Where a pipeline's data is, and which spans of it there are."""
+"""The location of a pipeline's data, and the spans in it."""

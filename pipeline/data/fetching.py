@@ -1,7 +1,7 @@
-"""Fetches published weights into the cache of the library that knows them, before a run trains.
+"""Fetches published weights into the cache of Keras or Hugging Face before a run trains.
 
-A process of its own fetches them, by Keras or by the hub's client: the run's own process, which
-others are forked from later, imports neither, and can end it.
+A child process fetches them with Keras or the hub's client. The run's own process, from which
+others are forked later, imports neither, and can end the child.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ from trainer_module.settings import ModelSettings
 
 EXTRA = "scopeline[hub]"
 STALL_SECONDS = 30
-"""A server that sends nothing for so long is given up."""
+"""The time after which a server that sends nothing is given up."""
 LIMIT_SECONDS = 3600
-"""So is a fetching that takes longer in all."""
+"""The time limit for fetching one file."""
 FAILED = "fetching failed: "
-"""Begins the line in which the process says why."""
+"""The beginning of the line with the reason for a failure."""
 NEEDED = (CONFIG, VOCABULARY, WEIGHTS)
-"""The files of a BERT on the hub; TOKENIZER need not be there."""
+"""The required files of a BERT on the hub; TOKENIZER is optional."""
 
 Say = Callable[[str], None]
 
 
 def addresses_to_fetch(config: PipelineConfig) -> list[str]:
-    """Returns the addresses from which a run would fetch what is not here."""
+    """Returns the addresses from which a run would fetch missing files."""
     files = [file for _, file in _keras_files(config)]
     absent = [file.address for file in files if not (keras_cache() / file.name).exists()]
     name = _bert_name(config.model)
@@ -64,11 +64,11 @@ def addresses_to_fetch(config: PipelineConfig) -> list[str]:
 
 
 def fetch_and_check_weights(config: PipelineConfig, say: Say) -> None:
-    """Fetches what a config names of published weights, and checks the config against it.
+    """Fetches the published weights that a config names, and checks the config against them.
 
     Args:
-      config: checked, but for weights that were not here.
-      say: shows a line to whoever waits.
+      config: a config that is checked except for weights that were missing.
+      say: shows a line on the console.
 
     Raises:
       ConfigError: weights cannot be fetched, are damaged, or do not fit the rest of the config.
@@ -81,19 +81,19 @@ def fetch_and_check_weights(config: PipelineConfig, say: Say) -> None:
 
 
 def fetch_weights(config: PipelineConfig, say: Say) -> bool:
-    """Makes sure that published weights are in their cache, whole; fetches them if they are not.
+    """Fetches published weights that are missing in their cache; checks those that are there.
 
-    The names of ImageNet's classes are fetched with them, where they are those of the label.
+    The names of ImageNet's classes are fetched too if the label has these classes.
 
     Args:
-      config: whose `model.weights` may be a name.
-      say: shows a line to whoever waits.
+      config: a config whose `model.weights` may be the name of published weights.
+      say: shows a line on the console.
 
     Returns:
       Whether anything was fetched.
 
     Raises:
-      ConfigError: they cannot be fetched, or those that are there are damaged.
+      ConfigError: the weights cannot be fetched, or those in the cache are damaged.
     """
     fetched = [_fetch_from_keras(key, file, say) for key, file in _keras_files(config)]
     name = _bert_name(config.model)
@@ -103,7 +103,7 @@ def fetch_weights(config: PipelineConfig, say: Say) -> bool:
 
 
 def _keras_files(config: PipelineConfig) -> Iterator[tuple[str, PublishedFile]]:
-    """What a config asks for of Keras's files, each with the key that does."""
+    """Yields Keras's files that a config names, each with its key of the config."""
     model = config.model
     if model.kind in PUBLISHED and model.weights == IMAGENET:
         yield "model.weights", imagenet_file(model.kind, model.has_published_head)
@@ -185,7 +185,7 @@ def _hub_address(name: str) -> str:
 
 
 def _without_passwords(text: str) -> str:
-    """Returns the text with the user and the password left out of its URLs."""
+    """Returns a text without the users and passwords in its URLs."""
     return re.sub(r"://[^/\s@]*@", "://", text)
 
 
@@ -197,7 +197,7 @@ def _by_hand(name: str) -> str:
 
 
 def _fetch(arguments: Sequence[str]) -> str:
-    """Starts the process that fetches; why it did not, empty if it did."""
+    """Runs the child process that fetches; returns the reason for a failure, empty on success."""
     command = [sys.executable, "-P", "-m", __name__, *arguments]
     environment = {**os.environ, **module_path(), "TF_CPP_MIN_LOG_LEVEL": "3"}
     try:
@@ -223,7 +223,9 @@ def _fetch(arguments: Sequence[str]) -> str:
 
 
 def _from_keras(name: str, address: str, md5: str, folder: str) -> None:
-    """Fetches by Keras, which checks the hash; the file appears in its cache when it is whole."""
+    """Fetches with Keras, which checks the hash; the file appears in the cache when it is
+    complete.
+    """
     import tf_keras
 
     socket.setdefaulttimeout(STALL_SECONDS)
@@ -235,11 +237,11 @@ def _from_keras(name: str, address: str, md5: str, folder: str) -> None:
 
 
 def _from_hub(name: str) -> None:
-    """Fetches by the hub's client, which keeps the parts of a fetching that was cut off."""
+    """Fetches with the hub's client, which resumes an interrupted download."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
-    # First of all: it is not missed where the others are there, and a fetching was cut off.
+    # First, as `_has_all` does not check it: an interrupted download would go unnoticed.
     try:
         hf_hub_download(name, TOKENIZER, etag_timeout=STALL_SECONDS)
     except LocalEntryNotFoundError:
@@ -251,10 +253,10 @@ def _from_hub(name: str) -> None:
 
 
 if __name__ == "__main__":
-    source, *told = sys.argv[1:]
+    source, *values = sys.argv[1:]
     try:
-        (_from_keras if source == "keras" else _from_hub)(*told)
+        (_from_keras if source == "keras" else _from_hub)(*values)
     except Exception as error:
-        # Whatever libraries and networks raise; the last line is for who has started this process.
+        # Any error of libraries and networks; the parent process reads the last line.
         sys.stdout.write(f"\n{FAILED}{error}")
         sys.exit(1)

@@ -1,6 +1,6 @@
-"""The files of a config's data, or of a log of requests: where, of which span, with rows or not.
+"""The files of a config's data or of a request log: path, span, and whether they have rows.
 
-They are found without TFX, so that a wrong path costs nothing, and a look every few minutes little.
+They are listed without TFX, so that a wrong path is reported at once and polling is cheap.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from pipeline.layout import Layout
 from trainer_module.sections import import_registered
 
 ALL_FILES = "all"
-"""The one input split, where hash buckets make the output splits."""
+"""The only input split if hash buckets make the output splits."""
 
 
 @dataclass(frozen=True)
 class DataLocation:
-    """The files of a config's data."""
+    """The location of the files of a config's data."""
 
     base: str
-    """A folder, or URI."""
+    """A folder, or the URI of one."""
     patterns: Mapping[str, str]
-    """By input split, a glob below the folder, which may hold {SPAN}, {VERSION} or a date."""
+    """Globs below the folder by input split; a glob may contain {SPAN}, {VERSION} or a date."""
     is_elsewhere: bool = False
-    """Whether the files are those of another machine, and cannot be looked at here."""
+    """Whether the files are on another machine, so that they cannot be checked here."""
 
     def check(self) -> None:
         """Raises DataError if no local file matches one of the globs; there may be no globs."""
@@ -55,10 +55,10 @@ class DataLocation:
 
 
 def locate_data(data: DataSettings, layout: Layout) -> DataLocation:
-    """Finds the folder and the globs, whether or not a file is there.
+    """Returns the folder and the globs of the data, whether or not files exist.
 
-    Shipped data is unpacked first where need be. Where the files are elsewhere, the folder is the
-    config's path as it stands.
+    Shipped data is unpacked first. If the files are on another machine, the folder is the config's
+    path unchanged.
     """
     globs = {name: value for name, value in data.splits.items() if isinstance(value, str)}
     if not FORMATS[data.format].has_files:
@@ -88,16 +88,16 @@ class File:
 
     path: str
     size: int
-    """Bytes."""
+    """The size in bytes."""
     modified: float
-    """Seconds since 1970."""
+    """The modification time in seconds since 1970."""
 
 
 def label_files(data: DataSettings) -> tuple[File, ...]:
-    """Returns the files of labels that come later; none where the rows have their labels.
+    """Returns the files of labels that come later; empty if the rows contain their labels.
 
     Raises:
-      DataError: there is none of them.
+      DataError: no file matches.
     """
     if data.labels is None:
         return ()
@@ -106,7 +106,7 @@ def label_files(data: DataSettings) -> tuple[File, ...]:
 
 
 def revision_of(files: Sequence[File]) -> str:
-    """Changes when one of some files is added, removed or written again; nothing is read."""
+    """Returns a hash of paths, sizes and modification times, without reading the files."""
     if not files:
         return ""
     seen = [(file.path, file.size, file.modified) for file in files]
@@ -114,7 +114,7 @@ def revision_of(files: Sequence[File]) -> str:
 
 
 def keyed(files: Iterable[File], pattern: str) -> Iterator[tuple[tuple[int, int | None], File]]:
-    """Files with the numbers of their span and version; not those that have none."""
+    """Yields the files whose paths match a pattern, with their span and version numbers."""
     regex = _regex(pattern)
     for file in files:
         match = regex.fullmatch(file.path)
@@ -123,7 +123,7 @@ def keyed(files: Iterable[File], pattern: str) -> Iterator[tuple[tuple[int, int 
 
 
 def _regex(pattern: str) -> re.Pattern[str]:
-    """Matches the paths of a glob with placeholders, which become groups."""
+    """Returns a regular expression for the paths of a glob; placeholders become groups."""
     text = re.escape(pattern)
     text = re.sub(r"\\\[(!?)(.*?)\\\]", _character_class, text)
     text = text.replace(r"\*\*/", "(?:.*/)?").replace(r"\*", "[^/]*").replace(r"\?", "[^/]")
@@ -141,12 +141,12 @@ def _regex(pattern: str) -> re.Pattern[str]:
 
 
 def _character_class(match: re.Match[str]) -> str:
-    """Returns a glob's [!a-c], of which the rest has been escaped."""
+    """Returns the regular expression of a glob's character class, such as [!a-c]."""
     return f"[{'^' if match[1] else ''}{match[2].replace(chr(92) + '-', '-')}]"
 
 
 def _span_and_version(groups: Mapping[str, str | None]) -> tuple[int, int | None] | None:
-    """None for digits that are no date, such as 2026-02-30."""
+    """Returns the numbers of span and version; None for an impossible date, such as 2026-02-30."""
     version = groups.get("VERSION")
     if span := groups.get("SPAN"):
         number = int(span)
@@ -161,10 +161,10 @@ def _span_and_version(groups: Mapping[str, str | None]) -> tuple[int, int | None
 
 
 def list_files(base: str, pattern: str) -> list[File]:
-    """Returns the files that match a glob with placeholders, but for hidden ones."""
+    """Returns the files that match a glob with placeholders, without hidden files."""
     glob = PLACEHOLDER.sub("*", pattern)
     if is_remote(base):
-        # Beam knows the object stores; it is imported for them alone, as it takes a second.
+        # Beam reads object stores; it is imported only for them, as that takes a second.
         from apache_beam.io.filesystems import FileSystems
 
         (result,) = FileSystems.match([posixpath.join(base, glob)])
@@ -176,20 +176,18 @@ def list_files(base: str, pattern: str) -> list[File]:
 
 
 def _local_file(path: Path) -> Iterator[File]:
-    """Yields a file, and nothing where there is a folder; asked once, as there may be 100,000
-    of them.
-    """
+    """Yields the file at a path, and nothing for a folder; one `stat`, as there may be 100,000."""
     try:
         state = path.stat()
     except OSError:
-        return  # A link that leads nowhere.
+        return  # A broken link.
     if stat.S_ISREG(state.st_mode):
         yield File(str(path), state.st_size, state.st_mtime)
 
 
 def span_folder(pattern: str) -> str:
-    """Returns the beginning of a pattern that names a span's folder; empty where the files'
-    names do.
+    """Returns the part of a pattern that is a span's folder; empty if only file names have the
+    span.
     """
     parts = posixpath.dirname(pattern).split("/")
     named = [number for number, part in enumerate(parts, 1) if PLACEHOLDER.search(part)]
@@ -198,10 +196,9 @@ def span_folder(pattern: str) -> str:
 
 
 def list_empty_folders(base: str, folder: str) -> list[File]:
-    """Returns the local folders that match a glob with placeholders and hold no file, as files of
-    no bytes.
+    """Returns the local folders that match a glob and contain no file, as files of zero bytes.
 
-    Object stores have no such folders.
+    Object stores have no empty folders.
     """
     if is_remote(base) or not folder:
         return []
@@ -211,17 +208,17 @@ def list_empty_folders(base: str, folder: str) -> list[File]:
 
 
 _LARGEST_WITHOUT_ROWS = 1 << 20
-"""A file of more bytes is not looked into: no header is so long."""
+"""The size in bytes above which a file certainly has rows, as no header is that long."""
 
 
 def are_empty(files: Iterable[File], data: DataSettings) -> bool:
-    """Returns whether none of some files holds a row."""
+    """Returns whether none of the files has a row."""
     return not any(_holds_rows(file, data.format, data.csv.model_dump_json()) for file in files)
 
 
 @functools.lru_cache(maxsize=1000)
 def _holds_rows(file: File, data_format: str, settings: str) -> bool:
-    """Returns the same of a file; cached, as checks for new data come every few minutes."""
+    """Returns whether a file has a row; cached, as polling repeats every few minutes."""
     look = FORMATS[data_format].holds_rows
     if not look or not file.size or file.size > _LARGEST_WITHOUT_ROWS:
         return bool(file.size)
@@ -230,14 +227,15 @@ def _holds_rows(file: File, data_format: str, settings: str) -> bool:
 
 
 _IN_FOLDER = "*/*.parquet"
-"""A folder a day, as the log has it."""
+"""The glob of a request log's files, in a folder for each day."""
 
 
 def list_requests(pattern: str) -> list[File]:
     """Returns the files of requests, oldest first.
 
     Args:
-      pattern: the folder of a log, or a glob of its files, which may have a date's placeholders.
+      pattern: the folder of a log, or a glob of its files, which may contain placeholders of a
+        date.
     """
     path = Path(pattern).absolute()
     base, glob = resolve_input(str(path / _IN_FOLDER if path.is_dir() else path), "parquet")
@@ -245,7 +243,7 @@ def list_requests(pattern: str) -> list[File]:
 
 
 def count_rows(files: Iterable[File]) -> dict[str, int]:
-    """Rows by path, of files that are there and whole."""
+    """Returns the number of rows by path, for files that exist and are complete."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -253,14 +251,14 @@ def count_rows(files: Iterable[File]) -> dict[str, int]:
     for file in files:
         try:
             counts[file.path] = pq.read_metadata(file.path).num_rows
-        except (OSError, pa.ArrowInvalid):  # It was deleted meanwhile, or somebody else's.
+        except (OSError, pa.ArrowInvalid):  # Deleted meanwhile, or another kind of file.
             continue
     return counts
 
 
 def newest_with(files: Sequence[File], rows: int) -> list[File]:
-    """Returns the newest files that have so many rows together, oldest first; all, if they have
-    fewer.
+    """Returns the newest files that together have a number of rows, oldest first; else all
+    files.
     """
     chosen: list[File] = []
     for file in reversed(files):
@@ -272,6 +270,6 @@ def newest_with(files: Sequence[File], rows: int) -> list[File]:
 
 
 def show_files(files: Sequence[File]) -> str:
-    """From when to when, such as `requests of 2026-01-05/08-1503-4fa2c1 to ...`."""
+    """Returns the range of the files, such as `requests of 2026-01-05/08-1503-4fa2c1 to ...`."""
     names = [posixpath.splitext("/".join(file.path.split("/")[-2:]))[0] for file in files]
     return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"

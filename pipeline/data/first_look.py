@@ -1,4 +1,4 @@
-"""Looks at local data before TFX is imported, so that what is wrong with it is said in seconds."""
+"""Checks local data before TFX is imported, so that problems are reported within seconds."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from components.example_gen.first_look import FirstRows
 
 MAX_BYTES = 64 << 20
-"""More than that would take longer than what an early refusal saves; ExampleGen checks it."""
+"""The most bytes to check; more would take longer than an early error saves."""
 _GZIP_RATIO = 8
-"""So many bytes come out of one of a .gz file, about."""
+"""The typical compression ratio of a .gz file."""
 
 
 def look_at_data(settings: ExampleGenSettings, named: Mapping[str, str], span: Span) -> None:
-    """Makes those checks of ExampleGen that need neither TensorFlow nor splits.
+    """Runs the checks of ExampleGen that need neither TensorFlow nor splits.
 
     Args:
       settings: how the files are read.
-      named: the columns that the config names, by the key that names each.
-      span: what is read; data without spans counts as one.
+      named: the columns that the config names, by their config keys.
+      span: the span to check; data without spans counts as one.
 
     Raises:
-      DataError: they cannot be used, or the config names a column that they lack.
+      DataError: the files cannot be used, or lack a column that the config names.
     """
     look = FORMATS[settings.format].first_look
     is_local = not any(is_remote(file.path) for file in span.files)
@@ -41,28 +41,28 @@ def look_at_data(settings: ExampleGenSettings, named: Mapping[str, str], span: S
     # A file may belong to several splits.
     files = list(dict.fromkeys(file.path for file in span.files))
     columns: frozenset[str] = import_registered(look)(settings, files)
-    # A column of earlier data that is gone is an anomaly, which ExampleValidator judges.
+    # A missing column of earlier data is an anomaly, which ExampleValidator checks.
     known = sorted(columns | read_known_kinds(settings.schema_file).keys())
     check_named_columns(named, known)
 
 
 def read_first_rows(settings: ExampleGenSettings, span: Span) -> FirstRows | None:
-    """Returns the first rows of a table; None where they are elsewhere, are pictures, or would take
-    long.
+    """Returns the first rows of a table; None for remote files, pictures, or files that are too
+    large.
 
     Args:
       settings: how the files are read.
-      span: what is read; data without spans counts as one.
+      span: the span to read; data without spans counts as one.
 
     Raises:
-      DataError: they cannot be used.
+      DataError: the files cannot be used.
     """
     spec = FORMATS[settings.format]
     files = list(dict.fromkeys(file.path for file in span.files))
     is_local = not any(map(is_remote, files))
     if not spec.first_look or spec.holds_images or not is_local or _is_large(span):
         return None
-    # Imported only now: most commands read no data.
+    # Imported here, as most commands read no data.
     from components.example_gen.first_look import read_first_rows as read
 
     return read(settings, files)

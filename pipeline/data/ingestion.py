@@ -1,4 +1,4 @@
-"""How the files of a config become examples: what is known of that before TFX is imported."""
+"""The settings that turn a config's files into examples, found without importing TFX."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from trainer_module.settings import Feature, ImageFeature, NumericFeature
 
 @dataclass(frozen=True)
 class Ingestion:
-    """How files become examples, and which schema they have to keep."""
+    """How files become examples, and which schema they have to follow."""
 
     settings: ExampleGenSettings
     curated_schema: str | None
     """The path of the user's own schema."""
     fingerprint: str
-    """Changes with what decides how files become examples, but for the files."""
+    """A hash of all settings that decide how files become examples; files do not count."""
 
     @property
     def schema_revision(self) -> str:
-        """Changes with what a user wrote into the schema."""
+        """A hash of what a user wrote into the schema."""
         return self.settings.schema_revision
 
 
 def reading_settings(config: PipelineConfig, layout: Layout) -> ExampleGenSettings:
-    """What ExampleGen is told of the files, but for what changes with code and schema."""
+    """Returns the settings of ExampleGen, without the hashes of code and schema."""
     return ExampleGenSettings(
         format=config.data.format,
         label=config.data.label,
         task=config.target.without_model_keys(),
         weight=config.data.weight or "",
         csv=config.data.csv,
-        # Where the config says what a column is, it may hold numbers and text.
+        # A declared column may contain both numbers and text.
         mixed_columns=(
             *(name for name, f in config.features.items() if f.may_mix or f.forms()),
             *([config.data.labels.key] if config.data.labels else ()),
@@ -62,7 +62,7 @@ def reading_settings(config: PipelineConfig, layout: Layout) -> ExampleGenSettin
 
 
 def _unlabelled(data: DataSettings) -> Unlabelled:
-    """What a row without a label does: where labels come later, some are yet to come."""
+    """Returns the handling of rows without a label: skipped if labels come later, by default."""
     is_said = "unlabelled" in data.model_fields_set
     return data.unlabelled if is_said or data.labels is None else Unlabelled.SKIP
 
@@ -74,7 +74,7 @@ def _labels(data: DataSettings, layout: Layout) -> LabelsSettings | None:
 
 
 def _picture_folders(features: Mapping[str, Feature], layout: Layout) -> dict[str, str]:
-    """Returns the folder of each column that holds paths of pictures, as ExampleGen is told."""
+    """Returns the folder of each column that contains paths of pictures, for ExampleGen."""
     folders = {
         name: feature.folder or ""
         for name, feature in features.items()
@@ -89,9 +89,7 @@ def _picture_folders(features: Mapping[str, Feature], layout: Layout) -> dict[st
 
 
 def _encoded_pictures(data_format: str, features: Mapping[str, Feature]) -> tuple[str, ...]:
-    """Returns the columns of a table that hold pictures; what its other formats hold is made
-    here.
-    """
+    """Returns the columns of a table that contain encoded pictures; none for image formats."""
     if FORMATS[data_format].holds_images:
         return ()
     return tuple(
@@ -102,7 +100,7 @@ def _encoded_pictures(data_format: str, features: Mapping[str, Feature]) -> tupl
 
 
 def pictures_revision(data: DataSettings, folders: Mapping[str, str], layout: Layout) -> str:
-    """Changes with local pictures that a table names; those of a span are taken to stay."""
+    """Returns a hash of local pictures that a table names; empty for spans, which do not change."""
     if has_spans(data):
         return ""
     base = locate_data(data, layout).base
@@ -111,16 +109,14 @@ def pictures_revision(data: DataSettings, folders: Mapping[str, str], layout: La
     written = {str(layout.output), layout.serving}
     if not local:
         return ""
-    # It imports Arrow, which data without pictures does without.
+    # Imported here, as Arrow is needed for data with pictures only.
     from components.example_gen.picture_files import folder_revision
 
     return folder_revision(local, written)
 
 
 def curated_schema(schema_file: str | None, layout: Layout) -> str | None:
-    """Returns the path of the user's own schema; as the config has it where the files are
-    elsewhere.
-    """
+    """Returns the absolute path of the user's schema; unchanged for files on another machine."""
     if schema_file is None or layout.is_elsewhere or is_remote(schema_file):
         return schema_file
     return str(Path(schema_file).absolute())

@@ -1,7 +1,7 @@
-"""The spans at a config's data path, and the window of them that a run trains on.
+"""The spans at a config's data path, and the window of spans that a run trains on.
 
-TFX's own driver reads a span; which ones there are is found here without TFX, so that a scheduler
-can look every few minutes.
+Spans are listed here without TFX, so that a scheduler can check every few minutes; TFX's own driver
+reads a span.
 """
 
 from __future__ import annotations
@@ -32,48 +32,48 @@ from trainer_module.errors import DataError
 from trainer_module.settings.durations import show_duration
 
 _SHOWN = 5
-"""So many spans are named in a message."""
+"""The most spans that a message names."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """One span, in its latest version."""
+    """A span in its latest version."""
 
     number: int
     version: int | None
     files: tuple[File, ...]
     kind: SpanKind = SpanKind.NUMBER
-    """What the number counts."""
+    """The meaning of the number: a count, a day or an hour."""
     labels: tuple[File, ...] = ()
-    """Files with labels of its rows, among others."""
+    """The files of all later labels, some of which belong to the span's rows."""
 
     def __str__(self) -> str:
-        """As people know it: 2026-01-05, 2026-01-05T08 or 12, with its version if there is one."""
+        """Returns the name of the span: 2026-01-05, 2026-01-05T08 or 12, and its version if any."""
         return self.name + ("" if self.version is None else f" version {self.version}")
 
     @property
     def name(self) -> str:
-        """Its date, hour or number."""
+        """The date, hour or number of the span."""
         return self.kind.show(self.number)
 
     @property
     def modified(self) -> float:
-        """When the last of its files was written, in seconds since 1970."""
+        """The modification time of the span's latest file, in seconds since 1970."""
         return max((file.modified for file in self.files), default=0.0)
 
     @property
     def touched(self) -> float:
-        """The same, or when the last of the labels was."""
+        """The modification time of the latest file, labels included."""
         return max((file.modified for file in (*self.files, *self.labels)), default=0.0)
 
     @property
     def signature(self) -> str:
-        """Changes when a file is added, removed or written again; nothing is read."""
+        """A hash of the files' paths, sizes and modification times; nothing is read."""
         seen = ((file.path, file.size, file.modified) for file in (*self.files, *self.labels))
         return hashlib.sha256(repr((self.version, *seen)).encode()).hexdigest()[:16]
 
     def digest(self) -> str:
-        """Changes with the contents of its files alone; a remote span's is its signature."""
+        """Returns a hash of the files' contents and names; for a remote span, its signature."""
         if any(is_remote(file.path) for file in self.files):
             return self.signature
         digest = hashlib.sha256()
@@ -86,25 +86,25 @@ class Span:
 
 @dataclass(frozen=True)
 class Window:
-    """The spans that a run trains on, oldest first, and what people should know of the choice."""
+    """The spans that a run trains on, oldest first, and notes on the choice for the user."""
 
     spans: tuple[Span, ...]
     notes: tuple[str, ...] = ()
     empty: tuple[Span, ...] = ()
-    """Those that would be among them, if they held a row."""
+    """The spans of the window that are left out, as they have no rows."""
 
     @property
     def newest(self) -> Span:
-        """The one that is evaluated on."""
+        """The newest span, on which the model is evaluated."""
         return self.spans[-1]
 
     @property
     def numbers(self) -> list[int]:
-        """Of its spans."""
+        """The numbers of the spans."""
         return [span.number for span in self.spans]
 
     def __str__(self) -> str:
-        """Such as `2026-01-01 to 2026-01-07, 7 spans`."""
+        """Returns the range of spans, such as `2026-01-01 to 2026-01-07, 7 of them`."""
         if len(self.spans) == 1:
             return f"span {self.newest}"
         return f"spans {self.spans[0].name} to {self.newest.name}, {len(self.spans)} of them"
@@ -113,10 +113,8 @@ class Window:
 def list_spans(data: DataSettings, location: DataLocation) -> list[Span]:
     """Returns the spans at the data path, oldest first, each in its latest version.
 
-    Labels that come later may belong to any of them: each has all their files.
-
-    A span in which one of the input splits has no file is not there yet; one of which there is an
-    empty folder alone holds nothing.
+    A span is complete when each input split has a file. A span with an empty folder has no rows.
+    Later labels may belong to any span, so each span lists all files of labels.
 
     Raises:
       DataError: the path has no {SPAN} and no date.
@@ -130,7 +128,7 @@ def list_spans(data: DataSettings, location: DataLocation) -> list[Span]:
             found.setdefault(key, {}).setdefault(split, []).append(file)
     labels = label_files(data)
     whole = {key: splits for key, splits in found.items() if set(splits) == set(location.patterns)}
-    # In ascending order, so that the latest version of a span stays.
+    # In ascending order, so that the latest version of a span is kept.
     latest = {
         number: Span(number, version, _sorted(whole[number, version]), span_kind(data), labels)
         for number, version in sorted(whole, key=lambda key: (key[0], key[1] or 0))
@@ -147,10 +145,10 @@ def list_spans(data: DataSettings, location: DataLocation) -> list[Span]:
 
 
 def whole_data(location: DataLocation, data: DataSettings) -> Span:
-    """Data without spans, as if it were one.
+    """Returns data without spans as one span.
 
     Raises:
-      DataError: no local file is there.
+      DataError: there is no local file.
     """
     location.check()
     files = {
@@ -170,18 +168,18 @@ def choose_window(
     now: datetime,
     through: int | None = None,
 ) -> Window:
-    """Returns the window that ends at the newest span that is whole and holds a row.
+    """Returns the window that ends at the newest span that is complete and has a row.
 
     Args:
-      spans: those there are, oldest first.
+      spans: all spans, oldest first.
       data: how their files are read.
-      settings: the window, what a gap does, and when a file is no longer being written.
-      now: with its time zone.
-      through: the span to end at; default: the newest that is whole.
+      settings: the window, the handling of gaps, and when a file counts as complete.
+      now: the current time, with its time zone.
+      through: the span to end at; default: the newest complete span.
 
     Raises:
-      DataError: there is no span, one of the window is missing and `missing_span` is `fail`, or
-        one of them is still being written.
+      DataError: there is no span, a span of the window is missing and `missing_span` is `fail`, or
+        a span is still being written.
     """
     unsure: list[Span] = []
     waiting: list[Span] = []
@@ -216,7 +214,7 @@ def choose_window(
 def _note_waiting(
     unsure: list[Span], empty: list[Span], settings: ScheduleSettings, now: datetime
 ) -> list[str]:
-    """Notes why spans are not read yet: of one by itself, of several those of a reason together."""
+    """Returns notes on why spans are not read yet; spans with the same reason share a note."""
     ahead = [span for span in unsure if is_dated_ahead(span, now)]
     written = [span for span in unsure if span not in ahead]
     notes = []
@@ -229,14 +227,14 @@ def _note_waiting(
 
 
 def _note_gaps(usable: list[Span], first: int, settings: ScheduleSettings) -> list[str]:
-    """Notes the spans that a window lacks.
+    """Returns notes on the spans that a window lacks.
 
     Raises:
-      DataError: it lacks some, and `missing_span` is `fail`.
+      DataError: a span is missing, and `missing_span` is `fail`.
     """
     known = {span.number for span in usable}
     numbers = range(first, usable[-1].number)
-    # Numbers may be far apart: no more of them than are named.
+    # Numbers may be far apart: no more are listed than are named.
     missing = list(islice((n for n in numbers if n not in known), _SHOWN + 1))
     if not missing:
         return []
@@ -251,7 +249,7 @@ def _note_gaps(usable: list[Span], first: int, settings: ScheduleSettings) -> li
 
 
 def unsettled(span: Span, settings: ScheduleSettings, now: datetime) -> str | None:
-    """Why a span is not to be read yet, for people; None if it may be."""
+    """Returns the reason why a span cannot be read yet; None if it can."""
     name = "the data" if span.number == NO_SPAN else f"span {span}"
     if is_dated_ahead(span, now):
         return (
@@ -273,7 +271,7 @@ def is_being_written(span: Span, settings: ScheduleSettings, now: datetime) -> b
 
 
 def is_dated_ahead(span: Span, now: datetime) -> bool:
-    """Returns whether files are of the future, so that nobody knows when they were written."""
+    """Returns whether files have modification times in the future, which say nothing."""
     return is_future(datetime.fromtimestamp(span.touched, UTC), now)
 
 
@@ -283,7 +281,7 @@ def _dated(span: Span, settings: ScheduleSettings) -> str:
 
 
 def _first_number(spans: list[Span], window: WindowSettings) -> int:
-    """Returns the number that the window begins with, whether or not there is such a span."""
+    """Returns the number at which the window begins, whether or not that span exists."""
     if window.last is not None:
         return spans[-1].number - window.last + 1
     if window.since is not None:

@@ -1,4 +1,4 @@
-"""Cache keys of components: the code that they run, and only the settings that they read."""
+"""Cache keys of components: hashes of the code that they run, and the settings that they read."""
 
 from __future__ import annotations
 
@@ -36,25 +36,26 @@ OWN_PREPROCESSING_FN = "trainer_module.preprocessing.preprocess_by_own_function"
 
 @dataclass(frozen=True)
 class Recipe:
-    """What Transform, Tuner and Trainer run, and by which settings.
+    """The functions that Transform, Tuner and Trainer run, with their settings.
 
-    Its `*_config` are what TFX calls the `custom_config` of a component, a part of its cache key:
-    the settings that the component reads, and hashes of the code that it runs and of the files that
-    it reads.
+    The properties `*_config` are the `custom_config` of components, a part of their cache keys: the
+    settings that a component reads, and hashes of its code and of the files that it reads.
     """
 
     settings: TrainerSettings
-    """Those of Trainer, with what follows from the kind of the model."""
+    """The settings of the Trainer, completed by the defaults of the model's kind."""
     given_settings: Mapping[str, Any]
-    """The same as the config's file has them: a search fills in what the file leaves out."""
+    """The settings of the Trainer as in the config's file; a search fills in the rest."""
     transform_settings: TrainerSettings
-    """Those of Transform: without the model's, which must not invalidate its cache."""
+    """The settings of Transform, without those of the model, which must not invalidate its
+    cache.
+    """
     run_fn: str
-    """The import path of the function that trains, where a search chooses no other kind."""
+    """The import path of the function that trains, unless a search chooses another kind."""
     preprocessing: str | None
     """The import path of the user's function that Transform calls, if there is one."""
     tune: TuneSettings | None
-    """What Tuner searches for, if there is a Tuner."""
+    """The settings of the Tuner, if there is one."""
 
     @classmethod
     def of(cls, config: PipelineConfig) -> Recipe:
@@ -77,7 +78,7 @@ class Recipe:
 
     @property
     def _divides_own_inputs(self) -> bool:
-        """Whether rows are divided by a column that the user's function may not return."""
+        """Whether rows are split by a column that the user's function may not return."""
         settings = self.transform_settings
         return bool(self.preprocessing and (settings.split_by or settings.order_by))
 
@@ -91,34 +92,34 @@ class Recipe:
             [*own, *settings.own_features.values()],
             never_loads=MODELS,
         )
-        told = _custom_config(settings, code, _vocabularies(settings))
+        custom = _custom_config(settings, code, _vocabularies(settings))
         if self._divides_own_inputs:
-            return {**told, OWN_PREPROCESSING_KEY: self.preprocessing}
-        return told
+            return {**custom, OWN_PREPROCESSING_KEY: self.preprocessing}
+        return custom
 
     @property
     def trainer_config(self) -> dict[str, object]:
         """The `custom_config` of Trainer."""
-        # A search may choose another kind of model, which another function trains.
+        # A search may choose another kind of model, with another training function.
         code = code_fingerprint(
             ["components.trainer.component", *TRAINERS], self.settings.own_code.values()
         )
-        told = _custom_config(self.settings, code, _weights(self.settings))
-        # What the search finds is put in where it was left out.
-        return told if self.tune is None else {**told, SETTINGS_KEY: self.given_settings}
+        custom = _custom_config(self.settings, code, _weights(self.settings))
+        # The search fills in the keys that the file leaves out.
+        return custom if self.tune is None else {**custom, SETTINGS_KEY: self.given_settings}
 
     @property
     def tuner_config(self) -> dict[str, object]:
         """The `custom_config` of Tuner."""
         assert self.tune is not None  # noqa: S101 - else there is no Tuner
         code = code_fingerprint(["components.tuner.component"], self.settings.own_code.values())
-        told = _custom_config(self.settings, code, _weights(self.settings))
+        custom = _custom_config(self.settings, code, _weights(self.settings))
         tune = self.tune.model_dump(mode="json", exclude_unset=True)
-        return {**told, SETTINGS_KEY: self.given_settings, TUNE_KEY: tune}
+        return {**custom, SETTINGS_KEY: self.given_settings, TUNE_KEY: tune}
 
     @property
     def certificate_config(self) -> dict[str, object]:
-        """The `custom_config` of InfraValidator: the settings that the model follows from."""
+        """The `custom_config` of InfraValidator: the settings that determine the model."""
         if self.tune is not None:
             return {SETTINGS_KEY: self.given_settings}
         return self.settings.to_custom_config()
@@ -127,9 +128,9 @@ class Recipe:
 def _transform_settings(config: PipelineConfig) -> TrainerSettings:
     """Returns the settings that Transform reads."""
     data, kind, weights = config.data, config.model.kind, config.model.weights
-    # Of the model only what features follow from.
+    # Only the keys of the model that determine its features.
     follows = kind in ZOO and ZOO[kind].features
-    # A function of the user's that trains may take all that Transform returns for inputs.
+    # The user's own training function may take all of Transform's outputs as inputs.
     divides = not config.train.run_fn
     return TrainerSettings(
         label=data.label,
@@ -143,9 +144,7 @@ def _transform_settings(config: PipelineConfig) -> TrainerSettings:
 
 
 def files_read(settings: TrainerSettings) -> list[Path]:
-    """Returns the vocabularies and weights on this machine that Transform, Tuner and Trainer
-    read.
-    """
+    """Returns the local vocabularies and weights that Transform, Tuner and Trainer read."""
     return sorted({*_vocabularies(settings), *_weights(settings)})
 
 
@@ -155,14 +154,14 @@ def add_code(
     own: Iterable[str] = (),
     never_loads: Collection[str] = MODELS,
 ) -> None:
-    """Makes the code that a component runs a part of its cache key.
+    """Adds a hash of a component's code to its cache key.
 
-    Beside its parameters: not all of these components have one for it.
+    The hash is stored in `exec_properties`, as some of the components have no parameter for it.
 
     Args:
-      component: the component, whose executor's imports count.
-      loaded: modules of ours that the executor is given the names of.
-      own: import paths of the user's.
+      component: the component; the imports of its executor count.
+      loaded: our modules that the executor loads by name.
+      own: import paths of the user's code.
       never_loads: packages whose modules the executor never loads by name.
     """
     roots = [cast("Any", component.executor_spec).executor_class.__module__, *loaded]
@@ -177,15 +176,14 @@ def _custom_config(
     settings: TrainerSettings, code: str, files: Iterable[Path]
 ) -> dict[str, object]:
     read = [*files]
-    told = {FILES_KEY: files_fingerprint(read)} if read else {}
-    return {**settings.to_custom_config(), CODE_KEY: code, **told}
+    custom = {FILES_KEY: files_fingerprint(read)} if read else {}
+    return {**settings.to_custom_config(), CODE_KEY: code, **custom}
 
 
 def _vocabularies(settings: TrainerSettings) -> list[Path]:
-    """Returns the files that say how Transform cuts words and what classes are called, as far as
-    they are on this machine.
+    """Returns the local files with wordpieces of texts and with names of classes.
 
-    Columns that are found to be text have the vocabulary of the weights.
+    Columns that are inferred to be text use the vocabulary of the weights.
     """
     texts = (f for f in settings.features.values() if isinstance(f, TextFeature))
     folders = {settings.model.weights, *(text.vocabulary for text in texts)}
@@ -196,13 +194,13 @@ def _vocabularies(settings: TrainerSettings) -> list[Path]:
 
 
 def _weights(settings: TrainerSettings) -> list[Path]:
-    """Returns the files of weights that a model begins with, as far as they are on this machine."""
+    """Returns the local files of a model's initial weights."""
     model = settings.model
     if model.weights is None:
         return []
     path = Path(local_weights(model.kind, model.weights, model.has_published_head))
     if path.is_file():
         return [path]
-    # Hidden ones are those of Git and other tools.
+    # Hidden files belong to Git and other tools.
     names = (file.relative_to(path) for file in path.rglob("*") if file.is_file())
     return sorted(path / n for n in names if not any(part.startswith(".") for part in n.parts))

@@ -1,4 +1,4 @@
-"""The whole pipeline of a config, and the parts of it that commands run by themselves."""
+"""The whole pipeline of a config, and the parts of it that commands run separately."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ def create_pipeline(
     spans: Spans | None = None,
     baseline_strategy: type[ResolverStrategy] = LatestOtherBlessedModelStrategy,
 ) -> pipeline.Pipeline:
-    """Wires the components of a config; nothing runs yet.
+    """Returns the pipeline of a config, with its components wired.
 
     Args:
-      context: the config, and where artifacts, metadata and the pushed model go.
-      spans: what to read and to train on, where the data comes in spans.
-      baseline_strategy: how the model to beat is found.
+      context: the config, and where artifacts, metadata and the pushed model are stored.
+      spans: the spans to read and to train on, for data in spans.
+      baseline_strategy: the resolver strategy that finds the baseline model.
     """
-    # The family of the task reads the data, trains and judges.
+    # The family of the task wires the nodes that read, train and evaluate.
     given = Given(context, spans, baseline_strategy)
     wired: Wired = import_registered(given.family.graph)(given)
 
-    # Puts a blessed model where a model server picks it up.
+    # Copies a blessed model to the folder that a model server watches.
     pusher = Pusher(
         model=wired.model,
         model_blessing=wired.blessing,
@@ -45,20 +45,20 @@ def create_pipeline(
 
 
 def create_search(context: RunContext, spans: Spans | None = None) -> pipeline.Pipeline:
-    """Returns the components as far as the search for better settings, which the config asks for.
+    """Returns the pipeline up to the Tuner.
 
     Raises:
-      ConfigError: the family of the task searches for none.
+      ConfigError: the family of the task has no search.
     """
     graph = context.config.family.search_graph
     return _part(context, spans, graph, "tune: a search for better settings")
 
 
 def create_ingestion(context: RunContext, spans: Spans | None = None) -> pipeline.Pipeline:
-    """Returns the components that read, count and check one span, or the data, and no more.
+    """Returns the pipeline up to ExampleValidator, which reads and checks a span or all data.
 
     Raises:
-      ConfigError: the family of the task reads the data as it trains.
+      ConfigError: the family of the task reads the data while training.
     """
     graph = context.config.family.data_graph
     return _part(context, spans, graph, "--validate-only: reading the data alone")
@@ -80,7 +80,7 @@ def _pipeline(context: RunContext, components: list[base_node.BaseNode]) -> pipe
         pipeline_root=layout.artifacts,
         components=components,
         enable_cache=True,
-        # What is compiled for elsewhere has no place for a password.
+        # A compiled pipeline must not contain a password.
         metadata_connection_config=None if layout.is_elsewhere else context.connection,
         # A list of its own: TFX's executors add their labels to the one that they are given.
         beam_pipeline_args=list(config.beam.args or LOCAL_ARGS),

@@ -1,4 +1,4 @@
-"""The components that look at the data itself, and what a training is given of it."""
+"""The components that read and check the data, and the inputs of a training."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from trainer_module.settings import IgnoredFeature, ImageFeature
 
 @dataclass(frozen=True)
 class Spans:
-    """Which spans a run reads and trains on, by number."""
+    """The spans that a run reads and trains on, by number."""
 
     newest: int
-    """The one that is read in this run, and evaluated on."""
+    """The span that this run reads, and evaluates on."""
     window: tuple[int, ...] = ()
-    """Those that are trained on; the older ones have been read before."""
+    """The spans to train on; earlier runs have read the older ones."""
     compared_with: int | None = None
-    """The one before the newest that its drift is measured from."""
+    """The span before the newest with which the newest is compared for drift."""
 
 
 @dataclass(frozen=True)
 class Data:
-    """The components that look at the data itself, and what they give."""
+    """The components that read and check the data, and their outputs."""
 
     components: list[base_node.BaseNode]
     example_gen: base_node.BaseNode
@@ -46,11 +46,11 @@ class Data:
 
 
 def create_data(context: RunContext, spans: Spans | None) -> Data:
-    """Returns the components as far as ExampleValidator.
+    """Returns the components up to ExampleValidator.
 
     Args:
-      context: the config, and where artifacts and metadata go.
-      spans: what to read, where the data comes in spans.
+      context: the config, and where artifacts and metadata are stored.
+      spans: the spans to read, for data in spans.
     """
     config, ingestion = context.config, context.ingestion
     settings = ingestion.settings
@@ -60,13 +60,13 @@ def create_data(context: RunContext, spans: Spans | None) -> Data:
     example_gen = make_example_gen(config.data, context.location, ingestion, newest)
     examples = example_gen.outputs["examples"]
 
-    # Counts what is in every column of every split.
+    # Computes the statistics of every column in every split.
     classes = config.data.label if config.task.is_classification else ""
     statistics_gen = StatisticsGen(examples, classes).with_id(ComponentId.STATISTICS_GEN.value)
     add_code(statistics_gen)
     statistics = statistics_gen.outputs["statistics"]
 
-    # Says what the data has to look like: curated, or inferred from the first data and kept.
+    # Provides the schema: curated, or inferred from the first data and kept.
     schema_gen = SchemaGen(
         statistics=statistics,
         examples=examples,
@@ -76,7 +76,7 @@ def create_data(context: RunContext, spans: Spans | None) -> Data:
         label=config.data.label,
         task=config.task,
         images=config.columns_of(ImageFeature),
-        # What a function of the user's makes of a column is not known.
+        # The effect of the user's function on a column is unknown.
         aside=None
         if config.preprocessing
         else filter(None, (config.data.label, config.data.weight)),
@@ -86,13 +86,13 @@ def create_data(context: RunContext, spans: Spans | None) -> Data:
     add_code(schema_gen)
     schema = schema_gen.outputs["schema"]
 
-    # Finds what the data looked like before.
+    # Finds the statistics of the span to compare with.
     previous, compared_with = None, ""
     if spans is not None and spans.compared_with is not None and config.drift.columns:
         previous = resolve_statistics(spans.compared_with, example_gen, statistics_gen)
         compared_with = f"span {span_kind(config.data).show(spans.compared_with)}"
 
-    # Compares; stops the run before a model learns from broken data.
+    # Validates the data; stops the run before a model learns from broken data.
     drift = Drift(**config.drift.model_dump(mode="json")) if config.drift.columns else Drift()
     example_validator = ExampleValidator(
         statistics=statistics,
@@ -100,7 +100,7 @@ def create_data(context: RunContext, spans: Spans | None) -> Data:
         settings=ValidationSettings(
             label=config.data.label,
             task=config.task,
-            # What a function of the user's makes of a column is not known.
+            # The effect of the user's function on a column is unknown.
             declared=None
             if config.preprocessing
             else sorted({*config.features, config.data.weight or ""}),
@@ -124,42 +124,42 @@ def create_data(context: RunContext, spans: Spans | None) -> Data:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a training is given, and the components that make it."""
+    """The inputs of a training, and the components that make them."""
 
     components: list[base_node.BaseNode]
-    """Those before Transform."""
+    """The components before Transform."""
     transform: base_node.BaseNode
     window: types.BaseChannel
-    """The examples that are learnt from, as they are read."""
+    """The raw examples to train on."""
     examples: types.BaseChannel
-    """The newest ones."""
+    """The raw examples of the newest span."""
     statistics: types.BaseChannel
-    """Of the newest ones."""
+    """The statistics of the newest span."""
     schema: types.BaseChannel
     anomalies: types.BaseChannel
 
 
 def create_inputs(context: RunContext, spans: Spans | None, recipe: Recipe) -> Inputs:
-    """Returns the components as far as Transform.
+    """Returns the components up to Transform.
 
     Args:
-      context: the config, and where artifacts and metadata go.
-      spans: what to read and to train on, where the data comes in spans.
-      recipe: what Transform runs.
+      context: the config, and where artifacts and metadata are stored.
+      spans: the spans to read and to train on, for data in spans.
+      recipe: the function and the settings of Transform.
     """
     data = create_data(context, spans)
     examples, schema = data.examples, data.schema
     components = list(data.components)
     window, analyzer_cache = examples, None
     if spans is not None:
-        # All spans of the window; what Transform found in those that it has seen before.
+        # All spans of the window, and Transform's cache for those that it has analyzed before.
         window_resolver = resolve_window(spans.window, data.example_gen)
         window = window_resolver.outputs["examples"]
         cache_resolver = resolve_analyzer_cache(window)
         analyzer_cache = cache_resolver.outputs["analyzer_cache"]
         components += [window_resolver, cache_resolver]
 
-    # Turns columns into model inputs, by a graph that serving uses as well.
+    # Transforms columns into model inputs, with a graph that serving uses too.
     transform = Transform(
         examples=window,
         schema=schema,
@@ -171,7 +171,7 @@ def create_inputs(context: RunContext, spans: Spans | None, recipe: Recipe) -> I
         disable_analyzer_cache=analyzer_cache is None,
         analyzer_cache=analyzer_cache,
     ).with_id(ComponentId.TRANSFORM.value)
-    # Where components run side by side, too.
+    # This order holds even if components run concurrently.
     transform.add_upstream_node(data.validator)
     anomalies = data.validator.outputs["anomalies"]
     statistics = data.statistics

@@ -1,4 +1,4 @@
-"""The Evaluator's configuration, from the config's metrics, thresholds and slices."""
+"""The configuration of the Evaluator, from the config's metrics, thresholds and slices."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from trainer_module.settings.tasks import Metric
 
 
 def constant_metric(criteria: Criteria) -> str | None:
-    """Returns the metric in which a model must be better than a constant prediction.
+    """Returns the metric in which a model has to be better than a constant prediction, if any.
 
-    Where a threshold has a bound it is None, as a person has decided what is good enough. Those of
-    a tolerance alone hold no model where none is in service to compare with.
+    None if a threshold has a bound, as the user has then decided what is good enough. A tolerance
+    alone is no bound, as it has no effect without a model in service.
     """
     thresholds = criteria.evaluate.thresholds.values()
     is_decided = any(one.min is not None or one.max is not None for one in thresholds)
@@ -33,10 +33,10 @@ def constant_metric(criteria: Criteria) -> str | None:
 
 
 def reference_metric(criteria: Criteria) -> str | None:
-    """Returns the first metric that decides and of which a constant prediction's is known.
+    """Returns the first deciding metric whose value for a constant prediction can be computed.
 
-    The constant is that of the raw labels, which count alike: weighed metrics, or those of a number
-    that a function of the user's transforms, are not to be compared with it.
+    The constant is computed from the unweighted raw labels. Weighted metrics, and metrics of labels
+    that a user's function transforms, cannot be compared with it.
     """
     if criteria.weight or criteria.changes_labels:
         return None
@@ -55,7 +55,7 @@ def make_eval_config(criteria: Criteria) -> config_pb2.EvalConfig:
     return config_pb2.EvalConfig(
         model_specs=[
             config_pb2.ModelSpec(
-                # Its signatures are all that is asked; a Keras model would be loaded twice as well.
+                # Only its signatures are called; a Keras model would be loaded a second time.
                 model_type=TF_GENERIC,
                 signature_name=EVAL_SIGNATURE,
                 label_key=EVAL_LABEL,
@@ -70,9 +70,7 @@ def make_eval_config(criteria: Criteria) -> config_pb2.EvalConfig:
 
 
 def make_measuring_config(criteria: Criteria) -> config_pb2.EvalConfig:
-    """Returns the same without thresholds, which are for Evaluator, that knows of a model in
-    service.
-    """
+    """Returns the TFMA configuration without thresholds, which only the Evaluator applies."""
     eval_config = make_eval_config(criteria)
     for metric in (metric for spec in eval_config.metrics_specs for metric in spec.metrics):
         metric.ClearField("per_slice_thresholds")
@@ -82,7 +80,7 @@ def make_measuring_config(criteria: Criteria) -> config_pb2.EvalConfig:
 def _with_example_count(
     metrics: list[config_pb2.MetricConfig], is_weighted: bool
 ) -> list[config_pb2.MetricsSpec]:
-    """Returns the metrics, and the number of examples, which their weights must not change."""
+    """Returns the metrics with the unweighted number of examples."""
     count = config_pb2.MetricConfig(class_name="ExampleCount")
     if not is_weighted:
         return [config_pb2.MetricsSpec(metrics=[count, *metrics])]
@@ -94,7 +92,7 @@ def _with_example_count(
 
 
 def _check_configured(evaluate: EvaluateSettings) -> None:
-    """Raises ConfigError for a class that is not there, or does not take its arguments."""
+    """Raises ConfigError for a metric class that does not exist or rejects its arguments."""
     for place, given in enumerate(evaluate.metrics):
         if isinstance(given, str):
             continue
@@ -104,7 +102,7 @@ def _check_configured(evaluate: EvaluateSettings) -> None:
         )
         try:
             metric_specs.metric_instance(config)
-        except Exception as error:  # A class of the user's raises what it likes.
+        except Exception as error:  # A class of the user's may raise anything.
             known = {*metric_types.registered_metrics(), *dir(tf_keras.metrics)}
             is_unknown = not given.module and given.class_name not in known
             hint = f"; {near_match(given.class_name, known)}" if is_unknown else ""
@@ -127,7 +125,7 @@ def _find(criteria: Criteria, name: str) -> Metric:
 
 
 def make_verdict(criteria: Criteria) -> VerdictSettings:
-    """What the verdict makes of chance."""
+    """Returns the settings of the verdict: confidence, bounds and the handling of ties."""
     thresholds, ties = criteria.evaluate.thresholds.items(), criteria.evaluate.ties
     return VerdictSettings(
         criteria.evaluate.confidence,
@@ -157,7 +155,7 @@ def _metric_config(
     )
     if threshold is None:
         return config
-    # Both bounds are given: a NaN keeps neither, and a missing one would let it pass.
+    # Both bounds are set: a NaN fails any bound, but would pass a missing one.
     largest = sys.float_info.max
     bounds = config_pb2.GenericValueThreshold(
         lower_bound={"value": -largest if threshold.least is None else threshold.least},
@@ -171,7 +169,7 @@ def _metric_config(
     if metric.is_compared:
         change = config_pb2.GenericChangeThreshold(direction=direction, absolute={"value": worst})
         threshold_of.change_threshold.CopyFrom(change)
-    # Of the whole split: a threshold without a slice would hold for every slice.
+    # For the whole split: a threshold without a slice applies to every slice.
     specs = [config_pb2.SlicingSpec(), *(slices if threshold.slices else ())]
     config.per_slice_thresholds.add(slicing_specs=specs, threshold=threshold_of)
     return config

@@ -1,4 +1,4 @@
-"""What a family of tasks is given to wire its pipeline, what it gives, and the usual nodes."""
+"""The interface between the pipeline and the graphs of task families, and their usual nodes."""
 
 from __future__ import annotations
 
@@ -35,79 +35,81 @@ from trainer_module.families import DATA_FILES_KEY, Family
 
 @dataclass(frozen=True)
 class Given:
-    """What the pipeline has resolved before a family wires its nodes."""
+    """The values that the pipeline resolves before a family wires its nodes."""
 
     context: RunContext
-    """The config, and where artifacts, metadata and the pushed model go."""
+    """The config, and where artifacts, metadata and the pushed model are stored."""
     spans: Spans | None
-    """What to read and to train on, where the data comes in spans."""
+    """The spans to read and to train on, for data in spans."""
     baseline_strategy: type[ResolverStrategy]
-    """How the model to beat is found."""
+    """The resolver strategy that finds the baseline model."""
 
     @property
     def family(self) -> Family:
-        """That of the config's task."""
+        """The family of the config's task."""
         return self.context.config.family
 
     @cached_property
     def recipe(self) -> Recipe:
-        """What Transform, Tuner and Trainer run, and by which settings."""
+        """The functions and settings of Transform, Tuner and Trainer."""
         return Recipe.of(self.context.config)
 
 
 @dataclass(frozen=True)
 class Wired:
-    """The nodes of a pipeline, and which of their outputs Pusher takes."""
+    """The nodes of a pipeline, and the outputs that the Pusher takes."""
 
     nodes: Sequence[base_node.BaseNode]
-    """In the order in which the data flows; Pusher comes after them. The node that gives the model
-    is called Trainer, the one that blesses it Evaluator, and the one of a certificate
-    InfraValidator: summaries, versions and schedules know them by these ids."""
+    """The nodes in topological order, without the Pusher. The node that outputs the model is called
+    Trainer, the one that blesses it Evaluator, and the certificate InfraValidator: summaries,
+    versions and schedules use these ids.
+    """
     model: types.BaseChannel
-    """What is pushed."""
+    """The model to push."""
     blessing: types.BaseChannel
-    """Whether it is good enough."""
+    """The Evaluator's blessing."""
     infra_blessing: types.BaseChannel | None = None
-    """Whether it answers alike by every way, if that is asked."""
+    """The InfraValidator's blessing, if the config enables the certificate."""
     variants: types.BaseChannel | None = None
-    """Smaller and faster models that are pushed with it."""
+    """Smaller and faster variants that are pushed with the model."""
 
 
 def wire(given: Given) -> Wired:
-    """Returns the usual nodes of a family: its `run_fn` trains, its `measure` is what decides."""
-    return wire_judges(given, [create_trainer(given)])
+    """Returns the usual nodes of a family: its `run_fn` trains, its `measure` evaluates."""
+    return wire_evaluation(given, [create_trainer(given)])
 
 
-def wire_judges(
+def wire_evaluation(
     given: Given, nodes: Sequence[base_node.BaseNode], examples: types.BaseChannel | None = None
 ) -> Wired:
-    """Adds what judges a model: Evaluator, by the family's `measure`, and the certificate.
+    """Returns the nodes with the baseline, the Evaluator and the certificate added.
 
     Args:
-      given: to the family.
-      nodes: those before, the last of which is Trainer.
-      examples: what models are measured with, where nodes of the family have made some.
+      given: the arguments of the family.
+      nodes: the nodes before; the last one is the Trainer.
+      examples: examples to evaluate with, if nodes of the family make some.
     """
     model = nodes[-1].outputs["model"]
-    # Finds the model to beat; a model that is not worse is blessed.
+    # Finds the baseline model; a model that is not worse is blessed.
     baseline = resolve_baseline(model, given.baseline_strategy, has_examples=False)
     evaluator = create_gate(given, model, baseline, examples)
-    judges, infra_blessing = [baseline, evaluator], None
-    # Asks a blessed model by every way there is: what disagrees is not pushed.
+    evaluation_nodes, infra_blessing = [baseline, evaluator], None
+    # Compares the predictions of a blessed model through every serving interface.
     if given.context.config.certificate.enabled:
         validator = create_certificate(given, model, evaluator)
-        judges.append(validator)
+        evaluation_nodes.append(validator)
         infra_blessing = validator.outputs["blessing"]
-    return Wired([*nodes, *judges], model, evaluator.outputs["blessing"], infra_blessing)
+    return Wired([*nodes, *evaluation_nodes], model, evaluator.outputs["blessing"], infra_blessing)
 
 
 def custom_config(given: Given, *functions: str, roots: Sequence[str] = ()) -> dict[str, Any]:
-    """What code of a family is told: the settings, the data's files, and a hash of that code.
+    """Returns the `custom_config` for code of a family: settings, data files and a hash of the
+    code.
 
     Args:
-      given: to the family.
+      given: the arguments of the family.
       functions: import paths of the code.
-      roots: modules of ours that run it, where the component has no other place for their hash.
+      roots: our modules that run the code, if the component stores their hash nowhere else.
     """
     context = given.context
     files = [file.path for span in context.data for file in span.files]
@@ -131,19 +133,19 @@ def create_trainer(
     examples: types.BaseChannel | None = None,
     schema: types.BaseChannel | None = None,
 ) -> base_node.BaseNode:
-    """Trainer, which calls the family's `run_fn` in the processes of the strategy.
+    """Returns a Trainer that calls the family's `run_fn` in the processes of the strategy.
 
     Args:
-      given: to the family.
-      examples: what it learns from, where nodes of the family have made some.
-      schema: likewise, whose choices complete the settings.
+      given: the arguments of the family.
+      examples: examples to train on, if nodes of the family make some.
+      schema: the schema, whose inferred choices complete the settings, if there is one.
     """
     settings, run_fn = given.context.config.trainer_settings, given.family.run_fn
     own, read = settings.own_code.values(), files_read(settings)
-    told = custom_config(given, run_fn, *own, roots=["components.trainer.component"])
+    custom = custom_config(given, run_fn, *own, roots=["components.trainer.component"])
     if read:
-        told[FILES_KEY] = files_fingerprint(read)
-    trainer = Trainer(run_fn=run_fn, custom_config=told, examples=examples, schema=schema)
+        custom[FILES_KEY] = files_fingerprint(read)
+    trainer = Trainer(run_fn=run_fn, custom_config=custom, examples=examples, schema=schema)
     return trainer.with_id(ComponentId.TRAINER.value)
 
 
@@ -153,13 +155,13 @@ def create_gate(
     baseline: base_node.BaseNode,
     examples: types.BaseChannel | None = None,
 ) -> base_node.BaseNode:
-    """Evaluator, which blesses a model by what the family's `measure` finds.
+    """Returns an Evaluator that blesses a model by the metrics of the family's `measure`.
 
     Args:
-      given: to the family.
-      model: what was trained.
-      baseline: finds the model to beat.
-      examples: what models are measured with, where nodes of the family have made some.
+      given: the arguments of the family.
+      model: the trained model.
+      baseline: the resolver of the baseline model.
+      examples: examples to evaluate with, if nodes of the family make some.
     """
     config, family = given.context.config, given.family
     evaluator = GateEvaluator(
@@ -176,9 +178,10 @@ def create_gate(
 
 
 def bounds_of(config: PipelineConfig) -> list[Bounds]:
-    """What the metrics that decide have to keep: those with thresholds, or else the first.
+    """Returns the bounds of the deciding metrics: those with thresholds, or else the first metric.
 
-    A model is not worse than the one in service in any of them. Ties are kept in the first one.
+    A model also has to be no worse than the model in service in each of them. Ties are decided by
+    the first one.
     """
     task, evaluate, known = config.target, config.evaluate, config.target.metrics()
     usual = (*evaluate.named, *task.usual_metrics())[:1]
@@ -202,11 +205,11 @@ def bounds_of(config: PipelineConfig) -> list[Bounds]:
 def create_certificate(
     given: Given, model: types.BaseChannel, evaluator: base_node.BaseNode
 ) -> base_node.BaseNode:
-    """InfraValidator, which asks a blessed model for the family's golden rows by every way."""
+    """Returns an InfraValidator that predicts the family's golden rows through each interface."""
     golden_rows = given.family.golden_rows
-    told = custom_config(given, *([golden_rows] if golden_rows else []))
+    custom = custom_config(given, *([golden_rows] if golden_rows else []))
     limits = given.context.config.certificate.limits
-    return create_infra_validator(limits, told, model, evaluator, golden_rows=golden_rows)
+    return create_infra_validator(limits, custom, model, evaluator, golden_rows=golden_rows)
 
 
 def create_infra_validator(
@@ -217,15 +220,15 @@ def create_infra_validator(
     golden_rows: str | None = None,
     **examples: types.BaseChannel,
 ) -> base_node.BaseNode:
-    """InfraValidator by itself, wherever its golden rows come from.
+    """Returns an InfraValidator for golden rows of a family, or chosen from examples.
 
     Args:
-      limits: how far answers may be apart, and what finding out may take.
-      settings: of the training, as a `custom_config`.
-      model: what was trained.
-      evaluator: blesses it.
+      limits: the tolerance of predictions, and the limits of time and memory.
+      settings: the settings of the training, as a `custom_config`.
+      model: the trained model.
+      evaluator: the Evaluator, which blesses the model.
       golden_rows: the import path of a function that makes the rows.
-      examples: else the inputs of InfraValidator that rows are chosen from, by their names.
+      examples: the inputs of InfraValidator from which rows are chosen otherwise, by name.
     """
     validator = InfraValidator(
         model=model,

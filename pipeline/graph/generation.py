@@ -1,16 +1,16 @@
-"""The graph of the family `generation`: pictures are read and checked, then two networks learn."""
+"""The graph of the family `generation`: reads and checks pictures, then trains two networks."""
 
 from __future__ import annotations
 
 from tfx.dsl.components.base import base_node
 
 from pipeline.graph.data import create_data
-from pipeline.graph.families import Given, Wired, create_trainer, wire_judges
+from pipeline.graph.families import Given, Wired, create_trainer, wire_evaluation
 from pipeline.graph.resolving import resolve_window
 
 
 def wire(given: Given) -> Wired:
-    """Returns the components of a config, but for Pusher, in the order in which the data flows."""
+    """Returns the components of a config in topological order, without the Pusher."""
     # Reads the pictures, whatever their format, and chooses their size.
     data = create_data(given.context, given.spans)
     nodes, window = list(data.components), data.examples
@@ -22,10 +22,10 @@ def wire(given: Given) -> Wired:
     trainer = create_trainer(given, window, data.schema)
     trainer.add_upstream_node(data.validator)
 
-    # Compares what it and the generator in service make with pictures that were held out.
-    return wire_judges(given, [*nodes, trainer], window)
+    # Compares samples of the new generator and of the one in service with held-out pictures.
+    return wire_evaluation(given, [*nodes, trainer], window)
 
 
 def wire_data(given: Given) -> list[base_node.BaseNode]:
-    """Returns the components that read, count and check one span, or the data, and no more."""
+    """Returns the components up to ExampleValidator."""
     return create_data(given.context, given.spans).components

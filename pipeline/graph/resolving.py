@@ -1,4 +1,4 @@
-"""The resolvers of a pipeline: what it takes from earlier runs."""
+"""The resolvers of a pipeline, which find artifacts of earlier runs."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from pipeline.component_ids import ComponentId, ResolverId
 
 
 def resolve_window(window: Sequence[int], example_gen: base_node.BaseNode) -> Resolver:
-    """Returns the examples of all spans of the window.
+    """Returns the resolver of the examples of all spans in the window.
 
     Args:
-      window: the spans by number.
-      example_gen: has read them, in this run or an earlier one.
+      window: the numbers of the spans.
+      example_gen: the component that has read them, in this run or an earlier one.
     """
     resolver = Resolver(
         strategy_class=SpanWindowStrategy,
@@ -40,7 +40,7 @@ def resolve_window(window: Sequence[int], example_gen: base_node.BaseNode) -> Re
 
 
 def resolve_analyzer_cache(window: types.BaseChannel) -> Resolver:
-    """What Transform found in those spans of the window that it has seen before."""
+    """Returns the resolver of Transform's analyzer cache for spans that it has analyzed before."""
     return Resolver(
         strategy_class=OlderAnalyzerCacheStrategy,
         examples=window,
@@ -51,7 +51,7 @@ def resolve_analyzer_cache(window: types.BaseChannel) -> Resolver:
 def resolve_statistics(
     span: int, example_gen: base_node.BaseNode, statistics_gen: base_node.BaseNode
 ) -> Resolver:
-    """Returns the statistics of an older span."""
+    """Returns the resolver of the statistics of an older span."""
     return Resolver(
         strategy_class=StatisticsOfSpanStrategy,
         config={"span": span},
@@ -65,7 +65,7 @@ def resolve_statistics(
 
 
 def resolve_warm_start(window: types.BaseChannel) -> Resolver:
-    """Returns the model whose weights training begins with."""
+    """Returns the resolver of the model whose weights training starts from."""
     return Resolver(
         strategy_class=WarmStartModelStrategy,
         examples=window,
@@ -77,14 +77,14 @@ def resolve_warm_start(window: types.BaseChannel) -> Resolver:
 def resolve_baseline(
     model: types.BaseChannel, strategy: type[ResolverStrategy], has_examples: bool = True
 ) -> Resolver:
-    """Returns the model to beat.
+    """Returns the resolver of the baseline model.
 
     Args:
       model: the candidate.
-      strategy: how the other one is found.
-      has_examples: whether ExampleGen has read what models learn from.
+      strategy: the resolver strategy.
+      has_examples: whether ExampleGen has read the training data.
     """
-    # TFX's own strategies know of no candidate, and of nothing that models have learnt from.
+    # TFX's own strategies take neither a candidate nor the examples of models.
     is_ours = strategy is LatestOtherBlessedModelStrategy
     known = {CANDIDATE_KEY: model} if is_ours else {}
     if is_ours and has_examples:

@@ -1,4 +1,4 @@
-"""The graph of supervised tasks: rows with a label become examples, and TFMA judges the model."""
+"""The graph of supervised tasks: labelled rows become examples, and TFMA evaluates the model."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from trainer_module.settings.optimize import OptimizeSettings
 
 
 def create_tuner(recipe: Recipe, inputs: Inputs, splits: Iterable[str]) -> base_node.BaseNode:
-    """Tuner, which searches as the config asks for.
+    """Returns the Tuner for the search that the config describes.
 
     Args:
-      recipe: what to search for, and by which settings.
-      inputs: what Tuner learns from.
-      splits: the names of all splits; one that is neither trained nor evaluated on judges trials.
+      recipe: the search, and the settings of the training.
+      inputs: the data to train on.
+      splits: the names of all splits; a split for neither training nor evaluation scores trials.
     """
-    # It imports what runs without a search do without.
+    # Imported here, as runs without a search do not need it.
     from components.tuner.component import Tuner
 
     others = [split for split in splits if split not in (TRAIN_SPLIT, EVAL_SPLIT)]
@@ -46,7 +46,7 @@ def create_tuner(recipe: Recipe, inputs: Inputs, splits: Iterable[str]) -> base_
         examples=inputs.transform.outputs["transformed_examples"],
         transform_graph=inputs.transform.outputs["transform_graph"],
         schema=inputs.schema,
-        # Drift is found by comparison with older data.
+        # Drift is measured by comparison with older data.
         anomalies=inputs.anomalies if reuses else None,
         train_split=TRAIN_SPLIT,
         judged_split=others[0] if others else TRAIN_SPLIT,
@@ -60,13 +60,13 @@ def create_trainer(
     warm_start: base_node.BaseNode | None,
     tuner: base_node.BaseNode | None,
 ) -> base_node.BaseNode:
-    """Trainer.
+    """Returns the Trainer of a supervised task.
 
     Args:
-      recipe: what to train, and how.
-      inputs: what it learns from.
-      warm_start: finds the model whose weights training begins with, if there is one.
-      tuner: finds better settings, if it is asked to.
+      recipe: the function that trains, and its settings.
+      inputs: the data to train on.
+      warm_start: the resolver of the model whose weights training starts from, if there is one.
+      tuner: the Tuner, if the config has a search.
     """
     transform = inputs.transform
     return Trainer(
@@ -91,15 +91,15 @@ def create_evaluator(
     baseline: base_node.BaseNode,
     warm_start: base_node.BaseNode | None,
 ) -> base_node.BaseNode:
-    """Evaluator, which blesses a model.
+    """Returns the Evaluator, which blesses a model.
 
     Args:
-      criteria: the metrics, the slices and what has to be reached.
-      recipe: what the model was made by, which names the label.
-      inputs: what it was made from.
-      model: what was trained.
-      baseline: finds the model to beat.
-      warm_start: finds the model whose weights the training began with, if there is one.
+      criteria: the metrics, the slices and the thresholds.
+      recipe: the settings of the model, which name the label.
+      inputs: the data that the model was trained on.
+      model: the trained model.
+      baseline: the resolver of the baseline model.
+      warm_start: the resolver of the model whose weights training started from, if there is one.
     """
     evaluator = Evaluator(
         examples=inputs.examples,
@@ -128,16 +128,16 @@ def create_optimizer(
     model: types.BaseChannel,
     evaluator: base_node.BaseNode,
 ) -> base_node.BaseNode:
-    """Optimizer, which makes the variants that the config asks for.
+    """Returns the Optimizer, which makes the variants that the config requests.
 
     Args:
-      optimize: the variants, and how they are accepted.
-      criteria: what they are measured by.
-      inputs: what the model was made from.
-      model: what was trained.
-      evaluator: has blessed and measured it.
+      optimize: the variants, and the criteria for accepting them.
+      criteria: the metrics.
+      inputs: the data that the model was trained on.
+      model: the trained model.
+      evaluator: the Evaluator, which has blessed and measured the model.
     """
-    # It imports what runs without variants do without.
+    # Imported here, as runs without variants do not need it.
     from components.optimizer.component import Optimizer
     from components.optimizer.gating import OptimizerPlan
 
@@ -158,17 +158,17 @@ def create_optimizer(
 
 
 def wire(given: Given) -> Wired:
-    """Returns the components of a config, but for Pusher, in the order in which the data flows."""
+    """Returns the components of a config in topological order, without the Pusher."""
     config, recipe = given.context.config, given.recipe
     criteria = config.criteria
     inputs = create_inputs(given.context, given.spans, recipe)
 
-    # Finds the model whose weights training begins with.
+    # Finds the model whose weights training starts from.
     warm_start = None
     if config.schedule_or_default.warm_start:
         warm_start = resolve_warm_start(inputs.window)
 
-    # Searches for better settings, on a part of what is learnt from.
+    # Searches for better settings, on a part of the training data.
     tuner = None
     if config.tune is not None:
         tuner = create_tuner(recipe, inputs, config.data.splits)
@@ -177,17 +177,17 @@ def wire(given: Given) -> Wired:
     trainer = create_trainer(recipe, inputs, warm_start, tuner)
     model = trainer.outputs["model"]
 
-    # Finds the model to beat; measures both on the newest data, and blesses the new one if it keeps
+    # Finds the baseline; evaluates both on the newest data, and blesses the new one if it keeps
     # the thresholds and is not worse.
     baseline = resolve_baseline(model, given.baseline_strategy)
     evaluator = create_evaluator(criteria, recipe, inputs, model, baseline, warm_start)
 
-    # Makes smaller and faster variants of a blessed model, and accepts those that are as good.
+    # Makes smaller and faster variants of a blessed model, and accepts equally good ones.
     optimizer = None
     if config.optimize is not None and config.optimize.variants:
         optimizer = create_optimizer(config.optimize, criteria, inputs, model, evaluator)
 
-    # Asks a blessed model by every way there is: what disagrees is not pushed.
+    # Compares the predictions of a blessed model through every serving interface.
     infra_validator = None
     if config.certificate.enabled:
         infra_validator = create_infra_validator(
@@ -222,14 +222,12 @@ def wire(given: Given) -> Wired:
 
 
 def wire_search(given: Given) -> list[base_node.BaseNode]:
-    """Returns the components as far as the search for better settings, which the config asks
-    for.
-    """
+    """Returns the components up to the Tuner."""
     inputs = create_inputs(given.context, given.spans, given.recipe)
     tuner = create_tuner(given.recipe, inputs, given.context.config.data.splits)
     return [*inputs.components, inputs.transform, tuner]
 
 
 def wire_data(given: Given) -> list[base_node.BaseNode]:
-    """Returns the components that read, count and check one span, or the data, and no more."""
+    """Returns the components up to ExampleValidator."""
     return create_data(given.context, given.spans).components

@@ -1,1 +1,1 @@
-"""The same pipeline on Kubeflow Pipelines: compiled, submitted, followed and scheduled."""
+"""Running the pipeline on Kubeflow Pipelines: compile, submit, follow and schedule."""

@@ -1,4 +1,4 @@
-"""Where a pipeline on Kubeflow keeps what local runs keep in their output folder."""
+"""The files of a pipeline on Kubeflow, in place of the output folder of local runs."""
 
 from __future__ import annotations
 
@@ -12,51 +12,49 @@ from pipeline.layout import Layout
 from trainer_module.published import is_named
 
 CACHES = ".cache"
-"""The folder of a volume in which steps find what a library has fetched for all of them."""
+"""The folder of a volume with the caches of fetched weights, shared by all steps."""
 OUTPUT = "output"
-"""The folder of a volume below which everything is written."""
+"""The folder of a volume for all output."""
 SCRATCH = "/tmp/scopeline"  # noqa: S108 - a pod's own
-"""The folder that is used without a volume; it is lost with the pod."""
+"""The folder that replaces the volume if there is none; it is lost with the pod."""
 LONGEST_PIPELINE_NAME = 57
-"""Characters: a run adds 6, and is a label of its pods."""
+"""The most characters of a name: a run adds 6, and the result is a label of its pods."""
 
 
 def settings_of(config: PipelineConfig) -> KubeflowSettings:
-    """Returns the config's section, or that of a config without one."""
+    """Returns the config's section `kubeflow`, or its defaults."""
     return config.kubeflow or KubeflowSettings()
 
 
 def pipeline_name(config: PipelineConfig) -> str:
-    """What Kubeflow calls the pipeline, and its pods after it: `taxi-daily-7bfd48`."""
+    """Returns the name of the pipeline on Kubeflow, and of its pods: `taxi-daily-7bfd48`."""
     return kubernetes_name(config.name, LONGEST_PIPELINE_NAME)
 
 
 def kubernetes_name(pipeline: str, longest: int, prefix: str = "") -> str:
-    """Returns a name that Kubernetes, which knows no `_`, takes: different for every pipeline.
+    """Returns a name that Kubernetes accepts, without `_`, and unique for each pipeline.
 
     Args:
       pipeline: its name in the config.
-      longest: how many characters there may be.
-      prefix: what the name is to begin with.
+      longest: the most characters.
+      prefix: the beginning of the name.
     """
     name = prefix + pipeline.replace("_", "-")
     if "_" in pipeline or not name[-1].isalnum() or len(name) > longest:
-        # Another pipeline may come to the same name.
+        # Another pipeline may get the same name.
         mark = hashlib.sha256(pipeline.encode()).hexdigest()[:6]
         name = f"{name[: longest - len(mark) - 1].rstrip('-')}-{mark}"
     return name
 
 
 def working_folder(config: PipelineConfig) -> Path:
-    """Returns the folder that relative paths of the config begin at, in every pod."""
+    """Returns the folder at which relative paths of the config start in every pod."""
     volume = settings_of(config).volume
     return Path(volume.path if volume else SCRATCH)
 
 
 def variables_of(config: PipelineConfig) -> dict[str, str]:
-    """Returns the variables of every step; published weights are in caches that lie on the
-    volume.
-    """
+    """Returns the environment variables of every step; caches of weights are on the volume."""
     kubeflow = settings_of(config)
     if kubeflow.volume is None or not is_named(config.model.kind, config.model.weights):
         return kubeflow.environment
@@ -69,7 +67,7 @@ def cluster_layout(config: PipelineConfig, is_elsewhere: bool = False) -> Layout
     """Returns the layout of a pipeline on Kubeflow.
 
     Args:
-      config: checked for Kubeflow.
+      config: a config that is checked for Kubeflow.
       is_elsewhere: whether this process is outside of the cluster and cannot see the files.
     """
     root = settings_of(config).pipeline_root
@@ -90,19 +88,17 @@ def cluster_layout(config: PipelineConfig, is_elsewhere: bool = False) -> Layout
 
 
 def cluster_metadata(config: PipelineConfig) -> str | None:
-    """Returns the URL of the metadata, as pods reach it."""
+    """Returns the URL of the metadata store for pods."""
     return settings_of(config).metadata or config.metadata
 
 
 def seen_from_pods(config: PipelineConfig) -> PipelineConfig:
-    """Returns the config with the metadata that pods reach."""
+    """Returns the config with the metadata URL for pods."""
     return config.model_copy(update={"metadata": cluster_metadata(config)})
 
 
 def run_root(layout: Layout) -> str:
-    """Returns the folder, or URI, below which the runs of a pipeline keep what their steps
-    share.
-    """
+    """Returns the folder or URI for files that the steps of a pipeline's runs share."""
     if layout.remote is None:
         return str(layout.root)
     return f"{layout.remote.rstrip('/')}/{layout.name}"

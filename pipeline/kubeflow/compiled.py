@@ -1,4 +1,4 @@
-"""A compiled pipeline, and the lines in the logs of its steps that are for programs."""
+"""A compiled pipeline, and the lines for programs in the logs of its steps."""
 
 from __future__ import annotations
 
@@ -18,24 +18,25 @@ from pipeline.runs.observer import PushedVersion
 from trainer_module.errors import ConfigError
 
 MAX_BYTES = 60_000
-"""The most that a packed argument may take. Linux allows 131,071 bytes, and all arguments together
-are in one object of Kubernetes, which may take 1.5 MB."""
+"""The most bytes of a packed argument. Linux allows 131,071 bytes, and all arguments together are
+in one object of Kubernetes, which may take 1.5 MB.
+"""
 
 
 def pack(content: bytes) -> str:
-    """Gzip, then base64 in the alphabet of URLs; the same content gives the same text."""
+    """Returns gzip-compressed content in URL-safe base64; equal contents give equal texts."""
     return base64.urlsafe_b64encode(gzip.compress(content, mtime=0)).decode()
 
 
 def pack_argument(content: bytes, name: str) -> str:
-    """Packs an argument of a container.
+    """Returns a packed argument of a container.
 
     Args:
       content: the argument.
       name: the step, for the message.
 
     Raises:
-      ConfigError: it is too large.
+      ConfigError: the argument is too large.
     """
     packed = pack(content)
     if len(packed) > MAX_BYTES:
@@ -56,23 +57,23 @@ if TYPE_CHECKING:
     from pipeline.runs.console import RunConsole
 
 SETUP = "Begin"
-"""The step that checks data and stores, and reads the spans that are new."""
+"""The step that checks data and stores, and reads new spans."""
 FINALIZE = "Conclude"
-"""The step that writes the summary, also if others failed."""
+"""The step that writes the summary, even if other steps failed."""
 REPORT_MARK = "scopeline-report: "
-"""Begins the line of a step's log that is for programs."""
+"""The beginning of the line with the report of a step, for programs."""
 SUMMARY_MARK = "scopeline-summary: "
-"""Begins the line of the last step's log that holds the run's whole summary."""
+"""The beginning of the line with the run's whole summary, in the last step's log."""
 PROGRESS_MARK = "scopeline-progress: "
-"""Begins the lines of a step's log that hold its progress."""
+"""The beginning of lines with the progress of a step."""
 REPORT_SECONDS = 2
-"""The least time between two lines of progress."""
+"""The shortest time between two lines of progress."""
 _MARKS = "|".join((REPORT_MARK, SUMMARY_MARK, PROGRESS_MARK))
 _MARKED = re.compile(f"(?:{_MARKS})[^\\n]*\\n?".encode())
 
 ParameterValue = int | str
 Parameters = dict[str, ParameterValue]
-"""Those of a run, by name."""
+"""The values of a run's parameters by name."""
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -81,18 +82,19 @@ class CompiledPipeline:
     """A pipeline in Kubeflow's own format."""
 
     name: str
-    """The pipeline's name there."""
+    """The pipeline's name on Kubeflow."""
     yaml: str
-    """The specification; the same config gives the same bytes."""
+    """The specification; equal configs give equal bytes."""
     steps: dict[str, str]
-    """By the task's name there, the id of the TFX node that it runs, in topological order; the
-    first is `SETUP`, the last `FINALIZE`."""
+    """The TFX nodes by the task's name on Kubeflow, in topological order; the first is `SETUP`, the
+    last `FINALIZE`.
+    """
     parameters: Parameters
-    """What can be set per run, with defaults."""
+    """The parameters of runs with their defaults."""
 
     @property
     def version(self) -> str:
-        """Names this content: `digits-1f0c2d3e4a5b`."""
+        """The name of this content: `digits-1f0c2d3e4a5b`."""
         return f"{self.name}-{hashlib.sha256(self.yaml.encode()).hexdigest()[:12]}"
 
 
@@ -102,68 +104,68 @@ class NodeValues(BaseModel):
     parameters: str
     """Execution properties: the span, the epochs, the revision of the kept schema."""
     inputs: str
-    """Where inputs come from: of a resolver also its window of spans."""
+    """The sources of inputs; for a resolver also its window of spans."""
 
 
 class ComponentResult(BaseModel):
-    """What a component left behind, for the last step, which needs no TFX then."""
+    """The results of a component for the last step, which then needs no TFX."""
 
     summary: dict[str, Any] = {}
     """The fields of the run's summary that the component fills, as JSON."""
     examples: str | None = None
-    """Where the examples are, if it made them."""
+    """The URI of the examples, if the component made them."""
     model: str | None = None
-    """Where the model is, if it made that."""
+    """The URI of the model, if the component made it."""
     pushed: PushedVersion | None = None
-    """What it pushed, if it did."""
+    """The pushed version, if the component pushed one."""
 
 
 class StepReport(BaseModel):
-    """How a step ended, in one line of its log."""
+    """The outcome of a step, in one line of its log."""
 
     step: str
     """The id of its node, `SETUP` or `FINALIZE`."""
     state: State
     seconds: float
     detail: str = ""
-    """One line for people; the error if it failed."""
+    """A line for the console; the error if the step failed."""
     is_shown: bool = True
-    """Whether people are shown it: resolvers are not."""
+    """Whether the console shows the step; false for resolvers."""
     status: Status | None = None
-    """What the run's status becomes, if it failed."""
+    """The status of the run, if the step failed."""
     has_drifted: bool = False
-    """Whether it failed for drift of the data and nothing else."""
+    """Whether the step failed only because of drift."""
     execution: int | None = None
-    """Its execution's id in the metadata."""
+    """The id of its execution in the metadata."""
     found: ComponentResult = ComponentResult()
-    """Stands in the file alone, not in the log."""
+    """The results, which are in the report's file only, not in the log."""
 
 
 class StepProgress(BaseModel):
-    """How far a step has come, in one line of its log."""
+    """The progress of a step, in one line of its log."""
 
     message: str
-    """For people: `epoch 3 of 12`."""
+    """A message for the console: `epoch 3 of 12`."""
     done: int | None = None
     total: int | None = None
     detail: str = ""
 
 
 class ProgressLines(logging.Handler):
-    """Writes a component's progress into the step's log, for `kubeflow_runner.py` to read."""
+    """A log handler that writes progress into the step's log, for `kubeflow_runner.py`."""
 
     def __init__(self, console: RunConsole) -> None:
-        """Prepares to write.
+        """Stores the console of the step.
 
         Args:
-          console: that of the step, whose lines are its log.
+          console: the console of the step, whose lines are its log.
         """
         super().__init__()
         self._console = console
         self._next = 0.0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Writes a line, unless one was written a moment ago and more are to come."""
+        """Writes a line, unless a line was written a moment ago and more follow."""
         done, total = getattr(record, "done", None), getattr(record, "total", None)
         is_last = done is not None and done == total
         if time.monotonic() < self._next and not is_last:
@@ -194,7 +196,7 @@ def read_progress(log: str) -> StepProgress | None:
 
 
 def without_marked(log: bytes) -> bytes:
-    """Returns a log without what is for programs, which may follow other text in its line."""
+    """Returns a log without the lines for programs, which may follow other text in a line."""
     return _MARKED.sub(b"", log)
 
 

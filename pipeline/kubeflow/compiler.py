@@ -1,7 +1,7 @@
 """Compiles a config for open-source Kubeflow Pipelines: one container per TFX node.
 
-Each step runs its node with TFX's own launcher, against a metadata store of ours: so resolvers,
-caching, spans and warm starts are TFX's, not those of Kubeflow.
+Each step runs its node with TFX's own launcher, against a metadata store of ours. Resolvers,
+caching, spans and warm starts are therefore TFX's, not Kubeflow's.
 
 (Without postponed annotations: kfp reads those of pipelines.)
 """
@@ -32,13 +32,15 @@ from pipeline.run_context import resolve_elsewhere
 from trainer_module.scratch import ScratchFolder
 
 COMMAND = ("python", "-P", "-m", "pipeline.kubeflow.step")
-"""The command of every container. With -P, no module of the folder that it starts in is imported
-instead of one of the image."""
+"""The command of every container. With -P, modules in the working directory cannot shadow those of
+the image.
+"""
 RETRY_SECONDS = 10
-"""The wait before a step is tried again; it doubles each time."""
+"""The wait before a failed step is retried; it doubles each time."""
 POD_FIELDS = {"SCOPELINE_POD_NAME": "metadata.name"}
-"""Environment variables of the Trainer that hold fields of its own pod: the worker pods that it
-starts are owned by that pod."""
+"""Environment variables of the Trainer with fields of its own pod, which owns the worker pods that
+it starts.
+"""
 KEYS_NO_STEP_READS: Any = {
     "kubeflow": {"endpoint", "namespace", "experiment"},
     "schedule": {"cron", "timezone", "on_new_data", "poll", "retry", "timeout"},
@@ -46,13 +48,13 @@ KEYS_NO_STEP_READS: Any = {
 
 
 def compile_pipeline(config: PipelineConfig) -> CompiledPipeline:
-    """Compiles a pipeline; the same config and code give the same bytes.
+    """Compiles a pipeline; equal config and code give equal bytes.
 
     Args:
-      config: checked for Kubeflow.
+      config: a config that is checked for Kubeflow.
 
     Raises:
-      ConfigError: the arguments of a container would be too long.
+      ConfigError: the arguments of a container are too long.
     """
     layout = cluster_layout(config, is_elsewhere=True)
     graph = compile_graph(resolve_elsewhere(config, layout))
@@ -86,20 +88,20 @@ def compile_pipeline(config: PipelineConfig) -> CompiledPipeline:
 
 
 def task_name(node: str) -> str:
-    """What Kubeflow calls a node's task."""
+    """Returns the name of a node's task on Kubeflow."""
     return node.lower()
 
 
 def _config_for_steps(config: PipelineConfig) -> str:
     """Returns the config without the keys that only a client reads.
 
-    So everybody who compiles the config gets the same bytes, whatever their endpoint is.
+    Everybody who compiles the config then gets equal bytes, whatever the endpoint.
     """
     return config.model_dump_json(by_alias=True, exclude_unset=True, exclude=KEYS_NO_STEP_READS)
 
 
 def _make_task(kubeflow: KubeflowSettings, name: str, arguments: list[str]) -> dsl.PipelineTask:
-    """Returns a container whose arguments are known now, but for the id of the run."""
+    """Returns a task with a container whose arguments are constant, except for the run's id."""
 
     def container(run_id: str) -> dsl.ContainerSpec:
         return dsl.ContainerSpec(
@@ -115,7 +117,7 @@ def _make_task(kubeflow: KubeflowSettings, name: str, arguments: list[str]) -> d
 def _setup_component(
     kubeflow: KubeflowSettings, packed_config: str
 ) -> dsl.base_component.BaseComponent:
-    """Returns the container of the first step, the only one that gets the pipeline's parameters."""
+    """Returns the component of the first step, the only one that receives the run parameters."""
 
     def container(run_id: str, epochs: int, strategy: str, span: str) -> dsl.ContainerSpec:
         return dsl.ContainerSpec(
@@ -123,7 +125,7 @@ def _setup_component(
             command=list(COMMAND),
             args=[
                 *("begin", "--config", packed_config, "--code", code_hash(), "--run-id", run_id),
-                # In one word each, so that a value may begin with a hyphen.
+                # Each in one argument, so that a value may begin with a hyphen.
                 *(f"--epochs={epochs}", f"--strategy={strategy}", f"--span={span}"),
             ],
         )
@@ -135,8 +137,8 @@ def _setup_component(
 def _configure(
     task: dsl.PipelineTask, kubeflow: KubeflowSettings, variables: Mapping[str, str], name: str
 ) -> dsl.PipelineTask:
-    """Sets where and how a step runs; returns the task."""
-    # TFX's cache decides what runs again: it also compares the data and the code.
+    """Sets the retries, variables, volumes and resources of a step; returns the task."""
+    # TFX's cache decides, which also compares the data and the code.
     task.set_caching_options(False)
     if kubeflow.retries:
         task.set_retry(
@@ -188,11 +190,11 @@ def _set_resources(task: dsl.PipelineTask, resources: Resources) -> None:
 def _allow_all_attempts(
     specification: pipeline_spec_pb2.PipelineSpec, kubeflow: KubeflowSettings
 ) -> None:
-    """Gives each step the time that all of its attempts may take.
+    """Gives each step a time limit that covers all its attempts.
 
     kfp limits `backoff_max_duration` to an hour. Argo counts it from the start of the first attempt
-    and neither begins an attempt after it nor lets one go on, so it has to cover every attempt and
-    the waits between them.
+    and neither starts an attempt after it nor lets one continue, so it has to cover every attempt
+    and the waits between them.
     """
     attempts = kubeflow.retries + 1
     timeout = int(kubeflow.timeout.total_seconds())
@@ -204,7 +206,7 @@ def _allow_all_attempts(
 
 
 def _to_yaml(pipeline: dsl.base_component.BaseComponent) -> str:
-    """Returns the YAML of a pipeline, by way of a file: kfp writes nowhere else."""
+    """Returns the YAML of a pipeline, via a file, as kfp only writes files."""
     with ScratchFolder() as folder:
         path = Path(folder) / "pipeline.yaml"
         compiler.Compiler().compile(pipeline, str(path))

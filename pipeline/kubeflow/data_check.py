@@ -1,8 +1,7 @@
-"""Looks for new data where a volume is mounted, and submits a run if one is due.
+"""Checks for new data where a volume is mounted, and submits a run if one is due.
 
-It decides as the local scheduler does, but submits a run instead of starting it here. Runs by the
-clock are not its task: Kubeflow starts them itself, by a recurring run. The manifest of the CronJob
-that looks is made here as well.
+It decides as the local scheduler does, but submits a run instead of starting it. Cron times are
+left to Kubeflow's recurring run. The manifest of the CronJob is made here as well.
 """
 
 from __future__ import annotations
@@ -44,30 +43,27 @@ if TYPE_CHECKING:
     import kfp_server_api as kfp_api
 
 RECENT_RUNS = 50
-"""How many of the latest runs are searched for one that is under way."""
+"""The number of latest runs that are searched for one in progress."""
 Submit = Callable[[Parameters], str]
-"""Starts a run with parameters, and gives its id."""
+"""A function that starts a run with parameters, and returns its id."""
 
 
 @deliveries()
 def check(
     config: PipelineConfig, kubeflow: Kubeflow, submit: Submit, once: bool, now: datetime
 ) -> str:
-    """Decides, and submits what is due.
+    """Returns the decision whether a run is due, with the reason; submits the run if asked.
 
     Args:
-      config: checked for Kubeflow.
-      kubeflow: knows the runs.
-      submit: starts one.
-      once: whether to submit what is due, and to write the decision down; else it is only said.
-      now: what the clock shows, with its time zone.
-
-    Returns:
-      What was decided, and why, in one line.
+      config: a config that is checked for Kubeflow.
+      kubeflow: the client.
+      submit: starts a run.
+      once: whether to submit a run that is due, and to record the decision.
+      now: the current time, with its time zone.
 
     Raises:
-      ConfigError: the config asks for nothing that has to be looked for, a secret that
-        notifications need is not set, or the volume or the ledger cannot be used.
+      ConfigError: the config does not retrain on new data, a secret of notifications is not set, or
+        the volume or the ledger cannot be used.
     """
     scheduled = _without_clock(config)
     if once:
@@ -91,7 +87,7 @@ def check(
 
 
 def _without_clock(config: PipelineConfig) -> PipelineConfig:
-    """Returns the config as pods see it, without the clock, which is Kubeflow's."""
+    """Returns the config for pods, without cron times, which Kubeflow handles."""
     schedule = config.schedule
     if schedule is None or not schedule.on_new_data:
         raise ConfigError(
@@ -103,7 +99,7 @@ def _without_clock(config: PipelineConfig) -> PipelineConfig:
 
 
 def _change_to_volume(config: PipelineConfig) -> Layout:
-    """Changes to the folder at which relative paths of the config begin.
+    """Changes to the folder at which relative paths of the config start.
 
     Raises:
       ConfigError: the volume is not mounted here.
@@ -124,13 +120,13 @@ def _change_to_volume(config: PipelineConfig) -> Layout:
 
 
 def _record_lost_end(config: PipelineConfig, event_log: EventLog, run: kfp_api.V2beta1Run) -> None:
-    """Writes down the end of a run that could not do so itself: killed, or never started."""
+    """Records the end of a run that could not record it: the run was killed or never started."""
     run_id, state = run.run_id, run.state
     if event_log.events(EventKind.FINISHED, EventKind.FAILED, run=run_id):
         return
     history = read_history(event_log)
     if history.due is None and history.started is None:
-        return  # The run was of another volume: this ledger knows nothing of it.
+        return  # The run used another volume and event log.
     message = f"run {run_id} on Kubeflow ended as {state.lower()}, and left no word"
     event_log.record(EventKind.FAILED, message, run=run_id, exit_code=EXIT_FAILED, how="ended")
     notify(
@@ -151,34 +147,34 @@ def _parameters(config: PipelineConfig, due: Due) -> Parameters:
 
 
 CONFIG_FOLDER = "/etc/scopeline"
-"""Where pods find their config."""
+"""The folder of the config in pods."""
 SCRATCH_FOLDER = "/tmp"  # noqa: S108 - of a container: nobody else writes there
 TOKEN_FOLDER = "/var/run/secrets/kubeflow/pipelines"  # noqa: S105
-"""Where kfp's client looks for a token by itself."""
+"""The folder of the token that kfp's client reads by default."""
 TOKEN_AUDIENCE = "pipelines.kubeflow.org"  # noqa: S105
 TOKEN_SECONDS = 7200
 CHECK_SECONDS = 900
-"""How long one check may take; compiling takes half a minute of it."""
+"""The time limit of a check; compiling takes half a minute of it."""
 LONGEST_NAME = 52
-"""Characters: a CronJob's name, which its Jobs add a time to."""
+"""The most characters of a CronJob's name; its Jobs append a time."""
 LARGEST_CONFIG = 2**20
-"""Bytes that a ConfigMap holds."""
+"""The most bytes in a ConfigMap."""
 
 Object = dict[str, Any]
 
 
 def make_check_manifest(config: PipelineConfig, config_text: str) -> str:
-    """Returns the objects that check on the cluster whether a run is due, and submit it.
+    """Returns the manifest of a CronJob that checks whether a run is due and submits it.
 
     Args:
-      config: one with `kubeflow` and `schedule`.
-      config_text: the same as YAML, for the pod to read.
+      config: a config with `kubeflow` and `schedule`.
+      config_text: the config as YAML, for the pod to read.
 
     Returns:
       The YAML of a ConfigMap and a CronJob.
 
     Raises:
-      ConfigError: no data ever makes a run due, or something that the pod needs is missing.
+      ConfigError: no data ever makes a run due, or a setting that the pod needs is missing.
     """
     settings = config.kubeflow
     if settings is None or settings.image is None:
@@ -219,14 +215,12 @@ def make_check_manifest(config: PipelineConfig, config_text: str) -> str:
 
 
 def object_name(pipeline: str) -> str:
-    """What the objects of a pipeline are called: `scopeline-taxi-daily-7bfd48`."""
+    """Returns the name of a pipeline's objects: `scopeline-taxi-daily-7bfd48`."""
     return kubernetes_name(pipeline, LONGEST_NAME, "scopeline-")
 
 
 def poll_cron(poll: timedelta) -> str:
-    """Returns the cron expression with even intervals, at most `poll` long, but at least a
-    minute.
-    """
+    """Returns a cron expression with even intervals of at most `poll`, but at least a minute."""
     minutes = int(poll.total_seconds()) // 60
     if minutes < 60:
         step = _largest_divisor(60, minutes)
@@ -280,7 +274,7 @@ def _pod(settings: KubeflowSettings, name: str, config_path: str) -> Object:
     placement = settings.resources_of("default")
     pod: Object = {
         "restartPolicy": "Never",
-        # Without an endpoint, kfp's client takes this token as the sign that it is in a cluster.
+        # Without an endpoint, kfp's client uses this token to detect that it is in a cluster.
         "automountServiceAccountToken": settings.endpoint is None or _is_port_forward(settings),
         "serviceAccountName": settings.service_account,
         "imagePullSecrets": [{"name": secret} for secret in settings.image_pull_secrets],
@@ -298,9 +292,7 @@ def _pod(settings: KubeflowSettings, name: str, config_path: str) -> Object:
 
 
 def _is_port_forward(settings: KubeflowSettings) -> bool:
-    """Returns whether the endpoint is this machine, as of a port-forward: for a pod that is
-    itself.
-    """
+    """Returns whether the endpoint is a port-forward on this machine, which a pod cannot use."""
     return urlsplit(settings.endpoint or "").hostname in ("localhost", "127.0.0.1", "::1")
 
 
@@ -315,12 +307,12 @@ def _container(settings: KubeflowSettings, config_path: str, mounts: list[Object
         "name": "check",
         "image": settings.image,
         "command": [
-            # -P: what is on the volume hides no module of ours.
+            # -P: files on the volume cannot shadow our modules.
             *("python", "-P", "-m", "kubeflow_runner"),
             *("check", "--once", "--config", config_path),
             *(("--set", "kubeflow.endpoint=null") if _is_port_forward(settings) else ()),
         ],
-        # Relative paths of the config begin here.
+        # Relative paths of the config start here.
         "workingDir": folder,
         "env": [
             *({"name": name, "value": value} for name, value in environment.items()),
@@ -363,7 +355,7 @@ def _volumes(settings: KubeflowSettings, name: str) -> list[tuple[Object, Object
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes texts of several lines as such, and nothing by reference."""
+    """A YAML dumper that writes multi-line texts as blocks, and no aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

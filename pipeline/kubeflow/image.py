@@ -1,4 +1,4 @@
-"""Which container image steps run in, and whether it holds the code of this checkout."""
+"""The container image of the steps, and the comparison of its code with this checkout."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.own_modules import PACKAGES, ROOT
 from trainer_module.errors import ConfigError
 
 CODE_LABEL = "scopeline.code"
-"""The image's label that holds the hash of its code."""
+"""The image's label with the hash of its code."""
 INSPECT_SECONDS = 10
 
 # The grammar of image references, as registries and Kubernetes read them.
@@ -33,17 +33,17 @@ class ImageReference:
     """The name of an image: `registry.example.com:5000/team/scopeline:0.1.0`."""
 
     name: str
-    """The registry, where there is one, and the repository in it."""
+    """The registry, if there is one, and the repository."""
     tag: str | None
     digest: str | None
-    """Such as `sha256:...`: the one image with this content."""
+    """The digest, such as `sha256:...`, which identifies the content."""
 
 
 def parse_image(image: str) -> ImageReference:
-    """Takes the name of an image apart.
+    """Parses the name of an image.
 
     Raises:
-      ConfigError: no registry would take it.
+      ConfigError: the name is invalid.
     """
     found = _REFERENCE.fullmatch(image)
     if found is None:
@@ -55,9 +55,9 @@ def parse_image(image: str) -> ImageReference:
 
 
 def code_hash() -> str:
-    """Returns the hash of Scopeline's own code, by which an image and a checkout are compared.
+    """Returns the hash of Scopeline's own code, for comparing an image with a checkout.
 
-    Compiled files and whatever lies beside the packages do not count, so it is the same in both.
+    Only the source files of the packages count, so that the hash is equal in both.
     """
     digest = hashlib.sha256()
     sources = (path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
@@ -71,14 +71,14 @@ def check_image(image: str, allow_latest: bool = False) -> list[str]:
     """Checks the image of a config before anything is compiled for it.
 
     Args:
-      image: what the config says.
+      image: the name of the image.
       allow_latest: whether a tag is accepted whose image changes.
 
     Returns:
-      Warnings: why the image may not hold the code of this checkout.
+      Warnings that the image may not contain the code of this checkout.
 
     Raises:
-      ConfigError: it is no name of an image, or it names whatever was built last.
+      ConfigError: the name is invalid, or has no fixed tag.
     """
     try:
         reference = parse_image(image)
@@ -108,14 +108,14 @@ def check_image(image: str, allow_latest: bool = False) -> list[str]:
 
 
 class _UnknownError(Exception):
-    """What an image holds cannot be found out here; the message says why."""
+    """An image whose code cannot be determined here; the message gives the reason."""
 
 
 def _read_code_label(image: str) -> str:
-    """Asks the local docker, which knows the images that were built or pulled here.
+    """Returns the hash of an image's code, from the local docker.
 
     Raises:
-      _UnknownError: there is none, it does not answer, or it does not know.
+      _UnknownError: there is no docker, it does not respond, or the image has no label.
     """
     docker = shutil.which("docker")
     if docker is None:
@@ -128,8 +128,8 @@ def _read_code_label(image: str) -> str:
     except OSError as error:
         raise _UnknownError(f"docker cannot be run ({error.strerror})") from None
     if done.returncode:
-        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise _UnknownError(f"docker says {said[-1].removeprefix('Error: ')!r}")
+        output = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise _UnknownError(f"docker says {output[-1].removeprefix('Error: ')!r}")
     try:
         labels = json.loads(done.stdout)
     except ValueError:

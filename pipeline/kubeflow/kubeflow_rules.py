@@ -1,4 +1,4 @@
-"""What has to hold for a config to run on open-source Kubeflow Pipelines."""
+"""The rules for configs that run on open-source Kubeflow Pipelines."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ def load_for_kubeflow(path: Path, overrides: Iterable[str] = ()) -> PipelineConf
     """Loads a config file, and checks it for Kubeflow Pipelines.
 
     Raises:
-      ConfigError: lists every problem that was found, each with its path in the file.
+      ConfigError: lists all problems, each with its path in the file.
     """
     return load_config(path, overrides, check_for_kubeflow)
 
 
 def check_for_kubeflow(config: PipelineConfig) -> Iterator[Issue]:
-    """All problems but those of files, which are on the cluster."""
+    """Yields all problems except those of files, which are on the cluster."""
     yield from check_rules(config, looks_at_files=False)
     for rule in KUBEFLOW_RULES:
         yield from rule(config)
 
 
 def there_is_an_image(config: PipelineConfig) -> Iterator[Issue]:
-    """Every step runs in it."""
+    """Checks that there is an image for the steps."""
     if settings_of(config).image is None:
         yield Issue(
             "kubeflow.image",
@@ -66,7 +66,7 @@ def there_is_an_image(config: PipelineConfig) -> Iterator[Issue]:
 
 
 def artifacts_outlive_their_pod(config: PipelineConfig) -> Iterator[Issue]:
-    """What one step writes the next one reads: on a shared volume, or in an object store."""
+    """Checks that steps share a volume or an object store for artifacts."""
     kubeflow = settings_of(config)
     root, volume = kubeflow.pipeline_root, kubeflow.volume
     if root is None and volume is None:
@@ -91,7 +91,7 @@ def artifacts_outlive_their_pod(config: PipelineConfig) -> Iterator[Issue]:
 
 
 def paths_are_on_the_cluster(config: PipelineConfig) -> Iterator[Issue]:
-    """A local path is on the volume; without one there is nothing that it could name."""
+    """Checks that local paths are on the volume."""
     volume, labels = settings_of(config).volume, config.data.labels
     weights, is_published = config.model.weights, is_named(config.model.kind, config.model.weights)
     named = {
@@ -132,14 +132,12 @@ def paths_are_on_the_cluster(config: PipelineConfig) -> Iterator[Issue]:
 
 
 def _is_below(path: str, folder: str) -> bool:
-    """Returns whether a path, which begins at the folder unless it is absolute, is in the
-    folder.
-    """
+    """Returns whether a path, relative to a folder or absolute, is in the folder."""
     return Path(posixpath.normpath(posixpath.join(folder, path))).is_relative_to(folder)
 
 
 def tpus_read_a_bucket(config: PipelineConfig) -> Iterator[Issue]:
-    """A Cloud TPU is a machine of its own, which mounts no volume of the cluster's."""
+    """Checks that TPUs use a bucket, as a Cloud TPU mounts no volume of the cluster."""
     strategy, root = config.train.strategy, settings_of(config).pipeline_root
     if not isinstance(strategy, TPUStrategy) or strategy.name == LOCAL:
         return
@@ -153,7 +151,7 @@ def tpus_read_a_bucket(config: PipelineConfig) -> Iterator[Issue]:
 
 
 def metadata_is_a_server(config: PipelineConfig) -> Iterator[Issue]:
-    """Every step is a pod of its own: no file is open to all of them."""
+    """Checks that the metadata is on a server, as pods cannot share a SQLite file."""
     url = cluster_metadata(config)
     if url is None:
         yield Issue(
@@ -165,7 +163,7 @@ def metadata_is_a_server(config: PipelineConfig) -> Iterator[Issue]:
     try:
         server = parse_metadata_url(url)
     except ValueError as error:
-        # The config's own is checked as such.
+        # The config's own `metadata` has a rule of its own.
         if settings_of(config).metadata is not None:
             yield Issue("kubeflow.metadata", str(error))
         return
@@ -184,7 +182,7 @@ def metadata_is_a_server(config: PipelineConfig) -> Iterator[Issue]:
 
 
 def notifications_have_secrets(config: PipelineConfig) -> Iterator[Issue]:
-    """Whoever may read a pod's description reads its environment, but for what is in Secrets."""
+    """Checks that secrets of notifications are not plain environment variables of pods."""
     for key, variable in config.notify.variables.items():
         if variable in settings_of(config).environment:
             yield Issue(
@@ -195,7 +193,7 @@ def notifications_have_secrets(config: PipelineConfig) -> Iterator[Issue]:
 
 
 def resources_name_components(config: PipelineConfig) -> Iterator[Issue]:
-    """A name that is misspelt would leave a component without what it needs."""
+    """Checks that resources are given for known components only."""
     known = (DEFAULT_RESOURCES, *COMPONENTS, *TASKS)
     for name in settings_of(config).resources:
         if name not in known:
@@ -203,7 +201,7 @@ def resources_name_components(config: PipelineConfig) -> Iterator[Issue]:
 
 
 def limits_cover_requests(config: PipelineConfig) -> Iterator[Issue]:
-    """Kubernetes refuses the pod otherwise: that of a worker only when the run has come there."""
+    """Checks that limits are at least the requests; otherwise Kubernetes rejects the pod."""
     for name, given in settings_of(config).resources.items():
         path = f"kubeflow.resources.{name}"
         yield from _check_limit(path, "cpu", given.cpu, given.cpu_limit, cores_of)
@@ -226,7 +224,7 @@ def _check_limit(
 
 
 def spans_have_a_volume(config: PipelineConfig) -> Iterator[Issue]:
-    """Which spans were read and trained on stands in the ledger, a file."""
+    """Checks that data in spans has a volume, which holds the ledger of spans."""
     if settings_of(config).volume is not None:
         return
     needs = {
@@ -248,7 +246,7 @@ def spans_have_a_volume(config: PipelineConfig) -> Iterator[Issue]:
 
 
 def drift_is_found_by_runs(config: PipelineConfig) -> Iterator[Issue]:
-    """Whether a span has drifted shows once it was read, which takes a run."""
+    """Checks that drift does not trigger runs, as only a run can measure drift."""
     if config.drift.on_drift is OnDrift.RETRAIN:
         yield Issue(
             "drift.on_drift",
@@ -258,7 +256,7 @@ def drift_is_found_by_runs(config: PipelineConfig) -> Iterator[Issue]:
 
 
 def object_stores_are_googles(config: PipelineConfig) -> Iterator[Issue]:
-    """TensorFlow and Beam are installed with the one."""
+    """Checks that object stores are Google's, the only ones that are installed."""
     root = settings_of(config).pipeline_root
     if root is None or not is_remote(root):
         return

@@ -1,13 +1,13 @@
-"""TFX's intermediate representation: of a config, cut into steps, and made concrete for a run.
+"""TFX's intermediate representation of a config: cut into steps, and completed for a run.
 
-A step imports this, which then knows of a component no more than its name.
+A step imports this module, which imports no component.
 
-The graph is compiled twice: where the pipeline is compiled, which gives the nodes and their order,
-and in the first step of each run, which gives the values of the nodes. The second time cannot be
-left out: absolute paths and whether files match them, the revision of the kept schema, the code
-that a config names, the spans and the run's parameters are known only in a pod, and which nodes
-they change is known only to `create_pipeline`. It takes 0.02 s, while importing TFX, which the
-first step needs to read spans and metadata as well, takes several seconds.
+The graph is compiled twice: with the pipeline, for the nodes and their order, and in the first step
+of each run, for the values of the nodes. The second compilation is necessary: absolute paths and
+whether files match them, the revision of the kept schema, the code that a config names, the spans
+and the run's parameters are known only in a pod, and only `create_pipeline` finds the nodes that
+they change. It takes 0.02 s; importing TFX, which the first step needs anyway to read spans and
+metadata, takes several seconds.
 """
 
 from __future__ import annotations
@@ -29,10 +29,9 @@ def compile_graph(context: RunContext, spans: Spans | None = None) -> pipeline_p
 
     Args:
       context: the config, and the layout of the pipeline on the cluster.
-      spans: what to read and train on. Where the data comes in spans, the default is placeholders
-        for spans that are not known yet.
+      spans: the spans to read and to train on; default for data in spans: placeholders.
     """
-    # All components, which a step that runs one of them does not need.
+    # This imports all components, which the steps of single components do not need.
     from tfx.dsl.compiler import compiler
 
     from pipeline.graph.create import create_pipeline
@@ -45,16 +44,16 @@ def compile_graph(context: RunContext, spans: Spans | None = None) -> pipeline_p
         older = NO_SPAN if known.compared_with is None else known.compared_with
         spans = Spans(known.newest, known.window, older)
     created = create_pipeline(context, spans)
-    # It holds the password of the metadata.
+    # It contains the password of the metadata.
     created.metadata_connection_config = None
     return compiler.Compiler().compile(created)
 
 
 def cut(pipeline: pipeline_pb2.Pipeline) -> dict[str, str]:
-    """One pipeline of a single node, packed, for each node by its id, in topological order.
+    """Returns a packed pipeline of a single node for each node, by id, in topological order.
 
     Raises:
-      ConfigError: one is too large for a container's argument.
+      ConfigError: a pipeline is too large for a container's argument.
     """
     deployment = pipeline_pb2.IntermediateDeploymentConfig()
     pipeline.deployment_config.Unpack(deployment)
@@ -93,11 +92,11 @@ def make_concrete(packed: str, values: dict[str, NodeValues]) -> pipeline_pb2.Pi
     """Returns the pipeline of one node with its values of this run.
 
     Args:
-      packed: as `cut` returned it.
-      values: of all nodes, by id.
+      packed: the pipeline of the node, from `cut`.
+      values: the values of all nodes, by id.
 
     Raises:
-      KeyError: the graph that the run began with has no such node.
+      KeyError: the run's graph has no such node.
     """
     single = pipeline_pb2.Pipeline.FromString(unpack(packed))
     node = single.nodes[0].pipeline_node

@@ -1,7 +1,7 @@
-"""The parameters that a run may have of its own: what they may be, and the config with them.
+"""The parameters of a run: their valid values, and the config with them.
 
-They are checked where a run is submitted, and again where it begins: Kubeflow's own pages start
-runs as well, and its API takes 2.5 for a whole number.
+They are checked when a run is submitted, and again when it begins: Kubeflow's own pages start runs
+as well, and its API accepts 2.5 for an integer.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from trainer_module.settings import AUTO
 from trainer_module.strategies import STRATEGIES
 
 AUTO_EPOCHS = 0
-"""Stands for `auto`: Kubeflow's parameters are of one type."""
+"""The number that stands for `auto`, as Kubeflow's parameters have one type."""
 
 
 def default_parameters(config: PipelineConfig) -> Parameters:
-    """What can be set per run, with the values of a run that sets nothing."""
+    """Returns the parameters of a run with their defaults."""
     epochs = AUTO_EPOCHS if config.train.epochs == AUTO else config.train.epochs
     return {"epochs": epochs, "strategy": config.train.strategy.kind, "span": ""}
 
 
 def parse_parameters(config: PipelineConfig, given: Sequence[str]) -> Parameters:
-    """Returns the values of a run's parameters.
+    """Returns the checked values of a run's parameters.
 
     Args:
-      config: of the pipeline, checked.
-      given: `name=value` each.
+      config: the checked config of the pipeline.
+      given: `name=value` strings.
 
     Returns:
-      The values that are given; the others have their defaults.
+      The given values; the other parameters have their defaults.
 
     Raises:
-      ConfigError: there is no such parameter, or it cannot have the value.
+      ConfigError: there is no such parameter, or its value is invalid.
     """
     known, values = default_parameters(config), Parameters()
     for text in given:
@@ -65,24 +65,24 @@ def read_parameter(config: PipelineConfig, name: str, text: str) -> ParameterVal
     """Returns the value of a parameter.
 
     Args:
-      config: of the pipeline.
-      name: one of `default_parameters`.
-      text: as it was given.
+      config: the config of the pipeline.
+      name: a key of `default_parameters`.
+      text: the value as text.
 
     Raises:
-      ConfigError: it cannot have that value; says what would be right.
+      ConfigError: the value is invalid; the message says what is expected.
     """
     return _READERS[name](config, text)
 
 
 def apply_parameters(config: PipelineConfig, parameters: Parameters) -> PipelineConfig:
-    """Returns the config with a run's parameters, but for the span, which no config holds.
+    """Returns the config with a run's parameters, except the span, which is no config key.
 
     Raises:
-      ConfigError: the config cannot have these values beside its others.
+      ConfigError: the values do not fit the rest of the config.
     """
     known = default_parameters(config)
-    # The strategy of the config may have options, which its name alone would lose.
+    # The config's strategy may have options, which its name would drop.
     changes = {
         name: value for name, value in parameters.items() if name != "span" and value != known[name]
     }

@@ -1,7 +1,7 @@
-"""One step of a run, in a container: `python -m pipeline.kubeflow.step begin|run|conclude`.
+"""The command of a step's container: `python -m pipeline.kubeflow.step begin|run|conclude`.
 
 Exit code: 0 done, 1 the step failed, 2 the config, a parameter or the data is unusable; Kubeflow
-tries it again in either case. The last line of its log is for `kubeflow_runner.py`.
+retries the step in either case. The last line of the step's log is for `kubeflow_runner.py`.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from trainer_module.errors import ConfigError, ScopelineError
 
 Work = Callable[[RunConsole], StepReport]
 FORKING = (*TRAINING, *SHARING, ComponentId.INFRA_VALIDATOR)
-"""Those that start processes, which begin with what the step has imported."""
+"""The components that start child processes, forked with what the step has imported."""
 
 
 def main() -> None:
     """Runs the step that the arguments name."""
-    # So a pod that is deleted, or exceeds its time-out, writes its report and deletes its workers.
+    # A pod that is deleted, or times out, then writes its report and deletes its workers.
     obey_signals()
     arguments = _parser().parse_args()
     commands = {"begin": _set_up_run, "run": _run_node, "conclude": _finalize_run}
@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     begin = commands.add_parser("begin", help="check data and stores; read the spans that are new")
     begin.add_argument("--code", required=True, help="hash of the code that compiled the pipeline")
-    # Read later, as a step's failure: here argparse would end the process without a report.
+    # Parsed later, within the step: argparse would end the process without a report.
     begin.add_argument("--epochs", required=True)
     begin.add_argument("--strategy", required=True)
     begin.add_argument("--span", required=True, help="the span to end at; empty: the newest")
@@ -87,7 +87,7 @@ def _set_up_run(arguments: argparse.Namespace) -> int:
 
 
 def _read_parameters(config: PipelineConfig, arguments: argparse.Namespace) -> Parameters:
-    """Returns the run's parameters, before anything slow is imported."""
+    """Returns the run's parameters, before slow imports."""
     parameters = Parameters()
     for name in default_parameters(config):
         text = getattr(arguments, name)
@@ -99,10 +99,10 @@ def _read_parameters(config: PipelineConfig, arguments: argparse.Namespace) -> P
 
 
 def import_node(packed: str) -> str:
-    """Imports what runs a node: of TFX no more than its component needs.
+    """Imports the modules that a node needs, and no other component of TFX.
 
     Args:
-      packed: the pipeline of this one node.
+      packed: the pipeline of the node.
 
     Returns:
       The node's id.
@@ -120,7 +120,7 @@ def import_node(packed: str) -> str:
 def _run_node(arguments: argparse.Namespace) -> int:
     # The command line is parsed before TFX is imported, which takes seconds.
     name = import_node(arguments.node)
-    # Forked before anything is read from an object store, which has threads.
+    # Forked before anything is read from an object store, whose clients start threads.
     with serving() if name in FORKING else nullcontext():
         return _run_named(name, arguments)
 
@@ -156,9 +156,7 @@ def _finalize_run(arguments: argparse.Namespace) -> int:
 
 
 def _read_config(name: str, packed: str) -> PipelineConfig:
-    """Returns the config as it was compiled; ends the process if this code does not know all of
-    it.
-    """
+    """Returns the compiled config; ends the process if this code cannot read it."""
     try:
         return PipelineConfig.model_validate_json(unpack(packed))
     except ValidationError as error:
@@ -171,7 +169,7 @@ def _read_config(name: str, packed: str) -> PipelineConfig:
 
 
 def _execute(config: PipelineConfig, name: str, run_id: str, work: Work) -> int:
-    """Does a step's work, and writes its report into a file and the log, also if it fails.
+    """Runs a step, and writes its report into a file and the log, even on failure.
 
     Returns:
       The exit code.
@@ -179,13 +177,13 @@ def _execute(config: PipelineConfig, name: str, run_id: str, work: Work) -> int:
     started, layout = time.monotonic(), cluster_layout(config)
     files, folder = layout.run(run_id), RunFolder(run_root(layout), run_id)
     try:
-        # Relative paths of the config begin there.
+        # Relative paths of the config start there.
         working_folder(config).mkdir(parents=True, exist_ok=True)
         os.chdir(working_folder(config))
         files.root.mkdir(parents=True, exist_ok=True)
         with captured(files.log_of(name), verbose=True) as stream:
             console = RunConsole(stream, verbose=True)
-            # The last step would take an earlier attempt's report for this one's.
+            # Otherwise the last step would read an earlier attempt's report.
             folder.delete_report(name)
             reports: list[StepReport] = []
 
@@ -222,10 +220,10 @@ def _execute(config: PipelineConfig, name: str, run_id: str, work: Work) -> int:
 def _describe_failure(config: PipelineConfig, name: str, error: BaseException) -> StepReport:
     """Returns the report of a step that failed."""
     if isinstance(error, (KeyboardInterrupt, SystemExit)):
-        # As a failure, so that it is notified of: nobody interrupts a pod at a keyboard.
+        # A failure, which sends a notification, as no user interrupts a pod at a keyboard.
         status, message = Status.FAILED, "it was stopped: by somebody, or by its time-out"
     elif isinstance(error, ScopelineError):
-        # Needs no TFX, whose import may be what failed.
+        # Handled without TFX, whose import may have failed.
         status, message = Status.after(error), str(error)
     else:
         from pipeline.config.user_code import own_sources

@@ -1,1 +1,1 @@
-"""What a pipeline writes about its runs: the event log, summaries and notifications."""
+"""The records of a pipeline's runs: the event log, summaries and notifications."""

@@ -1,4 +1,4 @@
-"""What the event log knows of data: of spans, and of requests that were compared with it."""
+"""The events about data: spans that were read, refused or accepted, and compared requests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KINDS = (
 
 
 class SpanRecords:
-    """The last event of each kind of every span, as of now."""
+    """The last event of each kind for every span, at the time of construction."""
 
     def __init__(self, event_log: EventLog) -> None:
         """Reads the event log once."""
@@ -35,11 +35,11 @@ class SpanRecords:
             self._last[event.kind][event.details["span"]] = event
 
     def reading(self, number: int) -> LoggedEvent | None:
-        """Returns how a span was read last."""
+        """Returns the event of a span's last reading."""
         return self._last[EventKind.INGESTED].get(number)
 
     def read(self, span: Span) -> LoggedEvent | None:
-        """Returns how a span was read, if its files are still those and it was not refused
+        """Returns the event of a span's reading, if its files are unchanged and it was not refused
         since.
         """
         event = self._of(EventKind.INGESTED, span)
@@ -47,37 +47,36 @@ class SpanRecords:
         return None if event and refused and refused.id > event.id else event
 
     def refusal(self, span: Span) -> LoggedEvent | None:
-        """Why a span could not be used, unless its files are others now or it was accepted since.
-
-        What was read again since could be used.
+        """Returns the event of a span's refusal; None if its files have changed, or it was accepted
+        or read since.
         """
         event = self._of(EventKind.UNUSABLE_SPAN, span)
         overruled = (self.acceptance(span), self.reading(span.number))
         return None if event and any(e and e.id > event.id for e in overruled) else event
 
     def drift(self, span: Span) -> LoggedEvent | None:
-        """Returns how the span as it is now has drifted."""
+        """Returns the drift event of the span with its current files."""
         return self._of(EventKind.DRIFT, span)
 
     def acceptance(self, span: Span) -> LoggedEvent | None:
-        """Who accepted the span as it is now, though it had drifted.
+        """Returns the event of accepting the span with its current files despite drift.
 
-        The same content in other files is accepted as well.
+        Equal content in other files counts as accepted too.
         """
         event = self._last[EventKind.SPAN_ACCEPTED].get(span.number)
         if event is None or event.details["signature"] == span.signature:
             return event
         return event if event.details["digest"] == span.digest() else None
 
-    def is_told_empty(self, span: Span) -> bool:
-        """Returns whether it is known already that the span as it is now holds no row."""
+    def is_recorded_empty(self, span: Span) -> bool:
+        """Returns whether the event log has the span with its current files as empty."""
         return self._of(EventKind.EMPTY_SPAN, span) is not None
 
     def compared_with(self, number: int, on_drift: OnDrift) -> int | None:
-        """Returns the span that a span's drift is measured from; None if there is none yet.
+        """Returns the span with which a span is compared for drift; None if there is none yet.
 
-        It is the last one before it that passed: was read and had not drifted, or was accepted.
-        Where drift is answered by a run, it is the last one that was trained on.
+        It is the last span before it that passed: it was read and had not drifted, or was accepted.
+        If drift triggers runs, it is the last span that a run trained on.
         """
         if on_drift is OnDrift.RETRAIN:
             return self._trained_before(number)
@@ -86,7 +85,7 @@ class SpanRecords:
 
     def _of(self, kind: EventKind, span: Span) -> LoggedEvent | None:
         event = self._last[kind].get(span.number)
-        # Events that an earlier version wrote may name no signature: they are of the span as it is.
+        # Events of earlier versions may have no signature: they count for the current files.
         is_same = event and event.details.get("signature", span.signature) == span.signature
         return event if is_same else None
 
@@ -108,20 +107,20 @@ class SpanRecords:
         return accepted is not None and accepted.details["signature"] == signature
 
     def _trained_before(self, number: int) -> int | None:
-        # Of earlier nights alone: a rerun of this one has to find the same.
+        # Only earlier spans: a rerun of this span has to find the same one.
         newest = (event.details["window"][-1] for event in trainings(self._event_log))
         return max((span for span in newest if span < number), default=None)
 
 
 def trainings(event_log: EventLog, newest: int | None = None) -> list[LoggedEvent]:
-    """Returns the good ends of runs that trained on a window, or found it trained on already.
+    """Returns the ends of successful runs that trained on a window, or used a cached training.
 
     Args:
-      event_log: of the pipeline.
-      newest: how many ends of runs are looked at, those of validations included; all by default.
+      event_log: the event log of the pipeline.
+      newest: the number of newest ends of runs to read, validations included; default: all.
 
     Returns:
-      Their events, oldest first.
+      The events, oldest first.
     """
     ends = event_log.events(EventKind.FINISHED, newest=newest)
     return [
@@ -129,31 +128,31 @@ def trainings(event_log: EventLog, newest: int | None = None) -> list[LoggedEven
     ]
 
 
-def tell_empty_spans(
+def report_empty_spans(
     settings: NotifySettings,
     pipeline: str,
     spans: Iterable[Span],
     event_log: EventLog,
     run: str | None = None,
 ) -> bool:
-    """Records spans without a row, and notifies of them, but for those that are known.
+    """Records spans without rows, and sends notifications, once for each span.
 
     Args:
-      settings: who is told of what.
-      pipeline: its name.
-      spans: that were found to be empty.
-      event_log: of the pipeline.
-      run: the id of the run that found them, if one did.
+      settings: the receivers and occasions.
+      pipeline: the name of the pipeline.
+      spans: the empty spans.
+      event_log: the event log of the pipeline.
+      run: the id of the run that found them, if any.
 
     Returns:
-      Whether there was anything to tell.
+      Whether any of the spans was not recorded before.
     """
     found = list(spans)
     if not found:
         return False
     records, is_told = SpanRecords(event_log), False
     for span in found:
-        if records.is_told_empty(span):
+        if records.is_recorded_empty(span):
             continue
         message = f"span {span} holds no row; it waits for some, and the others go on without"
         event_log.record(
@@ -175,7 +174,7 @@ def tell_empty_spans(
 def new_requests(config: PipelineConfig, event_log: EventLog) -> list[File]:
     """Returns the files of requests that have not been compared yet, oldest first.
 
-    Empty until they have `skew.min_rows` rows together, or where nothing is to be compared.
+    Empty until they have `skew.min_rows` rows in total, or if there is nothing to compare with.
     """
     skew = config.skew
     if not skew.is_watched or skew.requests is None or event_log.last(EventKind.PUSHED) is None:
@@ -196,29 +195,29 @@ def record_skew(
     rows: int,
     skewed: Mapping[str, str],
 ) -> str:
-    """Records what a comparison came to, and tells of it: of what lasts, once.
+    """Records the result of a comparison, and notifies of columns that are newly skewed.
 
     Args:
-      config: of the pipeline.
-      event_log: of the pipeline.
-      files: that were compared.
-      version: that serves, with whose training data.
-      rows: that were compared.
-      skewed: by column, how far it is from the training data.
+      config: the config.
+      event_log: the event log of the pipeline.
+      files: the compared files.
+      version: the version in service, with whose training data they were compared.
+      rows: the number of compared rows.
+      skewed: descriptions of the distances, by skewed column.
 
     Returns:
-      What it came to, in a sentence.
+      The result in a sentence.
     """
     before = event_log.last(EventKind.SKEW_CHECKED)
     is_same = before is not None and before.details["version"] == version
     known = set(before.details["columns"]) if before and is_same else set()
     new = {column: text for column, text in skewed.items() if column not in known}
     window = f"requests of {show_files(files)}, {counted(rows, 'row')}"
-    said = f"{window}: {_outcome(skewed, new, known)}"
+    sentence = f"{window}: {_outcome(skewed, new, known)}"
     newest = files[-1]
     event_log.record(
         EventKind.SKEW_CHECKED,
-        said,
+        sentence,
         through=[newest.modified, newest.path],
         version=version,
         rows=rows,
@@ -230,7 +229,7 @@ def record_skew(
         event_log.record(EventKind.SKEW, message, **details)
         if config.skew.on_skew is not OnSkew.WARN:
             notify(config.notify, config.name, Occasion.SKEW, message, details, event_log)
-    return said
+    return sentence
 
 
 def _outcome(skewed: Mapping[str, str], new: Mapping[str, str], known: set[str]) -> str:

@@ -1,8 +1,8 @@
-"""The event log of a pipeline: every decision and what came of it, in an SQLite file.
+"""The event log of a pipeline: all decisions and outcomes, in an SQLite file.
 
-A state of a span is written once, and events name its row. With a window of all spans there are,
-the events of every run name all of them: written out, the ledger would grow with the square of the
-days; as ranges of numbers an event of a thousand days is as long as one of three.
+A state of a span is written once, and events refer to its row. If the window is all spans, each
+run's events list all of them: written out, the file would grow with the square of the days; as
+ranges of numbers, a thousand days take as much as three.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from components.disk import disk_full, says_full
 from trainer_module.errors import ConfigError, TryLaterError
 
 SCHEMA_VERSION = 4
-"""What the file has as its `user_version`."""
+"""The `user_version` of the SQLite file."""
 BUSY_SECONDS = 10.0
-"""How long one process waits for another that writes."""
+"""The seconds to wait for another process that writes."""
 
 _WINDOW, _SPANS = "window", "spans"
-"""The details that are packed: numbers of spans, and by number the signatures, or the states."""
+"""The keys of packed details: numbers of spans, and signatures or states by number."""
 _RANGES, _HAVE_DIGESTS = "ranges", "have_digests"
 
 _CREATE = (
@@ -51,37 +51,40 @@ CREATE TABLE span_states (
 
 
 class EventKind(StrEnum):
-    """What kind of event it is."""
+    """The kind of an event."""
 
     DUE = "due"
-    """A run was decided on; the message says why."""
+    """A run became due; the message says why."""
     SKIPPED = "skipped"
-    """No run was started, for a firing of the clock or at all; the message says why."""
+    """A run was not started, for a firing of the clock or at all; the message says why."""
     STARTED = "started"
     """A run began; details: `window`, the numbers of its spans, `newest`, `warm_start`, `process`
-    (its id)."""
+    (its id).
+    """
     CACHED = "cached"
-    """Components had nothing to do; details: `components`."""
+    """Components were taken from the cache; details: `components`."""
     INGESTED = "ingested"
     """A span was read, not taken from the cache; details: `span`, `examples`."""
     UNUSABLE_SPAN = "unusable span"
     """A span was refused: it cannot be read, breaks the schema or has drifted; details: `span`,
-    `signature`, `has_drifted`, and the span it was `compared_with`."""
+    `signature`, `has_drifted`, and the span it was `compared_with`.
+    """
     EMPTY_SPAN = "empty span"
-    """A span holds no row, and is waited for; details: `span`, `signature`."""
+    """A span has no rows yet; details: `span`, `signature`."""
     SPAN_ACCEPTED = "span accepted"
-    """Somebody accepted a span that had drifted; details: `span`, `signature`, `digest`,
-    `reason`."""
+    """A user accepted a span that had drifted; details: `span`, `signature`, `digest`, `reason`."""
     ANOMALY = "anomaly"
-    """What is odd about a span; details: `span`, `anomalies` by column, how many `columns`."""
+    """Anomalies of a span; details: `span`, `anomalies` by column, the number of `columns`."""
     DRIFT = "drift"
-    """A span has drifted and is used all the same; details: `span`, `signature`."""
+    """A span has drifted and is used nevertheless; details: `span`, `signature`."""
     SKEW_CHECKED = "skew checked"
     """Requests were compared with the training data; details: `through` (time and path of the last
-    file), `version`, `rows`, and the `columns` that are skewed."""
+    file), `version`, `rows`, and the `columns` that are skewed.
+    """
     SKEW = "skew"
-    """Columns of requests have become unlike the training data; details: `columns`, `version`,
-    `rows`."""
+    """Columns of requests newly differ from the training data; details: `columns`, `version`,
+    `rows`.
+    """
     BLESSED = "blessed"
     NOT_BLESSED = "not blessed"
     PUSHED = "pushed"
@@ -89,30 +92,34 @@ class EventKind(StrEnum):
     WAITS = "waits"
     """A blessed model was not pushed; details: as of a push, `reason`, and its artifact."""
     APPROVED = "approved"
-    """Somebody had a model pushed that waited; details: `version`, `waited`, `reason`."""
+    """A user approved a model that waited, and it was pushed; details: `version`, `waited`,
+    `reason`.
+    """
     HELD = "held"
-    """Nothing is pushed from now on; details: `reason`, `until`, `stops_runs`."""
+    """A hold begins, during which nothing is pushed; details: `reason`, `until`, `stops_runs`."""
     RELEASED = "released"
     FINISHED = "finished"
     """A run ended well; details: `status`, `exit_code`, and the signatures of its spans."""
     FAILED = "failed"
-    """A run failed, was stopped or took too long; details: `exit_code`."""
+    """A run failed, was stopped or timed out; details: `exit_code`."""
     ROLLED_BACK = "rolled back"
     """Details: `version` that is in service now, `copy_of`."""
     WITHDRAWN = "withdrawn"
     """A version is marked as bad; details: `version`."""
     TO_DELETE = "to be deleted"
-    """Old versions and runs go at the end of the next run, though no config asks for it."""
+    """Old versions and runs will be deleted by the next run, although no config sets `keep`."""
     DELETED = "deleted"
-    """Details: `versions` with the `lineage` of each, `runs`, how many `artifacts`, `bytes`."""
+    """Details: `versions` with the `lineage` of each, `runs`, the number of `artifacts`,
+    `bytes`.
+    """
     CLOCK_SET_BACK = "clock set back"
     """The last push lies in the future of the clock; it was made before this event."""
     RECOVERED = "recovered"
-    """What was wrong at earlier looks is over, without a run."""
+    """A problem of earlier checks is over, without a run."""
     STALE = "stale"
-    """Nothing was pushed for `notify.stale_after`; details: `over`, whether something was again."""
+    """A push is overdue by `notify.stale_after`; details: `over`, whether a push has ended that."""
     LEFT_OUT = "left out"
-    """Spans wait until somebody does something about them."""
+    """Spans that are left out until a user acts."""
     NOTIFICATION_FAILED = "notification failed"
 
 
@@ -121,7 +128,7 @@ _SELECT = "SELECT id, at, kind, run, message, details FROM events"
 
 @dataclass(frozen=True)
 class LoggedEvent:
-    """One recorded event."""
+    """A recorded event of the log."""
 
     id: int
     at: datetime
@@ -132,10 +139,10 @@ class LoggedEvent:
 
 
 class EventLog:
-    """Appends and finds events; safe for several processes at once."""
+    """A log that appends and finds events; safe for several processes at once."""
 
     def __init__(self, path: Path) -> None:
-        """Opens nothing yet: each call opens the file, and the first event makes it."""
+        """Stores the path: each call opens the file, and the first event creates it."""
         self._path = path
 
     def record(
@@ -147,19 +154,19 @@ class EventLog:
         at: datetime | None = None,
         **details: Any,
     ) -> None:
-        """Appends an event.
+        """Appends an event to the log.
 
         Args:
-          kind: of the event.
+          kind: the kind of the event.
           message: a sentence for people.
           run: the id of the run it belongs to.
-          at: when; default: now.
-          details: for programs, as JSON.
+          at: the time; default: now.
+          details: values for programs, as JSON.
 
         Raises:
           TryLaterError: the file is locked.
           DiskFullError: there is no room for it.
-          ConfigError: it is corrupt, or another Scopeline wrote it.
+          ConfigError: the file is corrupt, or another version of Scopeline wrote it.
         """
         at = (at or datetime.now()).astimezone()
         with self._connection() as connection:
@@ -172,12 +179,12 @@ class EventLog:
     def events(
         self, *kinds: EventKind, run: str | None = None, newest: int | None = None
     ) -> list[LoggedEvent]:
-        """Events in the order they were recorded.
+        """Returns events in the order in which they were recorded.
 
         Args:
-          kinds: only these; default: all.
-          run: only of this run.
-          newest: at most so many, the newest ones.
+          kinds: only these kinds; default: all.
+          run: only events of this run.
+          newest: only this number of newest events.
         """
         if not self._path.exists():
             return []
@@ -201,7 +208,7 @@ class EventLog:
         return found[0] if found else None
 
     def first(self) -> LoggedEvent | None:
-        """Returns the oldest event."""
+        """Returns the oldest event of the log."""
         if not self._path.exists():
             return None
         with self._connection() as connection:
@@ -218,7 +225,7 @@ class EventLog:
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
-        """One transaction."""
+        """Yields a connection within one transaction."""
         try:
             with closing(sqlite3.connect(self._path, timeout=BUSY_SECONDS)) as connection:
                 _prepare(connection, self._path)
@@ -239,15 +246,15 @@ class EventLog:
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
-    """Makes the tables in a new file.
+    """Creates the tables in a new file.
 
     Raises:
-      ConfigError: another Scopeline wrote the file.
+      ConfigError: another version of Scopeline wrote the file.
     """
     if _version(connection) == 0:
         with connection:
             connection.execute("BEGIN IMMEDIATE")
-            # Another process may have been first; the first format of all had no number.
+            # Another process may have been faster; the very first format had no version number.
             if _version(connection) == 0 and not _has_events(connection):
                 for statement in (*_CREATE, f"PRAGMA user_version = {SCHEMA_VERSION}"):
                     connection.execute(statement)
@@ -278,7 +285,7 @@ def _event(row: tuple[int, str, str, str | None, str, str]) -> LoggedEvent:
 
 
 def _pack(connection: sqlite3.Connection, details: dict[str, Any]) -> dict[str, Any]:
-    """Details as the ledger stores them."""
+    """Returns details in their stored form."""
     packed = dict(details)
     window, spans = details.get(_WINDOW), details.get(_SPANS)
     if isinstance(window, list) and window == sorted(set(window)):
@@ -291,7 +298,7 @@ def _pack(connection: sqlite3.Connection, details: dict[str, Any]) -> dict[str, 
 
 
 def _unpack(connection: sqlite3.Connection, all_details: list[dict[str, Any]]) -> None:
-    """Makes of the details of events, in place, what they were before they were packed."""
+    """Restores the details of events in place from their stored form."""
     rows: dict[int, tuple[str, str, str | None]] = {}
     for details in all_details:
         window, spans = details.get(_WINDOW), details.get(_SPANS)
@@ -309,9 +316,7 @@ def _unpack(connection: sqlite3.Connection, all_details: list[dict[str, Any]]) -
 
 
 def _row(connection: sqlite3.Connection, span: str, state: Any) -> int:
-    """Returns the row of a span's signature, or of its state: with its digest, which may come
-    later.
-    """
+    """Returns the row of a span's signature or state; adds a digest to a row without one."""
     is_state = isinstance(state, dict)
     signature, digest = (state["signature"], state["digest"]) if is_state else (state, None)
     found = connection.execute(
@@ -336,7 +341,7 @@ def _read_rows(connection: sqlite3.Connection) -> dict[int, tuple[str, str, str 
 
 
 def _ranges(numbers: Iterable[int]) -> list[list[int]]:
-    """Ascending numbers as pairs of the first and the last of those without a gap."""
+    """Returns ascending numbers as ranges, each a pair of its first and last number."""
     ranges: list[list[int]] = []
     for number in numbers:
         if ranges and ranges[-1][1] == number - 1:

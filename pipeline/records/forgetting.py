@@ -1,7 +1,7 @@
-"""Deletes records from a store of ML Metadata, whose own client has no call for it.
+"""Deletes records from a store of ML Metadata, whose own client cannot delete.
 
-A run leaves some 40 KB of records; without this, the store of a pipeline that runs every night
-would grow for ever, and everything that reads it would slow down.
+A run leaves some 40 KB of records; without deletion, the store of a nightly pipeline would grow
+forever and become slow.
 """
 
 from __future__ import annotations
@@ -19,31 +19,32 @@ from pipeline.records.mysql_store import logged_in
 logger = logging.getLogger(__name__)
 
 _Execute = Callable[[str, Sequence[int]], Iterable[Any]]
-"""Runs a statement, in which `?` stands for a list of ids; gives its rows."""
+"""A function that runs a statement, in which `?` stands for a list of ids, and returns its rows."""
 
 _AT_ONCE = 500
-"""Ids in a statement: a server may refuse longer ones."""
+"""The number of ids in a statement, as servers limit its length."""
 _WASTED = 0.25
-"""The share of a SQLite file that may be free before it is written anew, smaller."""
+"""The share of free pages at which a SQLite file is compacted."""
 
 CONTEXTS_OF_RUNS = ("pipeline_run", "execution_cache")
-"""Types of contexts that are of no use once their executions are gone; those of a pipeline and of
-its nodes are there for good."""
+"""The types of contexts that are deleted once their executions are gone; contexts of pipelines and
+nodes are kept.
+"""
 
 
 def forget_in_file(
     path: Path, timeout: float, executions: Sequence[int], artifacts: Sequence[int]
 ) -> None:
-    """Deletes executions and artifacts from a SQLite file, all of them or none.
+    """Deletes executions and artifacts from a SQLite file in one transaction.
 
     Args:
       path: the file.
-      timeout: seconds that another process may hold it.
-      executions: ids, whose events and contexts go with them.
-      artifacts: ids, that only these executions have to do with.
+      timeout: the seconds to wait for another process.
+      executions: ids of executions, deleted with their events and contexts.
+      artifacts: ids of artifacts that only these executions use.
 
     Raises:
-      sqlite3.Error: nothing can be deleted; then the file is as it was.
+      sqlite3.Error: the deletion failed; the file is unchanged.
     """
     with closing(sqlite3.connect(path, timeout=timeout, isolation_level=None)) as connection:
 
@@ -61,18 +62,19 @@ def forget_in_file(
 
 
 def _shrink(connection: sqlite3.Connection, path: Path) -> None:
-    """Gives back what is free in a file; where that fails, new records use it up."""
+    """Compacts a file; on failure, new records use the free pages."""
     try:
         connection.execute("VACUUM")
     except sqlite3.Error as error:
-        # It needs room for a second file, and nobody else who reads.
+        # VACUUM needs room for a second file, and no concurrent reader.
         logger.warning("%s: forgotten records still take room (%s)", path, error)
 
 
 def forget_on_server(
     server: MetadataServer, executions: Sequence[int], artifacts: Sequence[int]
 ) -> None:
-    """The same in a database of a MySQL or MariaDB server, which reuses what becomes free.
+    """Deletes executions and artifacts from a MySQL or MariaDB database, which reuses the free
+    space.
 
     Raises:
       ConfigError: the server cannot be used.
@@ -90,17 +92,17 @@ def forget_on_server(
 
 
 def _forget(execute: _Execute, executions: Sequence[int], artifacts: Sequence[int]) -> None:
-    """Deletes rows before those that they refer to."""
+    """Deletes rows before the rows that they refer to."""
     contexts = _contexts_of(execute, executions)
     for column, ids in (("execution_id", executions), ("artifact_id", artifacts)):
         events = f"SELECT `id` FROM `Event` WHERE `{column}` IN (?)"  # noqa: S608 - our own names
-        for some in _some(ids):
+        for some in _batches(ids):
             execute(f"DELETE FROM `EventPath` WHERE `event_id` IN ({events})", some)  # noqa: S608
             execute(f"DELETE FROM `Event` WHERE `{column}` IN (?)", some)  # noqa: S608
     _delete(execute, executions, "execution_id", ["Association", "ExecutionProperty"], "Execution")
     _delete(execute, artifacts, "artifact_id", ["Attribution", "ArtifactProperty"], "Artifact")
-    empty = [found for some in _some(contexts) for (found,) in execute(_EMPTY, some)]
-    # Artifacts of theirs that others have taken, too, are told apart from these by their makers.
+    empty = [found for some in _batches(contexts) for (found,) in execute(_EMPTY, some)]
+    # Kept artifacts, which others use, are identified by the executions that made them.
     referring = ["Attribution", "ParentContext", "ContextProperty"]
     _delete(execute, empty, "context_id", referring, "Context")
 
@@ -111,7 +113,7 @@ AND NOT EXISTS (SELECT 1 FROM `Association` WHERE `context_id` = `Context`.`id`)
 
 
 def _contexts_of(execute: _Execute, executions: Sequence[int]) -> list[int]:
-    """Returns the runs that executions were part of, and the cache keys that lead to them."""
+    """Returns the contexts of runs and cache keys that executions belong to."""
     kinds = ", ".join(f"'{name}'" for name in CONTEXTS_OF_RUNS)
     query = (
         "SELECT DISTINCT `Context`.`id` FROM `Association` "  # noqa: S608 - our own names
@@ -119,18 +121,18 @@ def _contexts_of(execute: _Execute, executions: Sequence[int]) -> list[int]:
         "JOIN `Type` ON `Type`.`id` = `Context`.`type_id` "
         f"WHERE `Type`.`name` IN ({kinds}) AND `Association`.`execution_id` IN (?)"
     )
-    return sorted({found for some in _some(executions) for (found,) in execute(query, some)})
+    return sorted({found for some in _batches(executions) for (found,) in execute(query, some)})
 
 
 def _delete(
     execute: _Execute, ids: Sequence[int], column: str, referring: Iterable[str], table: str
 ) -> None:
-    """Deletes rows of a table by their ids, after those of other tables that refer to them."""
-    for some in _some(ids):
+    """Deletes rows of a table by id, after the rows of other tables that refer to them."""
+    for some in _batches(ids):
         for other in referring:
             execute(f"DELETE FROM `{other}` WHERE `{column}` IN (?)", some)  # noqa: S608
         execute(f"DELETE FROM `{table}` WHERE `id` IN (?)", some)  # noqa: S608
 
 
-def _some(ids: Sequence[int]) -> Iterator[list[int]]:
+def _batches(ids: Sequence[int]) -> Iterator[list[int]]:
     return (list(ids[first : first + _AT_ONCE]) for first in range(0, len(ids), _AT_ONCE))

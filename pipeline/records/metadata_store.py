@@ -1,6 +1,6 @@
-"""Where ML Metadata is kept: a SQLite file in the output folder, or a database of a server.
+"""The store of ML Metadata: a SQLite file in the output folder, or a database of a server.
 
-ML Metadata itself is imported when a store is opened, after everything that is cheaper to check.
+ML Metadata itself is imported when a store is opened, after all cheaper checks.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from pipeline.records.mysql_store import check_server, copy_server, server_conne
 from trainer_module.errors import ConfigError, DiskFullError, TryLaterError, shorten
 
 BUSY_SECONDS = 5.0
-"""How long another process may hold the SQLite file."""
+"""The seconds to wait for another process that holds the SQLite file."""
 
 SERVICE_SECONDS = 60.0
-"""How long a metadata service may take to answer."""
+"""The seconds to wait for a metadata service."""
 
 WITHOUT = (
     "then every component runs again, and the new model is not compared with the one in service"
 )
 _ROOM_OF_A_RUN = 100_000
-"""Bytes: what a run writes into the SQLite file is less."""
+"""The most bytes that a run writes into the SQLite file."""
 LEFT = "it was left as it is"
 
 
 def connection_config(metadata: str | None, layout: Layout) -> Any:
-    """Returns how ML Metadata reaches its store.
+    """Returns the connection settings of the metadata store.
 
     Args:
-      metadata: the config's key of that name; None for a SQLite file in the output folder.
-      layout: of the pipeline.
+      metadata: the config's key `metadata`; None for a SQLite file in the output folder.
+      layout: the layout of the pipeline.
 
     Returns:
       A `metadata_store_pb2.ConnectionConfig`, or the `MetadataStoreClientConfig` of a service. It
-      holds the password: never to be logged.
+      contains the password and must not be logged.
     """
     if metadata is None:
         return sqlite_connection(layout.metadata)
@@ -72,7 +72,7 @@ def _service_connection(service: MetadataService) -> Any:
 
 
 def sqlite_connection(path: Path) -> Any:
-    """Returns how ML Metadata reaches a SQLite file, which it makes where there is none.
+    """Returns the connection settings of a SQLite file, which ML Metadata creates if necessary.
 
     Returns:
       A `metadata_store_pb2.ConnectionConfig`.
@@ -88,22 +88,22 @@ def sqlite_connection(path: Path) -> Any:
 
 
 def check_store(metadata: str | None, layout: Layout) -> Any:
-    """Finds out before a run whether the metadata can be read and written.
+    """Checks before a run that the metadata can be read and written.
 
-    What cannot be used is left as it is. A SQLite file that is not there yet is no problem.
+    An unusable store is not changed. A SQLite file that does not exist yet is no problem.
 
     Args:
-      metadata: the config's key of that name; None for a SQLite file in the output folder.
-      layout: of the pipeline.
+      metadata: the config's key `metadata`; None for a SQLite file in the output folder.
+      layout: the layout of the pipeline.
 
     Returns:
-      How ML Metadata reaches the store; None where there is none yet.
+      The connection settings of the store; None if there is no file yet.
 
     Raises:
-      TryLaterError: the file is locked by another process, or the server cannot be reached.
+      TryLaterError: the file is locked by another process, or the server is unreachable.
       DiskFullError: nothing more can be written.
-      ConfigError: the file is corrupt, or was written by another version of ML Metadata; the
-        server refuses the user, or has no such database.
+      ConfigError: the file is corrupt, or was written by another version of ML Metadata; the server
+        refuses the user, or has no such database.
     """
     if metadata is None:
         if not layout.metadata.exists():
@@ -123,12 +123,12 @@ def check_store(metadata: str | None, layout: Layout) -> Any:
 
 
 def copy_to_sqlite(metadata: str | None, layout: Layout, path: Path) -> None:
-    """Copies all metadata, as of one moment, into a SQLite file of its own.
+    """Copies a snapshot of all metadata into a new SQLite file.
 
     Args:
-      metadata: the same key, whose store `check_store` has found usable.
-      layout: of the pipeline.
-      path: the new file; where there is no metadata yet, it is not made.
+      metadata: the config's key `metadata`, whose store passed `check_store`.
+      layout: the layout of the pipeline.
+      path: the new file; not created if there is no metadata yet.
 
     Raises:
       ConfigError: the server cannot be used.
@@ -153,15 +153,15 @@ def copy_to_sqlite(metadata: str | None, layout: Layout, path: Path) -> None:
 def forget(
     metadata: str | None, layout: Layout, executions: Sequence[int], artifacts: Sequence[int]
 ) -> None:
-    """Deletes executions and artifacts from the store, all of them or none.
+    """Deletes executions and artifacts from the store in one transaction.
 
-    A metadata service, which has no call for it either, keeps them.
+    A metadata service keeps them, as its API cannot delete.
 
     Args:
-      metadata: the config's key of that name; None for a SQLite file in the output folder.
-      layout: of the pipeline; its lock is held.
-      executions: ids, whose events and contexts go with them.
-      artifacts: ids, that only these executions have to do with.
+      metadata: the config's key `metadata`; None for a SQLite file in the output folder.
+      layout: the layout of the pipeline, whose lock is held.
+      executions: ids of executions, deleted with their events and contexts.
+      artifacts: ids of artifacts that only these executions use.
 
     Raises:
       ConfigError: the server cannot be used.
@@ -176,10 +176,12 @@ def forget(
 
 
 def _check_file(layout: Layout) -> None:
-    """Whether SQLite reads the whole file, and lets us write.
+    """Checks that SQLite can read the whole file and write to it.
 
     Raises:
-      ConfigError: it does not.
+      TryLaterError: another process has locked the file.
+      DiskFullError: there is no room for a run's metadata.
+      ConfigError: the file is corrupt, or is not a store of ML Metadata.
     """
     path = layout.metadata
     if path.is_file() and path.stat().st_size == 0 and layout.pipeline_root.exists():
@@ -222,14 +224,14 @@ def _corrupt(path: Path, found: str) -> ConfigError:
 
 
 def _open_store(connection: Any, name: str) -> None:
-    """Opens a store with ML Metadata itself, which looks at the version of the tables.
+    """Opens a store with ML Metadata itself, which checks the version of the tables.
 
     Args:
       connection: a `metadata_store_pb2.ConnectionConfig`.
-      name: what messages call the store.
+      name: the name of the store in messages.
 
     Raises:
-      ConfigError: it cannot be opened.
+      ConfigError: the store cannot be opened.
     """
     from ml_metadata import MetadataStore
 
@@ -254,11 +256,11 @@ def _open_store(connection: Any, name: str) -> None:
 
 
 def _ask_service(connection: Any, service: MetadataService) -> None:
-    """Asks a metadata service for something small.
+    """Makes a small request to a metadata service.
 
     Raises:
-      TryLaterError: it does not answer.
-      ConfigError: it answers otherwise than such a service does.
+      TryLaterError: the service does not respond.
+      ConfigError: the response is not that of a metadata service.
     """
     from ml_metadata import MetadataStore, errors
 
@@ -274,7 +276,7 @@ def _ask_service(connection: Any, service: MetadataService) -> None:
 
 
 def _first_line(error: Exception, connection: Any) -> str:
-    """What ML Metadata says, without a password."""
+    """Returns ML Metadata's error message without a password."""
     text, password = str(error), connection.mysql.password
-    # Before it is shortened: a part of a password would not be found.
+    # Replaced before shortening, as a part of the password would not be found.
     return shorten(text.replace(password, "***") if password else text)

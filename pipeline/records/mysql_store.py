@@ -1,4 +1,4 @@
-"""Metadata in a database of a MySQL or MariaDB server: why it cannot be used, and a copy of it."""
+"""Metadata in a MySQL or MariaDB database: connection, errors, and a copy to SQLite."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from pipeline.config.metadata_url import PASSWORD_VARIABLE, MetadataServer
 from trainer_module.errors import ConfigError, TryLaterError
 
 CONNECT_SECONDS = 5
-"""How long a server may take to let us in."""
+"""The time limit for connecting, in seconds."""
 ANSWER_SECONDS = 60
-"""How long it may take to answer one query."""
+"""The time limit for the response to a query, in seconds."""
 
 _ACCESS_DENIED, _DATABASE_DENIED, _NO_DATABASE = 1045, 1044, 1049
-"""The error numbers of MySQL that a user can do something about."""
+"""The error numbers of MySQL that a user can resolve."""
 _AWAY = (1040, 1053, 2003, 2006, 2013)
-"""Those of a server that has no connection left, shuts down, does not answer or has gone."""
+"""The error numbers of a server that is overloaded, shuts down or is unreachable."""
 
 
 def server_connection(server: MetadataServer) -> Any:
-    """Returns how ML Metadata reaches a server's database.
+    """Returns ML Metadata's connection settings for a server's database.
 
     Returns:
-      A `metadata_store_pb2.ConnectionConfig`. It holds the password: never to be logged.
+      A `metadata_store_pb2.ConnectionConfig`. It contains the password and must not be logged.
     """
     from ml_metadata.proto import metadata_store_pb2
 
@@ -37,14 +37,14 @@ def server_connection(server: MetadataServer) -> Any:
             database=server.database,
             user=server.user,
             password=server.password,
-            # A database that is misspelt would be made, and all history be missing from it.
+            # Otherwise a misspelt database would be created, without any history.
             skip_db_creation=True,
         )
     )
 
 
 def check_server(server: MetadataServer) -> None:
-    """Logs in.
+    """Checks that the server accepts a login.
 
     Raises:
       ConfigError: the server cannot be used.
@@ -54,7 +54,7 @@ def check_server(server: MetadataServer) -> None:
 
 
 def copy_server(server: MetadataServer, path: Path) -> None:
-    """Copies a server's tables, row by row, into those that ML Metadata has made in a file.
+    """Copies a server's tables, row by row, into those that ML Metadata has created in a file.
 
     Raises:
       ConfigError: the server cannot be used.
@@ -70,7 +70,7 @@ def copy_server(server: MetadataServer, path: Path) -> None:
         for (table,) in target.execute(
             "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
         ).fetchall():
-            if table in there:  # All are, once ML Metadata has opened the database.
+            if table in there:  # All tables exist once ML Metadata has opened it.
                 _copy_table(table, c, target)
         target.commit()
 
@@ -95,16 +95,17 @@ def _copy_table(table: str, source: Any, target: sqlite3.Connection) -> None:
 
 
 def _by_network(server: MetadataServer) -> str:
-    """Returns the host; MySQL's clients take `localhost` for a socket file, whatever the port."""
+    """Returns the host; MySQL clients use a socket file for `localhost`, whatever the port."""
     return "127.0.0.1" if server.host == "localhost" else server.host
 
 
 @contextmanager
 def logged_in(server: MetadataServer) -> Iterator[Any]:
-    """Yields a connection to a server's database, as `pymysql.Connection`; text comes as bytes.
+    """Yields a connection to a server's database, as `pymysql.Connection`; text is returned as
+    bytes.
 
-    It speaks latin1 as ML Metadata's own client does, so that it sees the same bytes, UTF-8, for
-    whatever character set the database has.
+    The connection uses latin1 like ML Metadata's own client, so that both see the same bytes,
+    UTF-8, for any character set of the database.
 
     Raises:
       ConfigError: the server cannot be used.
@@ -124,7 +125,7 @@ def logged_in(server: MetadataServer) -> Iterator[Any]:
             use_unicode=False,
         )
     except (pymysql.MySQLError, RuntimeError, OSError) as error:
-        # RuntimeError: a way of logging in that needs another package.
+        # RuntimeError: a login method that needs another package.
         raise _refusal(server, error) from None
     with connection:
         try:
@@ -134,7 +135,7 @@ def logged_in(server: MetadataServer) -> Iterator[Any]:
 
 
 def _refusal(server: MetadataServer, error: Exception) -> ConfigError:
-    """What is said of a server that cannot be used, and what to do, without a password."""
+    """Returns the error for a server that cannot be used, with advice and without a password."""
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     text = str(error.args[1] if len(error.args) > 1 else error)
     if code in _AWAY:

@@ -1,9 +1,8 @@
-"""Notifies people and programs of how a run went, by webhook and by mail.
+"""Notifies people and programs of the outcome of runs, by webhook and by mail.
 
-A notification that cannot be delivered never fails a run. Deliveries go on in threads of their own
-and hold up nothing but the end of the process, which has to `wait_for_deliveries`. A failure is
-logged, and recorded in the event log. Both show only the host of a URL, since its path or query may
-be a secret.
+A failed delivery never fails a run. Deliveries run in threads of their own and delay only the end
+of the process, which has to call `wait_for_deliveries`. A failure is logged, and recorded in the
+event log. Both show only the host of a URL, since its path or query may be a secret.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ SIGNATURE_HEADER = "X-Scopeline-Signature"
 SMTP_PORT = 25
 CONNECT_SECONDS = 3.0
 READ_SECONDS = 5.0
-"""How long a server may take until it sends the next bytes."""
+"""The longest pause between two packets of a server."""
 DEADLINE_SECONDS = 15.0
-"""The longest that a delivery may take, second attempt included."""
+"""The time limit of a delivery, second attempt included."""
 RETRY_SECONDS = 1.0
 """The wait before the second attempt."""
 
@@ -52,13 +51,13 @@ _under_way: SimpleQueue[threading.Thread] = SimpleQueue()
 
 
 class _UndeliveredError(Exception):
-    """A delivery failed; the message may be shown."""
+    """A failed delivery; the message contains no secret."""
 
     def __init__(self, why: str, again: bool = False) -> None:
-        """Says why.
+        """Stores the reason of the failure.
 
         Args:
-          why: without a secret.
+          why: the reason, without secrets.
           again: whether a second attempt may succeed.
         """
         super().__init__(why)
@@ -66,14 +65,14 @@ class _UndeliveredError(Exception):
 
 
 def check_secrets(settings: NotifySettings, occasion: Occasion | None = None) -> None:
-    """Finds out before anything is changed whether the secrets that notifications need are there.
+    """Checks that the secrets for notifications are set, before anything is changed.
 
     Args:
-      settings: who is told of what.
-      occasion: what will be told of; default: anything.
+      settings: the receivers and occasions.
+      occasion: the only occasion that can happen; default: any.
 
     Raises:
-      ConfigError: an environment variable that the config names is not set, or is empty.
+      ConfigError: an environment variable that the config names is unset or empty.
     """
     occasions = settings.occasions
     if not occasions or (occasion is not None and occasion not in occasions):
@@ -101,16 +100,16 @@ def notify(
     event_log: EventLog,
     run: str | None = None,
 ) -> None:
-    """Begins to tell the webhook and the mail addresses of the config; never raises.
+    """Starts the notifications of webhook and mail addresses in threads; never raises.
 
     Args:
-      settings: who is told of what.
-      pipeline: its name.
-      occasion: what happened; nothing is sent if the config does not name it.
+      settings: the receivers and occasions.
+      pipeline: the name of the pipeline.
+      occasion: the occasion; nothing is sent if the config does not name it.
       message: a sentence for people.
-      details: for programs.
-      event_log: of the pipeline; records what could not be delivered.
-      run: the id of the run it is about.
+      details: values for programs.
+      event_log: the event log of the pipeline; failed deliveries are recorded there.
+      run: the id of the run.
     """
     if occasion not in settings.occasions:
         return
@@ -131,7 +130,7 @@ def notify(
 
 @contextmanager
 def deliveries() -> Iterator[None]:
-    """Waits at its end, whatever happened, for what was begun in it; also decorates functions."""
+    """Waits on exit for the deliveries that began within the block; also a decorator."""
     try:
         yield
     finally:
@@ -139,7 +138,7 @@ def deliveries() -> Iterator[None]:
 
 
 def wait_for_deliveries() -> None:
-    """Waits for what `notify` has begun: each is delivered by its deadline, or given up."""
+    """Waits for all deliveries that have begun: each ends by its deadline."""
     with suppress(Empty):
         while True:
             _under_way.get_nowait().join()
@@ -152,7 +151,7 @@ def _begin(
     event_log: EventLog,
     run: str | None,
 ) -> None:
-    """Begins a delivery."""
+    """Starts a delivery in a thread of its own."""
     arguments = (what, attempt, occasion, event_log, run)
     thread = threading.Thread(target=_deliver, args=arguments, name="notify", daemon=True)
     thread.start()
@@ -169,7 +168,7 @@ def _deliver(
     """Attempts a delivery at most twice and within the deadline; records a failure."""
     try:
         why = _attempt_twice(attempt)
-    except RuntimeError as error:  # There can be no thread more.
+    except RuntimeError as error:  # No more threads can be started.
         why = str(error)
     if why is None:
         logger.info("Notified of %r: %s", occasion.value, what)
@@ -183,10 +182,10 @@ def _deliver(
 
 
 def _attempt_twice(attempt: Callable[[], None]) -> str | None:
-    """Why the delivery failed; None if it did not.
+    """Returns the reason why a delivery failed; None on success.
 
-    The attempts are made in a thread of their own, which is not waited for after the deadline: a
-    socket's time-out begins anew with every byte, so a slow server could hold it for ever.
+    The attempts run in a thread of their own, which is abandoned after the deadline: a socket's
+    timeout restarts with every byte, so a slow server could hold it forever.
     """
     ends = time.monotonic() + DEADLINE_SECONDS
     failures: list[str] = []
@@ -211,7 +210,7 @@ def _attempt_twice(attempt: Callable[[], None]) -> str | None:
 
 
 def _attempt(attempt: Callable[[], None]) -> tuple[str | None, bool]:
-    """Why one attempt failed, None if it did not, and whether another may succeed."""
+    """Returns the reason why an attempt failed, or None, and whether another may succeed."""
     try:
         attempt()
     except _UndeliveredError as error:
@@ -219,13 +218,13 @@ def _attempt(attempt: Callable[[], None]) -> tuple[str | None, bool]:
     except OSError as error:  # The errors of requests and smtplib are OSErrors, too.
         return _explain(error)
     except Exception as error:
-        # Its text is not shown: it may have the content or the URL.
+        # The text may contain the content or the URL, and is not shown.
         return f"{type(error).__name__}; is what the config says of it right?", False
     return None, False
 
 
 def _explain(error: OSError) -> tuple[str, bool]:
-    """Why an attempt failed, without a URL, and whether another may succeed."""
+    """Returns the reason of a failure without a URL, and whether another attempt may succeed."""
     if (answer := _explain_answer(error)) is not None:
         return answer
     for cause in _causes(error):
@@ -237,7 +236,7 @@ def _explain(error: OSError) -> tuple[str, bool]:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yields an error and what led to it, the error first."""
+    """Yields an error, then its chain of causes."""
     current: BaseException | None = error
     while current is not None:
         yield current
@@ -245,10 +244,10 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _url(webhook: WebhookSettings) -> str:
-    """Where a webhook is.
+    """Returns the URL of a webhook.
 
     Raises:
-      _UndeliveredError: the variable that the config names holds no URL.
+      _UndeliveredError: the environment variable contains no URL.
     """
     if webhook.url_variable is None:
         return webhook.url or ""
@@ -263,22 +262,22 @@ def _url(webhook: WebhookSettings) -> str:
 
 
 def _host(webhook: WebhookSettings) -> str:
-    """Returns the host of a webhook; user, path and query are not shown, as they may be secrets."""
+    """Returns the host of a webhook, without user, path and query, which may be secrets."""
     try:
         parts = urlsplit(_url(webhook))
         port = "" if parts.port is None else f":{parts.port}"
     except (_UndeliveredError, ValueError):
         return "the webhook"
-    # What follows a user is a password with signs that would have to be escaped.
+    # An `@` after the host means a password with characters that should have been escaped.
     is_odd = "@" in parts.path + parts.query + parts.fragment and not parts.username
     return "the webhook" if is_odd else f"the webhook at {parts.hostname}{port}"
 
 
 def _secret(variable: str, what: str) -> str:
-    """Returns the secret of a variable.
+    """Returns the secret in an environment variable.
 
     Raises:
-      _UndeliveredError: there is none, and nothing is sent without it.
+      _UndeliveredError: there is none; nothing is sent without it.
     """
     secret = read_secret(variable)
     if secret is None:
@@ -303,9 +302,9 @@ def _post(webhook: WebhookSettings, content: dict[str, Any]) -> None:
         data=body,
         headers=headers,
         timeout=(CONNECT_SECONDS, READ_SECONDS),
-        # The content is for this host alone; and a POST that is redirected becomes a GET.
+        # The content is only for this host; and a redirected POST becomes a GET.
         allow_redirects=False,
-        # Only the status of the answer is read: its body might be endless.
+        # Only the status is read: the body might be endless.
         stream=True,
     ) as response:
         status = response.status_code
@@ -316,10 +315,10 @@ def _post(webhook: WebhookSettings, content: dict[str, Any]) -> None:
 
 
 def _send(email: EmailSettings, content: dict[str, Any]) -> None:
-    """Sends the content of a notification.
+    """Sends the content of a notification by mail.
 
     Raises:
-      OSError: it could not be sent to all; `_explain_answer` knows what the server said.
+      OSError: the mail was not sent to all receivers; `_explain_answer` describes the response.
     """
     mail = _compose(email, content)
     variable = email.password_variable
@@ -337,14 +336,16 @@ def _send(email: EmailSettings, content: dict[str, Any]) -> None:
 
 
 def _explain_answer(error: OSError) -> tuple[str, bool] | None:
-    """What a mail server answered, and whether another attempt may succeed; None if it did not."""
+    """Returns a mail server's response, and whether another attempt may succeed; None without
+    one.
+    """
     if isinstance(error, smtplib.SMTPAuthenticationError):
         return f"it refuses the login ({error.smtp_code})", False
     if isinstance(error, smtplib.SMTPRecipientsRefused):
         return _refused(error.recipients), False
     if isinstance(error, smtplib.SMTPResponseException):
-        said = error.smtp_error
-        text = said.decode(errors="replace") if isinstance(said, bytes) else said
+        response = error.smtp_error
+        text = response.decode(errors="replace") if isinstance(response, bytes) else response
         sentence = f"it answered {error.smtp_code} {shorten(text)}"
         return sentence, error.smtp_code < 500
     if isinstance(error, (smtplib.SMTPNotSupportedError, smtplib.SMTPServerDisconnected)):

@@ -1,4 +1,4 @@
-"""What a run records in the event log, and notifies of."""
+"""The events that a run records in the event log, and its notifications."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ ENDED_WELL = (
 
 
 SpanStates = dict[str, dict[str, str]]
-"""By a span's number, its `signature` and `digest`."""
+"""The `signature` and `digest` of each span, by number."""
 
 
 def span_states(spans: list[Span], event_log: EventLog) -> SpanStates:
-    """Each span's signature and digest, by number; a span with a known signature is not read."""
+    """Returns each span's signature and digest, by number; known signatures need no reading."""
     known = event_log.known_digests()
     return {
         str(span.number): {
@@ -42,9 +42,7 @@ def span_states(spans: list[Span], event_log: EventLog) -> SpanStates:
 
 
 def _digest(span: Span) -> str:
-    """Returns the digest of a span; an empty one, equal to no other, if its files have been
-    deleted.
-    """
+    """Returns the digest of a span; empty if its files have been deleted."""
     try:
         return span.digest()
     except OSError:
@@ -52,7 +50,7 @@ def _digest(span: Span) -> str:
 
 
 class RunEvents:
-    """Records the events of one run, and notifies of them."""
+    """A recorder of one run's events, which also sends notifications."""
 
     def __init__(
         self,
@@ -66,28 +64,29 @@ class RunEvents:
         """Reads the state of the data's files; records nothing yet.
 
         Args:
-          event_log: of the pipeline.
-          config: of the run.
-          run_id: of the run.
-          data: the spans that it trains on, oldest first; data without spans counts as one.
-          because: why there is a run.
-          states: what `span_states` found when the run began, if it began elsewhere.
+          event_log: the event log of the pipeline.
+          config: the config of the run.
+          run_id: the run's id.
+          data: the spans to train on, oldest first; data without spans counts as one.
+          because: the reason for the run.
+          states: the result of `span_states` at the start of the run, if an earlier step computed
+            it.
         """
         self._event_log = event_log
         self._config = config
         self._run = run_id
         self._data = data
         self._window = [span.number for span in data]
-        # Read before the data itself, so that what changes later is new to the next run.
+        # Read before the data itself, so that later changes are new to the next run.
         self.states = span_states(data, event_log) if states is None else states
         self._because = because
         self._has_begun = False
 
     def started(self) -> None:
-        """The first component begins; further calls do nothing."""
+        """Records the start of the run when the first component begins; does nothing afterwards."""
         if not self._has_begun:
             self._has_begun = True
-            # Where each step is a process of its own, an earlier one may have recorded it.
+            # If each step is a process of its own, an earlier step may have recorded it.
             if self._event_log.events(EventKind.STARTED, run=self._run):
                 return
             self._record(
@@ -100,17 +99,17 @@ class RunEvents:
             )
 
     def trains_on(self, spans: Sequence[Span]) -> None:
-        """Says which of the spans could be used."""
+        """Stores which of the spans can be used."""
         self._window = [span.number for span in spans]
 
     def ingested(self, span: Span, examples: dict[str, int], settings: str, uri: str) -> None:
-        """A span has been read, counted and checked; once, though later runs find it so again.
+        """Records that a span was read and checked, unless the event log has the same reading.
 
         Args:
-          span: that was read.
-          examples: how many, by split.
-          settings: the fingerprint of what decided how files become examples.
-          uri: where the examples are.
+          span: the span.
+          examples: the number of examples by split.
+          settings: the fingerprint of the settings for making examples.
+          uri: the URI of the examples.
         """
         reading = {
             "span": span.number,
@@ -132,18 +131,18 @@ class RunEvents:
         has_drifted: bool,
         compared_with: int | None = None,
     ) -> None:
-        """A span was refused, which is recorded once.
+        """Records that a span was refused, unless the event log has the same refusal.
 
         Args:
-          span: that cannot be used.
-          message: why.
-          settings: the fingerprint of what decides whether it can be; empty where it is to be
-            judged again whatever that is.
-          has_drifted: whether nothing else is wrong with it.
-          compared_with: the span that its drift was measured from; the newest, which is judged
-            again in any case, needs none.
+          span: the span.
+          message: the reason.
+          settings: the fingerprint of the settings that decide whether the span can be used; empty
+            to check the span again with any settings.
+          has_drifted: whether drift is the only problem.
+          compared_with: the span with which it was compared for drift; not needed for the newest
+            span, which is checked again in any case.
         """
-        told = f"span {span}: {message}"
+        full_message = f"span {span}: {message}"
         refusal = {
             "span": span.number,
             "signature": span.signature,
@@ -152,13 +151,14 @@ class RunEvents:
             "compared_with": compared_with,
         }
         known = SpanRecords(self._event_log).refusal(span)
-        if known is None or (known.message, known.details) != (told, refusal):
-            self._record(EventKind.UNUSABLE_SPAN, told, **refusal)
+        if known is None or (known.message, known.details) != (full_message, refusal):
+            self._record(EventKind.UNUSABLE_SPAN, full_message, **refusal)
 
     def drifted(self, span: Span, found: Sequence[str]) -> None:
-        """A span has drifted and is used all the same; the end of the run tells of it.
+        """Records that a span has drifted and is used nevertheless, once for each finding.
 
-        It is recorded once: a run that trains finds again what the run that checked found.
+        The notification is sent at the end of the run. A run that trains finds the same drift as an
+        earlier run that checked the data.
         """
         known = {
             (e.details["span"], e.details.get("signature", span.signature), e.message)
@@ -169,18 +169,18 @@ class RunEvents:
                 self._record(EventKind.DRIFT, drift, span=span.number, signature=span.signature)
 
     def concluded(self, summary: RunSummary, model: str | None) -> None:
-        """The run ended, well or not.
+        """Records the end of the run, and sends notifications.
 
         Args:
-          summary: in its final state.
-          model: the uri of the Model artifact, if there is one.
+          summary: the final summary.
+          model: the URI of the Model artifact, if there is one.
         """
         if cached := [c.name for c in summary.components if c.state is State.CACHED]:
             self._record(EventKind.CACHED, f"{', '.join(cached)}: nothing new", components=cached)
         self._found_anomalies(summary.anomalies)
         self.drifted(self._data[-1], summary.drift)
         if new := self._event_log.events(EventKind.DRIFT, run=self._run):
-            self._tell(Occasion.DRIFT, "; ".join(self._with_span(event) for event in new))
+            self._notify(Occasion.DRIFT, "; ".join(self._with_span(event) for event in new))
         if summary.blessed is not None:
             is_good = summary.blessed and summary.status is not Status.NOT_BLESSED
             kind = EventKind.BLESSED if is_good else EventKind.NOT_BLESSED
@@ -190,11 +190,11 @@ class RunEvents:
         if summary.waiting is not None:
             self._waits(summary, summary.waiting)
         if left_out := self._left_out():
-            self._tell(Occasion.LEFT_OUT, "; ".join(left_out))
+            self._notify(Occasion.LEFT_OUT, "; ".join(left_out))
         self._ended(summary)
 
     def _found_anomalies(self, found: Sequence[str]) -> None:
-        """Records those of all columns of a day at once: rare categories come with every other."""
+        """Records the anomalies of all columns of a span in one event."""
         newest = self._data[-1]
         details = {"span": newest.number, "anomalies": list(found), "columns": len(found)}
         if found and self._last_of_span(EventKind.ANOMALY, newest) != details:
@@ -204,9 +204,7 @@ class RunEvents:
             self._record(EventKind.ANOMALY, message, **details)
 
     def _last_of_span(self, kind: EventKind, span: Span) -> dict[str, Any]:
-        """Returns the details of the last event of a kind that is about a span; empty if there
-        is none.
-        """
+        """Returns the details of a span's last event of a kind; empty if there is none."""
         of_span = (
             event.details
             for event in reversed(self._event_log.events(kind))
@@ -215,22 +213,22 @@ class RunEvents:
         return next(of_span, {})
 
     def _with_span(self, event: LoggedEvent) -> str:
-        """What an event says, with the span that it is about, where the data comes in spans."""
+        """Returns the message of an event, with its span if the data has spans."""
         number = event.details["span"]
         if number == NO_SPAN:
             return event.message
         return f"span {span_kind(self._config.data).show(number)}: {event.message}"
 
     def _left_out(self) -> list[str]:
-        """Why spans were refused that the run went on without; not of those that ended it."""
+        """Returns the reasons of refused spans without which the run continued."""
         if self._config.schedule_or_default.missing_span is MissingSpan.FAIL:
             return []
         refused = self._event_log.events(EventKind.UNUSABLE_SPAN, run=self._run)
-        # What is to be judged again whatever the settings are is the newest.
+        # Refusals without settings are those of the newest span, which is always checked again.
         return [event.message for event in refused if event.details["settings"]]
 
     def _pushed(self, summary: RunSummary, path: str, model: str | None) -> None:
-        """Records a version, unless the run that this one continues had recorded it."""
+        """Records a pushed version, unless a run that this one resumes has recorded it."""
         pushed = [event.details["path"] for event in self._event_log.events(EventKind.PUSHED)]
         if path in pushed:
             return
@@ -243,10 +241,10 @@ class RunEvents:
             model=model,
             **found,
         )
-        self._tell(Occasion.PUSHED, f"pushed to {path}", metrics=found["metrics"])
+        self._notify(Occasion.PUSHED, f"pushed to {path}", metrics=found["metrics"])
 
     def _waits(self, summary: RunSummary, waiting: WaitingSummary) -> None:
-        """Records a model that waits, unless an earlier run of the same model had recorded it."""
+        """Records a model that waits, unless an earlier run has recorded the same model."""
         known = [event.details["version"] for event in self._event_log.events(EventKind.WAITS)]
         if waiting.version in known:
             return
@@ -254,10 +252,10 @@ class RunEvents:
         details = asdict(waiting) | {"superseded": waiting.status is Status.SUPERSEDED}
         del details["status"]
         self._record(EventKind.WAITS, message, **details, **found)
-        self._tell(Occasion.HELD, f"blessed, and not pushed: {message}", metrics=found["metrics"])
+        self._notify(Occasion.HELD, f"blessed, and not pushed: {message}", metrics=found["metrics"])
 
     def _found(self, summary: RunSummary) -> dict[str, Any]:
-        """What is recorded of a model."""
+        """Returns the details that events of a model record."""
         # JSON has no NaN.
         values = {name: metric.value for name, metric in summary.metrics.items()}
         return {
@@ -277,19 +275,19 @@ class RunEvents:
             }
             self._record(EventKind.FINISHED, summary.reason or status.value, **details)
             if status is Status.NOT_BLESSED:
-                self._tell(Occasion.NOT_BLESSED, summary.reason or "")
+                self._notify(Occasion.NOT_BLESSED, summary.reason or "")
             return
         error = summary.error
         where = f"{error.component}: " if error and error.component else ""
         message = where + (error.message if error else status.value)
         self._record(EventKind.FAILED, message, **details)
-        if status is not Status.INTERRUPTED:  # Whoever stopped it knows.
-            self._tell(Occasion.FAILED, message)
+        if status is not Status.INTERRUPTED:  # The user who stopped it knows.
+            self._notify(Occasion.FAILED, message)
 
     def _record(self, kind: EventKind, message: str, **details: Any) -> None:
         self._event_log.record(kind, message, run=self._run, **details)
 
-    def _tell(self, occasion: Occasion, message: str, **details: Any) -> None:
+    def _notify(self, occasion: Occasion, message: str, **details: Any) -> None:
         notify(
             self._config.notify,
             self._config.name,

@@ -1,4 +1,4 @@
-"""`summary.json`: a run's outcome, for programs."""
+"""The outcome of a run as JSON: the models of `summary.json`."""
 
 from __future__ import annotations
 
@@ -31,29 +31,29 @@ Number = Annotated[
 
 
 class Status(StrEnum):
-    """How a run ended."""
+    """The outcome of a run."""
 
     RUNNING = "running"
-    """It has not ended, or it was killed: then no process of it is left."""
+    """The run is in progress, or was killed, in which case no process of it is left."""
     PUSHED = "pushed"
     VALIDATED = "validated"
-    """The data was read and checked; no more was asked for."""
+    """The data was read and checked, as requested."""
     TUNED = "tuned"
-    """Better values were searched for; no more was asked for."""
+    """The search for better values is done, as requested."""
     NOT_BLESSED = "not_blessed"
     HELD = "held"
     """The model was blessed; a hold kept it from being pushed."""
     WAITS = "waits"
-    """The model was blessed, and waits for somebody's approval."""
+    """The model was blessed, and waits for approval."""
     SUPERSEDED = "superseded"
-    """The model was blessed; that of a run which began later was pushed before it."""
+    """The model was blessed, but a later run pushed a newer model before it."""
     FAILED = "failed"
     UNUSABLE = "unusable"
     INTERRUPTED = "interrupted"
 
     @property
     def exit_code(self) -> int:
-        """What the command line returns."""
+        """The exit code of the command line."""
         return {
             Status.PUSHED: EXIT_PUSHED,
             Status.VALIDATED: EXIT_PUSHED,
@@ -68,17 +68,17 @@ class Status(StrEnum):
 
     @classmethod
     def after(cls, error: ScopelineError) -> Status:
-        """Returns how a run ends that an error stops.
+        """Returns the status of a run that an error ends.
 
-        What is only busy or away has failed: that passes, while what is unusable is not tried again
-        before the config or the data has changed.
+        A busy or unreachable resource counts as a failure, which is retried; unusable config or
+        data is not retried until it has changed.
         """
         is_unusable = isinstance(error, (ConfigError, DataError))
         return cls.UNUSABLE if is_unusable and not isinstance(error, TryLaterError) else cls.FAILED
 
 
 class State(StrEnum):
-    """What became of a component in a run."""
+    """The state of a component in a run."""
 
     RAN = "ran"
     CACHED = "cached"
@@ -87,7 +87,7 @@ class State(StrEnum):
 
 
 class ComponentSummary(BaseModel):
-    """One component of the run."""
+    """The state and duration of a component."""
 
     name: str
     state: State
@@ -95,33 +95,33 @@ class ComponentSummary(BaseModel):
 
 
 class MetricSummary(BaseModel):
-    """One metric of the whole eval split."""
+    """The value of a metric on the whole eval split, with its bounds."""
 
     value: Number
     in_service: Number | None
-    """The same of the model to beat; None if there is none."""
+    """The value of the baseline model; None if there is none."""
     needs: str
-    """What the thresholds ask, in words; empty if nothing."""
+    """The requirements of the thresholds, in words; empty if there are none."""
     ok: bool
-    """Whether nothing was found against it, on no slice either."""
+    """Whether the metric passes, on all slices too."""
     interval: tuple[Number, Number] | None = None
-    """Where the value is, as sure as `evaluate.confidence` says."""
+    """The confidence interval of the value at the level `evaluate.confidence`."""
     difference: tuple[Number, Number] | None = None
-    """Where the value less that in service is, likewise."""
+    """The confidence interval of the difference to the model in service."""
 
 
 @dataclass(frozen=True)
 class EvaluationReport:
-    """What was measured and decided."""
+    """The metrics and the verdict of the Evaluator."""
 
     blessed: bool
     reason: str
     metrics: dict[str, MetricSummary]
     slices: dict[str, dict[str, float]]
-    """Slice, such as `plan=gold`, to its metrics and its `example_count`; NaN if undefined."""
+    """The metrics and the `example_count` by slice, such as `plan=gold`; NaN if undefined."""
     notes: list[str]
     nearly_perfect: str | None = None
-    """The first metric that is nearly as good as it can be."""
+    """The first metric that is nearly perfect."""
 
 
 class WindowSummary(BaseModel):
@@ -137,24 +137,24 @@ class WindowSummary(BaseModel):
 
 
 class ColumnSummary(BaseModel):
-    """One column, and what it is to the model."""
+    """The inferred type of a column, with the reason."""
 
     settings: dict[str, Any]
-    """As `features` in a config would have them."""
+    """The settings of the column, as `features` in a config."""
     reason: str
 
 
 class AgreementSummary(BaseModel):
-    """How far the answers by one way are from those expected."""
+    """The largest difference between the predictions of an interface and the expected ones."""
 
     largest_difference: float | None
-    """None where there is no number for it, as of text."""
+    """The absolute or relative difference; None if there is no number for it, as for text."""
     row: str
     output: str
 
 
 class CertificateSummary(BaseModel):
-    """How far all ways of asking the model agree."""
+    """The agreement between the predictions of all serving interfaces."""
 
     tolerance: float
     rows: int
@@ -164,7 +164,7 @@ class CertificateSummary(BaseModel):
 
     @property
     def gist(self) -> str:
-        """All of it in a few words."""
+        """A summary of the certificate in a few words."""
         largest = max((way.largest_difference or 0.0 for way in self.ways.values()), default=0.0)
         ways = len({*self.ways, self.expected_by})
         apart = f", at most {largest:.1g} apart" if largest else ""
@@ -174,19 +174,21 @@ class CertificateSummary(BaseModel):
 
 @dataclass(frozen=True)
 class Candidate:
-    """A blessed model, before it is pushed."""
+    """A blessed model before it is pushed."""
 
     model: str
-    """The uri of the Model artifact."""
+    """The URI of the Model artifact."""
     model_id: int
     model_created: int
-    """When the artifact was recorded, in milliseconds since 1970."""
+    """The creation time of the artifact, in milliseconds since 1970."""
     exported: str
-    """The folder to push, from that of the pipeline."""
+    """The folder to push, relative to the pipeline's folder."""
     certificate: str = ""
-    """The folder of its InfraBlessing, likewise; empty if there is none."""
+    """The folder of its InfraBlessing, relative to the pipeline's folder; empty if there is
+    none.
+    """
     variants: str | None = None
-    """The folder of the artifact of its variants, likewise."""
+    """The folder of the artifact of its variants, relative to the pipeline's folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,14 +196,14 @@ class WaitingSummary(Candidate):
     """A blessed model that was not pushed."""
 
     version: int
-    """What it is approved by."""
+    """The number with which `approve` names it."""
     status: Status
     """HELD, WAITS or SUPERSEDED."""
     reason: str
 
 
 class ErrorSummary(BaseModel):
-    """Why a run ended early."""
+    """The error with which a run ended early."""
 
     component: str | None
     message: str
@@ -209,7 +211,7 @@ class ErrorSummary(BaseModel):
 
 
 class RunSummary(BaseModel):
-    """The whole of `summary.json`."""
+    """The content of `summary.json`."""
 
     run_id: str
     pipeline: str
@@ -221,20 +223,20 @@ class RunSummary(BaseModel):
     components: list[ComponentSummary] = []
     window: WindowSummary | None = None
     examples: dict[str, int] = {}
-    """By split, of the newest span where the data comes in spans."""
+    """The number of examples by split, of the newest span for data in spans."""
     columns: dict[str, ColumnSummary] = {}
-    """What each column is to the model."""
+    """The inferred types of columns."""
     anomalies: list[str] = []
     drift: list[str] = []
     notes: list[str] = []
     tuning: dict[str, Any] = {}
-    """What the search found: `values` of the best trial, and all `trials`, the best first."""
+    """The result of the search: `values` of the best trial, and all `trials`, the best first."""
     training: dict[str, Any] = {}
     metrics: dict[str, MetricSummary] = {}
     slices: dict[str, dict[str, Number]] = {}
     certificate: CertificateSummary | None = None
     variants: dict[str, Any] = {}
-    """Of the model: each with its sizes, metrics, figures, and whether and why it is refused."""
+    """The variants of the model: sizes, metrics, measurements, and the reasons of refusals."""
     blessed: bool | None = None
     reason: str | None = None
     pushed: str | None = None
@@ -242,5 +244,5 @@ class RunSummary(BaseModel):
     error: ErrorSummary | None = None
 
     def write(self, path: Path) -> None:
-        """Writes the file whole, replacing an earlier state of it."""
+        """Writes the file atomically, replacing an earlier state."""
         write_whole(path, self.model_dump_json(indent=2) + "\n")

@@ -1,1 +1,1 @@
-"""One run of a pipeline: executed, watched, planned and reported."""
+"""The run of a pipeline on this machine: execution, progress, plan and report."""

@@ -1,4 +1,4 @@
-"""What the last run found wrong with its data, made right: the schema changes instead."""
+"""Adapts the schema to the anomalies that the last run found in its data."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ class Acceptance:
 
     path: str
     columns: tuple[str, ...]
-    """Those that the last data contradicts the schema in, and that were accepted."""
+    """The columns that contradict the schema and were accepted."""
     before: str
     after: str
 
     @property
     def diff(self) -> str:
-        """The lines that change, with some around them."""
+        """The changed lines as a unified diff."""
         before, after = self.before.splitlines(), self.after.splitlines()
         return "\n".join(difflib.unified_diff(before, after, self.path, self.path, lineterm=""))
 
     def write(self) -> None:
-        """Changes the file, whole or not at all."""
+        """Writes the changed file atomically."""
         replace_text(self.path, self.after)
 
 
 def accept_last_data(
     config: PipelineConfig, layout: Layout, chosen: Sequence[str] = ()
 ) -> Acceptance:
-    """Returns the change by which the schema is kept by the data that was checked last.
+    """Returns the change with which the schema accepts the data that was checked last.
 
     Args:
-      config: of the pipeline.
-      layout: of the pipeline.
+      config: the config.
+      layout: the layout of the pipeline.
       chosen: the columns to accept; default: all.
 
     Raises:
-      ConfigError: no data was checked yet, or a chosen column is as the schema says.
+      ConfigError: no data was checked yet, or a chosen column does not contradict the schema.
       DataError: the schema cannot be read.
     """
     path = config.schema_file or layout.kept_schema
@@ -80,7 +80,7 @@ def _choose(columns: list[str], chosen: Sequence[str]) -> list[str]:
 
 
 def _read_statistics(uri: str) -> list[statistics_pb2.DatasetFeatureStatisticsList]:
-    """Those of all splits, as StatisticsGen writes them."""
+    """Returns the statistics of all splits, from the files that StatisticsGen writes."""
     splits = [name for name in sorted(fileio.listdir(uri)) if name.startswith("Split-")]
     found = []
     for split in splits:

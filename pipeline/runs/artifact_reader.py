@@ -1,4 +1,4 @@
-"""Reads what the components of a run left behind, and puts it into the run's summary."""
+"""Reads the artifacts of a run's components for the run's summary."""
 
 from __future__ import annotations
 
@@ -37,29 +37,29 @@ if TYPE_CHECKING:
 
 
 class ArtifactReader:
-    """Reads the outputs of a run's executions, as far as it came."""
+    """A reader of the outputs of a run's executions, as far as the run came."""
 
     def __init__(self, connection: metadata_store_pb2.ConnectionConfig, criteria: Criteria):
-        """Reads nothing yet.
+        """Stores the arguments; reads nothing.
 
         Args:
-          connection: of the metadata store.
-          criteria: what the run's model is judged by.
+          connection: the connection settings of the metadata store.
+          criteria: the criteria of the run's model.
         """
         self._connection = connection
         self._criteria = criteria
         self._executions: dict[str, int] = {}
 
     def add(self, component: str, execution: int) -> None:
-        """Makes the outputs of a component's execution readable."""
+        """Registers a component's execution, whose outputs can then be read."""
         self._executions[component] = execution
 
     def outputs(self, component: str, key: str) -> list[Artifact]:
-        """Returns the output artifacts of a component; empty if it did not come to them."""
+        """Returns the output artifacts of a component; empty if it has none yet."""
         return self._artifacts(component, key, metadata_store_pb2.Event.OUTPUT)
 
     def inputs(self, component: str, key: str) -> list[Artifact]:
-        """Returns the input artifacts of a component; empty if it did not come to them."""
+        """Returns the input artifacts of a component; empty if it has none yet."""
         return self._artifacts(component, key, metadata_store_pb2.Event.INPUT)
 
     def _artifacts(self, component: str, key: str, direction: int) -> list[Artifact]:
@@ -74,12 +74,13 @@ class ArtifactReader:
             ]
             return _read_artifacts(handle.store, ids)
 
-    def made_of(self, uri: str, kind: str) -> list[Artifact]:
-        """What executions of any run have made of an artifact and is still there, oldest first.
+    def outputs_made_from(self, uri: str, kind: str) -> list[Artifact]:
+        """Returns the live artifacts that executions of any run made from an artifact, oldest
+        first.
 
         Args:
-          uri: of the artifact.
-          kind: the type of what was made.
+          uri: the URI of the artifact.
+          kind: the type of the artifacts to return.
         """
         with metadata.Metadata(self._connection) as handle:
             store = handle.store
@@ -95,8 +96,8 @@ class ArtifactReader:
         return [a for a in made if a.type_name == kind and a.mlmd_artifact.state == live]
 
     def examples_per_split(self) -> dict[str, int]:
-        """Returns how many examples each split holds."""
-        # It imports TFDV, which only those import that read statistics.
+        """Returns the number of examples in each split."""
+        # Imported here, as only readers of statistics need TFDV.
         from tfx.components.statistics_gen import stats_artifact_utils
 
         return {
@@ -109,12 +110,12 @@ class ArtifactReader:
         }
 
     def examples_uri(self) -> str:
-        """Where the examples are."""
+        """Returns the URI of the examples."""
         (examples,) = self.outputs(ComponentId.EXAMPLE_GEN, "examples")
         return str(examples.uri)
 
     def notes(self) -> list[str]:
-        """What ExampleGen has to say of the data."""
+        """Returns ExampleGen's notes on the data."""
         return [
             note
             for artifact in self.outputs(ComponentId.EXAMPLE_GEN, "examples")
@@ -122,13 +123,13 @@ class ArtifactReader:
         ]
 
     def model_uri(self) -> str | None:
-        """Where the model is; None if Trainer did not come to one."""
+        """Returns the URI of the model; None if the Trainer made none."""
         models = self.outputs(ComponentId.TRAINER, "model")
         return str(models[0].uri) if models else None
 
     def blessed_model(self) -> Artifact | None:
-        """Returns the model, if it is blessed and was not withdrawn; its certificate may be
-        against it.
+        """Returns the model if it is blessed and not withdrawn; the certificate is not
+        considered.
         """
         models = self.outputs(ComponentId.TRAINER, "model")
         blessings = self.outputs(ComponentId.EVALUATOR, "blessing")
@@ -137,7 +138,7 @@ class ArtifactReader:
         return None if models[0].get_int_custom_property(WITHDRAWN_PROPERTY) else models[0]
 
     def column_choices(self) -> dict[str, Choice]:
-        """What SchemaGen chose for columns of which the config need not say anything."""
+        """Returns SchemaGen's choices for columns that the config does not declare."""
         return {
             name: choice
             for artifact in self.outputs(ComponentId.SCHEMA_GEN, "schema")
@@ -145,8 +146,8 @@ class ArtifactReader:
         }
 
     def anomalies(self) -> list[Anomaly]:
-        """What ExampleValidator found."""
-        # So does this.
+        """Returns the anomalies that ExampleValidator found."""
+        # Imported here, as only readers of anomalies need TFDV.
         from components.example_validator.anomalies import read_anomalies
 
         return [
@@ -156,20 +157,20 @@ class ArtifactReader:
         ]
 
     def column_review(self) -> Review:
-        """What ExampleValidator found of columns by themselves."""
+        """Returns ExampleValidator's review of single columns."""
         for artifact in self.outputs(ComponentId.EXAMPLE_VALIDATOR, "anomalies"):
             return read_review(artifact)
         return Review()
 
     def tuning(self) -> dict[str, Any]:
-        """What Tuner found: the best values, and all trials."""
+        """Returns the Tuner's leaderboard: the best values, and all trials."""
         for artifact in self.outputs(ComponentId.TUNER, "tuner_results"):
             return read_leaderboard(artifact.uri)
         return {}
 
     def training(self) -> dict[str, Any]:
-        """What Trainer wrote about its work: strategy, replicas, epochs, history."""
-        # It imports what trains.
+        """Returns the Trainer's record: strategy, replicas, epochs, history."""
+        # Imported here, as it imports the training code.
         from trainer_module.runtime import RECORD_FILE
 
         for artifact in self.outputs(ComponentId.TRAINER, "model_run"):
@@ -180,20 +181,20 @@ class ArtifactReader:
         return {}
 
     def evaluation(self) -> EvaluationReport | None:
-        """What Evaluator measured and decided; None if it did not come to that."""
+        """Returns the Evaluator's metrics and verdict; None if it has none yet."""
         evaluations = self.outputs(ComponentId.EVALUATOR, "evaluation")
         blessings = self.outputs(ComponentId.EVALUATOR, "blessing")
         if not evaluations or not blessings:
             return None
         if (report := read_report_of_gate(evaluations[0].uri)) is not None:
             return _of_gate(report)
-        # It imports TFMA, which takes seconds: steps that read no evaluation do without.
+        # Imported here, as TFMA takes seconds and only readers of an evaluation need it.
         from pipeline.runs.evaluation_report import read_evaluation
 
         return read_evaluation(evaluations[0].uri, self._criteria, _is_blessed(blessings[0]))
 
     def mistakes(self) -> str:
-        """Which classes the model takes for which, in a sentence; empty if not measured."""
+        """Returns the most frequent confusions of classes in a sentence; empty if not measured."""
         has_label = family_of(self._criteria.task).has_label
         if ComponentId.EVALUATOR not in self._executions or not has_label:
             return ""
@@ -204,33 +205,33 @@ class ArtifactReader:
         return ""
 
     def certificate(self) -> dict[str, Any]:
-        """Returns how far all ways of asking the model agree; empty if it was not asked."""
+        """Returns the certificate of the model's serving interfaces; empty if there is none."""
         for artifact in self.outputs(ComponentId.INFRA_VALIDATOR, "blessing"):
             return read_certificate(artifact.uri)
         return {}
 
     def certificate_folder(self) -> str:
-        """Where the certificate is; empty if there is none."""
+        """Returns the folder of the certificate; empty if there is none."""
         blessings = self.outputs(ComponentId.INFRA_VALIDATOR, "blessing")
         return str(blessings[0].uri) if blessings else ""
 
     def is_refused(self) -> bool:
-        """Returns whether the certificate is against the model."""
+        """Returns whether the certificate refuses the model."""
         blessings = self.outputs(ComponentId.INFRA_VALIDATOR, "blessing")
         return any(not b.get_int_custom_property(BLESSED_PROPERTY) for b in blessings)
 
     def variants_uri(self) -> str | None:
-        """Where variants of the model are; None if Optimizer made none."""
+        """Returns the URI of the model's variants; None if the Optimizer made none."""
         artifacts = self.outputs(ComponentId.OPTIMIZER, "variants")
         return str(artifacts[0].uri) if artifacts else None
 
     def variants(self) -> OptimizerReport | None:
-        """What Optimizer found; None if it did not come to that."""
+        """Returns the Optimizer's report; None if there is none."""
         uri = self.variants_uri()
         return None if uri is None else read_report(uri)
 
     def pushed_version(self) -> PushedVersion | None:
-        """Returns the version that Pusher made; None if it pushed nothing."""
+        """Returns the version that the Pusher made; None if it pushed nothing."""
         for artifact in self.outputs(ComponentId.PUSHER, "pushed_model"):
             if artifact.get_int_custom_property("pushed"):
                 destination = artifact.get_string_custom_property("pushed_destination")
@@ -239,7 +240,7 @@ class ArtifactReader:
 
 
 def _of_gate(report: GateReport) -> EvaluationReport:
-    """What was decided without TFMA, as it is told."""
+    """Returns the report of an evaluation without TFMA, in the form of one with TFMA."""
     metrics = {
         metric.name: MetricSummary(
             value=math.nan if metric.value is None else metric.value,
@@ -260,7 +261,7 @@ def _is_blessed(blessing: Artifact) -> bool:
 
 
 def gist(findings: Sequence[str]) -> str:
-    """Returns the first of some findings, for a component's line."""
+    """Returns the first of some findings, and the number of others, for a component's line."""
     if not findings:
         return ""
     more = len(findings) - 1

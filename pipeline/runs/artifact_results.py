@@ -1,4 +1,4 @@
-"""Puts what components left behind into a run's summary, as soon as each has ended."""
+"""Adds the results of each component to the run's summary as soon as the component has ended."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from trainer_module.errors import counted
 
 
 def describe_perfection(metric: str, value: float, strongest: Strength | None) -> str:
-    """What to look at where a metric is nearly as good as it can be."""
+    """Returns a note with possible causes of a metric that is nearly perfect."""
     causes = (
         f"{metric} {value:.4g} is nearly perfect: some data is that easy, but a column that is "
         "known only after the label, or rows that are in train and in eval, give the same"
@@ -42,7 +42,7 @@ def describe_perfection(metric: str, value: float, strongest: Strength | None) -
 
 
 class ArtifactResults(ArtifactReader):
-    """Reads the results of each component from its artifacts as soon as it has ended."""
+    """A reader of each component's results from its artifacts, as soon as it has ended."""
 
     def __init__(
         self,
@@ -50,12 +50,12 @@ class ArtifactResults(ArtifactReader):
         config: PipelineConfig,
         event_log: EventLog,
     ):
-        """Reads nothing yet.
+        """Stores the arguments; reads nothing.
 
         Args:
-          connection: of the metadata store.
-          config: of the run.
-          event_log: of the pipeline, which knows what models in service were like.
+          connection: the connection settings of the metadata store.
+          config: the config of the run.
+          event_log: the event log of the pipeline, with the metrics of pushed models.
         """
         super().__init__(connection, config.criteria)
         self._config = config
@@ -64,7 +64,7 @@ class ArtifactResults(ArtifactReader):
     def read(
         self, component: str, state: State, execution: int | None, summary: RunSummary
     ) -> tuple[State, str]:
-        """Adds a component's results to the summary, as `RunResults` says."""
+        """Adds a component's results to the summary, as `RunResults` describes."""
         if execution is not None and state is not State.FAILED:
             self.add(component, execution)
         readers: dict[str, Callable[[RunSummary], str]] = {
@@ -161,16 +161,16 @@ class ArtifactResults(ArtifactReader):
         if mistakes := self.mistakes():
             summary.notes.append(mistakes)
         if not evaluation.blessed and self._config.family.has_label:
-            summary.reason = "; ".join(filter(None, (evaluation.reason, self._suspicion())))
+            summary.reason = "; ".join(filter(None, (evaluation.reason, self._data_fault())))
         return "blessed" if evaluation.blessed else "not blessed"
 
-    def _suspicion(self) -> str:
-        """Why the data is the likelier cause; empty if it is not."""
-        # It imports TFMA as well, like the evaluation that was read.
-        from pipeline.runs.suspicion import DataSuspicion
+    def _data_fault(self) -> str:
+        """Returns the evidence that the data caused the failure; empty if there is none."""
+        # Imported here, as it imports TFMA.
+        from pipeline.runs.data_fault import DataFault
 
         kind, on_drift = span_kind(self._config.data), self._config.drift.on_drift
-        return DataSuspicion(self, self._criteria, kind, on_drift, self._event_log).in_words()
+        return DataFault(self, self._criteria, kind, on_drift, self._event_log).in_words()
 
     def _read_certificate(self, summary: RunSummary) -> str:
         certificate = self.certificate()

@@ -1,4 +1,4 @@
-"""What each column of a pipeline is to the model, and why; what says so, and how to override it."""
+"""The type of each column for the model, its reason, and the config line to override it."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ from trainer_module.settings import Feature, TextFeature
 
 DECLARED = "as the config says"
 _SHOWN = 20
-"""Columns that leave room for the rest of a plan on one screen."""
+"""The number of columns that leaves room for the rest of a plan on one screen."""
 _LONGEST_NAME = 30
 
 
 @dataclass(frozen=True)
 class ColumnTypes:
-    """The columns, and where it stands what they are."""
+    """The types of columns, and their origin."""
 
     origin: str
     choices: Mapping[str, Choice]
-    """By column; without those that are no features."""
+    """The types by column, without the columns that are not features."""
     texts: Collection[str] = ()
-    """The columns that hold text."""
+    """The columns that contain text."""
     notes: Collection[str] = ()
-    """What people should know of the rows that were looked at."""
+    """Notes on the rows that were read."""
 
     def lines(self) -> Iterator[str]:
-        """As a plan shows them: what may surprise first, of many no more than fit on a screen."""
+        """Yields the lines of a plan: surprising types first, limited to one screen."""
         yield f"{self.origin}: {count_types(self.choices)}" if self.choices else self.origin
         ordered = sorted(self.choices.items(), key=_importance)
         width = min(max((len(name) for name, _ in ordered[:_SHOWN]), default=0), _LONGEST_NAME)
@@ -56,7 +56,7 @@ class ColumnTypes:
             yield f"  and {len(more):,} more: {count_types(more)}"
 
     def _override(self, name: str, choice: Choice) -> str:
-        """Returns the line of a config by which the column is something else."""
+        """Returns the config line that gives a column another type."""
         if _is_declared(choice):
             return ""
         other = "ignore"
@@ -69,9 +69,9 @@ class ColumnTypes:
 
 
 def plan_columns(context: RunContext) -> ColumnTypes | None:
-    """What the columns are by the schema if there is one, else by a look at the first rows.
+    """Returns the types of columns from the schema if there is one, else from the first rows.
 
-    None where functions of the user's, or the format, leave no choice.
+    None if the user's functions or the data's format leave no choice.
 
     Raises:
       DataError: the schema or the data cannot be read.
@@ -93,7 +93,7 @@ def plan_columns(context: RunContext) -> ColumnTypes | None:
     has_label = config.family.has_label
     look = read_first_rows(context.reading, context.data[-1]) if has_label else None
     if look is None:
-        return _unseen(config)
+        return _declared_types(config)
     no_features = config.no_features
     columns = {name: v for name, v in look.columns.items() if name not in no_features}
     lists = {name: v for name, v in look.lists.items() if name not in no_features}
@@ -109,7 +109,7 @@ def plan_columns(context: RunContext) -> ColumnTypes | None:
 
 
 def _split_notes(config: PipelineConfig, look: FirstRows) -> list[str]:
-    """Where rows are dated, and a random split misleads."""
+    """Returns a note if rows are dated and a random split would mislead."""
     dates, label = config.dates_to_split_by, config.data.label
     if dates is None or label not in look.columns:
         return []
@@ -120,8 +120,8 @@ def _split_notes(config: PipelineConfig, look: FirstRows) -> list[str]:
     return [found.found] if found else []
 
 
-def _unseen(config: PipelineConfig) -> ColumnTypes | None:
-    """What can be said of columns that only a run looks at: what the config does."""
+def _declared_types(config: PipelineConfig) -> ColumnTypes | None:
+    """Returns the types that the config declares, for files that only a run reads."""
     if FORMATS[config.data.format].holds_images:
         return None
     return ColumnTypes(
@@ -132,7 +132,7 @@ def _unseen(config: PipelineConfig) -> ColumnTypes | None:
 
 
 def _vector(length: int, is_text: bool) -> Choice:
-    """What lists are of which each row has as many values."""
+    """Returns the type of a column of lists with a fixed length."""
     kind, what = ("categorical", "texts") if is_text else ("numeric", "numbers")
     return Choice({"type": kind}, f"lists of {length:,} {what} in each row, place by place")
 
@@ -140,17 +140,17 @@ def _vector(length: int, is_text: bool) -> Choice:
 def effective_types(
     features: Mapping[str, Feature], no_features: Collection[str], chosen: Mapping[str, Choice]
 ) -> dict[str, Choice]:
-    """Returns the choices for columns, but for what the config says of them.
+    """Returns the types of columns; declared types replace inferred ones.
 
     Args:
-      features: what it says.
-      no_features: the columns that are none.
-      chosen: what was chosen by the data.
+      features: the declared features.
+      no_features: the columns that are not features.
+      chosen: the types that the data suggests.
     """
     declared = {
         name: Choice(
             feature.model_dump(mode="json", exclude_unset=True),
-            DECLARED + _doubt(feature, chosen.get(name)),
+            DECLARED + _contradiction(feature, chosen.get(name)),
         )
         for name, feature in features.items()
     }
@@ -160,8 +160,8 @@ def effective_types(
     return {n: choice for n, choice in found.items() if n not in no_features}
 
 
-def _doubt(declared: BaseFeature, chosen: Choice | None) -> str:
-    """What speaks against what the config says of a column."""
+def _contradiction(declared: BaseFeature, chosen: Choice | None) -> str:
+    """Returns a warning if the data contradicts the declared type of a column."""
     if not isinstance(declared, TextFeature) or declared.tokens != "words" or chosen is None:
         return ""
     if chosen.settings.get("tokens") != "characters":
@@ -170,15 +170,13 @@ def _doubt(declared: BaseFeature, chosen: Choice | None) -> str:
 
 
 def count_types(choices: Mapping[str, Choice]) -> str:
-    """Returns how many columns there are of each type, the most frequent first."""
+    """Returns the number of columns of each type, the most frequent first."""
     counts = Counter("ignored" if c.is_ignored else c.type for c in choices.values())
     return ", ".join(f"{count:,} {kind}" for kind, count in counts.most_common())
 
 
 def gist_of_types(choices: Mapping[str, Choice]) -> str:
-    """Returns the types in a line: what is ignored by itself, and how many there are of the
-    others.
-    """
+    """Returns the types in a line: names of ignored columns, and numbers of the others."""
     ignored = sorted(n for n, c in choices.items() if c.is_ignored and not _is_declared(c))
     names = ", ".join(ignored[:5]) + (f" and {len(ignored) - 5} more" if len(ignored) > 5 else "")
     others = count_types({n: c for n, c in choices.items() if n not in ignored})
@@ -187,10 +185,10 @@ def gist_of_types(choices: Mapping[str, Choice]) -> str:
 
 
 def _size(name: str, choice: Choice) -> str:
-    """What pictures are made, where the config does not say it."""
-    told = choice.settings
-    colour = "grey" if told.get("channels") == 1 else "colour"
-    return f"{name} {told.get('height')}x{told.get('width')} in {colour}"
+    """Returns the size of pictures that is inferred, not declared."""
+    settings = choice.settings
+    colour = "grey" if settings.get("channels") == 1 else "colour"
+    return f"{name} {settings.get('height')}x{settings.get('width')} in {colour}"
 
 
 def _is_declared(choice: Choice) -> bool:
@@ -198,7 +196,7 @@ def _is_declared(choice: Choice) -> bool:
 
 
 def _importance(item: tuple[str, Choice]) -> tuple[int, str, str]:
-    """What a person would want to know first; what has the same reason stands together."""
+    """Returns the sort key of a column: surprising types first, equal reasons together."""
     name, choice = item
     if _is_declared(choice):
         return 4, choice.reason, name

@@ -1,4 +1,4 @@
-"""What a person sees of a run: a line per component, a bar while one works long, the outcome."""
+"""The console of a run: a line per component, a progress bar, the metrics and the outcome."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ from trainer_module.runtime import EPOCH
 from trainer_module.tuning.space import as_sections
 
 QUIET_SECONDS = 20
-"""Where there is no terminal to draw a bar in, progress is a line at most this often; an epoch of a
-training always has one."""
+"""The shortest time between two progress lines without a terminal; the end of an epoch is always
+shown.
+"""
 
 BESIDE_THE_BAR = 54
-"""Columns that a bar takes with its component and the time."""
+"""The columns that a bar takes with its component and the time."""
 
 MAX_SLICES = 10
-"""Rows of slices that leave room for the rest on one screen."""
+"""The number of slices that leaves room for the rest on one screen."""
 COUNT = "example_count"
-"""TFMA's metric of how many examples a slice has."""
+"""TFMA's metric of the number of examples in a slice."""
 
 _COLOURS = {
     State.RAN: "green",
@@ -43,18 +44,18 @@ _COLOURS = {
     State.FAILED: "red",
 }
 SHOWN = 5
-"""Trials of the table; `summary.json` has them all."""
+"""The number of trials in the table; `summary.json` has all."""
 NONE = "-"
 
 
 def shown(path: Path | str) -> str:
-    """Returns a path as a person would type it: relative where it is below the current folder."""
+    """Returns a path relative to the working directory if it is below it."""
     below = Path(path).is_relative_to(Path.cwd())
     return str(Path(path).relative_to(Path.cwd()) if below else path)
 
 
 class _Bar(Progress):
-    """A bar, with what is known of the work beside it, or below it where the screen is narrow."""
+    """A progress bar, with details beside it, or below it on a narrow screen."""
 
     def get_renderables(self) -> Iterable[RenderableType]:
         """Yields the bar, then the lines below it."""
@@ -65,13 +66,13 @@ class _Bar(Progress):
                 yield Padding(text, (0, 0, 0, 4))
 
     def show(self, done: int | None, total: int | None, message: str, detail: str) -> None:
-        """Draws how far the work has come.
+        """Draws the progress of a component.
 
         Args:
-          done: so many of `total`; None where that is not known.
-          total: likewise.
-          message: in words.
-          detail: more of it, such as the losses of an epoch.
+          done: the finished part of `total`; None if unknown.
+          total: the total work; None if unknown.
+          message: the progress in words.
+          detail: more details, such as the losses of an epoch.
         """
         line = f"{message}  {detail}".rstrip()
         fits = len(line) <= self.console.width - BESIDE_THE_BAR
@@ -81,14 +82,14 @@ class _Bar(Progress):
 
 
 class RunConsole(logging.Handler):
-    """Draws a run; as a logging handler it takes the progress that components report."""
+    """The console of a run; as a logging handler it shows the progress that components report."""
 
     def __init__(self, stream: IO[str], verbose: bool = False) -> None:
-        """Draws on a stream; without colours or cursor movement unless it is a terminal.
+        """Draws on a stream; without colours or cursor movement unless the stream is a terminal.
 
         Args:
-          stream: where to draw.
-          verbose: whether log lines scroll by, between which no bar can be drawn.
+          stream: the stream to draw on.
+          verbose: whether log lines are shown, between which no bar can be drawn.
         """
         super().__init__()
         self._terminal = Console(file=stream, highlight=False, soft_wrap=True, emoji=False)
@@ -99,11 +100,11 @@ class RunConsole(logging.Handler):
         self._noticed: set[str] = set()
 
     def begin(self, title: str) -> None:
-        """Says which run this is."""
+        """Prints the title of a run."""
         self._terminal.print(f"[bold]{escape(title)}[/bold]")
 
     def started(self, component: str) -> None:
-        """A component begins."""
+        """Shows that a component begins."""
         self.stop()
         self._component, self._last_line = component, time.monotonic()
         if not self._draws_bars:
@@ -121,13 +122,13 @@ class RunConsole(logging.Handler):
         self._bar.start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Shows how far a component has come, or what it wants to be known now."""
+        """Shows the progress or a notice of a component."""
         if getattr(record, "notice", False):
             self._noticed.add(record.getMessage())
             self._terminal.print(f"  {self._component:<16}  {escape(record.getMessage())}")
             return
         if (trial := getattr(record, "trial", None)) is not None:
-            # Above the bar, where there is one.
+            # Above the bar, if there is one.
             self._terminal.print(f"  {self._component:<16}  {escape(describe_trial(trial))}")
             return
         done, total = getattr(record, "done", None), getattr(record, "total", None)
@@ -140,7 +141,7 @@ class RunConsole(logging.Handler):
             self._terminal.print(f"  {self._component:<16}  {escape(line)}")
 
     def finished(self, component: str, state: State, seconds: float, detail: str) -> None:
-        """A component ended."""
+        """Shows that a component ended."""
         self.stop()
         word = f"[{_COLOURS[state]}]{state.value:<8}[/]"
         took = f"{seconds:6.1f} s" if state in (State.RAN, State.FAILED) else " " * 8
@@ -151,20 +152,20 @@ class RunConsole(logging.Handler):
         self._terminal.print(line, markup=False)
 
     def stop(self) -> None:
-        """Takes the bar away."""
+        """Removes the progress bar."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
 
     def conclude(self, summary: RunSummary, hints: list[str]) -> None:
-        """Shows the metrics, the decision, where the model went, and what to look at next."""
+        """Shows the metrics, the verdict, the pushed path, and hints for further details."""
         self.stop()
         for table in _tables(summary):
             self._terminal.print()
             self._terminal.print(table)
         self._terminal.print()
         for note in _notes(summary):
-            if note not in self._noticed:  # It was shown as it was found.
+            if note not in self._noticed:  # It was shown before.
                 self._terminal.print(f"note: {escape(note)}")
         for line in describe_variants(summary.variants):
             self._terminal.print(line)
@@ -176,21 +177,21 @@ class RunConsole(logging.Handler):
 
 
 def _ends_epoch(message: str) -> bool:
-    """Returns whether a record is of an epoch, by its words: steps elsewhere send no more than
-    these.
+    """Returns whether a progress message is about an epoch; records of steps carry only the
+    message.
     """
     return EPOCH in message.split()
 
 
 def _notes(summary: RunSummary) -> list[str]:
-    """What was out of the ordinary, with the window or in training."""
+    """Returns the notes of the run and of its training."""
     training = summary.training
     restarts = [f"{what}, and training went on" for what in training.get("restarts", [])]
     return [*summary.notes, *training.get("notes", []), *restarts]
 
 
 def _tables(summary: RunSummary) -> Iterator[Table]:
-    """What there is to show of a run, in its order."""
+    """Yields the tables of a run in order."""
     if summary.tuning:
         yield trials_table(summary.tuning)
     if summary.metrics:
@@ -204,7 +205,7 @@ def _tables(summary: RunSummary) -> Iterator[Table]:
 
 
 def figures_table(*columns: str, words: Sequence[str] = ()) -> Table:
-    """Returns a table without lines, of figures but for its columns of words."""
+    """Returns a table without lines, with right-aligned figures and left-aligned words."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 2), header_style="bold")
     for name in columns:
         table.add_column(name, justify="left" if name in words else "right")
@@ -234,7 +235,7 @@ def _ends(interval: tuple[float, float] | None) -> str:
 
 
 def _slices_table(summary: RunSummary) -> Table:
-    """Returns the largest slices; `summary.json` has them all."""
+    """Returns the largest slices; `summary.json` has all."""
     table = figures_table("slice", "examples", *summary.metrics, words=("slice",))
     largest = sorted(summary.slices.items(), key=lambda item: -item[1].get(COUNT, 0))
     for name, metrics in largest[:MAX_SLICES]:
@@ -246,7 +247,7 @@ def _slices_table(summary: RunSummary) -> Table:
 
 
 def _folds_table(folds: Mapping[str, Mapping[str, Any]]) -> Table:
-    """What cross-validation found: a row per fold, then mean and standard deviation."""
+    """Returns the cross-validation table: a row per fold, then mean and standard deviation."""
     table = figures_table("fold", *folds, words=("fold",))
     for fold, values in enumerate(zip(*(f["values"] for f in folds.values()), strict=True), 1):
         table.add_row(str(fold), *map(_number, values))
@@ -260,7 +261,7 @@ def _number(value: float) -> str:
 
 
 def _decision(summary: RunSummary) -> str:
-    """One sentence about how it ended, in colour."""
+    """Returns the outcome of a run in a coloured sentence."""
     reason = escape(summary.reason or "")
     if summary.status is Status.PUSHED:
         pushed = escape(shown(str(summary.pushed)))
@@ -289,10 +290,10 @@ def _decision(summary: RunSummary) -> str:
 
 
 def describe_trial(trial: Mapping[str, Any]) -> str:
-    """One trial that has ended, in a line.
+    """Returns a line for a trial that has ended.
 
     Args:
-      trial: as `TrialRecord` dumps it, with the name of its `objective`, and whether it `is_best`
+      trial: the dump of a `TrialRecord`, with the name of its `objective`, and whether it `is_best`
         so far.
     """
     number, state = trial["number"], trial["state"]
@@ -304,7 +305,7 @@ def describe_trial(trial: Mapping[str, Any]) -> str:
 
 
 def trials_table(tuning: Mapping[str, Any]) -> Table:
-    """Returns the best trials of a search, and what they had in place of what the config says."""
+    """Returns the table of a search's best trials, with the values that they changed."""
     table = figures_table("trial", tuning["objective"], "epochs", "values", words=("values",))
     trials = tuning["trials"]
     for trial in trials[:SHOWN]:
@@ -322,7 +323,7 @@ def trials_table(tuning: Mapping[str, Any]) -> Table:
 
 
 def why_not_the_first(first: Mapping[str, Any], chosen: Mapping[str, Any]) -> str:
-    """Of a search by itself: why another trial than the best one is trained with."""
+    """Returns the reason why an automatic search chose another trial than the best one."""
     if parts := len(chosen.get("again", {})):
         of = f"where both were measured again, on {parts} other parts"
     else:
@@ -336,9 +337,7 @@ def why_not_the_first(first: Mapping[str, Any], chosen: Mapping[str, Any]) -> st
 
 
 def show_values(values: Mapping[str, Any]) -> str:
-    """Returns the lines of a config that have the values; a comment where it has them as it
-    stands.
-    """
+    """Returns the YAML lines of the best values; a comment if the config is unchanged."""
     if not values:
         return "# the config as it stands"
     lines: str = yaml.safe_dump(as_sections(values), sort_keys=False, default_flow_style=None)
@@ -356,10 +355,10 @@ def _short(value: Any) -> str:
 
 
 def variants_table(variants: Mapping[str, Any]) -> Table:
-    """What each variant is and takes, in 80 columns; `summary.json` has the other figures.
+    """Returns the table of variants, 80 characters wide; `summary.json` has the other figures.
 
     Args:
-      variants: as a run's summary has them.
+      variants: the variants in a run's summary.
     """
     metric = variants["metric"]
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
@@ -382,10 +381,10 @@ def variants_table(variants: Mapping[str, Any]) -> Table:
 
 
 def describe_variants(variants: Mapping[str, Any]) -> list[str]:
-    """Why variants are refused, and what else is to be known of them, a line each.
+    """Returns a line for each refusal and note of the variants.
 
     Args:
-      variants: as a run's summary has them.
+      variants: the variants in a run's summary.
     """
     lines = []
     for variant in variants.get("variants", []):
@@ -404,7 +403,7 @@ def describe_variants(variants: Mapping[str, Any]) -> list[str]:
 
 
 def _verdict(variant: Mapping[str, Any]) -> str:
-    """Returns whether it is good enough, which nobody knows where it was not measured."""
+    """Returns whether a variant is accepted, or was not measured."""
     if variant.get("unmeasured"):
         return "[yellow]unmeasured[/yellow]"
     return "[green]yes[/green]" if variant["accepted"] else "[red]no[/red]"

@@ -1,4 +1,4 @@
-"""What the Evaluator measured and decided: metrics, their bounds, the reason, the mistakes."""
+"""The report of an evaluation: metrics, bounds, the verdict's reason and confusions of classes."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from trainer_module.errors import DataError, counted
 from trainer_module.export.interface import read_interface
 
 MOST_NAMED = 3
-"""Slices in a note."""
+"""The most slices that a note names."""
 _PERFECT = 0.995
-"""AUC, accuracy or the share of a loss explained, from which on a metric is nearly perfect."""
+"""The AUC, accuracy or explained share of a loss above which a metric is nearly perfect."""
 _MISTAKES_LEFT = 0.02
-"""Share of a constant's mistakes that a nearly perfect classifier makes at most."""
+"""The largest share of a constant's mistakes that a nearly perfect classifier makes."""
 _FEWEST_ROWS = 50
-"""Of fewer, a good model makes no mistake by chance."""
+"""The fewest rows for a warning; on fewer, a good model makes no mistake by chance."""
 MOST_SHOWN = 3
-"""Pairs of classes that leave room for the rest on one screen."""
+"""The number of pairs of classes that leaves room for the rest on one screen."""
 
 
 def read_evaluation(uri: str, criteria: Criteria, blessed: bool) -> EvaluationReport:
-    """Reads an evaluation artifact.
+    """Returns the report of an evaluation artifact.
 
     Args:
       uri: its folder.
-      criteria: of the run, for the order of the metrics and their thresholds.
+      criteria: the criteria of the run, for the order of the metrics and their thresholds.
       blessed: whether TFX blessed the model.
     """
     by_slice, noise = metrics_by_slice(uri), read_noise(uri)
@@ -80,12 +80,12 @@ def _ends(interval: Interval | None) -> tuple[float, float] | None:
 
 
 def is_nearly_perfect(name: str, value: float, constant: ConstantPrediction | None) -> bool:
-    """Returns whether a metric is better than most data allows; False where the rows are few.
+    """Returns whether a metric is better than most data allows; False for few rows.
 
     Args:
-      name: of the metric.
-      value: on the whole eval split.
-      constant: of the metric that decides, which tells how hard the data is.
+      name: the name of the metric.
+      value: the value on the whole eval split.
+      constant: the constant prediction in the deciding metric, which shows how hard the data is.
     """
     if constant is None or constant.examples < _FEWEST_ROWS:
         return False
@@ -101,8 +101,8 @@ def is_nearly_perfect(name: str, value: float, constant: ConstantPrediction | No
 
 
 def _reported(criteria: Criteria, measured: Mapping[str, float]) -> list[str]:
-    """Returns the metrics to tell of: of those of TFMA's config, one without a threshold may be
-    a plot.
+    """Returns the metrics to report; a metric given as a mapping may be a plot, which is left
+    out.
     """
     evaluate = criteria.evaluate
     plots = {n for n in evaluate.configured if n not in measured and n not in evaluate.thresholds}
@@ -119,7 +119,7 @@ def _measured(
     models = by_slice.get(where, {})
     value = models.get(CANDIDATE, {}).get(name, math.nan)
     in_service = models.get(BASELINE, {}).get(name)
-    # One without quantiles has no coverage, which no threshold compares.
+    # A model without quantiles has no coverage, which thresholds do not compare.
     is_compared = criteria.metric(name).is_compared
     if in_service is not None and not math.isfinite(in_service) and not is_compared:
         in_service = None
@@ -127,7 +127,7 @@ def _measured(
 
 
 def _clear_undefined(by_slice: dict[str, dict[str, dict[str, float]]], noise: Noise) -> None:
-    """Makes NaN of what TFMA has a number for where there is none."""
+    """Replaces TFMA's numbers by NaN where a metric is undefined."""
     for name, metrics in noise.slices.items():
         for metric, found in metrics.items():
             values = by_slice.get(name, {}).get(CANDIDATE, {})
@@ -136,7 +136,7 @@ def _clear_undefined(by_slice: dict[str, dict[str, dict[str, float]]], noise: No
 
 
 def _failed_metrics(uri: str) -> dict[str, set[str]]:
-    """Returns the metrics that something was found against, by slice."""
+    """Returns the metrics that failed, by slice."""
     result = tfma.load_validation_result(uri)
     return {
         slice_name(of_slice.slice_key.single_slice_keys): {
@@ -147,7 +147,9 @@ def _failed_metrics(uri: str) -> dict[str, set[str]]:
 
 
 def _unmeasured_slices(uri: str, noise: Noise) -> list[str]:
-    """Which slices have thresholds and no metrics, as the data has none of them or too many."""
+    """Returns a sentence about slices with thresholds but without metrics; empty if there are
+    none.
+    """
     missing = tfma.load_validation_result(uri).missing_slices
     kinds = ", ".join(sorted(" and ".join(spec.feature_keys) for spec in missing))
     why = f" ({'; '.join(noise.notes)})" if noise.notes else ""
@@ -160,7 +162,7 @@ def _kept(
     noise: Noise,
     constant: ConstantPrediction | None,
 ) -> str:
-    """Why a model is blessed."""
+    """Returns the reason why a model is blessed."""
     kept = "every threshold is kept" if criteria.evaluate.thresholds else "no thresholds are set"
     if constant is not None:
         kept = f"{constant.metric} is better than a constant prediction's"
@@ -178,13 +180,13 @@ def _kept(
         return f"{kept}, and there is no model in service to compare with"
     held = criteria.thresholds
     within = [describe_within_noise(measured[name], criteria) for name in measured if name in held]
-    said = "; ".join(filter(None, within))
+    noise_within = "; ".join(filter(None, within))
     compared = "it is not worse than the model in service"
-    return f"{kept}, and {compared}" + (f" beyond noise: {said}" if said else "")
+    return f"{kept}, and {compared}" + (f" beyond noise: {noise_within}" if noise_within else "")
 
 
 def _notes(criteria: Criteria, noise: Noise, has_baseline: bool) -> list[str]:
-    """What cannot be known."""
+    """Returns notes on undefined metrics and on metrics without intervals."""
     notes = []
     names = criteria.names
     for name in names:
@@ -211,7 +213,7 @@ def _notes(criteria: Criteria, noise: Noise, has_baseline: bool) -> list[str]:
 
 @dataclass(frozen=True)
 class Measured:
-    """One metric on the whole eval split, or on a slice."""
+    """The value of a metric on the whole eval split, or on a slice."""
 
     name: str
     where: str
@@ -222,13 +224,13 @@ class Measured:
     confidence: float | None
 
     @property
-    def said(self) -> str:
-        """Which value it has."""
+    def sentence(self) -> str:
+        """The value of the metric in a sentence."""
         of = f" of {self.where}" if self.where else ""
         return f"{self.name}{of} is {self.value:.4g}"
 
     def show(self, interval: Interval, sign: str = "") -> str:
-        """Returns an interval, with how sure it is."""
+        """Returns an interval in words, with its confidence level."""
         sure = f"{100 * (self.confidence or 0):.4g} %"
         return f"{sure}: {interval.low:{sign}.3g} to {interval.high:{sign}.3g}"
 
@@ -240,7 +242,7 @@ def describe_needs(
     constant: ConstantPrediction | None,
     noise: Noise,
 ) -> str:
-    """What a metric has to reach; empty if nothing."""
+    """Returns the requirements of a metric in words; empty if there are none."""
     needs = []
     if constant is not None and constant.metric == name:
         needs.append(f"better than {constant.value:.4g} of a constant")
@@ -263,7 +265,7 @@ def describe_needs(
 
 
 def describe_within_noise(measured: Measured, criteria: Criteria) -> str:
-    """By how much a metric is worse, which may be chance; empty if it is not worse."""
+    """Returns the loss of a metric that chance may explain; empty if the metric is not worse."""
     difference, in_service = measured.noise.difference, measured.in_service
     if difference is None or in_service is None:
         return ""
@@ -281,22 +283,22 @@ def describe_within_noise(measured: Measured, criteria: Criteria) -> str:
 def describe_failure(
     measured: Measured, criteria: Criteria, constant: ConstantPrediction | None
 ) -> str:
-    """Why a metric is not good enough."""
-    said, value = measured.said, measured.value
+    """Returns the reason why a metric fails."""
+    sentence, value = measured.sentence, measured.value
     if not measured.noise.defined or not math.isfinite(value):
-        return f"{said}, not a number: {_why_undefined(measured)}"
+        return f"{sentence}, not a number: {_why_undefined(measured)}"
     threshold = _threshold(criteria, measured.name)
     if beyond := _beyond_bounds(measured, threshold):
-        return f"{said}, {beyond}"
+        return f"{sentence}, {beyond}"
     compared = constant if constant is not None and constant.metric == measured.name else None
     if compared is not None and not compared.is_beaten_by(value) and not measured.where:
         return (
-            f"{said}, and always predicting the same has {compared.value:.4g}; on "
+            f"{sentence}, and always predicting the same has {compared.value:.4g}; on "
             f"{compared.examples:,} examples {compared.needed:.4g} is more than luck. Look at what "
             "the features say of the label, or set evaluate.thresholds to decide by yourself"
         )
     key = f"evaluate.thresholds.{measured.name}.tolerance"
-    worse = f"{said}, worse than {measured.in_service:.4g} of the model in service"
+    worse = f"{sentence}, worse than {measured.in_service:.4g} of the model in service"
     if measured.noise.shared is not None:
         return (
             f"{worse} beyond noise ({measured.show(measured.noise.shared, '+')}), whatever "
@@ -316,7 +318,7 @@ def describe_failure(
 
 
 def _why_kept(evaluate: EvaluateSettings) -> str:
-    """Why the model in service stays where it is better by chance, after `that one stays`."""
+    """Returns the reason why the model in service stays although noise explains its lead."""
     if evaluate.ties is not None:
         return ", as evaluate.ties says"
     return ", as both have learnt from the same data and a change has to be for the better"
@@ -331,7 +333,7 @@ def _why_undefined(measured: Measured) -> str:
 
 
 def _beyond_bounds(measured: Measured, threshold: Threshold) -> str:
-    """Which bound is not kept; empty if all are."""
+    """Returns the bound that a metric breaks; empty if there is none."""
     value, interval = measured.value, measured.noise.interval
     if threshold.least is not None and value < threshold.least:
         return f"below the threshold of {threshold.least:g}"
@@ -353,42 +355,42 @@ def _beyond_bounds(measured: Measured, threshold: Threshold) -> str:
 
 
 def _threshold(criteria: Criteria, name: str) -> Threshold:
-    # Of what only has to be better than a constant prediction there is none.
+    # A metric that only has to beat a constant prediction has no threshold.
     return criteria.thresholds.get(name, Threshold())
 
 
 @dataclass(frozen=True)
 class Mistaken:
-    """A class that is taken for another one."""
+    """A confusion of a class with another class."""
 
     rows: float
-    """How many rows, or what they weigh."""
+    """The number of confused rows, or the sum of their weights."""
     of: float
-    """All of the class."""
+    """The number of all rows of the class, or the sum of their weights."""
     true: int
-    said: int
+    predicted: int
 
 
 def read_mistakes(uri: str) -> list[Mistaken]:
-    """What is mistaken of the whole eval split, most first; empty where no matrix was measured.
+    """Returns the confusions on the whole eval split, most frequent first; empty without a matrix.
 
     Args:
       uri: the folder that TFMA wrote to.
     """
-    counts = {(true, said): count for true, said, count in _cells(uri)}
+    counts = {(true, predicted): count for true, predicted, count in _cells(uri)}
     totals: dict[int, float] = {}
     for (true, _), count in counts.items():
         totals[true] = totals.get(true, 0.0) + count
     mistakes = (
-        Mistaken(count, totals[true], true, said)
-        for (true, said), count in counts.items()
-        if true != said and count
+        Mistaken(count, totals[true], true, predicted)
+        for (true, predicted), count in counts.items()
+        if true != predicted and count
     )
-    return sorted(mistakes, key=lambda one: (-one.rows, one.true, one.said))
+    return sorted(mistakes, key=lambda one: (-one.rows, one.true, one.predicted))
 
 
 def _cells(uri: str) -> Iterator[tuple[int, int, float]]:
-    """Yields the true class, the most probable one, and how often, of the new model."""
+    """Yields the true class, the predicted class, and the weighted count, for the new model."""
     for plots in tfma.load_plots(uri):
         if plots.slice_key.single_slice_keys:
             continue
@@ -404,12 +406,11 @@ def _cells(uri: str) -> Iterator[tuple[int, int, float]]:
 
 
 def describe_mistakes(uri: str, model: str | None) -> str:
-    """Returns the pairs of classes that are mistaken most; empty where none is, or none was
-    measured.
+    """Returns the most frequent confusions of classes in a sentence; empty if there are none.
 
     Args:
       uri: the folder that TFMA wrote to.
-      model: that of the model's artifact, which knows the names of the classes.
+      model: the URI of the model's artifact, which has the names of the classes.
     """
     mistakes = read_mistakes(uri)
     if not mistakes:
@@ -422,14 +423,14 @@ def describe_mistakes(uri: str, model: str | None) -> str:
         return classes[number] if 0 <= number < len(classes) else "a class that training had not"
 
     pairs = [
-        f"{name(one.true)} as {name(one.said)} ({one.rows:,.4g} of {one.of:,.4g})"
+        f"{name(one.true)} as {name(one.predicted)} ({one.rows:,.4g} of {one.of:,.4g})"
         for one in mistakes[:MOST_SHOWN]
     ]
     return f"most often mistaken: {', '.join(pairs)}"
 
 
 def _classes(model: str | None) -> Sequence[str]:
-    """Returns the names; none of a model that somebody else's code has exported."""
+    """Returns the names of the classes; empty for a model that other code exported."""
     if model is None:
         return ()
     try:

@@ -1,4 +1,4 @@
-"""Executes a pipeline's components and records what becomes of each."""
+"""Executes a pipeline's components and records the outcome of each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline.component_ids import ComponentId
 from pipeline.exit_codes import EXIT_INTERRUPTED
 from pipeline.graph.create import create_ingestion, create_pipeline, create_search
 from pipeline.layout import Layout, RunLayout
-from pipeline.records.data_records import tell_empty_spans
+from pipeline.records.data_records import report_empty_spans
 from pipeline.records.event_log import EventLog
 from pipeline.records.notify import wait_for_deliveries
 from pipeline.records.run_events import RunEvents
@@ -47,10 +47,10 @@ def execute(
 
     Args:
       context: the config and its data; the stores have been checked.
-      request: what the run is asked to do.
-      files: of the run.
-      console: where people look.
-      reruns: is told what the run has left, for the next.
+      request: the options of the run.
+      files: the files of the run.
+      console: shows the run.
+      reruns: stores the state after the run, for the next run.
 
     Returns:
       The exit code.
@@ -62,7 +62,7 @@ def execute(
     observer = RunObserver(context, files, console, run_events, results)
     progress = logging.getLogger(PROGRESS_LOGGER)
 
-    def say_last_words() -> None:
+    def conclude_interrupted() -> None:
         observer.conclude(KeyboardInterrupt())
         console.conclude(observer.summary, _hints(observer.summary, layout, files))
         wait_for_deliveries()
@@ -70,12 +70,12 @@ def execute(
     progress.addHandler(console)
     error = attempt(
         lambda: _run_components(context, request, run_events, observer, console, results),
-        say_last_words,
+        conclude_interrupted,
         EXIT_INTERRUPTED,
     )
     progress.removeHandler(console)
     if error is None and not observer.summary.components:
-        # TFX's command line compiles a pipeline by a runner that runs nothing.
+        # TFX's command line compiles a pipeline with a runner that runs nothing.
         shutil.rmtree(files.root)
         return 0
     if (told_by_signal := received_signal()) and error is None:
@@ -98,7 +98,7 @@ def _run_components(
     console: RunConsole,
     results: ArtifactResults,
 ) -> None:
-    """Reads the spans that are new, and runs the graph; what is found is told to the observer."""
+    """Reads the new spans, and runs the graph with the observer."""
     config, window, run_id = context.config, context.window, observer.summary.run_id
     for note in [*prepare_training(config.train), *note_cores(config.beam.workers)]:
         console.write(f"  note: {note}")
@@ -106,7 +106,7 @@ def _run_components(
     spans = None
     if window is not None:
         event_log = EventLog(context.layout.event_log)
-        tell_empty_spans(config.notify, config.name, window.empty, event_log, run_id)
+        report_empty_spans(config.notify, config.name, window.empty, event_log, run_id)
         reader = WindowReader(context, event_log, run_events, run_id)
         usable = [window.newest] if request.validate_only else reader.read(window, console)
         observer.summary.notes += reader.notes
@@ -115,7 +115,7 @@ def _run_components(
             observer.summary.notes += left_out(window, usable, event_log)
     create = create_search if request.search_only else create_pipeline
     create = create_ingestion if request.validate_only else create
-    # Without arguments Beam works in this process, and programs of others are left alone.
+    # Without arguments Beam works in this process, and the variables stay as they are.
     path = shared_module_path() if config.beam.args else nullcontext()
     with path, at_most(config.beam.workers):
         gate = PushGate(context, results, observer.summary)
@@ -124,7 +124,7 @@ def _run_components(
 
 
 def _hints(summary: RunSummary, layout: Layout, files: RunLayout) -> list[str]:
-    """What to look at next."""
+    """Returns hints for further details, such as paths of logs."""
     hints = [f"summary: {shown(files.summary)}"]
     if summary.anomalies:
         hints.insert(0, f"where the data is right as it is: {ACCEPT}")

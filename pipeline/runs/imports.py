@@ -1,8 +1,8 @@
-"""What a run imports: shared with processes that libraries start, and left alone by the collector.
+"""Import helpers of a run: garbage collection, module paths and deferred packages.
 
-TFX and TensorFlow make millions of objects. The collector would look through them a dozen times
-while they are imported, and again and again while a run makes its own: a fifth of what a run over a
-small table computes.
+TFX and TensorFlow make millions of objects. The collector would traverse them a dozen times while
+they are imported, and repeatedly during a run: a fifth of the computing time of a run on a small
+table.
 """
 
 from __future__ import annotations
@@ -19,19 +19,21 @@ from types import ModuleType
 from components.processes.local.process import module_path
 
 YOUNG, MIDDLE, OLD = 20_000, 20, 20
-"""Objects until the youngest are looked through, and how often until the next older ones are."""
+"""The thresholds of the collector's three generations."""
 
 
 def is_in_tfx_command_line() -> bool:
-    """Returns whether TFX's own command line runs this: it takes the pipeline, and runs nothing."""
+    """Returns whether TFX's own command line runs this process, which only compiles the
+    pipeline.
+    """
     return "tfx.tools.cli" in sys.modules
 
 
 @contextmanager
 def kept_imports() -> Iterator[None]:
-    """Collects no garbage in a `with` block that imports, and never looks at what is there then.
+    """Turns off garbage collection within the block, and freezes the objects that exist at its end.
 
-    Processes that are forked afterwards share these objects' memory, as nothing touches it.
+    Processes that are forked afterwards share the memory of these objects, as nothing modifies it.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -44,16 +46,16 @@ def kept_imports() -> Iterator[None]:
 
 
 def keep_imports() -> None:
-    """Tells the collector never to look at what is there now, and seldom at what comes."""
+    """Freezes existing objects, and makes the collector run less often."""
     gc.freeze()
     gc.set_threshold(YOUNG, MIDDLE, OLD)
 
 
 @contextmanager
 def shared_module_path() -> Iterator[None]:
-    """Lets interpreters that libraries start in a `with` block find the modules that this finds.
+    """Makes interpreters that libraries start in the block find the modules of this process.
 
-    Beam starts some for its workers, where `beam.args` asks for several processes.
+    Beam starts interpreters for its workers if `beam.args` requests several processes.
     """
     variables = module_path()
     earlier = {name: os.environ.get(name) for name in variables}
@@ -69,32 +71,32 @@ def shared_module_path() -> Iterator[None]:
 
 
 class _DeferredPackage(ModuleType):
-    """A package whose modules can be imported, and which is executed once it is asked for more."""
+    """A package whose modules can be imported, and whose `__init__` is executed on first use."""
 
     def __getattr__(self, name: str) -> object:
-        """Executes the package, and gives what it has of a name; called for what it has not yet."""
+        """Executes the package's `__init__`, and returns the attribute of a name."""
         spec = self.__spec__
         if name.startswith("__") or spec is None or spec.loader is None:
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         if find_spec(f"{self.__name__}.{name}") is not None:
             return importlib.import_module(f"{self.__name__}.{name}")
-        # First, as it imports itself.
+        # Before the execution, which imports the package itself.
         object.__setattr__(self, "__class__", ModuleType)
         spec.loader.exec_module(self)
         adding = sys.modules.get(self.__dict__["_added_to_by"])
         if isinstance(adding, _DeferredPackage):
-            hasattr(adding, "all")  # Any name has it executed.
+            hasattr(adding, "all")  # Any missing name executes the package.
         return getattr(self, name)
 
 
 def defer_package(name: str, added_to_by: str = "") -> None:
-    """Lets modules of a package be imported without all that its `__init__` imports.
+    """Makes modules of a package importable without executing the package's `__init__`.
 
-    Whoever asks for a name that the package itself makes has it executed, and finds it as ever.
+    The first access to a name that `__init__` defines executes it.
 
     Args:
-      name: of the package, which is left as it is where it has been imported.
-      added_to_by: a package that gives it more names, and is executed after it.
+      name: the package; it is left alone if it has been imported.
+      added_to_by: a package that adds names to it, and is executed after it.
     """
     spec = None if name in sys.modules else find_spec(name)
     if spec is None:
@@ -109,12 +111,12 @@ def defer_package(name: str, added_to_by: str = "") -> None:
 
 
 def defer_evaluation() -> None:
-    """Has a process import neither TFMA nor all of TFX's components, unless they are asked for.
+    """Defers the imports of TFMA and of `tfx.components` until they are used.
 
     TFX's modules import TFMA for a few messages of its config, and `tfx.components` imports every
-    component whichever is meant: a half of the seconds, and a third of the memory.
+    component: half of the import time, and a third of the memory.
     """
-    # The messages are of these, and their module does not say so.
+    # The messages need this module, which their own module does not import.
     importlib.import_module("google.protobuf.wrappers_pb2")
     defer_package("tensorflow_model_analysis", added_to_by="tfx.components")
     defer_package("tfx.components")

@@ -1,4 +1,6 @@
-"""What the last execution of a component was given and has left, the last training above all."""
+"""The inputs, outputs and properties of a component's last execution, above all of the
+Trainer's.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ LATEST = "latest"
 
 @dataclass(frozen=True)
 class LastTraining:
-    """As TFX's arguments of a training have it, as far as reading needs them."""
+    """The part of TFX's training arguments that reading a checkpoint needs."""
 
     model_run_dir: str
     transform_graph_path: str
@@ -31,11 +33,11 @@ class LastTraining:
 
 
 def find_last_training(config: PipelineConfig, layout: Layout) -> LastTraining:
-    """Finds the last training that came to its end, from the cache or not.
+    """Returns the last training that completed, from the cache or not.
 
     Args:
-      config: of the pipeline; what it says of training may have changed since.
-      layout: of the pipeline.
+      config: the config, whose settings of the training may have changed since.
+      layout: the layout of the pipeline.
 
     Raises:
       ConfigError: there is none, or its files are gone.
@@ -45,27 +47,29 @@ def find_last_training(config: PipelineConfig, layout: Layout) -> LastTraining:
         raise ConfigError(f"no training of {config.name} has ended in {layout.root}; run it first.")
     uris = last.uris
     examples = uris["examples"]
-    told = complete(json.loads(last.properties["custom_config"].string_value), uris["schema"][0])
+    settings = complete(
+        json.loads(last.properties["custom_config"].string_value), uris["schema"][0]
+    )
     if tuned := uris.get("hyperparameters"):
-        told = with_best(told, tuned[0])
+        settings = with_best(settings, tuned[0])
     return LastTraining(
         model_run_dir=uris["model_run"][0],
         transform_graph_path=uris["transform_graph"][0],
         train_files=[f"{uri}/Split-{TRAIN_SPLIT}/*" for uri in examples],
         eval_files=[f"{uri}/Split-{EVAL_SPLIT}/*" for uri in examples],
-        custom_config=told,
+        custom_config=settings,
     )
 
 
 def find_checkpoint(training: LastTraining, which: str) -> str:
-    """Returns the path of one of the checkpoints that a training has kept.
+    """Returns the path of a checkpoint that a training has kept.
 
     Args:
       training: the training.
       which: `latest`, or the number of an epoch.
 
     Raises:
-      ConfigError: there is no such checkpoint; says which there are.
+      ConfigError: there is no such checkpoint; the message lists the existing ones.
     """
     import tensorflow as tf
 
@@ -99,24 +103,24 @@ def _record(training: LastTraining) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class LastExecution:
-    """What it was given, and what it has left."""
+    """The artifacts and parameters of a component's last execution."""
 
     uris: dict[str, list[str]]
-    """Of its inputs and outputs, by their keys."""
+    """The URIs of its inputs and outputs, by their keys."""
     properties: Any
-    """Its parameters, as ML Metadata has them."""
+    """The parameters of the execution, as ML Metadata stores them."""
 
 
 def find_last_execution(
     config: PipelineConfig, layout: Layout, component: ComponentId, has_ended: bool
 ) -> LastExecution | None:
-    """Finds an execution; None if there is none.
+    """Returns the last execution of a component; None if there is none.
 
     Args:
-      config: of the pipeline.
-      layout: of the pipeline.
+      config: the config.
+      layout: the layout of the pipeline.
       component: the component.
-      has_ended: whether it has to have come to its end, from the cache or not.
+      has_ended: whether the execution must have completed, from the cache or not.
 
     Raises:
       ConfigError: its files are gone.
@@ -136,7 +140,7 @@ def find_last_execution(
 
 
 def _uris(store: Any, execution: int) -> dict[str, list[str]]:
-    """Where the inputs and outputs of an execution are, by their keys."""
+    """Returns the URIs of an execution's inputs and outputs, by their keys."""
     events = store.get_events_by_execution_ids([execution])
     artifacts = {a.id: a for a in store.get_artifacts_by_id([e.artifact_id for e in events])}
     uris: dict[str, list[str]] = {}

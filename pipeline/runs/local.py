@@ -1,4 +1,4 @@
-"""Runs a pipeline on this machine: TFX's LocalDagRunner, watched; and says why it failed."""
+"""Runs a pipeline with TFX's LocalDagRunner, reports each component, and explains failures."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _STATES = {
 
 
 class ComponentFailedError(Exception):
-    """A component failed; its cause is the component's own exception, where there is one."""
+    """A failed component; the cause is the component's own exception, if there is one."""
 
     def __init__(self, component: str) -> None:
         super().__init__(component)
@@ -44,7 +44,7 @@ class ComponentFailedError(Exception):
 
 
 Gate = Callable[[str], AbstractContextManager[bool]]
-"""Says whether the node of an id may run; the node runs in the `with` block."""
+"""A function that decides whether a node may run; the node runs within the context."""
 
 
 def _open(node: str) -> AbstractContextManager[bool]:
@@ -53,18 +53,18 @@ def _open(node: str) -> AbstractContextManager[bool]:
 
 
 class ComponentObserver(Protocol):
-    """Is told what happens to each component."""
+    """The interface of objects that are notified of each component's start and end."""
 
     def started(self, component: str) -> None:
-        """A component begins."""
+        """Receives the start of a component."""
 
     def finished(self, component: str, state: State, seconds: float, execution: int | None) -> None:
-        """A component ended, with its execution's id in the metadata."""
+        """Receives the end of a component, with the id of its execution in the metadata."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """A node of a compiled pipeline, and all that a launcher of it needs."""
+    """A node of a compiled pipeline, with the arguments of its launcher."""
 
     id: str
     is_system: bool
@@ -72,15 +72,15 @@ class Node:
 
 
 class LocalRunner(LocalDagRunner):
-    """Runs the nodes one after another and reports each."""
+    """A runner that runs the nodes one after another and reports each."""
 
     def __init__(self, run_id: str, observer: ComponentObserver, gate: Gate = _open) -> None:
-        """Constructs a runner.
+        """Stores the arguments of the run.
 
         Args:
           run_id: names the run in the metadata.
-          observer: is told of each component; resolvers and other system nodes stay unmentioned.
-          gate: is asked before each whether it may run.
+          observer: receives the start and end of each component, but not of resolvers.
+          gate: decides before each node whether it may run.
         """
         super().__init__()
         self._run_id = run_id
@@ -96,7 +96,7 @@ class LocalRunner(LocalDagRunner):
 
         Raises:
           ComponentFailedError: a component failed; those after it did not run.
-          KeyboardInterrupt: this process was told to stop, and no other component begins.
+          KeyboardInterrupt: a signal stopped the process; no further component begins.
         """
         del run_options
         for node in compiled_nodes(pipeline, self._run_id):
@@ -127,13 +127,13 @@ def compiled_nodes(
     pipeline_root: str | None = None,
     connection: Any = None,
 ) -> Iterator[Node]:
-    """Yields the nodes of a compiled pipeline in topological order, made concrete for one run.
+    """Yields the nodes of a compiled pipeline in topological order, with a run's parameters.
 
     Args:
       pipeline: the compiled pipeline; its runtime parameters are substituted in place.
       run_id: names the run in the metadata.
-      pipeline_root: where artifacts go, if elsewhere than the pipeline says.
-      connection: how to reach the metadata, if otherwise than the pipeline says.
+      pipeline_root: the folder for artifacts; default: the pipeline's own.
+      connection: the connection settings of the metadata; default: the pipeline's own.
     """
     parameters = {constants.PIPELINE_RUN_ID_PARAMETER_NAME: run_id}
     if pipeline_root is not None:
@@ -149,7 +149,7 @@ def compiled_nodes(
         if isinstance(executor, BeamExecutableSpec):
             whole = BeamExecutableSpec.FromString(executor.SerializeToString())
             operators[BeamExecutableSpec] = functools.partial(_make_beam_operator, whole)
-            # How a component runs is no part of its cache key, which has all of this spec.
+            # The cache key contains this spec, so the options of the runner are removed from it.
             executor.ClearField("beam_pipeline_args")
             executor.ClearField("beam_pipeline_args_placeholders")
         yield Node(
@@ -172,7 +172,7 @@ def compiled_nodes(
 def _make_beam_operator(
     whole: BeamExecutableSpec, executor_spec: BeamExecutableSpec, platform_config: Any
 ) -> BeamExecutorOperator:
-    """What runs an executor by its whole spec, not by the part that its cache key has."""
+    """Returns an operator for the whole spec of an executor, not for the part in its cache key."""
     del executor_spec
     return BeamExecutorOperator(whole, platform_config)
 
@@ -181,11 +181,11 @@ def launch(node: Node, **launcher_options: Any) -> tuple[State, int | None]:
     """Launches a node with TFX's own launcher.
 
     Returns:
-      Its state, and its execution's id. A launcher whose inputs could not be resolved returns
-      without an error: then the state is FAILED.
+      The state, and the id of the execution. If the inputs could not be resolved, the launcher
+      returns without an error, and the state is FAILED.
     """
     made = launcher.Launcher(**{**node.launcher_arguments, **launcher_options})
-    speed_up()  # It has imported the executor, and so the libraries that are to be quick.
+    speed_up()  # After the launcher has imported the executor's libraries.
     info = made.launch()
     if info is None or not info.execution_id:
         return (State.RAN, None) if node.is_system else (State.FAILED, None)
@@ -195,11 +195,11 @@ def launch(node: Node, **launcher_options: Any) -> tuple[State, int | None]:
 
 
 def explain(error: BaseException, sources: Iterable[Path] = ()) -> tuple[Status, str]:
-    """Returns the status that an error leads to, and one sentence about its cause.
+    """Returns the status that an error leads to, and a sentence about its cause.
 
     Args:
-      error: what a run raised.
-      sources: files of the user's code, of which the one that failed is named with its line.
+      error: the exception of a run.
+      sources: files of the user's code; the message names the failing line in them.
     """
     if isinstance(error, KeyboardInterrupt):
         return Status.INTERRUPTED, "interrupted"
@@ -210,21 +210,19 @@ def explain(error: BaseException, sources: Iterable[Path] = ()) -> tuple[Status,
     while cause.__cause__ is not None:
         cause = cause.__cause__
     if says_full(cause):
-        return Status.FAILED, f"the disk is full ({_what_is_full(cause)}); {MAKE_ROOM}"
+        return Status.FAILED, f"the disk is full ({_full_disk(cause)}); {MAKE_ROOM}"
     if isinstance(cause, ComponentFailedError):
         return Status.FAILED, "its inputs could not be resolved; the log says why"
     if isinstance(cause, WorkerFailedError):
         return Status.FAILED, _place(cause.frames, sources) + str(cause)
     lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
-    said = f"{type(cause).__name__}: {lines[-1] if lines else 'no message'}"
+    message = f"{type(cause).__name__}: {lines[-1] if lines else 'no message'}"
     frames = [(f.filename, f.lineno or 0) for f in traceback.extract_tb(cause.__traceback__)]
-    return Status.FAILED, _place(frames, sources) + said
+    return Status.FAILED, _place(frames, sources) + message
 
 
-def _what_is_full(error: BaseException) -> str:
-    """Returns the file that could not be written, and the room that there is, as far as they
-    are known.
-    """
+def _full_disk(error: BaseException) -> str:
+    """Returns the file that could not be written, and its free space, as far as known."""
     if not isinstance(error, OSError):
         file = full_file(error)
         return f"{file}: {free_room(Path(file))}" if file else "the metadata could not be written"
@@ -237,7 +235,7 @@ def _what_is_full(error: BaseException) -> str:
 
 
 def _place(frames: Iterable[Frame], sources: Iterable[Path]) -> str:
-    """Where in the user's code an error came from: `my_model.py, line 6: `, or nothing."""
+    """Returns the place of an error in the user's code: `my_model.py, line 6: `, or nothing."""
     known = set(sources)
     own = [(file, line) for file, line in frames if Path(file).resolve() in known]
     return f"{Path(own[-1][0]).name}, line {own[-1][1]}: " if own else ""

@@ -1,4 +1,4 @@
-"""Sends what components print to a file, and leaves the screen to the runner."""
+"""Redirects the output of components to a log file, and leaves the screen to the runner."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class _LogFile(io.FileIO):
-    """A file for what is said; it drops what the disk does not take, which is no reason to fail."""
+    """A log file that ignores write errors, such as a full disk."""
 
     def __init__(self, descriptor: int, on_failure: Callable[[OSError], None]) -> None:
-        """Wraps a descriptor, and leaves it open; `on_failure` gets the errors."""
+        """Wraps a descriptor without closing it; `on_failure` receives the errors."""
         super().__init__(descriptor, "w", closefd=False)
         self._on_failure = on_failure
 
     def write(self, data: Any) -> int:
-        """Says that all bytes of a buffer were written, although they may have been dropped."""
+        """Writes a buffer, and returns its length even if a write error dropped bytes."""
         try:
             return super().write(data) or 0
         except OSError as error:
@@ -35,15 +35,15 @@ class _LogFile(io.FileIO):
             return memoryview(data).nbytes
 
 
-class _Complaint:
-    """Tells the screen that a log cannot be written, the first time that it cannot."""
+class _FirstErrorReporter:
+    """A callback that reports the first write error of a log on the screen."""
 
     def __init__(self, log: Path, screen: int) -> None:
         self._log = log
         self._screen: int | None = screen
 
     def __call__(self, error: OSError) -> None:
-        """Tells of an error."""
+        """Reports an error on the screen, the first time only."""
         screen, self._screen = self._screen, None
         if screen is None:
             return
@@ -52,28 +52,28 @@ class _Complaint:
             os.write(screen, f"{why}\n".encode())
 
     def end(self) -> None:
-        """The screen is about to be closed."""
+        """Turns off further reports, as the screen is about to be closed."""
         self._screen = None
 
 
 @contextmanager
 def captured(log: Path, verbose: bool) -> Iterator[IO[str]]:
-    """Sends standard output and error, of C++ as well, to a log file; yields the screen.
+    """Redirects standard output and error, of C++ too, to a log file; yields the screen.
 
-    TensorFlow writes to the file descriptors, not to `sys.stderr`, so these are redirected. A disk
-    that takes no more is told of on the screen, once, and ends nothing.
+    TensorFlow writes to the file descriptors, not to `sys.stderr`, so these are redirected. A full
+    disk is reported on the screen once, and does not end the run.
 
     Args:
       log: the file, appended to; its folder exists.
-      verbose: whether the screen shows it too.
+      verbose: whether the screen shows the output too.
 
     Yields:
-      A text stream to where standard output went before.
+      A text stream to the original standard output.
     """
     sys.stdout.flush()
     sys.stderr.flush()
     saved = os.dup(1), os.dup(2)
-    complain = _Complaint(log, saved[1])
+    complain = _FirstErrorReporter(log, saved[1])
     target, pump = _open_target(log, saved[1] if verbose else None, complain)
     os.dup2(target, 1)
     os.dup2(target, 2)
@@ -105,7 +105,7 @@ def captured(log: Path, verbose: bool) -> Iterator[IO[str]]:
 
 
 def _open_stream(descriptor: int, on_failure: Callable[[OSError], None]) -> TextIO:
-    """Returns a stream in place of `sys.stdout`, which Python's own prints go to."""
+    """Returns a replacement of `sys.stdout` for Python's own output."""
     return io.TextIOWrapper(
         io.BufferedWriter(_LogFile(descriptor, on_failure)),
         encoding="utf-8",
@@ -116,14 +116,14 @@ def _open_stream(descriptor: int, on_failure: Callable[[OSError], None]) -> Text
 
 @contextmanager
 def told_briefly(what: str, log: Path) -> Iterator[None]:
-    """Logs what breaks in a `with` block with its traceback, and tells the user of it in a line.
+    """Logs an exception in the block with its traceback, and raises a short error.
 
     Args:
-      what: what could not be done, for the log.
-      log: where everything that was said is.
+      what: the failed action, for the log.
+      log: the path of the log, for the message.
 
     Raises:
-      InternalError: something broke that is not said in the user's terms.
+      InternalError: an exception other than a ScopelineError was raised.
     """
     try:
         yield
@@ -139,9 +139,7 @@ def told_briefly(what: str, log: Path) -> Iterator[None]:
 def _open_target(
     log: Path, echo: int | None, on_failure: Callable[[OSError], None]
 ) -> tuple[int, threading.Thread | None]:
-    """Returns a descriptor that writes to the log and, by way of a thread, to another
-    descriptor.
-    """
+    """Returns a descriptor that writes to the log and, through a thread, to another descriptor."""
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     if echo is None:
         return file, None
@@ -167,4 +165,4 @@ def _open_target(
 
 
 def _ignore(error: OSError) -> None:
-    """A screen that is gone keeps nothing out of the log."""
+    """Ignores an error of the screen, so that the log stays complete."""

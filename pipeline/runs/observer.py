@@ -1,4 +1,4 @@
-"""Watches a run: fills its summary, and tells the console and the event log."""
+"""Observes a run: fills its summary, shows it on the console, and records it in the event log."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from pipeline.runs.console import RunConsole
 
 @dataclass(frozen=True)
 class PushedVersion:
-    """A pushed model: the folder (or URI) it is served from, and Pusher's own copy of it."""
+    """A pushed model: the folder (or URI) that is served, and the Pusher's own copy."""
 
     destination: str
     archive: Path
 
 
 class RunResults(Protocol):
-    """Where a run's results are read from: artifacts, or what steps on a cluster have reported.
+    """The source of a run's results: artifacts, or the reports of steps on a cluster.
 
-    Itself it has none, as a run of which no component has begun.
+    This base class has no results, as for a run without components.
     """
 
     def read(
@@ -49,38 +49,38 @@ class RunResults(Protocol):
         """Adds the results of a component that has ended to the summary.
 
         Args:
-          component: that ended.
-          state: as TFX has it.
+          component: the component.
+          state: the state of its execution in TFX.
           execution: its id in the metadata, if it has one.
-          summary: is filled.
+          summary: the summary to fill.
 
         Returns:
-          The state as people have it, and the gist of the results.
+          The state to show, and the results in a few words.
         """
         del component, execution, summary
         return state, ""
 
     def examples_uri(self) -> str:
-        """Where the examples are."""
+        """Returns the URI of the examples."""
         return ""
 
     def model_uri(self) -> str | None:
-        """Where the model is; None if Trainer did not come to one."""
+        """Returns the URI of the model; None if the Trainer made none."""
         return None
 
     def pushed_version(self) -> PushedVersion | None:
-        """Returns the version that Pusher made; None if it pushed nothing."""
+        """Returns the version that the Pusher made; None if it pushed nothing."""
         return None
 
 
 logger = logging.getLogger(__name__)
 
-_JUDGES = (ComponentId.EXAMPLE_GEN, ComponentId.EXAMPLE_VALIDATOR)
+_REFUSING_COMPONENTS = (ComponentId.EXAMPLE_GEN, ComponentId.EXAMPLE_VALIDATOR)
 """The components that refuse data."""
 
 
 class RunObserver:
-    """Is told of each component: fills the summary, and tells the console."""
+    """An observer of components that fills the summary and shows each on the console."""
 
     def __init__(
         self,
@@ -91,15 +91,15 @@ class RunObserver:
         results: RunResults,
         began: float | None = None,
     ) -> None:
-        """Begins the summary.
+        """Begins the summary of the run.
 
         Args:
-          context: of the run.
-          files: of the run.
-          console: where people look.
-          run_events: of the run, for the event log.
-          results: what its components leave.
-          began: when the run began, in seconds since 1970, if that was not now.
+          context: the context of the run.
+          files: the files of the run.
+          console: shows the run.
+          run_events: records the events of the run.
+          results: reads the results of components.
+          began: the start of the run in seconds since 1970, if it was not now.
         """
         config, window = context.config, context.window
         self._context = context
@@ -109,7 +109,7 @@ class RunObserver:
         self._results = results
         now = time.time()
         started = now if began is None else began
-        # Of one process the monotonic clock tells; what other machines began, theirs has to.
+        # The monotonic clock measures one process; a run of other machines began by their clocks.
         self._began = time.monotonic() - max(0.0, now - started)
         self._current: str | None = None
         self.summary = RunSummary(
@@ -123,13 +123,13 @@ class RunObserver:
         self.summary.write(files.summary)
 
     def started(self, component: str) -> None:
-        """A component begins."""
+        """Records and shows that a component begins."""
         self._current = component
         self._run_events.started()
         self._console.started(component)
 
     def finished(self, component: str, state: State, seconds: float, execution: int | None) -> None:
-        """A component ended: what it left is read at once."""
+        """Reads the results of a component that has ended, and shows them."""
         state, detail = self._results.read(component, state, execution, self.summary)
         self.summary.components.append(
             ComponentSummary(name=component, state=state, seconds=round(seconds, 3))
@@ -140,7 +140,7 @@ class RunObserver:
             self._note_ingestion()
 
     def _note_ingestion(self) -> None:
-        """Writes down that the newest span has been read, where the data comes in spans."""
+        """Records that the newest span has been read, for data in spans."""
         if self._context.window is not None:
             self._run_events.ingested(
                 self._context.window.newest,
@@ -150,9 +150,9 @@ class RunObserver:
             )
 
     def restore_served_version(self) -> None:
-        """Puts the pushed version back in the serving folder, if it was deleted or damaged there.
+        """Restores the pushed version in the serving folder, if it was deleted or damaged there.
 
-        For the end of a run: a push that is taken from the cache does not look at the folder.
+        A push that is taken from the cache does not check the folder.
         """
         pushed = self._results.pushed_version() if self.summary.pushed else None
         if pushed is None:
@@ -161,16 +161,16 @@ class RunObserver:
             self.summary.notes.append(f"the served version {wrong}; pushed again")
 
     def conclude(self, error: BaseException | None) -> None:
-        """Settles the status, from what was pushed or from what went wrong."""
+        """Settles the status, from the pushed version or from the error."""
         if error is None:
             self.settle(self._status())
         else:
-            # It imports TFX, whose errors it knows; whoever has one has imported that already.
+            # Imported here, as it imports TFX, whose errors it handles.
             from pipeline.runs.local import explain
 
             status, message = explain(error, own_sources(self._context.config.own_code.values()))
             if (window := self._context.window) is not None:
-                # Only here are spans known by what people call them.
+                # Only the context has the names of spans.
                 message = message.replace(ACCEPT_SPAN, accept_span(window.newest.name))
             log = str(self._files.log)
             summary = ErrorSummary(component=self._current, message=message, log=log)
@@ -179,36 +179,36 @@ class RunObserver:
     def settle(
         self, status: Status, error: ErrorSummary | None = None, has_drifted: bool = False
     ) -> None:
-        """Writes down how the run ended.
+        """Records the end of the run.
 
         Args:
-          status: how.
-          error: why, if it ended early.
-          has_drifted: whether that is drift and nothing else.
+          status: the outcome.
+          error: the error, if the run ended early.
+          has_drifted: whether drift is the only error.
         """
         self.summary.status, self.summary.error = status, error
         self._write_summary()
-        # Only a version is said to be of a model: the metadata may be in use, as a run is stopped.
+        # Read for pushed versions only: the metadata may be in use as a run is stopped.
         model = self._results.model_uri() if self.summary.pushed else None
         if error is not None and status is Status.UNUSABLE:
             self._note_refusal(error, has_drifted)
         self._run_events.concluded(self.summary, model)
 
     def note(self, notes: Sequence[str]) -> None:
-        """Adds what people should know of what came after the run had ended."""
+        """Adds notes to a run that has ended."""
         if notes:
             self.summary.notes += notes
             self._write_summary()
 
     def _note_refusal(self, error: ErrorSummary, has_drifted: bool) -> None:
-        """Writes down that the newest span was refused, if that is why the run has ended."""
+        """Records that the newest span was refused, if that ended the run."""
         window = self._context.window
-        if window is not None and error.component in _JUDGES:
-            # As an older span of a later window it is judged again, whatever the settings are.
+        if window is not None and error.component in _REFUSING_COMPONENTS:
+            # As an older span of a later window it is checked again with any settings.
             self._run_events.unusable(window.newest, error.message, "", has_drifted)
 
     def _write_summary(self) -> None:
-        """Writes the summary as it is now; a disk that is full for it alone fails no run."""
+        """Writes the current summary; a full disk does not fail the run."""
         self.summary.seconds = round(time.monotonic() - self._began, 3)
         try:
             self.summary.write(self._files.summary)

@@ -1,7 +1,7 @@
-"""What a run would do, and why, without running anything.
+"""Predicts which components a run would execute, and why, without running anything.
 
-TFX's own launcher decides: it runs every node against a copy of the metadata, with artifacts
-directed to a scratch folder and an executor that only says that it would have run.
+TFX's own launcher decides: it runs every node against a copy of the metadata, with artifacts in a
+scratch folder and an executor that only raises.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from pipeline.runs.window_reader import make_spans, usable_spans
 from trainer_module.scratch import ScratchFolder
 from trainer_module.settings import SETTINGS_KEY
 
-UNTELLING = {"constant", "declared", "input_config", "module_path", "span", "version"}
+DERIVED_PROPERTIES = {"constant", "declared", "input_config", "module_path", "span", "version"}
 """Execution properties that follow from others, or that a driver fills in."""
 
 _DONE = (metadata_store_pb2.Execution.COMPLETE, metadata_store_pb2.Execution.CACHED)
@@ -51,7 +51,7 @@ HASHES = {
     "eval_config": "evaluate",
     "verdict": "evaluate",
 }
-"""Properties whose values say nothing to a reader."""
+"""Descriptions of properties whose values mean nothing to a reader."""
 
 WRAPPINGS = (
     f"{CUSTOM_CONFIG_KEY}.{SETTINGS_KEY}.",
@@ -59,12 +59,12 @@ WRAPPINGS = (
     f"{CUSTOM_CONFIG_KEY}.",
     f"{VALIDATION_KEY}.",
 )
-"""What settings travel in; without it they are named as in the config."""
+"""Prefixes of settings in execution properties, which the config does not have."""
 
 
 @dataclass(frozen=True)
 class PlannedComponent:
-    """One component: whether it would run, and why or why not."""
+    """A component with the prediction whether it would run, and the reason."""
 
     name: str
     runs: bool
@@ -72,7 +72,7 @@ class PlannedComponent:
 
 
 class _WouldRunError(Exception):
-    """The launcher came to the executor: nothing cached fits."""
+    """A signal that the launcher reached the executor, as no cached execution matches."""
 
     def __init__(self, info: data_types.ExecutionInfo) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class _WouldRunError(Exception):
 
 
 class _DryRunOperator(base_executor_operator.BaseExecutorOperator):
-    """Stands where the executor would run."""
+    """An operator that raises instead of running the executor."""
 
     SUPPORTED_EXECUTOR_SPEC_TYPE = [
         executable_spec_pb2.PythonClassExecutableSpec,
@@ -96,14 +96,11 @@ class _DryRunOperator(base_executor_operator.BaseExecutorOperator):
 
 
 def make_plan(config: PipelineConfig, layout: Layout) -> Iterator[PlannedComponent]:
-    """Plans a run of the pipeline as it stands now.
+    """Yields the components in the order in which they would run, with predictions.
 
     Args:
       config: a checked config.
-      layout: of the pipeline; nothing below it is changed.
-
-    Yields:
-      The components in the order in which they would run.
+      layout: the layout of the pipeline; nothing below it is changed.
     """
     with ScratchFolder() as scratch:
         copy = Path(scratch) / "metadata.db"
@@ -124,7 +121,7 @@ def make_plan(config: PipelineConfig, layout: Layout) -> Iterator[PlannedCompone
 
 
 def _check_columns(context: RunContext) -> None:
-    """Raises DataError if the config names a column that the data did not have before."""
+    """Raises DataError if the config names a column that the schema lacks."""
     config, schema_file = context.config, context.ingestion.settings.schema_file
     if fileio.exists(schema_file):
         schema = read_schema(schema_file, config.data.label)
@@ -133,7 +130,7 @@ def _check_columns(context: RunContext) -> None:
 
 
 def _spans(context: RunContext) -> Spans | None:
-    """What a run would read and train on now."""
+    """Returns the spans that a run would read and train on now."""
     if context.window is None:
         return None
     event_log = EventLog(context.layout.event_log)
@@ -156,7 +153,7 @@ def _plan_node(node: Node, would_run: set[str]) -> PlannedComponent:
 
 
 def _producers(node: Node) -> list[str]:
-    """Returns the nodes whose artifacts a node takes; others it may only have to wait for."""
+    """Returns the upstream nodes that produce a node's inputs; it may wait for others too."""
     pipeline_node = node.launcher_arguments["pipeline_node"]
     producers = {
         channel.producer_node_query.id
@@ -167,10 +164,10 @@ def _producers(node: Node) -> list[str]:
 
 
 def _why(node: Node, signal: _WouldRunError) -> str:
-    """What differs from the last successful execution of the node."""
+    """Returns the differences to the node's last successful execution."""
     with node.launcher_arguments["mlmd_connection"] as handle:
         store = handle.store
-        # Of this pipeline: a server's database may hold others as well.
+        # With the pipeline's id: a server's database may contain other pipelines.
         name = f"{node.launcher_arguments['pipeline_info'].id}.{node.id}"
         context = store.get_context_by_type_and_name(constants.NODE_CONTEXT_TYPE_NAME, name)
         done = [
@@ -192,9 +189,7 @@ def _why(node: Node, signal: _WouldRunError) -> str:
 
 
 def _origin(store: Any, execution: metadata_store_pb2.Execution) -> Any:
-    """Returns the execution that gave what a cached one took over; a driver has noted more of
-    it.
-    """
+    """Returns the execution whose outputs a cached one reuses; its record has more properties."""
     outputs = _artifacts(store, execution.id, metadata_store_pb2.Event.OUTPUT)
     if not outputs:
         return execution
@@ -212,13 +207,13 @@ def _inputs(store: Any, execution_id: int) -> set[int]:
 
 
 def _artifacts(store: Any, execution_id: int, direction: int) -> set[int]:
-    """Returns the ids of what an execution took, or of what it gave."""
+    """Returns the ids of an execution's inputs or outputs."""
     events = store.get_events_by_execution_ids([execution_id])
     return {event.artifact_id for event in events if event.type == direction}
 
 
 def _recorded(execution: metadata_store_pb2.Execution) -> dict[str, Any]:
-    """Returns the execution properties in the metadata, as `_opened` gives them."""
+    """Returns the execution properties in the metadata, in the form of `_opened`."""
     return _opened(
         {
             name: getattr(value, value.WhichOneof("value"))
@@ -228,11 +223,11 @@ def _recorded(execution: metadata_store_pb2.Execution) -> dict[str, Any]:
 
 
 def _opened(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the execution properties that settings or the data decide, JSON opened."""
+    """Returns the execution properties that depend on settings or data, with JSON parsed."""
     return {
         name: _open(value)
         for name, value in properties.items()
-        if value is not None and name not in UNTELLING and not name.startswith("__")
+        if value is not None and name not in DERIVED_PROPERTIES and not name.startswith("__")
     }
 
 
@@ -250,7 +245,7 @@ def _differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
     named = path
     for wrapping in WRAPPINGS:
         named = named.removeprefix(wrapping)
-    if named in UNTELLING:
+    if named in DERIVED_PROPERTIES:
         return
     if named not in HASHES and isinstance(old, Mapping) and isinstance(new, Mapping):
         old, new = _of_one_model(old, new)
@@ -274,7 +269,7 @@ def _differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
 def _of_one_model(
     old: Mapping[str, Any], new: Mapping[str, Any]
 ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Settings without what follows from the model, where one side leaves it to the columns."""
+    """Returns settings without the model's defaults, if one side has an automatic model."""
     models = [side.get("model") for side in (old, new)]
     named = [isinstance(model, Mapping) and "kind" in model for model in models]
     if named[0] == named[1] or None in models:

@@ -1,4 +1,4 @@
-"""Stands before Pusher: a blessed model is held back, waits, comes too late, or goes on."""
+"""The gate before the Pusher: a blessed model is pushed, held back, waits, or is superseded."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from pipeline.versions.waiting import find_obstacle, mark_blessing
 
 
 class PushGate:
-    """Is asked before each node of a run whether it may run."""
+    """A gate that decides for each node of a run whether it may run."""
 
     def __init__(self, context: RunContext, results: ArtifactReader, summary: RunSummary) -> None:
-        """Asks nothing yet.
+        """Stores the arguments; decides nothing.
 
         Args:
-          context: of the run.
-          results: what its components have left so far.
-          summary: of the run; is told of a model that has to wait.
+          context: the context of the run.
+          results: the results of components so far.
+          summary: the summary of the run; a model that waits is stored in it.
         """
         self._context = context
         self._results = results
@@ -36,9 +36,7 @@ class PushGate:
 
     @contextmanager
     def __call__(self, node: str) -> Iterator[bool]:
-        """Yields whether a node may run, in a `with` block that runs it; no hold is set
-        meanwhile.
-        """
+        """Yields whether a node may run; no hold can be set within the block."""
         candidate = self._candidate() if node == ComponentId.PUSHER else None
         if candidate is None:
             yield True
@@ -46,7 +44,7 @@ class PushGate:
         context = self._context
         report = self._results.variants()
         if self._results.is_refused() or (report is not None and report.unmet):
-            # Pusher says so; what was not pushed is not what the next model must beat.
+            # The Pusher reports it; a model that was not pushed is no baseline for the next.
             mark_blessing(context.connection, candidate, waits=True)
             yield True
             return
@@ -59,7 +57,7 @@ class PushGate:
             yield obstacle is None
 
     def _candidate(self) -> Candidate | None:
-        """Returns the model that Pusher would push, if it is blessed."""
+        """Returns the model that the Pusher would push, if it is blessed."""
         model = self._results.blessed_model()
         if model is None:
             return None
@@ -76,7 +74,7 @@ class PushGate:
 
 
 def _below(layout: Layout, path: str) -> str:
-    """Returns a path, from the pipeline's folder where it is in there: that may be mounted
+    """Returns a path relative to the pipeline's folder if it is below, as that may be mounted
     elsewhere.
     """
     if is_remote(path) or not Path(path).is_relative_to(layout.root):

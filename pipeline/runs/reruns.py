@@ -1,4 +1,4 @@
-"""What the last run came to, kept so that one which would only repeat it need not begin."""
+"""The record of the last run's inputs and outcome, with which a repeated run is skipped."""
 
 from __future__ import annotations
 
@@ -29,18 +29,20 @@ from trainer_module.strategies.tpu import NAME_VARIABLE
 logger = logging.getLogger(__name__)
 
 FINAL = (Status.PUSHED, Status.NOT_BLESSED)
-"""How a run ends that nobody has to do anything about, and no time that passes changes."""
+"""The final outcomes, which neither a user nor time can change."""
 FORMAT = 1
-"""Of the file; a change of what is compared needs no other, as the code is compared as well."""
+"""The version of the file's format; the comparison itself may change, as the code is compared
+too.
+"""
 
 
 Facts = dict[str, str]
-"""Stamps, by what people call the thing."""
+"""Hashes of a run's inputs or outputs, by their names in messages."""
 _PREFIXES = ("CUDA_", "KERAS_", "NVIDIA_", "OMP_", "TF_", "TFX_", "XLA_")
 _VARIABLES = ("LD_LIBRARY_PATH", "PYTHONHASHSEED", NAME_VARIABLE)
-"""What components, and the libraries that they call, read from the environment."""
+"""The environment variables that components and their libraries read."""
 
-_ONLY_TOLD = {
+_NOT_READ_BY_RUNS = {
     EventKind.SKIPPED,
     EventKind.SKEW_CHECKED,
     EventKind.SKEW,
@@ -50,11 +52,11 @@ _ONLY_TOLD = {
     EventKind.LEFT_OUT,
     EventKind.NOTIFICATION_FAILED,
 }
-"""Events that no run looks at."""
+"""Events that no run reads."""
 
 
 class LastRun(BaseModel):
-    """A run whose outcome was final, and everything that another would decide by."""
+    """A run with a final outcome, and the state of everything that another run would depend on."""
 
     format: int = FORMAT
     run: str
@@ -67,27 +69,27 @@ class LastRun(BaseModel):
 
     @property
     def exit_code(self) -> int:
-        """That of a run that would repeat it."""
+        """The exit code of a run that would repeat this one."""
         return self.status.exit_code
 
     def __str__(self) -> str:
-        """What a run that would repeat it says."""
+        """Returns the message of a run that would repeat this one."""
         ended = self.ended.astimezone().strftime("%Y-%m-%d %H:%M:%S")
         if self.status is Status.PUSHED:
-            came_to = f"whose model is {shown(self.pushed or '')}"
+            outcome = f"whose model is {shown(self.pushed or '')}"
         else:
-            came_to = f"which pushed nothing: {self.reason}"
+            outcome = f"which pushed nothing: {self.reason}"
         return (
-            f"nothing has changed since run {self.run}, which ended {ended}, {came_to}; "
+            f"nothing has changed since run {self.run}, which ended {ended}, {outcome}; "
             "`run --force` runs all the same"
         )
 
 
 class Reruns:
-    """Says before a run whether it would repeat the last one; writes down after it what it left."""
+    """The comparison of a run with the last one, and the record for the next one."""
 
     def __init__(self, context: RunContext) -> None:
-        """Looks at what the run is given."""
+        """Hashes the inputs of the run."""
         self._context = context
         self._file = context.layout.last_run
         self._changes = ""
@@ -98,12 +100,12 @@ class Reruns:
             self._given = None
 
     def repeated(self) -> LastRun | None:
-        """Returns the last run, if this one would only repeat it."""
+        """Returns the last run, if this run would only repeat it."""
         try:
             last = LastRun.model_validate_json(self._file.read_text())
             left = left_by(self._context, last.run)
         except (OSError, ValidationError):
-            return None  # There is none, or another version of Scopeline has written it.
+            return None  # No record, or one of another version.
         if self._given is None or left is None or last.format != FORMAT:
             return None
         changed = [*_differences(last.given, self._given), *_differences(last.left, left)]
@@ -111,19 +113,19 @@ class Reruns:
         return None if changed else last
 
     def forget(self) -> None:
-        """A run begins: until it has ended well, there is no outcome to repeat."""
+        """Deletes the record, as a run begins whose outcome is unknown."""
         if self._changes:
             logger.info("%s", self._changes)
         self._file.unlink(missing_ok=True)
 
     def keep(self, summary: RunSummary, would_run: Callable[[], bool]) -> None:
-        """Writes down what a run has come to, if another now would do nothing.
+        """Stores the outcome of a run, if another run now would do nothing.
 
-        A failure is no reason for a run to fail: the next one then runs.
+        A failure is logged and does not fail the run; the next run is then not skipped.
 
         Args:
-          summary: of the run, which has ended.
-          would_run: whether a component would run now.
+          summary: the summary of the run, which has ended.
+          would_run: returns whether a component would run now.
         """
         context = self._context
         if self._given is None or summary.status not in FINAL:
@@ -155,13 +157,13 @@ def _differences(before: Facts, now: Facts) -> list[str]:
 
 
 def given_to(context: RunContext) -> Facts | None:
-    """What a run is given; read before it begins: what changes meanwhile is new to the next.
+    """Returns hashes of a run's inputs, read before it begins, so that later changes count as new.
 
     Returns:
-      None where that cannot be told, as something is not on this machine.
+      None if inputs are on another machine.
 
     Raises:
-      OSError: something of it cannot be looked at.
+      OSError: an input cannot be read.
     """
     config, layout = context.config, context.layout
     curated = curated_schema(config.schema_file, layout)
@@ -171,7 +173,7 @@ def given_to(context: RunContext) -> Facts | None:
     window = context.window
     return {
         "the folder": stamp_of(layout, Path.cwd()),
-        # Some settings count as left out, or not, though they have the same values.
+        # Equal values may be set in one config and left out in the other, which can matter.
         "the config": stamp_of(
             config.model_dump_json(), config.model_dump_json(exclude_unset=True)
         ),
@@ -193,24 +195,24 @@ def given_to(context: RunContext) -> Facts | None:
 
 
 def left_by(context: RunContext, run: str) -> Facts | None:
-    """What the pipeline's last run has left, as it is now.
+    """Returns hashes of the current state of the last run's outputs.
 
     Args:
-      context: of the run.
+      context: the context of the run.
       run: the last run's id.
 
     Returns:
-      None where nothing was written down of it.
+      None if the event log is empty.
 
     Raises:
-      OSError: something of it cannot be looked at.
+      OSError: an output cannot be read.
     """
     layout = context.layout
     event_log = EventLog(layout.event_log)
-    last = event_log.last(*(kind for kind in EventKind if kind not in _ONLY_TOLD))
+    last = event_log.last(*(kind for kind in EventKind if kind not in _NOT_READ_BY_RUNS))
     if last is None:
         return None
-    # Beside the file are those of a transaction that did not end.
+    # The glob includes the files of an unfinished transaction.
     metadata = sorted(layout.root.glob(f"{layout.metadata.name}*"))
     served = [] if is_remote(layout.serving) else [Path(layout.serving)]
     return {
@@ -224,18 +226,17 @@ def left_by(context: RunContext, run: str) -> Facts | None:
 
 
 def stamp_of(*values: object) -> str:
-    """Changes with values, as they are written in Python."""
+    """Returns a hash of values, from their `repr`."""
     return hashlib.sha256(repr(values).encode(errors="replace")).hexdigest()[:16]
 
 
 def stamp_of_files(paths: Iterable[Path]) -> str:
-    """Changes with the names, sizes and times of files and of all that is below folders.
+    """Returns a hash of the names, sizes and times of files, and of all files below folders.
 
-    Hidden files count. Of a folder only the name does, so that a file that comes and goes leaves no
-    trace.
+    Hidden files count. Of a folder only the name counts, so that a temporary file leaves no trace.
 
     Raises:
-      OSError: there is something that cannot be looked at.
+      OSError: a file cannot be read.
     """
     digest = hashlib.sha256()
     for path in paths:
@@ -246,7 +247,7 @@ def stamp_of_files(paths: Iterable[Path]) -> str:
 
 
 def _walk(path: Path) -> Iterator[tuple[str, os.stat_result | None]]:
-    """Yields a path, and all below it, in order; a folder, and what is not there, has no state."""
+    """Yields a path and everything below it in order; folders and missing files have no state."""
     try:
         state = path.stat()
     except FileNotFoundError:
@@ -266,20 +267,20 @@ def _walk_folder(folder: str) -> Iterator[tuple[str, os.stat_result | None]]:
         if entry.is_dir(follow_symlinks=False):
             yield from _walk_folder(entry.path)
         else:
-            # A link that leads nowhere is stamped itself.
+            # For a broken link, the link itself is stamped.
             is_there = not entry.is_symlink() or Path(entry.path).exists()
             yield entry.path, entry.stat(follow_symlinks=is_there)
 
 
 def stamp_of_packages() -> str:
-    """Changes with Python, and with the versions of the packages that it finds."""
+    """Returns a hash of Python's version and of the installed packages' versions."""
     found = []
     for folder in dict.fromkeys(Path(folder).resolve() for folder in sys.path):
         try:
             names = [path.name for path in folder.iterdir()]
         except OSError:
-            continue  # Python leaves it out as well.
-        # The names of these folders hold the versions.
+            continue  # Python ignores it too.
+        # The names of these folders contain the versions.
         if versions := sorted(n for n in names if n.endswith((".dist-info", ".egg-info", ".egg"))):
             found.append(versions)
     return stamp_of(sys.version, sys.prefix, found)
@@ -288,7 +289,7 @@ def stamp_of_packages() -> str:
 def stamp_of_environment(
     environ: Mapping[str, str], prefixes: tuple[str, ...], names: Iterable[str]
 ) -> str:
-    """Changes with the variables of some names, and with those that begin with a prefix."""
+    """Returns a hash of environment variables, chosen by name or by prefix."""
     known = frozenset(names)
     chosen = (name for name in environ if name in known or name.startswith(prefixes))
     return stamp_of([(name, environ[name]) for name in sorted(chosen)])

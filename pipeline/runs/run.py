@@ -1,6 +1,6 @@
-"""One run of a pipeline on this machine: from a checked config to an exit code.
+"""The run of a pipeline on this machine, from a checked config to an exit code.
 
-The data is looked at before TFX is imported: a run that would end at ExampleGen ends at once, on
+The data is checked before TFX is imported: a run that would fail at ExampleGen fails at once, on
 the screen and in its records.
 """
 
@@ -34,26 +34,26 @@ from trainer_module.tf_config import read_tf_config
 
 
 class _NoResults(RunResults):
-    """The results of a run of which no component has begun."""
+    """The results of a run without components."""
 
 
 def look_at_new_data(context: RunContext) -> None:
-    """Checks what ExampleGen is going to read, but for what is known to be in its cache.
+    """Checks the data that ExampleGen will read, unless it is known to be in its cache.
 
     Raises:
-      DataError: they cannot be used.
+      DataError: the data cannot be used.
     """
     # Rows of other families need not have a label.
     if not context.config.family.has_label or _has_been_read(context):
         return
-    # Imported only now: commands that read no data do without Arrow.
+    # Imported here, as commands that read no data do not need Arrow.
     from pipeline.data.first_look import look_at_data
 
     look_at_data(context.reading, context.config.all_named_columns, context.data[-1])
 
 
 def _has_been_read(context: RunContext) -> bool:
-    """Returns whether the last run that ended well has read the same files, told the same."""
+    """Returns whether the last successful run has read the same files with the same config."""
     last = EventLog(context.layout.event_log).last(EventKind.FINISHED)
     if last is None or last.details["config"] != context.config.fingerprint:
         return False
@@ -69,14 +69,14 @@ def refuse(
     console: RunConsole,
     error: DataError,
 ) -> int:
-    """Writes down and shows why a run did not begin; gives its exit code.
+    """Records and shows why a run did not begin; returns its exit code.
 
     Args:
-      context: of the run.
-      request: what it was asked to do.
-      files: of the run.
-      console: where people look.
-      error: what is wrong with the data.
+      context: the context of the run.
+      request: the options of the run.
+      files: the files of the run.
+      console: shows the run.
+      error: the problem of the data.
     """
     observer = _make_observer(context, request, files, console)
     name = ComponentId.EXAMPLE_GEN.value
@@ -87,8 +87,8 @@ def refuse(
 
 
 def stop(context: RunContext, request: RunRequest, files: RunLayout, console: RunConsole) -> int:
-    """Writes down and shows that a run was stopped before a component began; as `refuse`."""
-    ignore_signals()  # It is being done what the stop asks for.
+    """Records and shows that a run was stopped before a component began; returns its exit code."""
+    ignore_signals()  # The request to stop is being handled.
     observer = _make_observer(context, request, files, console)
     message = ErrorSummary(component=None, message="interrupted", log=str(files.log))
     return _settle(observer, Status.INTERRUPTED, message, files, console)
@@ -124,26 +124,26 @@ def run_pipeline(
 ) -> int:
     """Runs a pipeline and shows it on the screen.
 
-    Where it would only repeat the last run, it says so instead, without importing TFX.
+    If the run would only repeat the last one, it is skipped with a message, without importing TFX.
 
     Args:
       config: a checked config.
       output: the output folder.
-      verbose: whether everything that components say is shown as well.
-      request: why, up to which span, how far, and whether in any case.
+      verbose: whether the output of components is shown.
+      request: the options of the run.
 
     Returns:
-      The exit code: 0 pushed (or validated, if that was asked for), 1 a component failed, 2 the
-      data is unusable, 3 not blessed, 130 it was stopped; that of the last run where this one
-      would repeat it.
+      The exit code: 0 pushed (or validated, if requested), 1 a component failed, 2 the data is
+      unusable, 3 not blessed, 130 stopped; the code of the last run if this one would repeat it.
 
     Raises:
-      TryLaterError: another run of the pipeline is under way, or the metadata server is away.
+      TryLaterError: another run of the pipeline is in progress, or the metadata server is
+        unreachable.
       ConfigError: the output folder, TF_CONFIG or published weights cannot be used.
-      DataError: there is no data where the config says.
-      InternalError: the run broke outside of its components.
+      DataError: there is no data at the config's path.
+      InternalError: the run failed outside of its components.
     """
-    read_tf_config(os.environ)  # Refused now if it cannot be used.
+    read_tf_config(os.environ)  # Raises now if TF_CONFIG is invalid.
     if config.train.cluster_or_default.launcher != "local":
         raise ConfigError(
             "train.cluster.launcher: kubernetes starts pods for a pipeline on Kubeflow, see "
@@ -179,7 +179,7 @@ def run_pipeline(
                 except DataError as error:
                     return refuse(context, request, files, console, error)
                 console.started("starting TFX")
-                # Imported only now: what needs no TensorFlow has been checked, and its chatter
+                # Imported only now: what needs no TensorFlow has been checked, and its output
                 # goes to the log.
                 with kept_imports():
                     from pipeline.runs.execution import execute

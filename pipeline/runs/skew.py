@@ -1,4 +1,4 @@
-"""Compares requests that were served with what the model in service was trained on."""
+"""Compares served requests with the training data of the model in service."""
 
 from __future__ import annotations
 
@@ -30,39 +30,39 @@ from pipeline.versions.catalog import Version, find_serving, read_catalog
 from trainer_module.errors import ConfigError
 
 MOST_ROWS = 200_000
-"""That are compared, the newest: more would say nothing else."""
+"""The most rows to compare; more would not change the result."""
 _EXAMPLES, _STATISTICS = "Examples", "ExampleStatistics"
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """How far each column is from the training data."""
+    """The distances of columns from the training data."""
 
     version: int
-    """That serves."""
+    """The version in service."""
     rows: int
-    """That were compared."""
+    """The number of compared rows."""
     columns: list[ColumnSkew]
 
     @property
     def skewed(self) -> dict[str, str]:
-        """What is said of the columns that are skewed."""
+        """Descriptions of the skewed columns, by name."""
         return {one.column: one.in_words for one in self.columns if one.is_skewed}
 
 
 def compare_requests(
     config: PipelineConfig, layout: Layout, event_log: EventLog, files: Sequence[File]
 ) -> Comparison:
-    """Compares the rows of some files.
+    """Returns the comparison of the rows of some files with the training data.
 
     Args:
-      config: with a section `skew`.
-      layout: of the pipeline.
-      event_log: of the pipeline.
-      files: of requests, at least one, oldest first.
+      config: a config with a section `skew`.
+      layout: the layout of the pipeline.
+      event_log: the event log of the pipeline.
+      files: files of requests, at least one, oldest first.
 
     Raises:
-      ConfigError: nothing is served, or it is not known what that was trained on.
+      ConfigError: no version is in service, or its training data is unknown.
       DataError: a file, or a column, cannot be compared.
     """
     serving = find_serving(read_catalog(layout, event_log))
@@ -93,23 +93,23 @@ def _read(files: Sequence[File], columns: Sequence[str]) -> pa.RecordBatch:
 
 
 class _Kinds(dict[str, ColumnKind]):
-    """Columns that are not compared are not converted."""
+    """The kinds of compared columns; other columns are not converted."""
 
     def __missing__(self, name: str) -> ColumnKind:
         return ColumnKind.UNKNOWN
 
 
 def training_statistics(config: PipelineConfig, layout: Layout, version: Version) -> Older:
-    """Returns the statistics of the newest data that a version was trained on, of its train split.
+    """Returns the statistics of the train split of the newest data that a version was trained on.
 
     Raises:
-      ConfigError: they are not known, or not there any more.
+      ConfigError: they are unknown, or have been deleted.
     """
     connection = check_store(config.metadata, layout)
     if connection is not None and version.model is not None:
         reader = ArtifactReader(connection, config.criteria)
         for span, uri in _examples_behind(connection, version):
-            if found := reader.made_of(uri, _STATISTICS):
+            if found := reader.outputs_made_from(uri, _STATISTICS):
                 statistics = stats_artifact_utils.load_statistics(found[-1], DRIFT_SPLIT).proto()
                 return Older(statistics, _name(config, version, span))
     raise ConfigError(
@@ -126,7 +126,7 @@ def _name(config: PipelineConfig, version: Version, span: int) -> str:
 
 
 def _examples_behind(connection: Any, version: Version) -> list[tuple[int, str]]:
-    """Returns the examples that a model comes from: span and uri, the newest span first."""
+    """Returns the examples that a model was trained on: span and URI, the newest span first."""
     with metadata.Metadata(connection) as handle:
         store = handle.store
         waiting = [a.id for a in find_models(store, version.model or "", None)]
@@ -143,7 +143,7 @@ def _examples_behind(connection: Any, version: Version) -> list[tuple[int, str]]
 
 
 def _taken_for(store: Any, artifacts: list[int]) -> set[int]:
-    """What the executions took that gave some artifacts."""
+    """Returns the ids of the input artifacts of the executions that made some artifacts."""
     event = metadata_store_pb2.Event
     made = store.get_events_by_artifact_ids(artifacts)
     makers = sorted({e.execution_id for e in made if e.type == event.OUTPUT})

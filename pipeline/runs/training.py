@@ -1,4 +1,4 @@
-"""How a training is run and looked after: resolved before it begins, and passed on."""
+"""Resolves the strategy and the launcher of a training before it begins."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from trainer_module.tf_config import TFConfig, read_tf_config
 def prepare_training(
     train: TrainSettings, pods: PodSettings | None = None, backup_scope: str = ""
 ) -> list[str]:
-    """Chooses the strategy, and passes it to Trainer's executor with what looks after training.
+    """Chooses the strategy, and passes it to the Trainer's executor by environment variables.
 
-    What Trainer would stumble over is found out now.
+    Problems of the strategy are reported now instead of in the Trainer.
 
     Args:
-      train: how to train.
-      pods: what pods are given, where those are what trains.
-      backup_scope: keeps apart what may train at the same time.
+      train: the settings of the training.
+      pods: the settings of pods, if pods train.
+      backup_scope: separates the checkpoints of trainings that may run at the same time.
 
     Returns:
-      What people should know before it begins.
+      Notes for the user.
 
     Raises:
       ConfigError: TF_CONFIG cannot be used, or this machine lacks a device of the strategy.
@@ -46,7 +46,7 @@ def prepare_training(
 
 
 def training_notes(train: TrainSettings) -> list[str]:
-    """What a training on this machine will suffer from, without being wrong."""
+    """Returns notes on settings that slow down a training on this machine."""
     tf_config = read_tf_config(os.environ)
     return _notes(train, choose_strategy(train, tf_config).strategy, tf_config)
 
@@ -54,12 +54,12 @@ def training_notes(train: TrainSettings) -> list[str]:
 def model_note(
     model: ModelSettings, features: Mapping[str, Feature], columns: Mapping[str, Choice]
 ) -> list[str]:
-    """Which model is trained and why, where the config names none.
+    """Returns a note on the chosen model and the reason, if the config names none.
 
     Args:
       model: the config's section.
-      features: what the config says of columns.
-      columns: what they are, as far as that is known.
+      features: the declared features.
+      columns: the types of columns, as far as known.
     """
     if model.kind != AUTO:
         return []
@@ -75,7 +75,7 @@ def model_note(
 
 
 def _notes(train: TrainSettings, strategy: BaseStrategy, tf_config: TFConfig | None) -> list[str]:
-    # Servers that others started may be on machines with GPUs.
+    # Servers that TF_CONFIG names may be on machines with GPUs.
     computes_here = tf_config is None or strategy.processes is not Processes.SERVERS
     if train.precision is Precision.MIXED_FLOAT16 and computes_here and strategy.is_on_cpu():
         return [
@@ -86,7 +86,9 @@ def _notes(train: TrainSettings, strategy: BaseStrategy, tf_config: TFConfig | N
 
 
 def trainer_options(train: TrainSettings, pods: PodSettings | None = None) -> TrainerOptions:
-    """What stays out of the Trainer's cache key, as it does not change what comes out of it."""
+    """Returns the options that are not in the Trainer's cache key, as they do not change the
+    model.
+    """
     cluster = train.cluster_or_default
     return TrainerOptions(
         launcher=cluster.launcher,

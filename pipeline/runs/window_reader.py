@@ -30,42 +30,46 @@ logger = logging.getLogger(__name__)
 
 
 def usability_fingerprint(context: RunContext) -> str:
-    """Changes with what decides whether a span can be used, but for its files."""
-    # The schema is read anew each time: the first span that can be used writes it.
+    """Returns a hash of everything that decides whether a span can be used, except its files."""
+    # The schema is read each time, as the first usable span writes it.
     content = schema_content(context.ingestion.settings.schema_file)
     parts = (context.ingestion.fingerprint, context.config.fingerprint, content)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
 def usable_spans(window: Window, context: RunContext, event_log: EventLog) -> list[Span]:
-    """Returns the spans of a window but for those that earlier runs refused, and may leave out."""
+    """Returns the spans of a window without those that earlier runs refused, if gaps are
+    allowed.
+    """
     if context.config.schedule_or_default.missing_span is MissingSpan.FAIL:
         return list(window.spans)
     settings, records = usability_fingerprint(context), SpanRecords(event_log)
     older = window.spans[:-1]
-    usable = [s for s in older if not _stays_out(s, settings, context.config.drift, records)]
+    usable = [s for s in older if not _is_still_refused(s, settings, context.config.drift, records)]
     return [*usable, window.newest]
 
 
-def _stays_out(span: Span, settings: str, drift: DriftSettings, records: SpanRecords) -> bool:
-    """Returns whether a span was refused, and would be again."""
+def _is_still_refused(
+    span: Span, settings: str, drift: DriftSettings, records: SpanRecords
+) -> bool:
+    """Returns whether a span was refused, and would be refused again."""
     refusal = records.refusal(span)
-    # With other settings, or another schema, it may do.
+    # It may pass with other settings or another schema.
     if refusal is None or refusal.details["settings"] != settings:
         return False
     if not refusal.details.get("has_drifted"):
         return True
-    # So it may where it is compared with another span now, such as one that was accepted.
+    # It may pass if it is compared with another span now, such as an accepted one.
     return refusal.details.get("compared_with") == _compared_with(span, drift, records)
 
 
 def make_spans(usable: Sequence[Span], drift: DriftSettings, event_log: EventLog) -> Spans:
-    """What the graph is told of the spans to train on, oldest first.
+    """Returns the spans for the graph, by number.
 
     Args:
-      usable: spans of the window.
-      drift: how far columns may move, which says what they are compared with.
-      event_log: knows what was read before.
+      usable: the spans to train on, oldest first.
+      drift: the thresholds and the reaction to drift.
+      event_log: the event log, with the spans that were read before.
     """
     numbers = tuple(span.number for span in usable)
     compared_with = _compared_with(usable[-1], drift, SpanRecords(event_log))
@@ -73,7 +77,7 @@ def make_spans(usable: Sequence[Span], drift: DriftSettings, event_log: EventLog
 
 
 def _compared_with(span: Span, drift: DriftSettings, records: SpanRecords) -> int | None:
-    """Returns the span that drift is measured from; None where it is not measured."""
+    """Returns the span with which a span is compared for drift; None without a comparison."""
     if not drift.columns:
         return None
     if records.acceptance(span):
@@ -82,7 +86,7 @@ def _compared_with(span: Span, drift: DriftSettings, records: SpanRecords) -> in
 
 
 def left_out(window: Window, usable: Sequence[Span], event_log: EventLog) -> list[str]:
-    """What people should know of the spans of a window that are not among those to train on."""
+    """Returns notes on the spans of a window that are left out."""
     records = SpanRecords(event_log)
     return [
         f"span {span} is left out: {_why(records.refusal(span))}"
@@ -98,42 +102,42 @@ def _why(refusal: LoggedEvent | None) -> str:
 
 
 class WindowReader:
-    """Reads, counts and checks the older spans of a window; what is cached costs nothing."""
+    """A reader of the older spans of a window, which reads, counts and checks them."""
 
     def __init__(
         self, context: RunContext, event_log: EventLog, run_events: RunEvents, run_id: str
     ) -> None:
-        """Reads nothing yet.
+        """Stores the arguments; reads nothing.
 
         Args:
-          context: of the run.
-          event_log: of the pipeline.
-          run_events: of the run.
-          run_id: of the run.
+          context: the context of the run.
+          event_log: the event log of the pipeline.
+          run_events: records the events of the run.
+          run_id: the run's id.
         """
         self._context = context
         self._event_log = event_log
         self._run_events = run_events
         self._run_id = run_id
         self.notes: list[str] = []
-        """What is to be said of the spans that were read."""
+        """Notes on the spans that were read."""
 
     def read(self, window: Window, console: RunConsole) -> list[Span]:
-        """Reads what is new but for the newest span, which the run itself begins with.
+        """Reads the new spans except the newest, with which the run itself begins.
 
         Args:
-          window: of the run.
+          window: the window of the run.
           console: shows a line for each span that is read.
 
         Returns:
-          The spans to train on: those of the window, but for those that cannot be used.
+          The spans to train on: the window without the spans that cannot be used.
 
         Raises:
           ComponentFailedError: a span cannot be used and `missing_span` is `fail`, or reading
             failed for another reason than the data.
         """
         if not self._context.config.family.data_graph:
-            return list(window.spans)  # They are read as the model is trained.
+            return list(window.spans)  # The training reads them.
         records, fingerprint = SpanRecords(self._event_log), self._context.ingestion.fingerprint
         older = window.spans[:-1]
         readings = {span.number: event for span in older if (event := records.read(span))}
@@ -144,7 +148,7 @@ class WindowReader:
             if event.details["settings"] == fingerprint and event.details["uri"] in present
         }
         if self._context.config.drift.on_drift is OnDrift.FAIL:
-            # Those that drifted while it was only a warning are judged anew.
+            # Spans that drifted while drift was only a warning are checked again.
             is_read -= {s.number for s in older if records.drift(s) and not records.acceptance(s)}
         usable = [
             span for span in older if span.number in is_read or self._can_be_used(span, console)
@@ -154,12 +158,12 @@ class WindowReader:
         return usable
 
     def _can_be_used(self, span: Span, console: RunConsole) -> bool:
-        """Reads a span, unless that would end as it did before."""
+        """Reads a span, unless it would be refused again; returns whether it can be used."""
         context = self._context
         if context.config.schedule_or_default.missing_span is not MissingSpan.FAIL:
-            # What it is compared with, a span before it may have been read only now.
+            # The span to compare with may have been read just now.
             records, settings = SpanRecords(self._event_log), usability_fingerprint(context)
-            if _stays_out(span, settings, context.config.drift, records):
+            if _is_still_refused(span, settings, context.config.drift, records):
                 return False
         return self._ingest(span, console)
 
@@ -182,7 +186,7 @@ class WindowReader:
             if status is not Status.UNUSABLE:
                 raise
             if not had_schema:
-                # A schema inferred from such data would make all that follows unusable, too.
+                # A schema inferred from this data would make all later data unusable too.
                 context.layout.schema.unlink(missing_ok=True)
             settings = usability_fingerprint(context)
             self._run_events.unusable(span, message, settings, is_drift(error), compared_with)
@@ -204,7 +208,7 @@ class WindowReader:
         return True
 
     def _live_examples(self) -> set[str]:
-        """Returns the uris of the examples whose files are there."""
+        """Returns the URIs of the examples whose files exist."""
         with metadata.Metadata(self._context.connection) as handle:
             artifacts = handle.store.get_artifacts_by_type("Examples")
         return {
@@ -215,7 +219,7 @@ class WindowReader:
 
 
 class _SpanObserver:
-    """Notes what the components that read one span have left."""
+    """An observer that registers the executions of one span's components."""
 
     def __init__(self, reader: ArtifactReader) -> None:
         self.reader = reader
@@ -225,7 +229,7 @@ class _SpanObserver:
         """Does nothing: the console has a line per span, not per component."""
 
     def finished(self, component: str, state: State, seconds: float, execution: int | None) -> None:
-        """A component ended."""
+        """Registers the execution of a component that has ended."""
         if state is not State.CACHED:
             self.state = state
         if execution is not None and state is not State.FAILED:

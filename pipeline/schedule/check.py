@@ -1,4 +1,4 @@
-"""One check of a pipeline: decides, records the decision, and runs what is due."""
+"""A single check of a pipeline: decides, records the decision, and runs what is due."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from pipeline.schedule.decision import Due, NotDue, decide, is_run_under_way
 from pipeline.schedule.health import LOOK_SECONDS, Health, check_staleness, last_push
 from pipeline.schedule.history import read_history
 from pipeline.schedule.record import (
-    explain_lasting,
+    describe_lasting_problem,
     note_decision,
     record_decision,
 )
@@ -48,28 +48,30 @@ from trainer_module.errors import ConfigError, InternalError, ScopelineError
 from trainer_module.settings.durations import show_duration
 
 COMPARISON_TIMEOUT = timedelta(minutes=10)
-"""Of requests with the training data, which takes seconds."""
+"""The time limit for comparing requests with the training data, which takes seconds."""
 _RUN = "run"
 """The runner's command that runs a pipeline."""
 MAX_RUNS_PER_CHECK = 5
-"""More than a check needs: it may continue a run, check a new span for drift, and train."""
+"""The most runs in one check, which may resume a run, check a new span for drift, and train."""
 
 
 @dataclass(frozen=True)
 class CheckContext:
-    """What a check needs besides the pipeline."""
+    """The arguments of a check besides the pipeline."""
 
     runner: tuple[str, ...]
-    """The command that `run` and its options are appended to."""
+    """The command to which `run` and its options are appended."""
     clock: Callable[[], datetime]
     stop: threading.Event
-    """Set when the run under way is to be stopped, and no other to be started."""
+    """An event that is set to stop the run in progress and to start no other."""
     report: Callable[[str, str], None]
-    """Gets a pipeline's name and a line about it."""
+    """A function that receives a pipeline's name and a line about it."""
     health: Health
-    """Gets the signs of life."""
+    """The health state, updated with each check."""
     configs: dict[str, PipelineConfig] = field(default_factory=dict)
-    """By pipeline, the last config that could be used: it says whom to tell that another cannot."""
+    """The last valid config of each pipeline, for notifications while the current one is
+    invalid.
+    """
 
 
 def check_pipeline(
@@ -78,9 +80,9 @@ def check_pipeline(
     """Decides whether a run is due, and runs it, until nothing more is due.
 
     Returns:
-      The worst exit code, and the schedule as the config has it now, None if the config cannot be
-      used. A model that is not blessed counts as 0; what failed keeps its code at every look until
-      it is mended; 130: it was stopped.
+      The worst exit code, and the schedule in the current config, None if the config is invalid. A
+      model that is not blessed counts as 0; a failure keeps its code at every check until it is
+      mended; 130 if the check was stopped.
     """
     context.health.expect(pipeline.name, LOOK_SECONDS)
     code, config = _run_what_is_due(pipeline, context)
@@ -93,7 +95,7 @@ def check_pipeline(
 def _conclude(
     pipeline: ScheduledPipeline, config: PipelineConfig, code: int, context: CheckContext
 ) -> None:
-    """Raises the alarm if nothing was pushed for too long, and leaves what programs look at."""
+    """Sends an alarm if a push is overdue, and writes the metrics of the check."""
     layout, now = Layout.of(config.name, config.push, pipeline.output), context.clock()
     event_log = EventLog(layout.event_log)
     try:
@@ -110,7 +112,7 @@ def _conclude(
 def _run_what_is_due(
     pipeline: ScheduledPipeline, context: CheckContext
 ) -> tuple[int, PipelineConfig | None]:
-    """Returns the worst exit code, and the config as it is now, if it can be used."""
+    """Returns the worst exit code, and the current config, if it is valid."""
     config, worst_code = None, EXIT_PUSHED
     try:
         worst_code = _enforce_time_limit(pipeline, context)
@@ -133,17 +135,17 @@ def _run_what_is_due(
 
 
 def _enforce_time_limit(pipeline: ScheduledPipeline, context: CheckContext) -> int:
-    """Ends a run that outlived its time limit after its scheduler was killed, and records that.
+    """Ends a run that exceeds its time limit after its scheduler was killed, and records that.
 
     Returns:
-      The exit code that counts for the look; 0 where nothing is overdue.
+      The exit code of the check; 0 if no run is overdue.
 
     Raises:
-      InternalError: one is overdue, and cannot be ended.
+      InternalError: an overdue run cannot be ended.
     """
     layout, now = Layout(pipeline.output, pipeline.name), context.clock()
     event_log, config = EventLog(layout.event_log), context.configs.get(pipeline.name)
-    with suppress(ConfigError):  # What is overdue ends also where the config is bad by now.
+    with suppress(ConfigError):  # An overdue run ends even if the config is invalid.
         config = pipeline.load_config()
     try:
         limit = end_overdue(layout.scheduled)
@@ -164,10 +166,10 @@ def _enforce_time_limit(pipeline: ScheduledPipeline, context: CheckContext) -> i
 
 
 def _reload_config(pipeline: ScheduledPipeline, context: CheckContext) -> PipelineConfig:
-    """Loads the config as it is now, and records why if it cannot be used any more.
+    """Loads the current config; records the problem if it is invalid.
 
     Raises:
-      ConfigError: it cannot be used.
+      ConfigError: the config is invalid.
     """
     try:
         config = pipeline.load_config()
@@ -184,18 +186,17 @@ def _reload_config(pipeline: ScheduledPipeline, context: CheckContext) -> Pipeli
         is_new = record_decision(NotDue(str(error), {}, EXIT_UNUSABLE), event_log, now)
         if is_new and (known := context.configs.get(pipeline.name)):
             notify(known.notify, known.name, Occasion.FAILED, str(error), {}, event_log)
-        said = explain_lasting(str(error), EXIT_UNUSABLE, event_log, now)
-        raise ConfigError(said) from None
+        message = describe_lasting_problem(str(error), EXIT_UNUSABLE, event_log, now)
+        raise ConfigError(message) from None
     return config
 
 
 def _decide_and_run(
     pipeline: ScheduledPipeline, config: PipelineConfig, context: CheckContext
 ) -> int | None:
-    """Returns the exit code of a run, 0 where a model was merely not blessed; or of what is in its
-    way.
+    """Returns the exit code of a run, 0 if the model was not blessed, or the code of a problem.
 
-    None if none was due, and nothing is wrong.
+    None if no run was due and there is no problem.
     """
     layout = Layout.of(config.name, config.push, pipeline.output)
     make_root(layout)
@@ -205,10 +206,10 @@ def _decide_and_run(
         return EXIT_INTERRUPTED
     note_decision(config, decision, event_log, now)
     if isinstance(decision, NotDue):
-        said = f"nothing to do: {decision.reason}"
+        message = f"nothing to do: {decision.reason}"
         if decision.exit_code != EXIT_PUSHED:
-            said = explain_lasting(said, decision.exit_code, event_log, now)
-        context.report(pipeline.name, said)
+            message = describe_lasting_problem(message, decision.exit_code, event_log, now)
+        context.report(pipeline.name, message)
         return decision.exit_code or None
     context.report(pipeline.name, f"starts: {decision.reason}")
     timeout = config.schedule_or_default.timeout
@@ -224,10 +225,10 @@ def _decide_and_run(
 def _compare_requests(
     pipeline: ScheduledPipeline, config: PipelineConfig, context: CheckContext
 ) -> int:
-    """Has new requests compared with the training data, in a process of its own.
+    """Compares new requests with the training data in a child process.
 
     Returns:
-      Its exit code: 0 where there is nothing to compare, whatever the comparison came to.
+      The exit code of the comparison; 0 if there is nothing to compare, and for any result.
     """
     layout = Layout.of(config.name, config.push, pipeline.output)
     if context.stop.is_set() or is_run_under_way(layout):
@@ -249,7 +250,7 @@ def _run(
     timeout: timedelta,
     context: CheckContext,
 ) -> ProcessResult:
-    """Runs a command for a pipeline, and reports what it says."""
+    """Runs a command for a pipeline, and reports its output."""
     return run_process(
         context.runner,
         arguments,
@@ -262,7 +263,7 @@ def _run(
 
 
 def _config_arguments(pipeline: ScheduledPipeline) -> list[str]:
-    """Returns the arguments by which a command finds the pipeline."""
+    """Returns the arguments that identify the pipeline for a command."""
     arguments = ["--config", str(pipeline.config_file)]
     for override in pipeline.overrides:
         arguments += ["--set", override]
@@ -291,14 +292,14 @@ def settle_run(
     """Makes sure that the event log has the end of a run.
 
     Args:
-      config: says whom to notify; None if it cannot be used any more.
-      layout: of the pipeline.
-      event_log: of the pipeline.
-      result: how the run's process ended.
-      is_stopping: whether the scheduler was told to stop.
+      config: the config, for notifications; None if it is invalid.
+      layout: the layout of the pipeline.
+      event_log: the event log of the pipeline.
+      result: the result of the run's process.
+      is_stopping: whether a signal stopped the scheduler.
 
     Returns:
-      The exit code that counts for the check, and a line that says how the run ended.
+      The exit code of the check, and a line about the end of the run.
     """
     history = read_history(event_log)
     end, code = history.end, result.exit_code
@@ -312,7 +313,7 @@ def settle_run(
     elif is_stopping and code != -signal.SIGKILL:
         return EXIT_INTERRUPTED, "stopped; the next scheduler goes on with it"
     elif end is None and code == EXIT_LATER:
-        # Such as of a run that somebody started by hand a moment earlier: the next check goes on.
+        # For example a run that was started by hand a moment earlier: the next check continues.
         _record_wait(config, layout, event_log, result.last_line)
         return EXIT_LATER, result.last_line
     elif end is None or history.is_unfinished:
@@ -323,7 +324,9 @@ def settle_run(
 def _record_wait(
     config: PipelineConfig | None, layout: Layout, event_log: EventLog, message: str
 ) -> None:
-    """Records once why a run did not begin, and notifies of it if no other run was the reason."""
+    """Records once why a run did not begin; sends a notification unless another run was the
+    reason.
+    """
     last = event_log.last(EventKind.SKIPPED, EventKind.STARTED)
     if last and (last.kind, last.message) == (EventKind.SKIPPED, message):
         return
@@ -350,7 +353,7 @@ def _record_failure(
     how: str,
     exit_code: int = EXIT_FAILED,
 ) -> LoggedEvent:
-    """Records and notifies of a failure that the run itself could not record."""
+    """Records a failure that the run itself could not record, and sends a notification."""
     history = read_history(event_log)
     of_run = history.started if history.is_unfinished else history.end
     run = of_run.run if of_run else None
@@ -363,7 +366,7 @@ def _record_failure(
 
 
 def _describe(end: LoggedEvent, event_log: EventLog) -> str:
-    """Returns how a run ended, in one line."""
+    """Returns the outcome of a run in one line."""
     if end.kind is EventKind.FAILED:
         return f"failed: {end.message}"
     pushed = event_log.events(EventKind.PUSHED, run=end.run) if end.run else []
@@ -372,6 +375,6 @@ def _describe(end: LoggedEvent, event_log: EventLog) -> str:
 
 
 def _exit_code(end: LoggedEvent) -> int:
-    """Returns the exit code of a run for `schedule --once`, where no push is no failure."""
+    """Returns the exit code of a run for `schedule --once`, where a missing push is no failure."""
     code = int(end.details.get("exit_code", EXIT_FAILED))
     return EXIT_PUSHED if code in (EXIT_NOT_BLESSED, EXIT_NOT_PUSHED) else code

@@ -1,4 +1,4 @@
-"""When a cron expression fires, daylight saving included."""
+"""The firings of cron expressions, with daylight saving time."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from cronsim import CronSim
 from pipeline.config.sections.schedule import ScheduleSettings
 
 LONGEST_GAP = timedelta(days=366)
-"""Firings longer ago than this are not counted as missed."""
+"""The age of a firing above which it does not count as missed."""
 
 
 def firings_between(settings: ScheduleSettings, after: datetime, until: datetime) -> list[datetime]:
-    """Returns the firings later than `after` and not later than `until`, in the schedule's time
-    zone.
+    """Returns the firings after `after`, up to `until`, in the schedule's time zone.
 
-    When clocks go forward, a firing in the hour left out comes right after it; when they go back, a
-    firing in the hour that comes twice comes once.
+    When clocks go forward, a firing in the skipped hour comes right after it; when they go back, a
+    firing in the repeated hour comes once.
     """
     found = []
     for firing in _firings(settings, max(after, until - LONGEST_GAP)):
@@ -42,7 +41,7 @@ def explain(settings: ScheduleSettings) -> str:
 
 
 def show_time(moment: datetime, settings: ScheduleSettings) -> str:
-    """Returns a moment as the schedule's time zone has it: `2026-01-05 03:00 CET`."""
+    """Returns a moment in the schedule's time zone: `2026-01-05 03:00 CET`."""
     return moment.astimezone(settings.zone).strftime("%Y-%m-%d %H:%M %Z")
 
 
@@ -57,5 +56,5 @@ def _firings(settings: ScheduleSettings, after: datetime) -> Iterator[datetime]:
 
 
 def _is_later(first: datetime, second: datetime) -> bool:
-    """Compares moments in UTC, since datetimes of one time zone compare by the clock's face."""
+    """Compares moments in UTC, as datetimes of one time zone compare by local time."""
     return first.astimezone(UTC) > second.astimezone(UTC)

@@ -1,4 +1,4 @@
-"""What a run would train on now, and how that differs from what the last run trained on."""
+"""The data that a run would train on now, and its differences to the last run's data."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from pipeline.layout import Layout
 from trainer_module.errors import DataError
 
 MAX_SPANS_SHOWN = 5
-"""A message names at most so many spans."""
+"""The most spans that a message names."""
 
 
 @dataclass(frozen=True)
 class DataSnapshot:
-    """The data as it is now."""
+    """The current state of the data."""
 
     spans: tuple[Span, ...]
-    """Every span there is; data without spans counts as one."""
+    """The spans at the data path; data without spans counts as one."""
     window: Window | None
-    """What a run would train on."""
+    """The window that a run would train on."""
     problem: str | None = None
-    """Why there is no window."""
+    """The reason why there is no window."""
     is_being_written: bool = False
     """Whether files have changed so recently that more may follow."""
     left_out: tuple[str, ...] = ()
-    """Why spans wait until somebody does something about them, a sentence each."""
+    """Sentences about spans that are left out until a user acts."""
 
     @property
     def signatures(self) -> dict[str, str]:
@@ -51,24 +51,24 @@ class DataSnapshot:
 
 @dataclass(frozen=True)
 class DataChanges:
-    """How the window differs from what was trained on."""
+    """The differences between the window and the data of the last run."""
 
     spans: tuple[Span, ...] = ()
     """Spans of the window that are new, or have other content."""
     notes: tuple[str, ...] = ()
-    """Data that has come but is no reason to train, a sentence each."""
+    """Sentences about new data that is no reason to train."""
 
     def __str__(self) -> str:
-        """Such as `new or changed: 2026-01-05`."""
+        """Returns the changed spans, such as `new or changed: 2026-01-05`."""
         names = ", ".join(str(span) for span in self.spans[-MAX_SPANS_SHOWN:])
         more = len(self.spans) - MAX_SPANS_SHOWN
         return f"new or changed: {names}" + (f" and {more} older ones" if more > 0 else "")
 
 
 def take_snapshot(config: PipelineConfig, layout: Layout, now: datetime) -> DataSnapshot:
-    """Finds the data that is there, and the window that a run would train on.
+    """Returns the current data, and the window that a run would train on.
 
-    Data that cannot be used raises nothing: the snapshot says what is wrong with it.
+    Unusable data raises no error: the snapshot contains the problem.
     """
     settings, in_spans = config.schedule_or_default, has_spans(config.data)
     spans: list[Span] = []
@@ -97,14 +97,14 @@ def compare_with_trained(
     in_spans: bool,
     accepted: Collection[int] = (),
 ) -> DataChanges:
-    """Finds what is new in a snapshot.
+    """Returns the changes of the data since the last run.
 
     Args:
-      snapshot: the data as it is now; without a window nothing counts as new.
+      snapshot: the current data; without a window nothing counts as new.
       trained: signature and digest of the spans that the last run trained on, by number.
-      decided_at: when the last run was decided on.
+      decided_at: the time of the last decision to run.
       in_spans: whether the data comes in spans.
-      accepted: spans that had been refused, and may be trained on now.
+      accepted: spans that were refused, and have been accepted.
     """
     window = snapshot.window
     if window is None:
@@ -127,7 +127,7 @@ def compare_with_trained(
 
 
 def _late_spans(spans: Sequence[Span], window: Window, decided_at: datetime) -> list[str]:
-    """Says which spans came since the last decision but are too old for the window."""
+    """Returns notes on spans that came since the last decision but are before the window."""
     return [
         f"span {span} came late, before the window, and is not trained on"
         for span in spans
@@ -137,7 +137,5 @@ def _late_spans(spans: Sequence[Span], window: Window, decided_at: datetime) -> 
 
 @functools.lru_cache(maxsize=1000)
 def _digest(span: Span) -> str:
-    """Returns the digest of a span, cached: its files are large, and checks come every few
-    minutes.
-    """
+    """Returns the digest of a span, cached, as files are large and checks are frequent."""
     return span.digest()

@@ -1,4 +1,4 @@
-"""Whether a run of a pipeline is due, and why; decides only, and neither runs nor records."""
+"""The decision whether a run of a pipeline is due, and why; nothing is run or recorded here."""
 
 from __future__ import annotations
 
@@ -28,23 +28,25 @@ from pipeline.schedule.history import History, read_history
 from pipeline.versions.hold import read_hold
 
 MAX_CONTINUATIONS = 10
-"""A run that is interrupted so often in a row, such as by a machine with too little memory, is not
-continued again."""
+"""The number of interruptions in a row, for example by a lack of memory, after which a run is not
+resumed.
+"""
 FIRST_CHECK_LOOKS_BACK = timedelta(hours=1)
-"""A firing counts that came at most so long before the first check of a pipeline: what calls
-`schedule --once` is set to a little after the firing that it serves."""
+"""The age up to which a firing counts at the first check of a pipeline, as a system's own timer
+calls `schedule --once` a little after the firing.
+"""
 
 
 def decide(
     config: PipelineConfig, layout: Layout, event_log: EventLog, now: datetime
 ) -> Due | NotDue:
-    """Decides whether a run is due.
+    """Returns the decision whether a run is due.
 
     Args:
       config: a checked config with a schedule.
-      layout: of the pipeline.
-      event_log: what has been decided and run before.
-      now: what the clock shows, with its time zone.
+      layout: the layout of the pipeline.
+      event_log: the event log, with earlier decisions and runs.
+      now: the current time, with its time zone.
 
     Raises:
       ConfigError: the event log cannot be used.
@@ -71,63 +73,63 @@ def decide(
     left_out = inputs.snapshot.left_out
     decision = replace(decision, reason=reason, left_out=left_out, empty_spans=empty)
     if isinstance(decision, NotDue) and decision.exit_code == EXIT_PUSHED and history.failure_code:
-        # Whatever keeps the next run from starting, the last one failed, and that is not mended.
+        # The last run failed, which an obstacle to the next run does not mend.
         is_stopped = history.failure_code == EXIT_INTERRUPTED
         decision = replace(decision, exit_code=EXIT_FAILED if is_stopped else history.failure_code)
     return decision
 
 
 def _code_under_hold(history: History) -> int:
-    """Returns the exit code of what was wrong before a hold, which mends nothing."""
+    """Returns the exit code of the problem before a hold, which a hold does not end."""
     if history.wrong is not None:
         return int(history.wrong.details["exit_code"])
-    # What was stopped goes on after the hold.
+    # A stopped run resumes after the hold.
     return EXIT_PUSHED if continue_interrupted(history) else history.failure_code or EXIT_PUSHED
 
 
 def is_run_under_way(layout: Layout) -> bool:
-    """Returns whether a run of the pipeline is under way, or about to begin."""
+    """Returns whether a run of the pipeline is in progress, or about to begin."""
     return is_held(layout.lock) or is_held(layout.scheduled)
 
 
 @dataclass(frozen=True)
 class Due:
-    """A run is to be started now."""
+    """A decision to start a run now."""
 
     reason: str
     through: int | None = None
-    """The span to end at; None where the data does not come in spans."""
+    """The span to end at; None for data without spans."""
     validate_only: bool = False
     details: dict[str, Any] = field(default_factory=dict)
-    """For the event log; later decisions read them there."""
+    """The details for the event log, which later decisions read."""
     left_out: tuple[str, ...] = ()
-    """Why spans wait until somebody does something about them, a sentence each."""
+    """Sentences about spans that are left out until a user acts."""
     empty_spans: tuple[Span, ...] = ()
-    """Those that the run goes on without, as they hold no row."""
+    """The spans that the run leaves out, as they have no rows."""
 
 
 @dataclass(frozen=True)
 class NotDue:
-    """Nothing is to be started now."""
+    """A decision to start nothing now."""
 
     reason: str
     details: dict[str, Any] | None = None
-    """For the event log; None if the decision is not worth recording."""
+    """The details for the event log; None if the decision is not recorded."""
     exit_code: int = EXIT_PUSHED
-    """Of a look that comes to it: not 0 while something is wrong."""
+    """The exit code of the check: not 0 while there is a problem."""
     is_problem: bool = False
-    """Whether to tell of it; the run that failed has done so itself."""
+    """Whether to notify of it; false if the failed run has notified already."""
     says_nothing: bool = False
-    """Whether it says nothing of what was wrong before, as it has not looked at the data."""
+    """Whether it leaves the state of earlier problems open, as the data was not checked."""
     left_out: tuple[str, ...] = ()
-    """As of a decision to run."""
+    """Sentences about spans that are left out until a user acts."""
     empty_spans: tuple[Span, ...] = ()
-    """Those that are waited for, as they hold no row."""
+    """The spans that are waited for, as they have no rows."""
 
 
 @dataclass(frozen=True)
 class DecisionInputs:
-    """Everything that a decision rests on, read once."""
+    """The inputs of a decision, read once."""
 
     config: PipelineConfig
     now: datetime
@@ -135,17 +137,17 @@ class DecisionInputs:
     snapshot: DataSnapshot
     changes: DataChanges
     firings: list[datetime]
-    """The firings that no decision has dealt with yet."""
+    """The firings that no decision has handled yet."""
     is_first_check: bool
-    """Whether no earlier decision knew this cron expression and time zone."""
+    """Whether no earlier decision had this cron expression and time zone."""
     schema_hash: str
-    """Of the schema's file, which people edit after data was refused; empty without one."""
+    """A hash of the schema's file, which users edit after data was refused; empty without one."""
 
     @classmethod
     def read(
         cls, config: PipelineConfig, layout: Layout, history: History, now: datetime
     ) -> DecisionInputs:
-        """Reads the data and the schema as they are now."""
+        """Reads the current data and schema."""
         settings = config.schedule_or_default
         snapshot = take_snapshot(config, layout, now)
         trained = history.trained.details["spans"] if history.trained else {}
@@ -162,19 +164,19 @@ class DecisionInputs:
 
     @property
     def settings(self) -> ScheduleSettings:
-        """The schedule."""
+        """The schedule of the config, or its default."""
         return self.config.schedule_or_default
 
     @property
     def fingerprint(self) -> str:
-        """The config's."""
+        """The fingerprint of the config."""
         return self.config.fingerprint
 
     @property
     def has_changed(self) -> bool:
         """Whether data, config or schema have changed since the last decision to run.
 
-        Nor is data what it was once somebody has accepted a span.
+        An accepted span counts as a change.
         """
         decided = self.history.decision
         return self.snapshot.problem is None and (
@@ -186,13 +188,15 @@ class DecisionInputs:
 
     @property
     def firings_in_words(self) -> str:
-        """Such as `the clock fired at 2026-01-05 03:00 UTC, and 2 missed before`."""
+        """The firings in words, such as `the clock fired at 2026-01-05 03:00 UTC, and 2 missed
+        before`.
+        """
         last, missed = self.firings[-1], len(self.firings) - 1
         more = f", and {missed} missed before" if missed and not self.is_first_check else ""
         return f"the clock fired at {show_time(last, self.settings)}{more}"
 
     def clock_details(self) -> dict[str, Any]:
-        """Details by which later decisions know that all firings up to now are dealt with."""
+        """Returns details that mark all firings up to now as handled."""
         if self.settings.cron is None:
             return {}
         details: dict[str, Any] = {
@@ -204,7 +208,7 @@ class DecisionInputs:
         return details
 
     def due(self, reason: str, validate_only: bool = False) -> Due:
-        """Returns a decision to run on the window as it is now."""
+        """Returns a decision to run on the current window."""
         window = self.snapshot.window
         through = window.newest.number if window and has_spans(self.config.data) else None
         details = self.clock_details() | {
@@ -219,7 +223,7 @@ class DecisionInputs:
         return Due(reason, through, validate_only, details)
 
     def not_due(self, reason: str) -> NotDue:
-        """Returns a decision against a run; a firing that waits for one is dealt with by it."""
+        """Returns a decision against a run, which marks open firings as handled."""
         if self.firings:
             return NotDue(f"{self.firings_in_words}: {reason}", self.clock_details())
         return NotDue(reason)
@@ -234,7 +238,7 @@ def _hash_file(path: Path) -> str:
 
 
 def decide_by_triggers(inputs: DecisionInputs, event_log: EventLog) -> Due | NotDue:
-    """Decides whether anything sets a run off."""
+    """Returns the decision by the triggers: new data, cron, drift and skew."""
     if inputs.snapshot.problem is not None:
         return _decide_without_window(inputs, inputs.snapshot.problem)
     settings = inputs.settings
@@ -253,7 +257,7 @@ def decide_by_triggers(inputs: DecisionInputs, event_log: EventLog) -> Due | Not
 
 
 def _decide_without_window(inputs: DecisionInputs, problem: str) -> NotDue:
-    """Says what is wrong with the data; while files are being written, a firing waits for them."""
+    """Returns the decision for unusable data; a firing waits while files are being written."""
     if inputs.snapshot.is_being_written:
         return NotDue(problem, says_nothing=True)
     not_due = inputs.not_due(problem)
@@ -275,7 +279,7 @@ def _decide_at_firing(inputs: DecisionInputs) -> Due | NotDue:
 
 
 def _decide_by_drift(inputs: DecisionInputs, event_log: EventLog) -> Due | None:
-    """Has a new span read and checked first, and a run follow if it has drifted."""
+    """Returns a decision to check a new span for drift first, and to train if it has drifted."""
     drift, window = inputs.config.drift, inputs.snapshot.window
     is_watched = drift.on_drift is OnDrift.RETRAIN and drift.columns
     if not is_watched or window is None or window.newest not in inputs.changes.spans:
@@ -299,7 +303,7 @@ def _decide_by_drift(inputs: DecisionInputs, event_log: EventLog) -> Due | None:
 
 
 def _decide_by_skew(inputs: DecisionInputs, event_log: EventLog) -> Due | None:
-    """Has a run follow once when requests have become unlike the training data."""
+    """Returns a decision to train once after requests have become skewed."""
     if inputs.config.skew.on_skew is not OnSkew.RETRAIN or inputs.snapshot.window is None:
         return None
     found, due = event_log.last(EventKind.SKEW), inputs.history.due
@@ -309,7 +313,7 @@ def _decide_by_skew(inputs: DecisionInputs, event_log: EventLog) -> Due | None:
 
 
 def continue_interrupted(history: History) -> Due | None:
-    """Continues the run that was decided on last, if it never began, was killed or was stopped."""
+    """Returns a decision to resume the last run, if it never began, was killed or was stopped."""
     due, started = history.due, history.started
     if due is not None and not history.was_started:
         return _repeat(due, "goes on with what was decided and did not begin")
@@ -324,10 +328,10 @@ def continue_interrupted(history: History) -> Due | None:
 
 
 def decide_after_failure(inputs: DecisionInputs) -> Due | NotDue | None:
-    """Decides whether a run that failed is tried again.
+    """Returns the decision whether a failed run is retried.
 
     Returns:
-      None if the failure has no say: there was none, or there is new reason to run.
+      None if there was no failure, or there is a new reason to run.
     """
     history, retry = inputs.history, inputs.settings.retry
     if history.failure_code is None or history.due is None or history.end is None:
@@ -338,7 +342,7 @@ def decide_after_failure(inputs: DecisionInputs) -> Due | NotDue | None:
         return None
     if history.attempt < retry.attempts:
         retry_at = history.failed_at + retry.backoff * 2 ** (history.attempt - 1)
-        # One that failed under a clock that was ahead is not waited for.
+        # A failure with a time in the future, after a clock was set back, is retried at once.
         is_time = inputs.now >= retry_at or is_future(history.failed_at, inputs.now)
         if is_time or history.end.details.get("how") == "killed":
             attempt = history.attempt + 1
@@ -353,11 +357,11 @@ def decide_after_failure(inputs: DecisionInputs) -> Due | NotDue | None:
 
 
 def _decide_after_unusable(inputs: DecisionInputs, message: str) -> Due | NotDue:
-    """Tries again once data, config or schema have changed, or when the clock fires."""
+    """Retries once data, config or schema have changed, or when the clock fires."""
     if inputs.has_changed:
         return inputs.due("data or config have changed since a run could not use them")
     if inputs.firings:
-        # Neither data nor config may have been at fault, but a server that was down.
+        # The cause may have been a server that was down, not data or config.
         return inputs.due(f"{inputs.firings_in_words}; the last run could not use data or config")
     return inputs.not_due(f"the last run could not use data or config: {message}")
 
@@ -365,13 +369,13 @@ def _decide_after_unusable(inputs: DecisionInputs, message: str) -> Due | NotDue
 def _repeat(
     decided: LoggedEvent, reason: str, continuations: int = 0, attempt: int | None = None
 ) -> Due:
-    """Returns an earlier decision once more, with its window.
+    """Returns an earlier decision again, with its window.
 
     Args:
       decided: the earlier decision.
       reason: why it is repeated.
-      continuations: how often in a row it was interrupted.
-      attempt: which attempt this is; default: the earlier decision's.
+      continuations: the number of interruptions in a row.
+      attempt: the number of the attempt; default: the earlier decision's.
     """
     details = decided.details | {"continued": continuations}
     if attempt is not None:
@@ -385,7 +389,7 @@ def _repeat(
 
 
 def _continue_run_by_hand(started: LoggedEvent, continuations: int) -> Due:
-    """Continues a run that no decision had started, up to the span it was at."""
+    """Returns a decision to resume a run that was started by hand, up to its newest span."""
     newest = started.details["window"][-1]
     through = None if newest == NO_SPAN else newest
     reason = f"goes on with the run that was interrupted ({started.message})"

@@ -1,4 +1,4 @@
-"""Signs of life of a scheduler, for probes and Prometheus; the alarm that nothing is pushed."""
+"""The health of a scheduler, for probes and Prometheus, and the alarm for overdue pushes."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from pipeline.schedule.cron import show_time
 from trainer_module.settings.durations import show_duration
 
 BEAT_SECONDS = 15.0
-"""How often a scheduler gives a sign of life."""
+"""The interval of heartbeats, in seconds."""
 SILENT_SECONDS = 120.0
-"""A scheduler that has given none for so long hangs."""
+"""The age of a heartbeat above which a scheduler counts as hanging, in seconds."""
 LOOK_SECONDS = 900.0
-"""What a look takes at most besides its run: it lists files, which may be many and far away."""
+"""The time limit of a check besides its run, in seconds; it may list many remote files."""
 
 _HELP = {
     "heartbeat_timestamp_seconds": "When a scheduler last gave a sign of life.",
@@ -41,23 +41,23 @@ _HELP = {
 
 @dataclass
 class _Pipeline:
-    """What is known of one pipeline."""
+    """The health of a single pipeline."""
 
     metrics_file: Path
     silent_until: float
-    """By the monotonic clock, when the next sign of life of its look has to come."""
+    """The monotonic time by which its next sign of life is due."""
     values: dict[str, float]
-    """Of the metrics."""
+    """The values of the metrics."""
 
 
 class Health:
-    """What a scheduler is doing, for others to see; safe for several threads."""
+    """The health of a scheduler and its pipelines; safe for several threads."""
 
     def __init__(self, layouts: Iterable[Layout]) -> None:
-        """Writes nothing yet.
+        """Prepares the state of each pipeline; writes nothing.
 
         Args:
-          layouts: of the pipelines that it looks after, all below one output folder.
+          layouts: the layouts of the scheduler's pipelines, all below one output folder.
         """
         first_sign = time.monotonic() + LOOK_SECONDS
         self._pipelines = {
@@ -67,12 +67,12 @@ class Health:
         self._next_beat = 0.0
 
     def expect(self, name: str, seconds: float) -> None:
-        """The next sign of life of a pipeline's look comes within so many seconds."""
+        """Sets the time within which a pipeline's check has to report again."""
         with self._lock:
             self._pipelines[name].silent_until = time.monotonic() + seconds
 
     def looked(self, name: str, exit_code: int, pushed: datetime | None, is_stale: bool) -> None:
-        """A look has ended; its metrics are written at once."""
+        """Stores the result of a check, and writes its metrics."""
         with self._lock:
             found = self._pipelines[name]
             found.values = {
@@ -84,10 +84,10 @@ class Health:
             _write_metrics(name, found)
 
     def beat(self, heartbeat_file: Path) -> None:
-        """Gives a sign of life, unless the last one is recent.
+        """Writes a heartbeat, unless the last one is recent.
 
         Raises:
-          OSError: it cannot be written.
+          OSError: the heartbeat cannot be written.
         """
         if time.monotonic() < self._next_beat:
             return
@@ -102,15 +102,15 @@ class Health:
 
 
 def find_ailment(lock_file: Path, heartbeat_file: Path, names: Iterable[str]) -> str | None:
-    """What is wrong with the scheduler of an output folder, for a probe on its machine.
+    """Returns the problem of the scheduler of an output folder, for a probe on its machine.
 
     Args:
-      lock_file: which it holds.
-      heartbeat_file: which it writes.
-      names: the pipelines that it has to look after.
+      lock_file: the lock file that the scheduler holds.
+      heartbeat_file: the file that it writes.
+      names: the pipelines that it has to handle.
 
     Returns:
-      A sentence; None if it is well.
+      A sentence; None if there is no problem.
     """
     if not is_held(lock_file):
         return f"{lock_file.parent}: no scheduler is at work here"
@@ -119,7 +119,7 @@ def find_ailment(lock_file: Path, heartbeat_file: Path, names: Iterable[str]) ->
         process, last, silent = beat["process"], float(beat["beat"]), dict(beat["silent_until"])
     except (OSError, ValueError, KeyError, TypeError):
         return f"{heartbeat_file}: no sign of life can be read; a scheduler writes it as it begins"
-    # All processes of a machine have one monotonic clock, which nobody sets.
+    # All processes of a machine share one monotonic clock, which cannot be set.
     now = time.monotonic()
     if not 0 <= now - last <= SILENT_SECONDS:
         return (
@@ -134,7 +134,7 @@ def find_ailment(lock_file: Path, heartbeat_file: Path, names: Iterable[str]) ->
 
 
 def _write_metrics(name: str, found: _Pipeline) -> None:
-    """Writes what is known of a pipeline as Prometheus's textfile collector reads it."""
+    """Writes the metrics of a pipeline for Prometheus's textfile collector."""
     values = {"heartbeat_timestamp_seconds": time.time(), **found.values}
     lines = [
         f"# HELP scopeline_{metric} {_HELP[metric]}\n# TYPE scopeline_{metric} gauge\n"
@@ -152,23 +152,23 @@ _REASONS = (
     EventKind.UNUSABLE_SPAN,
     EventKind.LEFT_OUT,
 )
-"""Events that may say why nothing is pushed."""
+"""Events that may explain a missing push."""
 _HOURS_SHOWN = 48
-"""From so many on an age is said in days."""
+"""The number of hours from which an age is shown in days."""
 
 
 def check_staleness(
     config: PipelineConfig, event_log: EventLog, now: datetime, last: datetime | None
 ) -> bool:
-    """Raises the alarm if nothing has been pushed for `notify.stale_after`, or says it is over.
+    """Sends an alarm if a push is overdue by `notify.stale_after`, or reports its end.
 
-    It comes once, again after each further such time, and is over with the next push.
+    The alarm is sent once, again after each further period, and ends with the next push.
 
     Args:
       config: a checked config.
-      event_log: of the pipeline; it remembers the alarm.
-      now: what the clock shows.
-      last: when a model was pushed last, as `last_push` says.
+      event_log: the event log of the pipeline, which records the alarm.
+      now: the current time.
+      last: the time of the last push, from `last_push`.
 
     Returns:
       Whether the pipeline is stale.
@@ -179,7 +179,9 @@ def check_staleness(
     pushed = event_log.last(EventKind.PUSHED)
     is_raised = alarm is not None and not alarm.details["over"]
     if is_raised and alarm and pushed and pushed.id > alarm.id:
-        _tell(config, event_log, now, f"over: a model was pushed again, {pushed.message}", True)
+        _record_and_notify(
+            config, event_log, now, f"over: a model was pushed again, {pushed.message}", True
+        )
         is_raised = False
     since = last or _first_event(event_log, now)
     if now - since < limit:
@@ -192,14 +194,19 @@ def check_staleness(
         f"(notify.stale_after: {show_duration(limit)})"
     )
     word = event_log.last(*_REASONS)
-    _tell(config, event_log, now, message + (f"; the last word: {_word(word)}" if word else ""))
+    _record_and_notify(
+        config,
+        event_log,
+        now,
+        message + (f"; the last word: {_describe_event(word)}" if word else ""),
+    )
     return True
 
 
 def last_push(event_log: EventLog, now: datetime) -> datetime | None:
-    """When a model was pushed last; None if none ever was.
+    """Returns the time of the last push; None if there was none.
 
-    A push that is dated in the future of the clock was made before the next event that is not.
+    A push with a time in the future gets the time of the next event that is not in the future.
     """
     pushed = event_log.last(EventKind.PUSHED)
     if pushed is None or not is_future(pushed.at, now):
@@ -214,24 +221,24 @@ def last_push(event_log: EventLog, now: datetime) -> datetime | None:
 
 
 def _first_event(event_log: EventLog, now: datetime) -> datetime:
-    """Since when the pipeline has been looked after."""
+    """Returns the time of the pipeline's first event."""
     first = event_log.first()
     return now if first is None else min(now, first.at)
 
 
-def _tell(
+def _record_and_notify(
     config: PipelineConfig, event_log: EventLog, now: datetime, message: str, over: bool = False
 ) -> None:
     event_log.record(EventKind.STALE, message, at=now, over=over)
     notify(config.notify, config.name, Occasion.STALE, message, {"over": over}, event_log)
 
 
-def _word(event: LoggedEvent) -> str:
+def _describe_event(event: LoggedEvent) -> str:
     what = event.details.get("status", event.kind.value)
     return f"{str(what).replace('_', ' ')}: {event.message}"
 
 
 def _roughly(age: timedelta) -> str:
-    """Such as `37 h`, or `3 days`."""
+    """Returns an age in words, such as `37 h` or `3 days`."""
     hours = int(age.total_seconds() // 3600)
     return f"{hours} h" if hours < _HOURS_SHOWN else f"{age.days} days"

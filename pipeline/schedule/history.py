@@ -1,4 +1,4 @@
-"""What the event log says of earlier decisions and runs, as far as the next decision needs it."""
+"""The earlier decisions and runs in the event log, as far as the next decision needs them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
 
 ENDS = (EventKind.FINISHED, EventKind.FAILED)
 _RECENT_EVENTS = 200
-"""Far more than one decision and its run record, so that the newest of each are among them."""
+"""The number of events to read: far more than one decision and its run record."""
 
 
 @dataclass(frozen=True)
@@ -23,19 +23,19 @@ class History:
     due: LoggedEvent | None = None
     """The last decision to run."""
     started: LoggedEvent | None = None
-    """The last run that began, whoever started it."""
+    """The last run that began, by the scheduler or by hand."""
     end: LoggedEvent | None = None
-    """How the last decision to run ended; None if it has not ended."""
+    """The end of the last decision's run; None if it has not ended."""
     is_unfinished: bool = False
-    """Whether the last run that began has recorded no end: it was killed, or is under way."""
+    """Whether the last run that began has recorded no end: it was killed, or is in progress."""
     trained: LoggedEvent | None = None
     """The end of the last run that trained."""
     decisions: tuple[LoggedEvent, ...] = ()
-    """The newest decisions that go by the clock, newest first: to run, or what a firing came to."""
+    """The newest decisions that handled firings, newest first."""
     wrong: LoggedEvent | None = None
-    """The last look that found something wrong, unless that is over, or a run has followed."""
+    """The last check that found a problem, unless the problem is over, or a run has followed."""
     accepted: tuple[LoggedEvent, ...] = ()
-    """The spans that were accepted since a run was last decided on or began."""
+    """The spans that were accepted since the last decision to run or the last start."""
 
     @property
     def decision(self) -> dict[str, Any]:
@@ -44,12 +44,12 @@ class History:
 
     @property
     def attempt(self) -> int:
-        """How often the last decision to run was tried."""
+        """The number of attempts of the last decision to run."""
         return int(self.decision.get("attempt", 1))
 
     @property
     def continuations(self) -> int:
-        """How often in a row the last decision to run was interrupted and continued."""
+        """The number of times in a row that the last decision's run was interrupted and resumed."""
         return int(self.decision.get("continued", 0))
 
     @property
@@ -77,9 +77,10 @@ class History:
 
     @property
     def failed_at(self) -> datetime:
-        """When the last decision's run failed: the time of the decision, and what the run took.
+        """The time at which the last decision's run failed: the time of the decision plus its
+        duration.
 
-        Runs record their events by the machine's clock, which differs from that of a replay.
+        Runs record their events with the machine's clock, which differs from the clock of a replay.
         """
         if self.due is None or self.end is None:
             raise ValueError("nothing has failed")
@@ -89,17 +90,16 @@ class History:
         return self.due.at + took
 
     def firings_handled_until(self, clock_id: str, now: datetime) -> datetime | None:
-        """Up to when the firings of a clock have been dealt with.
+        """Returns the time up to which the firings of a clock have been handled.
 
-        What was decided in the future of the clock is passed over: the firings of that time are
-        still to come.
+        Decisions with a time in the future are ignored: the firings of that time are still to come.
 
         Args:
           clock_id: the cron expression and its time zone.
-          now: what the clock shows.
+          now: the current time.
 
         Returns:
-          None if no decision knew this clock.
+          None if no decision had this clock.
         """
         for decision in self.decisions:
             handled = decision.details.get("handled")
@@ -109,7 +109,7 @@ class History:
 
 
 def read_history(event_log: EventLog) -> History:
-    """Reads the newest events of decisions and runs."""
+    """Returns the history from the newest events of decisions and runs."""
     due = started = end = None
     ended: set[str | None] = set()
     for event in event_log.events(EventKind.DUE, EventKind.STARTED, *ENDS, newest=_RECENT_EVENTS):
@@ -119,17 +119,17 @@ def read_history(event_log: EventLog) -> History:
             started = event
         else:
             ended.add(event.run)
-            # The first good end is kept: a later run by hand has nothing to do with the decision.
+            # The first successful end counts: a later run by hand does not belong to the decision.
             if due is not None and (end is None or end.kind is EventKind.FAILED):
                 end = event
     looks = event_log.events(
         EventKind.DUE, EventKind.SKIPPED, EventKind.RECOVERED, *ENDS, newest=_RECENT_EVENTS
     )
-    # A look that finds nothing wrong says so first; others without a code have seen nothing.
-    telling = [e for e in looks if e.kind is not EventKind.SKIPPED or "exit_code" in e.details]
+    # A check without problems records RECOVERED first; skips without a code checked nothing.
+    informative = [e for e in looks if e.kind is not EventKind.SKIPPED or "exit_code" in e.details]
     trained = trainings(event_log, newest=_RECENT_EVENTS)
     decided = reversed(event_log.events(EventKind.DUE, EventKind.SKIPPED, newest=_RECENT_EVENTS))
-    # Others that skip are of runs, which know the machine's clock and not that of a replay.
+    # Other skips are recorded by runs, with the machine's clock and not that of a replay.
     by_clock = (e for e in decided if e.kind is EventKind.DUE or "handled" in e.details)
     since = max((event.id for event in (due, started) if event), default=0)
     accepted = event_log.events(EventKind.SPAN_ACCEPTED, newest=_RECENT_EVENTS)
@@ -139,7 +139,9 @@ def read_history(event_log: EventLog) -> History:
         end=end,
         is_unfinished=started is not None and started.run not in ended,
         accepted=tuple(event for event in accepted if event.id > since),
-        wrong=telling[-1] if telling and telling[-1].kind is EventKind.SKIPPED else None,
+        wrong=informative[-1]
+        if informative and informative[-1].kind is EventKind.SKIPPED
+        else None,
         trained=trained[-1] if trained else None,
         decisions=tuple(by_clock),
     )

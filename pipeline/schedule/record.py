@@ -1,4 +1,4 @@
-"""What a look writes down of its decision, and whom it tells: each thing once."""
+"""Records the decision of a check, and sends each notification once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime
 from pipeline.config.sections.notify import Occasion
 from pipeline.config.settings import PipelineConfig
 from pipeline.exit_codes import EXIT_PUSHED
-from pipeline.records.data_records import tell_empty_spans
+from pipeline.records.data_records import report_empty_spans
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
 from pipeline.records.notify import notify
 from pipeline.schedule.decision import Due, NotDue
@@ -17,26 +17,26 @@ from pipeline.schedule.history import ENDS, read_history
 def note_decision(
     config: PipelineConfig, decision: Due | NotDue, event_log: EventLog, now: datetime
 ) -> None:
-    """Records a decision, and tells of what somebody should know or has to do something about."""
+    """Records a decision, and sends notifications that a user should see or act on."""
     _note_recovery(decision, event_log, now)
     before = event_log.last(EventKind.DUE, EventKind.SKIPPED)
     is_new = record_decision(decision, event_log, now)
-    is_told = tell_empty_spans(config.notify, config.name, decision.empty_spans, event_log)
+    is_told = report_empty_spans(config.notify, config.name, decision.empty_spans, event_log)
     if is_new and isinstance(decision, NotDue):
         if decision.is_problem:
             notify(config.notify, config.name, Occasion.FAILED, decision.reason, {}, event_log)
-        elif not is_told and _is_told_as_skipped(decision, before):
+        elif not is_told and _is_new_skip(decision, before):
             notify(config.notify, config.name, Occasion.SKIPPED, decision.reason, {}, event_log)
     _note_left_out(config, decision, event_log, now)
 
 
 def record_decision(decision: Due | NotDue, event_log: EventLog, now: datetime) -> bool:
-    """Records a decision, unless it says the same as the last one why nothing runs.
+    """Records a decision, unless it repeats the last one.
 
-    Nor is one to run recorded again and again while what it needs is away.
+    A decision to run is not repeated either while a resource is unreachable.
 
     Returns:
-      Whether it was recorded.
+      Whether the decision was recorded.
     """
     if isinstance(decision, Due):
         last = event_log.last(EventKind.DUE, EventKind.STARTED, *ENDS)
@@ -52,7 +52,7 @@ def record_decision(decision: Due | NotDue, event_log: EventLog, now: datetime) 
         return False
     details = decision.details
     if decision.exit_code != EXIT_PUSHED and not decision.says_nothing:
-        # What saw nothing may have come in between, such as a hold.
+        # A decision without a check, such as a hold, may have come in between.
         wrong = read_history(event_log).wrong
         if wrong is not None and wrong.message == decision.reason:
             return False
@@ -61,11 +61,11 @@ def record_decision(decision: Due | NotDue, event_log: EventLog, now: datetime) 
     return True
 
 
-def _is_told_as_skipped(decision: NotDue, before: LoggedEvent | None) -> bool:
-    """Returns whether a firing came to nothing, and for another reason than the one before.
+def _is_new_skip(decision: NotDue, before: LoggedEvent | None) -> bool:
+    """Returns whether a firing started no run, for another reason than the firing before.
 
-    What failed has been told as that; and where every firing comes to the same, such as for want of
-    data, one notification is enough until something runs.
+    Failures have notifications of their own. If every firing is skipped for the same reason, such
+    as missing data, one notification is enough until a run starts.
     """
     if decision.exit_code != EXIT_PUSHED or "firing" not in (decision.details or {}):
         return False
@@ -77,14 +77,16 @@ def _is_told_as_skipped(decision: NotDue, before: LoggedEvent | None) -> bool:
     return not is_same
 
 
-def explain_lasting(said: str, exit_code: int, event_log: EventLog, now: datetime) -> str:
-    """What is wrong, since when, and with which exit code, in one line.
+def describe_lasting_problem(
+    message: str, exit_code: int, event_log: EventLog, now: datetime
+) -> str:
+    """Returns a line with a lasting problem, its beginning and its exit code.
 
     Args:
-      said: about this look.
-      exit_code: what is wrong makes it.
-      event_log: has the run, or the look, that first ended with this code.
-      now: what the clock shows.
+      message: the message of this check.
+      exit_code: the exit code of the problem.
+      event_log: the event log, with the run or check that first ended with this code.
+      now: the current time.
     """
     good = event_log.last(EventKind.FINISHED, EventKind.RECOVERED)
     begun = [
@@ -93,17 +95,17 @@ def explain_lasting(said: str, exit_code: int, event_log: EventLog, now: datetim
         if event.id > (good.id if good else 0) and event.details.get("exit_code") == exit_code
     ]
     if not begun:
-        return f"{said} (exit {exit_code})"
-    # In the future of a clock nothing has happened.
+        return f"{message} (exit {exit_code})"
+    # An event cannot have happened in the future.
     since = min(begun[0].at, now).astimezone(now.tzinfo).strftime("%Y-%m-%d %H:%M")
     failures = [event.message for event in begun if event.kind is EventKind.FAILED]
     cause = failures[-1] if failures else begun[-1].message
-    why = f": {cause}" if cause not in said else ""
-    return f"{said} (exit {exit_code} since {since}{why})"
+    why = f": {cause}" if cause not in message else ""
+    return f"{message} (exit {exit_code} since {since}{why})"
 
 
 def _note_recovery(decision: Due | NotDue, event_log: EventLog, now: datetime) -> None:
-    """Records that nothing is wrong any more; where a run is due, its end will say so."""
+    """Records that a problem is over; if a run is due, its end records that."""
     if isinstance(decision, Due) or decision.exit_code != EXIT_PUSHED or decision.says_nothing:
         return
     if wrong := read_history(event_log).wrong:
@@ -113,7 +115,7 @@ def _note_recovery(decision: Due | NotDue, event_log: EventLog, now: datetime) -
 def _note_left_out(
     config: PipelineConfig, decision: Due | NotDue, event_log: EventLog, now: datetime
 ) -> None:
-    """Records and tells once of each span that waits until somebody does something about it."""
+    """Records and notifies once of each span that is left out until a user acts."""
     if not decision.left_out:
         return
     known = {event.message for event in event_log.events(EventKind.LEFT_OUT)}

@@ -1,4 +1,4 @@
-"""Runs a command as a process of its own, with a time limit that outlives the scheduler."""
+"""Runs a command as a child process, with a time limit that outlives the scheduler."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ from trainer_module.errors import InternalError
 from trainer_module.settings.durations import show_duration
 
 LOG_BYTES = 5_000_000
-"""A log that has become so long is set aside when the next command begins; one is kept."""
+"""The size above which a log is rotated when the next command begins; one old log is kept."""
 _KILL_SECONDS = 5.0
-"""How long a process that was killed may take to be gone."""
+"""The seconds to wait for a killed process to disappear."""
 _POLL_SECONDS = 0.1
-"""How often to look for output, the time limit, and whether to stop."""
+"""The seconds between checks for output, the time limit, and the stop event."""
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True)
 class TimeLimit:
-    """Until when a command may run, as its lock file says to who comes after a killed scheduler."""
+    """The time limit of a command in its lock file, for use after its scheduler was killed."""
 
     command: str
     """The name of the command, without its options: `run` or `skew`."""
     seconds: float
     boot: str
-    """Of the machine: its monotonic clock counts from there."""
+    """The boot id of the machine, as the monotonic clock starts at boot."""
     monotonic: float
-    """When the time is up, by the monotonic clock, which nobody sets."""
+    """The deadline by the monotonic clock, which cannot be set."""
     clock: float
-    """The same by the machine's clock, for another machine or after another boot."""
+    """The deadline by the machine's clock, for use after another boot or on another machine."""
     process: int = 0
     """The id of the command's process, which leads a group; 0 before it is started."""
     began: int = 0
-    """When that began, as `_began` has it: another may have the id by now."""
+    """The start time of that process, from `_began`, as its id may be reused."""
 
     @classmethod
     def of(cls, command: str, timeout: timedelta) -> TimeLimit:
@@ -58,7 +58,7 @@ class TimeLimit:
 
     @classmethod
     def read(cls, lock_file: Path) -> TimeLimit | None:
-        """Returns the limit of the command that holds a lock; None if none does, or it has no
+        """Returns the limit of the command that holds a lock; None if no command holds it, or has a
         limit.
         """
         if not is_held(lock_file):
@@ -69,17 +69,17 @@ class TimeLimit:
             return None
 
     def to_json(self) -> str:
-        """As `read` finds it in the lock file."""
+        """Returns the content of the lock file, for `read`."""
         return json.dumps(asdict(self))
 
     @property
     def timeout(self) -> timedelta:
-        """How long the command may take."""
+        """The longest duration of the command."""
         return timedelta(seconds=self.seconds)
 
     @property
     def overdue_seconds(self) -> float:
-        """For how long the time has been up; negative while it is not."""
+        """The seconds since the deadline; negative before it."""
         if self.boot == _boot():
             return time.monotonic() - self.monotonic
         return time.time() - self.clock
@@ -87,12 +87,12 @@ class TimeLimit:
 
 @dataclass(frozen=True)
 class ProcessResult:
-    """How a process ended."""
+    """The result of a process."""
 
     exit_code: int
-    """Negative: the signal that killed it."""
+    """The exit code; negative for the signal that killed the process."""
     timed_out: timedelta | None = None
-    """The time limit that it exceeded, if it did."""
+    """The time limit, if the process exceeded it."""
     last_line: str = ""
     """The last line of its output that is not empty."""
 
@@ -108,16 +108,16 @@ def run_process(
 ) -> ProcessResult:
     """Runs a command to its end, in a process group of its own.
 
-    Its output goes to a file, not to a pipe: should this process be killed, the command can go on.
-    Its time limit stands in the lock file, where `end_overdue` finds it then.
+    Its output goes to a file, not to a pipe, so that it survives if this process is killed. Its
+    time limit is in the lock file, where `end_overdue` finds it.
 
     Args:
-      runner: what is run.
-      arguments: the name of the command and its options, appended to the runner.
+      runner: the command to run.
+      arguments: the subcommand and its options, appended to the runner.
       lock_file: the command holds this lock until it ends.
-      log_file: the command's output is appended to it; a long one becomes `<name>.1` first.
-      timeout: the command is told to stop after so long.
-      stop: once set, the command is told to stop.
+      log_file: the command's output is appended to it; a long log is renamed to `<name>.1` first.
+      timeout: the duration after which the command receives SIGTERM.
+      stop: an event; once it is set, the command receives SIGTERM.
       on_line: called with each line of the output.
 
     Raises:
@@ -145,23 +145,24 @@ def run_process(
                 time.sleep(_POLL_SECONDS)
             lines.add(log.read() + b"\n")
         except BaseException:
-            process.terminate()  # Nobody watches it until the next look.
+            process.terminate()  # No watchdog runs until the next check.
             raise
     timed_out = timeout if watchdog.timed_out else None
     return ProcessResult(process.returncode, timed_out, lines.last)
 
 
 def end_overdue(lock_file: Path) -> TimeLimit | None:
-    """Ends a command that has outlived its time limit, and the scheduler that would have ended it.
+    """Ends a command that exceeds its time limit after its scheduler was killed.
 
     Args:
-      lock_file: the command holds this lock; whoever calls this is the one that may start another.
+      lock_file: the command holds this lock; only the process that may start another one calls
+        this.
 
     Returns:
       The limit of the command that was ended; None if none is overdue.
 
     Raises:
-      InternalError: one is overdue and cannot be ended.
+      InternalError: an overdue command cannot be ended.
     """
     limit = TimeLimit.read(lock_file)
     if limit is None or limit.overdue_seconds < 0:
@@ -180,28 +181,33 @@ def end_overdue(lock_file: Path) -> TimeLimit | None:
 
 
 def _steps(killed: float) -> list[Step]:
-    """What ends a command; one that was killed may take so many seconds."""
-    told = Step(signal.SIGTERM, SCHEDULED_RUN_GRACE_SECONDS / 2)
-    return [told, told, Step(signal.SIGKILL, killed)]
+    """Returns the signals that end a command, with their grace periods.
+
+    Args:
+      killed: the seconds to wait after SIGKILL.
+    """
+    terminate = Step(signal.SIGTERM, SCHEDULED_RUN_GRACE_SECONDS / 2)
+    return [terminate, terminate, Step(signal.SIGKILL, killed)]
 
 
 def _signal(limit: TimeLimit, number: signal.Signals) -> bool:
-    """Sends a signal to a command; whether there is something of it on this machine.
+    """Sends a signal to a command; returns whether it has processes on this machine.
 
-    SIGKILL goes to its whole group; one that is only told ends its own processes itself.
+    SIGKILL goes to its whole process group; other signals go to the leader, which ends its child
+    processes.
     """
     processes = _processes_of(limit)
     leaders = [process for process in processes if process.pid == limit.process]
     for process in processes if number == signal.SIGKILL else leaders or processes:
-        with suppress(psutil.Error):  # psutil refuses a process that has got the id of another.
+        with suppress(psutil.Error):  # psutil refuses a reused process id.
             process.send_signal(number)
     return bool(processes)
 
 
 def _processes_of(limit: TimeLimit) -> list[psutil.Process]:
-    """Returns the group of a command, as far as it is on this machine.
+    """Returns the processes of a command's group on this machine.
 
-    The system gives nobody the id of a leader that has ended while its group has processes.
+    The system does not reuse the id of a leader that has ended while its group has processes.
     """
     if not limit.process or limit.boot != _boot():
         return []
@@ -213,7 +219,9 @@ def _processes_of(limit: TimeLimit) -> list[psutil.Process]:
 
 
 def _began(process: int) -> int:
-    """When a process began: in ticks since the boot, which no change of the clock moves."""
+    """Returns the start time of a process in ticks since boot, which no change of the clock
+    affects.
+    """
     return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19])
 
 
@@ -231,7 +239,7 @@ def _boot() -> str:
 
 @contextmanager
 def _appended(log_file: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
-    """Yields the log to write to, and to read what is written from now on."""
+    """Yields the log for appending, and a reader of everything that is appended."""
     if log_file.exists() and log_file.stat().st_size >= LOG_BYTES:
         log_file.replace(log_file.with_name(f"{log_file.name}.1"))
     with log_file.open("ab") as output, log_file.open("rb") as log:
@@ -240,7 +248,7 @@ def _appended(log_file: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
 
 
 class _LineSplitter:
-    """Passes lines on once they are complete."""
+    """A splitter that passes complete lines on."""
 
     def __init__(self, on_line: Callable[[str], None]) -> None:
         self._on_line = on_line
@@ -256,7 +264,7 @@ class _LineSplitter:
 
 
 class _Watchdog:
-    """Tells a process to stop when its time is up or the scheduler stops, and kills it later."""
+    """A watchdog that stops a process at its time limit or on request, and kills it later."""
 
     def __init__(self, process: subprocess.Popen[bytes], timeout: float) -> None:
         self._process = process
@@ -276,6 +284,6 @@ class _Watchdog:
         if number == signal.SIGKILL:
             kill_group(self._process.pid)
         else:
-            # Not to its whole group: the run ends its training processes itself.
+            # Not to the whole group: the run ends its child processes itself.
             self._process.send_signal(number)
         return True

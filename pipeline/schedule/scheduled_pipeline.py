@@ -1,4 +1,4 @@
-"""The pipelines that a scheduler looks after, as the command line names them."""
+"""The pipelines of a scheduler, as its command line names them."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from trainer_module.errors import ConfigError
 
 @dataclass(frozen=True)
 class ScheduledPipeline:
-    """A pipeline that a scheduler looks after."""
+    """A pipeline of a scheduler, with its config file."""
 
     name: str
     config_file: Path
     overrides: tuple[str, ...]
     output: Path
     verbose: bool = False
-    """Whether its runs show everything that components say."""
+    """Whether its runs show the output of components."""
 
     def load_config(self) -> PipelineConfig:
-        """Loads the config as its file is now.
+        """Loads the current config from its file.
 
         Raises:
-          ConfigError: it is bad or has no schedule.
+          ConfigError: the config is invalid or has no schedule.
         """
         return _load_scheduled(self.config_file, self.overrides)
 
@@ -40,18 +40,18 @@ def load_pipelines(
     verbose: bool = False,
     is_lenient: bool = False,
 ) -> list[ScheduledPipeline]:
-    """Reads the names of the pipelines from their configs.
+    """Returns the pipelines, with the names in their configs.
 
     Args:
       config_files: one per pipeline.
-      overrides: changes of each config, `key=value`.
-      output: where everything is written.
-      verbose: whether runs show everything that components say.
-      is_lenient: whether the config of a pipeline that has been looked after may be bad by now:
-        then the look finds so, says since when, and goes on to the others.
+      overrides: `key=value` overrides of each config.
+      output: the output folder.
+      verbose: whether runs show the output of components.
+      is_lenient: whether the config of a pipeline with an event log may be invalid: the check then
+        reports the problem, and continues with the other pipelines.
 
     Raises:
-      ConfigError: a config is bad or has no schedule, or two have one name.
+      ConfigError: a config is invalid or has no schedule, or two have the same name.
     """
     found: dict[str, ScheduledPipeline] = {}
     for file in config_files:
@@ -78,9 +78,7 @@ def _name_of(file: Path, overrides: Sequence[str], known_in: Path | None) -> str
 
 
 def _is_good(file: Path) -> bool:
-    """Returns whether a config is one to schedule by itself, so that what is wrong is an
-    override.
-    """
+    """Returns whether a config is valid without overrides, so that an override is the problem."""
     try:
         _load_scheduled(file, ())
     except ConfigError:

@@ -28,7 +28,7 @@ from trainer_module.errors import ConfigError, InternalError
 from trainer_module.settings.durations import show_duration
 
 _POLL_SECONDS = 0.2
-"""How often a scheduler that waits checks whether it is to stop, and whether to look again."""
+"""The seconds between checks for the stop event and for the next check."""
 
 
 def default_runner() -> tuple[str, ...]:
@@ -39,7 +39,7 @@ def default_runner() -> tuple[str, ...]:
 
 
 class ConsoleLog:
-    """Prints what happens, but no line that repeats the pipeline's last one."""
+    """A log on the console that skips repeated lines of a pipeline."""
 
     def __init__(self, clock: Callable[[], datetime]) -> None:
         self._clock = clock
@@ -62,16 +62,16 @@ def check_once(
     """Checks each pipeline once, one after another, and runs what is due.
 
     Args:
-      pipelines: to check.
-      lock_file: keeps other schedulers off the output folder.
+      pipelines: the pipelines.
+      lock_file: the lock of the output folder's scheduler.
       runner: the command that runs a pipeline.
-      clock: what the decisions go by.
+      clock: the clock for decisions.
 
     Returns:
-      The worst exit code: 0, 75, 1, 2, or 130 if it was told to stop before all was done.
+      The worst exit code: 0, 75, 1, 2, or 130 if a signal stopped the check early.
 
     Raises:
-      ConfigError: another scheduler is at work, or the output folder cannot be written.
+      ConfigError: another scheduler is active, or the output folder cannot be written.
     """
     with only_scheduler(lock_file), _stop_on_signals() as stop:
         context = CheckContext(tuple(runner), clock, stop, ConsoleLog(clock), _health_of(pipelines))
@@ -86,20 +86,20 @@ def check_once(
 
 
 def serve(pipelines: Sequence[ScheduledPipeline], lock_file: Path, runner: Sequence[str]) -> None:
-    """Looks after pipelines until SIGTERM or Ctrl-C; runs under way are then stopped.
+    """Schedules pipelines until SIGTERM or Ctrl-C, which also stop the runs in progress.
 
-    Each pipeline is checked at once, in a thread of its own. Nothing that a scheduler knows has to
-    outlive it: what was decided and run stands in the pipelines' event logs, and when to check next
-    in their configs.
+    Each pipeline is checked in a thread of its own. The scheduler itself has no state: decisions
+    and runs are in the pipelines' event logs, and the time of the next check follows from their
+    configs.
 
     Args:
-      pipelines: to look after.
-      lock_file: keeps other schedulers off the output folder.
+      pipelines: the pipelines.
+      lock_file: the lock of the output folder's scheduler.
       runner: the command that runs a pipeline.
 
     Raises:
-      ConfigError: another scheduler is at work, or the output folder cannot be written.
-      InternalError: a thread that checks has ended.
+      ConfigError: another scheduler is active, or the output folder cannot be written.
+      InternalError: a thread has ended.
     """
     with only_scheduler(lock_file), _stop_on_signals() as stop:
         health, console = _health_of(pipelines), ConsoleLog(system_clock)
@@ -114,7 +114,7 @@ def serve(pipelines: Sequence[ScheduledPipeline], lock_file: Path, runner: Seque
             for thread in threads:
                 thread.start()
             # Sleeps, and does not wait for the event: a signal's handler runs in this thread, where
-            # setting an event that the thread is about to wait for can block for ever.
+            # setting an event that the thread is about to wait for can block forever.
             while not stop.is_set() and all(thread.is_alive() for thread in threads):
                 _beat(health, heartbeat_file, context)
                 time.sleep(_POLL_SECONDS)
@@ -122,7 +122,7 @@ def serve(pipelines: Sequence[ScheduledPipeline], lock_file: Path, runner: Seque
         finally:
             stop.set()
             for thread in threads:
-                if thread.ident is not None:  # The machine may have no more of them.
+                if thread.ident is not None:  # The machine may have run out of threads.
                     thread.join()
             wait_for_deliveries()
     if not was_told_to_stop:
@@ -132,13 +132,15 @@ def serve(pipelines: Sequence[ScheduledPipeline], lock_file: Path, runner: Seque
 def _look_after(
     pipeline: ScheduledPipeline, settings: ScheduleSettings, context: CheckContext
 ) -> None:
-    """Checks a pipeline at once, and then whenever its schedule says, until it is to stop."""
+    """Checks a pipeline at once, and then according to its schedule, until the stop event is
+    set.
+    """
     while not context.stop.is_set():
         is_due = next_look(settings)
         current: ScheduleSettings | None = None
         try:
             _, current = check_pipeline(pipeline, context)
-        except Exception as error:  # Of ours; the next look may do better.
+        except Exception as error:  # An internal error; the next check may succeed.
             context.report(pipeline.name, f"internal error: {error!r}\n{traceback.format_exc()}")
         if current is not None and current != settings:
             settings, is_due = current, next_look(current)
@@ -148,10 +150,10 @@ def _look_after(
 
 
 def next_look(settings: ScheduleSettings) -> Callable[[], bool]:
-    """Says from now on whether to look again: when the clock fires, or `poll` has passed.
+    """Returns a function that returns whether to check again: on a firing, or after `poll`.
 
-    What passes is measured by the clock that nobody sets, and when it fires is asked of the one
-    that is: neither stops the other where that is set.
+    `poll` is measured by the monotonic clock, firings by the machine's clock, so that setting the
+    machine's clock does not stop polling.
     """
     passed = time.monotonic() + settings.poll.total_seconds()
     firing = min((f.timestamp() for f in next_firings(settings, system_clock(), 1)), default=inf)
@@ -163,7 +165,7 @@ def _health_of(pipelines: Sequence[ScheduledPipeline]) -> Health:
 
 
 def _beat(health: Health, heartbeat_file: Path, context: CheckContext) -> None:
-    """Gives a sign of life; a disk that is full for it alone ends no scheduler."""
+    """Writes a heartbeat; a full disk does not end the scheduler."""
     try:
         health.beat(heartbeat_file)
     except OSError as error:
@@ -171,7 +173,7 @@ def _beat(health: Health, heartbeat_file: Path, context: CheckContext) -> None:
 
 
 def _describe(settings: ScheduleSettings) -> str:
-    """Returns how often a pipeline is checked, and when its clock fires next."""
+    """Returns the polling interval of a pipeline, and its next firing."""
     firings = next_firings(settings, system_clock(), 1)
     fires = [f"the clock fires next at {show_time(firing, settings)}" for firing in firings]
     return "; ".join([f"looks every {show_duration(settings.poll)}", *fires])
@@ -179,7 +181,7 @@ def _describe(settings: ScheduleSettings) -> str:
 
 @contextmanager
 def _stop_on_signals() -> Iterator[threading.Event]:
-    """Yields an event that SIGTERM and Ctrl-C set; the earlier handlers come back at the end."""
+    """Yields an event that SIGTERM and Ctrl-C set; restores the earlier handlers at the end."""
     stop = threading.Event()
     with handled(lambda *_: stop.set()):
         yield stop

@@ -1,4 +1,4 @@
-"""Every span there is with what became of it: read, trained on, left out, waited for."""
+"""The state of each span: read, trained on, left out or waited for."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ from trainer_module.errors import ConfigError
 
 
 class SpanState(StrEnum):
-    """What became of a span."""
+    """The state of a span in the list."""
 
     UNSTABLE = "unstable"
-    """It is still being written, or its files are dated in the future."""
+    """The span is still being written, or its files are dated in the future."""
     EMPTY = "empty"
     LEFT_OUT = "left out"
     ACCEPTED = "accepted"
-    """Somebody accepted it, and no run has read it since."""
+    """A user accepted the span, and no run has read it since."""
     TRAINED = "trained on"
     READ = "read"
     LATE = "late"
-    """It came after a later one had been trained on, before the window of the next run."""
+    """The span came after a later one had been trained on, before the window of the next run."""
     BEFORE = "before the window"
     NEW = "not read yet"
 
 
 @dataclass(frozen=True)
 class ListedSpan:
-    """A span, and what became of it."""
+    """A span with its state."""
 
     span: Span
     state: SpanState
     why: str = ""
-    """Empty where the state says all."""
+    """The reason for the state; empty if the state says all."""
     rows: int | None = None
-    """Of all splits; None if it has not been read."""
+    """The number of rows in all splits; None if the span has not been read."""
     read: datetime | None = None
-    """When it was read last."""
+    """The time of the last reading."""
 
 
 def list_states(
     config: PipelineConfig, layout: Layout, event_log: EventLog, now: datetime
 ) -> list[ListedSpan]:
-    """All spans at the data path, oldest first.
+    """Returns the states of all spans at the data path, oldest first.
 
     Raises:
       ConfigError: the data does not come in spans.
@@ -62,7 +62,7 @@ def list_states(
             "data does not come in spans"
         )
     records, snapshot = SpanRecords(event_log), take_snapshot(config, layout, now)
-    # What there is to list does not depend on whether a window can be made of it.
+    # The list is complete even if there is no valid window.
     first = snapshot.window.spans[0].number if snapshot.window else None
     settings, trained = config.schedule_or_default, _Trained(event_log)
     listed = []
@@ -72,24 +72,24 @@ def list_states(
         elif are_empty(span.files, config.data):
             listed.append(ListedSpan(span, SpanState.EMPTY, "it holds no row, and waits for some"))
         else:
-            listed.append(_judged(span, records, trained, first))
+            listed.append(_state_of(span, records, trained, first))
     return listed
 
 
 def accept_span(
     config: PipelineConfig, layout: Layout, event_log: EventLog, name: str, reason: str
 ) -> str:
-    """Has the next run use a span that drifted, and later ones be compared with it.
+    """Accepts a span that drifted: the next run uses it, and compares later spans with it.
 
     Args:
-      config: of the pipeline.
-      layout: of the pipeline.
-      event_log: of the pipeline.
-      name: of the span, its date, hour or number.
-      reason: why it is right as it is, for the history.
+      config: the config.
+      layout: the layout of the pipeline.
+      event_log: the event log of the pipeline.
+      name: the date, hour or number of the span.
+      reason: the reason, for the history.
 
     Returns:
-      What follows, in a sentence.
+      The consequences in a sentence.
 
     Raises:
       ConfigError: there is no such span, or it has not drifted.
@@ -131,8 +131,8 @@ def _find(config: PipelineConfig, layout: Layout, name: str) -> Span:
     raise ConfigError(f"{name}: there is no such span at data.path; {there}")
 
 
-def _judged(span: Span, records: SpanRecords, trained: _Trained, first: int | None) -> ListedSpan:
-    """What became of a span that can be looked at."""
+def _state_of(span: Span, records: SpanRecords, trained: _Trained, first: int | None) -> ListedSpan:
+    """Returns the state of a span that is complete and has rows."""
     accepted, refusal, read = records.acceptance(span), records.refusal(span), records.read(span)
     why = f"accepted: {accepted.details['reason']}" if accepted else ""
     if refusal is not None:
@@ -151,14 +151,14 @@ def _judged(span: Span, records: SpanRecords, trained: _Trained, first: int | No
 
 
 class _Trained:
-    """The runs that trained."""
+    """The runs that trained, from the event log."""
 
     def __init__(self, event_log: EventLog) -> None:
         self._runs = trainings(event_log)
         last = self._runs[-1] if self._runs else None
         self.since = event_log.last(EventKind.DUE) or last
-        """When it was last decided what to train on."""
+        """The time of the last decision to run, or of the last training."""
 
     def on(self, number: int, read: LoggedEvent) -> bool:
-        """Returns whether one of them trained on a span after it was read like that."""
+        """Returns whether a run trained on a span after the given reading."""
         return any(run.id > read.id and number in run.details["window"] for run in self._runs)

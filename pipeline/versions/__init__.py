@@ -1,1 +1,1 @@
-"""The versions of a pipeline's model: what there is, going back to one, giving up one, deleting."""
+"""The versions of a pipeline's model: list, roll back, withdraw, approve and delete."""

@@ -1,4 +1,4 @@
-"""Artifacts that no run needs any more: out of the metadata's sight first, then off the disk."""
+"""Artifacts that no run needs any more: marked as deleted in the metadata, then deleted on disk."""
 
 from __future__ import annotations
 
@@ -12,54 +12,54 @@ from components.pusher.versions import BLESSES_PROPERTY, WAITS_PROPERTY, WITHDRA
 from pipeline.layout import Layout
 
 _CLOCK_MILLISECONDS = 2000
-"""By how much the clocks of a file system and of a metadata server may differ."""
+"""The largest difference between the clocks of a file system and a metadata server."""
 OF_EARLIER_RUNS = {"Model", "ModelBlessing", "TransformCache"}
-"""Types of artifacts that each run takes from the one before. Followed further, the lineage of the
-newest model would be that of all models there ever were."""
+"""Types of artifacts that each run takes from the run before. If they were followed, the lineage of
+the newest model would include all earlier models.
+"""
 
 
 @dataclass
 class ArtifactRecords:
-    """The part of the metadata that is about this pipeline's artifacts."""
+    """The part of the metadata about this pipeline's artifacts."""
 
     store: Any
     """A `ml_metadata.MetadataStore`."""
     artifacts: dict[int, Any]
-    """By id, those below the pipeline's root: others' files are not ours to delete."""
+    """The artifacts below the pipeline's root by id; the files of others must not be deleted."""
     kept_executions: set[int]
-    """Of the runs to keep."""
+    """The executions of runs to keep."""
     expired: dict[tuple[str, int], Any]
     """The other executions of this pipeline, by node and id."""
     users: dict[int, set[int]] = field(default_factory=dict)
-    """By an artifact's id, all executions that made, took or resolved it."""
+    """The executions that made, took or resolved an artifact, by the artifact's id."""
     inputs: dict[int, set[int]] = field(default_factory=dict)
-    """By an execution's id, what it took."""
+    """The input artifacts of an execution, by the execution's id."""
     makers: dict[int, set[int]] = field(default_factory=dict)
-    """By an artifact's id, the executions that gave it, anew or from the cache."""
+    """The executions that output an artifact, anew or from the cache, by the artifact's id."""
 
     @property
     def retired_uris(self) -> set[str]:
-        """Where the files of artifacts are that nothing may take any more."""
+        """The URIs of artifacts that are all marked as deleted."""
         live = {a.uri for a in self.artifacts.values() if a.state != a.DELETED}
         return {a.uri for a in self.artifacts.values()} - live
 
 
 def is_of_runs(name: str, runs: Set[str]) -> bool:
-    """Returns whether a context of ML Metadata is of one of some runs, by its name.
+    """Returns whether a context of ML Metadata belongs to one of some runs, by its name.
 
-    A run that reads older spans first adds their names to its id, after a dot.
+    A run that reads older spans first appends their names to its id, after a dot.
     """
     return name in runs or name.rpartition(".")[0] in runs
 
 
 def find_models(store: Any, uri: str, created: int | None) -> list[Any]:
-    """Returns the Model artifacts at a uri; after a new start with empty metadata, another has the
-    same.
+    """Returns the Model artifacts at a URI; with new metadata, a URI may be used again.
 
     Args:
       store: a `ml_metadata.MetadataStore`.
-      uri: of the model.
-      created: when its artifact was recorded, in milliseconds since 1970; None: at any time.
+      uri: the URI of the model.
+      created: the creation time of the artifact, in milliseconds since 1970; None for any time.
     """
     return [
         artifact
@@ -71,17 +71,17 @@ def find_models(store: Any, uri: str, created: int | None) -> list[Any]:
 def retire_artifacts(
     layout: Layout, connection: Any, runs: Set[str], needed: Set[str]
 ) -> ArtifactRecords:
-    """Takes the artifacts that only other runs have used out of TFX's sight.
+    """Marks the artifacts that only expired runs have used as DELETED in the metadata.
 
-    Their state in the metadata is DELETED before a file of theirs is: TFX takes only what is LIVE,
-    from the cache or for a resolver, so nothing is ever taken whose files are gone. Killed in
-    between, the next call finds state and files, and `delete_files` deletes the files.
+    TFX takes only LIVE artifacts from the cache or for a resolver, so artifacts are marked before
+    their files are deleted, and TFX never takes one without files. After an interruption, the next
+    call finds marks and files, and `delete_files` deletes the files.
 
     Args:
-      layout: of the pipeline.
-      connection: how ML Metadata reaches its store.
+      layout: the layout of the pipeline.
+      connection: the connection settings of ML Metadata.
       runs: the ids of the runs to keep.
-      needed: the uris of artifacts to keep in any case, such as models.
+      needed: the URIs of artifacts to keep in any case, such as models.
     """
     metadata = _read(layout, connection, runs)
     _retire(metadata, _kept(metadata, needed))
@@ -92,7 +92,7 @@ def delete_files(layout: Layout, metadata: ArtifactRecords) -> int:
     """Deletes the files of retired artifacts.
 
     Returns:
-      The bytes of what else there was: what executions leave besides their artifacts.
+      The bytes of other deleted files, which executions leave besides their artifacts.
     """
     for uri in metadata.retired_uris:
         if Path(uri).exists():
@@ -142,9 +142,9 @@ def _read(layout: Layout, connection: Any, runs: Set[str]) -> ArtifactRecords:
 def _kept(metadata: ArtifactRecords, needed: Set[str]) -> set[int]:
     """Returns the ids of the artifacts to keep.
 
-    What a run to keep has made, taken (also from the cache) or resolved; what is needed, the latest
-    blessed model and their blessings; the statistics of the examples, which a later run compares
-    its own with.
+    These are the artifacts that a kept run has made, taken (also from the cache) or resolved;
+    needed artifacts, the latest blessed model and their blessings; and the statistics of kept
+    examples, with which a later run compares its own.
     """
     kept = {a for a, users in metadata.users.items() if users & metadata.kept_executions}
     live = [a for a in metadata.artifacts.values() if a.state == a.LIVE]
@@ -179,13 +179,13 @@ def _kept(metadata: ArtifactRecords, needed: Set[str]) -> set[int]:
 
 def _property(artifact: Any, name: str) -> int:
     """Returns a custom property; 0 if there is none."""
-    # Asking the message for a key that it lacks would add it.
+    # Indexing the map with a missing key would add the key.
     found = name in artifact.custom_properties
     return artifact.custom_properties[name].int_value if found else 0
 
 
 def _retire(metadata: ArtifactRecords, kept: Iterable[int]) -> None:
-    """Sets the state of all others to DELETED, in one transaction."""
+    """Marks all other artifacts as DELETED, in one transaction."""
     retired = [
         artifact
         for artifact in metadata.artifacts.values()
@@ -198,9 +198,10 @@ def _retire(metadata: ArtifactRecords, kept: Iterable[int]) -> None:
 
 
 def _delete_traces(layout: Layout, metadata: ArtifactRecords) -> int:
-    """Deletes what executions leave besides their artifacts; returns the bytes.
+    """Deletes the files that executions leave besides their artifacts; returns the bytes.
 
-    That is what TFX keeps of each, and the outputs of one that was killed before it told of them.
+    These are TFX's own files of each execution, and outputs of executions that were killed before
+    they recorded them.
     """
     known = {artifact.uri for artifact in metadata.artifacts.values()}
     traces = [
@@ -216,11 +217,10 @@ def _delete_traces(layout: Layout, metadata: ArtifactRecords) -> int:
 
 
 def _is_of_expired(folder: Path, layout: Layout, metadata: ArtifactRecords) -> bool:
-    """Returns whether a folder is that of an execution which this store has recorded, of a run to
-    delete.
+    """Returns whether a folder belongs to an expired execution in this store.
 
-    Another store, which the pipeline had before, counts its executions from 1 as well: what is
-    older than the execution of its number is one of those.
+    An earlier store of the pipeline numbered its executions from 1 as well: a folder older than the
+    execution of its number belongs to the earlier store.
     """
     node = folder.relative_to(layout.pipeline_root).parts[0]
     execution = metadata.expired.get((node, int(folder.name)))
@@ -233,17 +233,17 @@ def _is_of_expired(folder: Path, layout: Layout, metadata: ArtifactRecords) -> b
 def find_forgettable(
     metadata: ArtifactRecords, pipeline: str, own_runs: Set[str], kept_runs: Set[str]
 ) -> tuple[list[int], list[int]]:
-    """Returns the records that nothing needs any more.
+    """Returns the records that can be deleted.
 
     Args:
-      metadata: of the pipeline's artifacts, of which those that are not kept have been retired; the
-        store may hold other pipelines, too.
-      pipeline: its name.
+      metadata: the records of the pipeline's artifacts, after `retire_artifacts`; the store may
+        contain other pipelines too.
+      pipeline: the name of the pipeline.
       own_runs: the ids of all its runs.
-      kept_runs: the ids of those that are kept.
+      kept_runs: the ids of the kept runs.
 
     Returns:
-      The ids of executions, and of artifacts that have to do with no others.
+      The ids of executions, and of artifacts that only these executions use.
     """
     expired = _executions_of(metadata.store, pipeline, own_runs - kept_runs)
     artifacts = metadata.artifacts
@@ -264,17 +264,17 @@ def _executions_of(store: Any, pipeline: str, runs: Set[str]) -> set[int]:
         if is_of_runs(run.name, runs)
         for execution in store.get_executions_by_context(run.id)
     }
-    # Of another pipeline in the same store, a run may have the same id.
+    # A run of another pipeline in the same store may have the same id.
     return found & {execution.id for execution in store.get_executions_by_context(context.id)}
 
 
 def _executions_behind(artifacts: Iterable[int], metadata: ArtifactRecords) -> set[int]:
-    """Returns the executions that artifacts come from, by way of whatever else."""
+    """Returns the executions in the lineage of artifacts."""
     behind: set[int] = set()
     waiting, seen = list(artifacts), set(artifacts)
     while waiting:
         makers = metadata.makers.get(waiting.pop(), set())
-        # The first has made it; the last says whether it is what counts now of its span.
+        # The first execution made it; the last one shows whether it is the span's current version.
         new = {min(makers), max(makers)} - behind if makers else set()
         behind |= new
         taken = {a for execution in new for a in metadata.inputs.get(execution, set())} - seen

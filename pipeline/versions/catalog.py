@@ -1,4 +1,4 @@
-"""The pushed versions, from what their folders and the event log say; nothing here needs TFX."""
+"""The catalog of pushed versions, from their folders and the event log, without TFX."""
 
 from __future__ import annotations
 
@@ -25,59 +25,64 @@ from trainer_module.errors import ConfigError
 
 @dataclass(frozen=True)
 class Version:
-    """One pushed version."""
+    """A pushed version of a model."""
 
     number: int
     path: str
-    """Its folder, or URI."""
+    """The folder of the version, or its URI."""
     provenance: Provenance
     is_ours: bool
-    """Whether this pipeline pushed it: others may push to the same folder, or people put
-    numbers there."""
+    """Whether this pipeline pushed it; other pipelines or people may use the same folder."""
     details: dict[str, Any]
-    """Of the PUSHED event; of a copy, those of the version that it is a copy of."""
+    """The details of the PUSHED event; for a copy, those of the original version."""
     withdrawn: bool
-    """By the event log, or by the mark in its folder."""
+    """Whether the event log or the mark in its folder says that it is withdrawn."""
     is_withdrawal_recorded: bool
-    """Whether the event log has it; of a withdrawal that was killed there may be the mark alone."""
+    """Whether the event log has the withdrawal; after an interruption there may be only the
+    mark.
+    """
     reason: str | None
-    """Why it was withdrawn."""
+    """The reason of the withdrawal."""
     is_recorded: bool
-    """False for the copy of a rollback that was killed before it was written down."""
+    """False for the copy of a rollback that was interrupted before it was recorded."""
 
     @property
     def origin(self) -> int:
-        """The version that was pushed first with this model: of a copy, what it is a copy of."""
+        """The version with which this model was first pushed: for a copy, the original version."""
         copy_of = self.provenance.copy_of
         return self.number if copy_of is None else copy_of
 
     @cached_property
     def damage(self) -> str:
-        """What is wrong with its model, whose files are read; empty if nothing is, or if remote."""
+        """The damage of its model's files, which are all read; empty if there is none, or if
+        remote.
+        """
         return "" if is_remote(self.path) else find_damage(Path(self.path))
 
     @cached_property
     def variant_damage(self) -> str:
-        """The same of its variants; servers without --variant take no notice of them."""
+        """The damage of its variants; servers without --variant ignore them."""
         return "" if is_remote(self.path) else find_variant_damage(Path(self.path))
 
     @property
     def model(self) -> str | None:
-        """The uri of the Model artifact."""
+        """The URI of the Model artifact."""
         return self.provenance.model
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """Equal for versions of the same model; one whose model is unknown is like its copies."""
+        """A key that is equal for versions of the same model; for an unknown model, equal for
+        copies.
+        """
         if self.model is None:
             return (self.origin,)
         return (self.model, self.provenance.model_created)
 
 
 def read_catalog(layout: Layout, event_log: EventLog) -> list[Version]:
-    """Returns the versions that are there, newest first.
+    """Returns the existing versions, newest first.
 
-    A remote serving folder is not looked at: its versions are those of the event log.
+    A remote serving folder is not read: its versions are those of the event log.
 
     Raises:
       ConfigError: the event log cannot be used.
@@ -95,7 +100,7 @@ def read_catalog(layout: Layout, event_log: EventLog) -> list[Version]:
         provenance = read_provenance(folder) or _provenance(pushed.get(number))
         origin = pushed.get(number if provenance.copy_of is None else provenance.copy_of)
         mark, recorded = read_withdrawal(folder), reasons.get(number)
-        # The number may be another's by now, whose folder was put there by hand.
+        # The number may belong to another model by now, whose folder was put there by hand.
         is_recorded = recorded is not None and (
             provenance.model is None or recorded["model"] in (None, provenance.model)
         )
@@ -116,13 +121,13 @@ def read_catalog(layout: Layout, event_log: EventLog) -> list[Version]:
 
 
 def find_serving(catalog: Sequence[Version]) -> Version | None:
-    """Returns the version that a server of ours answers by which starts now; None if there is none.
+    """Returns the version that one of our servers would load now; None if there is none.
 
-    That is the newest that is whole and not withdrawn; in a remote folder, of which nothing is
-    known, the one with the highest number.
+    That is the newest version that is undamaged and not withdrawn; in a remote folder, which is not
+    read, the version with the highest number.
 
     Args:
-      catalog: newest first; the files of the versions are read until one is whole.
+      catalog: the versions, newest first; the files of versions are read until one is undamaged.
     """
     for version in catalog:
         if is_remote(version.path) or not (version.withdrawn or version.damage):
@@ -131,9 +136,7 @@ def find_serving(catalog: Sequence[Version]) -> Version | None:
 
 
 def who_follows(layout: Layout) -> str:
-    """Returns how to know that servers have taken a new version up, which no command here can
-    tell.
-    """
+    """Returns a hint on how to find out whether servers have loaded a new version."""
     return (
         f"servers that follow {layout.serving} load it within seconds; /v1/models/{layout.name} of"
         " each says by which version it answers"
@@ -143,21 +146,21 @@ def who_follows(layout: Layout) -> str:
 def _is_made_here(provenance: Provenance, layout: Layout) -> bool:
     """Returns whether a version's model is one of the pipeline's artifacts.
 
-    It may have been pushed by a run that was killed, or before the ledger was begun anew.
+    A run that was killed may have pushed it, or a run before the event log was started anew.
     """
     return provenance.model is not None and provenance.model.startswith(f"{layout.artifacts}/")
 
 
 def find_version(catalog: list[Version], number: int, option: str) -> Version:
-    """Returns the version of a number.
+    """Returns the version with a number.
 
     Args:
       catalog: all versions.
-      number: of the version.
-      option: what gave the number, for the message.
+      number: the number of the version.
+      option: the option that gave the number, for the message.
 
     Raises:
-      ConfigError: there is none.
+      ConfigError: there is no such version.
     """
     for version in catalog:
         if version.number == number:
@@ -166,7 +169,7 @@ def find_version(catalog: list[Version], number: int, option: str) -> Version:
 
 
 def listed(catalog: list[Version]) -> str:
-    """Returns the versions, for a message."""
+    """Returns a list of the versions, for a message."""
     if not catalog:
         return "none has been pushed yet"
     names = ", ".join(f"{v.number}{' (withdrawn)' if v.withdrawn else ''}" for v in catalog)
@@ -174,9 +177,9 @@ def listed(catalog: list[Version]) -> str:
 
 
 def _withdrawn(event_log: EventLog) -> dict[int, dict[str, str | None]]:
-    """Returns the reason and the model of what is withdrawn, by version.
+    """Returns the reason and the model of withdrawn versions, by number.
 
-    A rollback to a version that was withdrawn ends that, and so does its deletion.
+    A rollback to a withdrawn version ends its withdrawal, and so does its deletion.
     """
     reasons: dict[int, dict[str, str | None]] = {}
     for event in event_log.events(EventKind.WITHDRAWN, EventKind.ROLLED_BACK, EventKind.DELETED):
@@ -190,7 +193,7 @@ def _withdrawn(event_log: EventLog) -> dict[int, dict[str, str | None]]:
 
 
 def _provenance(event: LoggedEvent | None) -> Provenance:
-    """What the event log knows of a version."""
+    """Returns the provenance of a version from its event."""
     if event is None:
         return Provenance(model=None)
     at = event.at.isoformat(timespec="milliseconds")
@@ -198,7 +201,7 @@ def _provenance(event: LoggedEvent | None) -> Provenance:
 
 
 def pushed_at(version: Version) -> datetime:
-    """When it was pushed; a folder that says nothing was made when it was last changed."""
+    """Returns the time of the push; for a folder without a provenance, its modification time."""
     if version.provenance.pushed_at:
         return datetime.fromisoformat(version.provenance.pushed_at)
     return datetime.fromtimestamp(Path(version.path).stat().st_mtime).astimezone()

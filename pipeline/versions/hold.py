@@ -1,4 +1,4 @@
-"""A hold: somebody's word that nothing more is to be pushed, or run by a schedule, for a while."""
+"""A hold, which stops pushes, and optionally scheduled runs, for a while."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipeline.records.event_log import EventKind, EventLog
 from trainer_module.errors import ConfigError, TryLaterError
 
 WAIT_SECONDS = 30.0
-"""How long whoever sets a hold waits for a push that is under way."""
+"""The seconds for which setting a hold waits for a push in progress."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ class Hold:
     reason: str
     since: datetime
     until: datetime | None
-    """When it ends by itself; None: when somebody releases it."""
+    """The time when the hold ends; None if it lasts until it is released."""
     stops_runs: bool
     """Whether schedules start no runs either."""
 
     def has_ended(self, now: datetime) -> bool:
-        """Returns whether its time was over by then."""
+        """Returns whether the hold had ended at a time."""
         return self.until is not None and now >= self.until
 
     def __str__(self) -> str:
@@ -50,18 +50,18 @@ def read_hold(layout: Layout, now: datetime | None = None) -> Hold | None:
     """Returns the hold of a pipeline that is in force.
 
     Args:
-      layout: of the pipeline.
-      now: default: the time of this machine.
+      layout: the layout of the pipeline.
+      now: the current time; default: this machine's.
 
     Raises:
-      ConfigError: there is one that cannot be read, and nobody knows what it says.
+      ConfigError: the file of the hold cannot be read.
     """
     hold = _read(layout)
     return None if hold is None or hold.has_ended(now or _now()) else hold
 
 
 def _read(layout: Layout) -> Hold | None:
-    """Returns the last hold that was set, unless it was released; raises as `read_hold` does."""
+    """Returns the last hold, unless it was released; raises as `read_hold` does."""
     try:
         return _HOLD.validate_json(layout.hold.read_bytes(), strict=True)
     except FileNotFoundError:
@@ -81,49 +81,49 @@ def set_hold(
     until: datetime | None = None,
     stops_runs: bool = False,
 ) -> str:
-    """Puts a hold in force, in the place of an earlier one.
+    """Sets a hold, which replaces an earlier one.
 
-    A push that is under way comes first; none comes after this returns.
+    A push in progress is completed first; no push begins after this returns.
 
     Args:
-      layout: of the pipeline.
-      event_log: of the pipeline.
-      reason: why, for people.
-      until: when it ends by itself.
+      layout: the layout of the pipeline.
+      event_log: the event log of the pipeline.
+      reason: the reason, for people.
+      until: the time when the hold ends.
       stops_runs: whether schedules start no runs either.
 
     Returns:
-      What is in force now.
+      The hold in words.
 
     Raises:
-      ConfigError: the time has passed, or nothing can be written here.
+      ConfigError: the time has passed, or the file cannot be written.
       TryLaterError: a push does not end.
     """
     now = _now()
     if until is not None and until <= now:
         raise ConfigError(f"--until {_shown(until)}: this has passed; give a time to come")
-    # What a terminal passes on may be no UTF-8.
+    # Input from a terminal may be invalid UTF-8.
     hold = Hold(reason.encode(errors="replace").decode(), now, until, stops_runs)
     make_root(layout)
-    with _told(layout), pushing(layout):
+    with _explained_errors(layout), pushing(layout):
         before = _in_force(layout, now)
         _write(layout.hold, hold)
-    said = _record(event_log, hold)
-    return said if before is None else f"{said}; before, {before}"
+    sentence = _record(event_log, hold)
+    return sentence if before is None else f"{sentence}; before, {before}"
 
 
 @contextmanager
 def holding(layout: Layout, event_log: EventLog, reason: str) -> Iterator[Hold]:
-    """Puts a hold in force before a `with` block, which is within `pushing`; writes it down after.
+    """Sets a hold before a block within `pushing`, and records it after the block.
 
-    If the block fails, what was in force before is in force again.
+    If the block fails, the hold before it is restored.
 
     Raises:
-      ConfigError: nothing can be written here.
+      ConfigError: the file cannot be written.
     """
     before = layout.hold.read_bytes() if layout.hold.exists() else None
     hold = Hold(reason, _now(), until=None, stops_runs=False)
-    with _told(layout):
+    with _explained_errors(layout):
         _write(layout.hold, hold)
     try:
         yield hold
@@ -138,11 +138,11 @@ def holding(layout: Layout, event_log: EventLog, reason: str) -> Iterator[Hold]:
 
 
 def release_hold(layout: Layout, event_log: EventLog, reason: str | None = None) -> str:
-    """Lifts the hold of a pipeline, if there is one; says what was done."""
+    """Lifts the hold of a pipeline, if there is one; returns the result in words."""
     try:
         hold = _read(layout)
     except ConfigError:
-        pass  # What cannot be read holds pushes until it is lifted.
+        pass  # An unreadable hold is in force until it is lifted.
     else:
         if hold is None:
             return "nothing is held"
@@ -157,7 +157,7 @@ def release_hold(layout: Layout, event_log: EventLog, reason: str | None = None)
 
 @contextmanager
 def pushing(layout: Layout) -> Iterator[None]:
-    """Keeps a hold from being set in a `with` block, which pushes if it finds none.
+    """Prevents that a hold is set within the block, which pushes if it finds none.
 
     Raises:
       TryLaterError: another process is in such a block for too long.
@@ -170,7 +170,7 @@ def pushing(layout: Layout) -> Iterator[None]:
             f"{layout.root}: a push has been under way for {WAIT_SECONDS:g} s, and nothing was "
             "done yet; the same command again waits for it"
         ) from None
-    except NotImplementedError:  # Not every volume of a cluster has locks.
+    except NotImplementedError:  # Not every volume of a cluster supports locks.
         yield
         return
     try:
@@ -180,13 +180,13 @@ def pushing(layout: Layout) -> Iterator[None]:
 
 
 def _write(path: Path, hold: Hold) -> None:
-    """Writes the file, replacing an earlier one."""
+    """Writes the file of a hold, replacing an earlier one."""
     write_whole(path, _HOLD.dump_json(hold, indent=2).decode() + "\n")
 
 
 @contextmanager
-def _told(layout: Layout) -> Iterator[None]:
-    """Says of a hold that cannot be written in a `with` block why that is."""
+def _explained_errors(layout: Layout) -> Iterator[None]:
+    """Translates write errors in the block into a ConfigError."""
     try:
         yield
     except OSError as error:
@@ -196,9 +196,7 @@ def _told(layout: Layout) -> Iterator[None]:
 
 
 def _in_force(layout: Layout, now: datetime) -> Hold | None:
-    """Returns the hold that another takes the place of; one that cannot be read is none to tell
-    of.
-    """
+    """Returns the hold that another one replaces; None if it cannot be read."""
     try:
         return read_hold(layout, now)
     except ConfigError:
@@ -206,7 +204,7 @@ def _in_force(layout: Layout, now: datetime) -> Hold | None:
 
 
 def _record(event_log: EventLog, hold: Hold) -> str:
-    """Writes down a hold that is in force; gives it in a sentence."""
+    """Records a hold that is in force; returns it in words."""
     until = None if hold.until is None else hold.until.isoformat()
     event_log.record(
         EventKind.HELD, str(hold), reason=hold.reason, until=until, stops_runs=hold.stops_runs

@@ -1,4 +1,4 @@
-"""Deletes old versions, and old runs with their artifacts, as `schedule.keep` says."""
+"""Deletes old versions, and old runs with their artifacts, according to `schedule.keep`."""
 
 from __future__ import annotations
 
@@ -36,47 +36,50 @@ from trainer_module.errors import counted
 logger = logging.getLogger(__name__)
 
 KEYS: Set[str] = KeepSettings.model_fields.keys()
-"""Of `schedule.keep`."""
+"""The keys of `schedule.keep`."""
 
 
 @dataclass(frozen=True)
 class Retention:
-    """Deletes what a pipeline need not keep; what was deleted is in the event log.
+    """The deletion of everything that a pipeline does not keep; the event log records it.
 
-    The version that serves stays, the models behind versions that are there, the newest that wait
-    to be pushed, the latest blessed model, the latest run that came to its end, and with it the
-    spans that it was trained on, and the one that drift is measured from. A remote serving folder
-    is left alone: its versions are for the store's own rules to delete.
+    Kept are the version that serves, the models of existing versions, the newest models that wait
+    for a push, the latest blessed model, the latest run that completed with the spans that it was
+    trained on, and the span with which drift is measured. A remote serving folder is left alone:
+    the store has its own rules.
 
-    Killed at whatever moment, the next call goes on; what was deleted before is then not told. A
-    config that says nothing of `keep` deletes nothing before it has been said once what goes.
+    After an interruption, the next call continues; what was deleted before is then not reported. If
+    the config does not set `keep`, the first deletion is announced one run before.
     """
 
     schedule: ScheduleSettings | None
-    """Its `keep` says how many versions and runs stay; without a schedule, all do."""
+    """The schedule, whose `keep` is the number of versions and runs to keep; without one, all are
+    kept.
+    """
     drift: DriftSettings
-    """Says whether drift is measured, and from which span."""
+    """The settings of drift, which decide whether and from which span it is measured."""
     metadata: str | None
-    """The config's key of that name; None for a SQLite file in the output folder."""
+    """The config's key `metadata`; None for a SQLite file in the output folder."""
     layout: Layout
-    """Of the pipeline."""
+    """The layout of the pipeline."""
     event_log: EventLog
-    """Of the pipeline."""
+    """The event log of the pipeline."""
 
     def apply(self) -> list[str]:
-        """Deletes what is not kept; the pipeline's lock is held.
+        """Deletes what is not kept; the caller holds the pipeline's lock.
 
         Returns:
-          What was deleted, or will be, in sentences for people; empty if nothing was.
+          Sentences about what was deleted, or will be; empty if nothing was.
         """
         announced, deleted = self._apply()
         return announced + deleted
 
     def delete_expired(self) -> list[str]:
-        """Returns the same at the end of a run; what cannot be deleted, the next run deletes.
+        """Deletes what is not kept at the end of a run; errors are logged, and the next run tries
+        again.
 
         Returns:
-          What people should know: what will be deleted, and what has been for the first time.
+          Sentences about what will be deleted, and about the first deletion.
         """
         try:
             is_first = self.event_log.last(EventKind.DELETED) is None
@@ -93,20 +96,20 @@ class Retention:
         return (self.schedule or ScheduleSettings()).keep
 
     def _apply(self) -> tuple[list[str], list[str]]:
-        """Returns what will be deleted, and what was."""
+        """Returns sentences about what will be deleted, and about what was."""
         layout, event_log = self.layout, self.event_log
         expired = find_expired(self.schedule, layout, event_log)
-        asked = _asked_for(self.schedule, event_log)
+        asked = _configured_keys(self.schedule, event_log)
         announced = _announce(self._keep, expired.only(KEYS - asked), event_log)
         deleted = Deleted()
         try:
             self._delete(expired.only(asked), deleted)
         finally:
-            told = deleted.record(event_log)
-        return announced, told
+            recorded = deleted.record(event_log)
+        return announced, recorded
 
     def _delete(self, expired: Expired, deleted: Deleted) -> None:
-        """Deletes what is not kept, and says so as it goes."""
+        """Deletes what is not kept, and adds it to `deleted`."""
         layout = self.layout
         delete_abandoned(layout.run("").root)
         if not is_remote(layout.serving):
@@ -129,11 +132,11 @@ class Retention:
             deleted.runs[str(root)] = size_of(root)
             delete_whole(root)
         if records is not None:
-            # Last: a store that is busy or full may refuse it; the next deletion makes up for it.
+            # Last, as a busy or full store may refuse it; the next deletion then repeats it.
             self._forget_runs(records, expired.kept_runs)
 
     def _needed(self) -> set[str]:
-        """Returns the uris of artifacts that are needed, whatever runs they are of."""
+        """Returns the URIs of artifacts that are needed, whatever runs they belong to."""
         layout, event_log = self.layout, self.event_log
         needed = {v.model for v in read_catalog(layout, event_log) if v.model is not None}
         for waiting in kept_waiting(self._keep, event_log):
@@ -142,7 +145,7 @@ class Retention:
         return needed | _last_passed(self.drift, event_log)
 
     def _forget_runs(self, records: ArtifactRecords, kept: Set[str]) -> None:
-        """Deletes what the metadata has of runs that are not there any more."""
+        """Deletes the metadata of runs that no longer exist."""
         events = self.event_log.events(EventKind.STARTED)
         own = {event.run for event in events if event.run is not None}
         executions, artifacts = find_forgettable(records, self.layout.name, own, kept)
@@ -150,9 +153,9 @@ class Retention:
             forget(self.metadata, self.layout, executions, artifacts)
 
 
-def _asked_for(schedule: ScheduleSettings | None, event_log: EventLog) -> Set[str]:
-    """Returns the keys of `schedule.keep` that the config sets itself; all, once it was said
-    what goes.
+def _configured_keys(schedule: ScheduleSettings | None, event_log: EventLog) -> Set[str]:
+    """Returns the keys of `schedule.keep` that the config sets; all, once a deletion was
+    announced.
     """
     if schedule is None or event_log.last(EventKind.TO_DELETE) is not None:
         return KEYS
@@ -160,7 +163,7 @@ def _asked_for(schedule: ScheduleSettings | None, event_log: EventLog) -> Set[st
 
 
 def _announce(keep: KeepSettings, expired: Expired, event_log: EventLog) -> list[str]:
-    """Says what goes by default, before it does."""
+    """Announces what will be deleted by default."""
     if not expired:
         return []
     message = (
@@ -177,9 +180,7 @@ def _announce(keep: KeepSettings, expired: Expired, event_log: EventLog) -> list
 
 
 def _last_passed(drift: DriftSettings, event_log: EventLog) -> set[str]:
-    """Returns the uri of the examples that the next span's drift is measured from, however old
-    they are.
-    """
+    """Returns the URI of the examples with which the next span is compared for drift."""
     if not drift.columns:
         return set()
     records = SpanRecords(event_log)
@@ -190,20 +191,20 @@ def _last_passed(drift: DriftSettings, event_log: EventLog) -> set[str]:
 
 @dataclass
 class Deleted:
-    """What a deletion has come to so far: paths with their sizes."""
+    """The paths and sizes of what a deletion has removed so far."""
 
     versions: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """By path, the lineage of each with its `bytes`."""
+    """The lineage of each version with its `bytes`, by path."""
     runs: dict[str, int] = field(default_factory=dict)
     artifacts: dict[str, int] = field(default_factory=dict)
     bytes: int = 0
-    """Of what is none of these, such as the working files of executions."""
+    """The bytes of other files, such as the working files of executions."""
 
     def record(self, event_log: EventLog) -> list[str]:
-        """Writes down what is gone, which may be less where a deletion failed.
+        """Records what was deleted, which is less if a deletion failed.
 
         Returns:
-          What was deleted, as a sentence for people; none if nothing was.
+          A sentence about what was deleted; none if nothing was.
         """
         versions = [found for path, found in self.versions.items() if not Path(path).exists()]
         runs = {path: size for path, size in self.runs.items() if not Path(path).exists()}
@@ -227,7 +228,9 @@ class Deleted:
 
 
 def _describe(versions: list[int], runs: int, artifacts: int, freed: int) -> str:
-    """Such as `1 version deleted (17), 2 runs and 24 artifacts deleted, 9.1 MB`."""
+    """Returns a sentence such as `1 version deleted (17), 2 runs and 24 artifacts deleted, 9.1
+    MB`.
+    """
     parts = []
     if versions:
         names = ", ".join(map(str, versions))
@@ -239,25 +242,25 @@ def _describe(versions: list[int], runs: int, artifacts: int, freed: int) -> str
 
 @dataclass(frozen=True)
 class Expired:
-    """What is to go, and what is not."""
+    """The versions and runs to delete, and the runs to keep."""
 
     versions: tuple[Version, ...] = ()
     runs: tuple[str, ...] = ()
     kept_runs: frozenset[str] = frozenset()
     deletes_runs: bool = False
-    """False where all runs are kept, whatever `kept_runs` says."""
+    """Whether runs are deleted at all; if not, `kept_runs` has no meaning."""
 
     def only(self, keys: Set[str]) -> Expired:
-        """Returns the part that some keys of `schedule.keep` are about."""
+        """Returns the part that some keys of `schedule.keep` cover."""
         chosen = self if "versions" in keys else replace(self, versions=())
         return chosen if "runs" in keys else replace(chosen, runs=(), deletes_runs=False)
 
     def __bool__(self) -> bool:
-        """Returns whether anything is to go."""
+        """Returns whether there is anything to delete."""
         return bool(self.versions or self.runs)
 
     def __str__(self) -> str:
-        """Such as `version 1795277082 and 3 runs, the oldest 2026-01-05T03-00-00.123456`."""
+        """Returns text such as `version 17 and 3 runs, the oldest 2026-01-05T03-00-00.123456`."""
         numbers = ", ".join(str(version.number) for version in self.versions)
         parts = [f"version {numbers}"] if self.versions else []
         if self.runs:
@@ -272,20 +275,20 @@ def find_expired(
     coming_runs: int = 0,
     coming_versions: int = 0,
 ) -> Expired:
-    """Finds what is no longer kept; without a schedule, everything is.
+    """Returns what is no longer kept; without a schedule, everything is kept.
 
     Args:
-      schedule: of the pipeline.
-      layout: of the pipeline.
-      event_log: of the pipeline.
-      coming_runs: how many runs there will be besides those that are there.
-      coming_versions: the same of versions.
+      schedule: the schedule of the pipeline.
+      layout: the layout of the pipeline.
+      event_log: the event log of the pipeline.
+      coming_runs: the number of runs to expect besides the existing ones.
+      coming_versions: the number of versions to expect besides the existing ones.
     """
     if schedule is None:
         return Expired()
     keep = schedule.keep
     versions: list[Version] = []
-    # A store has rules of its own for what is to be deleted.
+    # An object store has its own rules for deletion.
     if keep.versions != ALL and not is_remote(layout.serving):
         catalog = read_catalog(layout, event_log)
         versions = _expired_versions(catalog, keep.versions - coming_versions)
@@ -295,14 +298,14 @@ def find_expired(
     runs = _runs(layout, recorded)
     kept = {*runs[max(0, len(runs) + coming_runs - keep.runs) :], *_last_finished(event_log)}
     if not coming_runs:
-        # Whatever the clock said: where the last run's log is has just been told.
+        # With any clock: the path of the last run's log has just been shown.
         kept |= set(recorded[-1:])
     old = tuple(run for run in runs if run not in kept)
     return Expired(tuple(versions), old, frozenset(kept), deletes_runs=True)
 
 
 def lineage_of(version: Version) -> dict[str, Any]:
-    """What is worth knowing of a version that is no longer there."""
+    """Returns the details to record of a deleted version."""
     return {
         "version": version.number,
         "model": version.model,
@@ -314,21 +317,22 @@ def lineage_of(version: Version) -> dict[str, Any]:
 
 
 def _expired_versions(catalog: Sequence[Version], keep: int) -> list[Version]:
-    """All of ours but the newest good models, what serves, and what was withdrawn lately.
+    """Returns our versions to delete: not the newest good models, the served one, and recent
+    withdrawals.
 
-    Where more than one is kept, the newest that is whole and of another model than the one that
-    serves is among them: that is the way back.
+    If more than one version is kept, the newest undamaged version of another model than the served
+    one is kept, for rollbacks.
 
-    A version that was withdrawn is none to go back to, so it does not count as one. It stays to be
-    looked into until as many versions are newer as are kept.
+    A withdrawn version does not count as a version to roll back to. It is kept for inspection until
+    as many newer versions exist as are kept.
     """
     ours = [version for version in catalog if version.is_ours]
-    # A copy that a rollback made counts as what it is a copy of.
+    # The copy of a rollback counts as its original.
     good = list(dict.fromkeys(v.identity for v in ours if not v.withdrawn))
     kept = {*good[: max(keep, 0)], *(v.identity for v in catalog[:1])}
     lately = {version.number for version in ours[: max(keep, 0)] if version.withdrawn}
     old = [v for v in ours if v.identity not in kept and v.number not in lately]
-    if old and (serving := find_serving(catalog)) is not None:  # That reads files.
+    if old and (serving := find_serving(catalog)) is not None:  # It reads files.
         kept.add(serving.identity)
         back = find_serving([v for v in catalog if v.identity != serving.identity])
         if back is not None and keep > 1:
@@ -338,20 +342,19 @@ def _expired_versions(catalog: Sequence[Version], keep: int) -> list[Version]:
 
 
 def _recorded_runs(event_log: EventLog) -> list[str]:
-    """Returns the ids of the runs that the event log knows, in the order in which they began."""
-    # One that was refused before its first component has an end alone.
+    """Returns the ids of the runs in the event log, in the order of their start."""
+    # A run that failed before its first component has only an end.
     events = event_log.events(EventKind.STARTED, EventKind.FINISHED, EventKind.FAILED)
     return list(dict.fromkeys(event.run for event in events if event.run is not None))
 
 
 def _runs(layout: Layout, recorded: Sequence[str]) -> list[str]:
-    """Returns the ids of the runs that are there, the oldest first, though the clock was set back
-    since.
+    """Returns the ids of the existing runs, oldest first, even if the clock was set back since.
 
     Args:
-      layout: of the pipeline.
-      recorded: the runs that the event log knows, oldest first. Others, such as those of before a
-        new ledger was begun, have their place among these by their folders' times.
+      layout: the layout of the pipeline.
+      recorded: the runs in the event log, oldest first. Other runs, such as those before a new
+        event log, are placed among these by their folders' times.
     """
     folder = layout.run("").root
     found = folder.iterdir() if folder.is_dir() else ()
@@ -364,9 +367,9 @@ def _runs(layout: Layout, recorded: Sequence[str]) -> list[str]:
 
 
 def _last_finished(event_log: EventLog) -> set[str]:
-    """Returns the last run that trained on a window, or found it trained on already.
+    """Returns the last run that trained on a window, or used a cached training.
 
-    What it used is what the next one goes on from, though newer runs may have failed early.
+    The next run continues from its artifacts, though newer runs may have failed early.
     """
     runs = [event.run for event in trainings(event_log) if event.run is not None]
     return set(runs[-1:])

@@ -24,47 +24,48 @@ from trainer_module.errors import ConfigError, DataError
 
 @dataclass(frozen=True)
 class RollbackRequest:
-    """What a rollback is asked to do."""
+    """The options of a rollback."""
 
     to: int | None = None
-    """The version to go back to; default: the one that served before, of another model."""
+    """The version to go back to; default: the previous version of another model."""
     reason: str | None = None
-    """Why, for people."""
+    """The reason, for people."""
     force: bool = False
-    """Also to a version that was withdrawn, as after a rollback by mistake: the mark is lifted."""
+    """Whether a withdrawn version may be put in service, for example after a rollback by mistake;
+    the mark is lifted.
+    """
     holds: bool = False
-    """Whether runs are to push nothing from then on; it has a reason then."""
+    """Whether to set a hold, which needs a reason."""
 
 
 def roll_back(
     config: PipelineConfig, layout: Layout, event_log: EventLog, request: RollbackRequest
 ) -> list[str]:
-    """Puts an earlier version in service and withdraws the versions that came after it.
+    """Puts an earlier version in service and withdraws the versions after it.
 
-    Model servers load the highest number, so going back is a push: of a copy of the earlier version
-    as a new one, by a rename like any push. Deleting the versions after it instead would leave
-    moments at which some of them are gone, and nothing to look into.
+    Model servers load the highest number, so a rollback pushes a copy of the earlier version as a
+    new one, by a rename like any push. Deleting the newer versions instead would not be atomic, and
+    would leave nothing to inspect.
 
-    The target's files are checked before anything else, and those of the copy before it is in
-    place. The hold comes first, then the models and the versions' folders are marked, then the copy
-    goes into service, then the event log is written. Killed in between, the next call finishes what
-    this one began: the copy says what it is. From the marks on, servers of ours answer by what is
-    left.
+    The files of the target are checked first, those of the copy before the rename. The order is:
+    the hold, the marks on models and versions' folders, the copy, the event log. After an
+    interruption, the next call completes the rollback: the copy's provenance identifies it. From
+    the marks on, our servers use the remaining versions.
 
     Args:
-      config: of the pipeline.
-      layout: of the pipeline.
-      event_log: of the pipeline.
-      request: where to, and why.
+      config: the config.
+      layout: the layout of the pipeline.
+      event_log: the event log of the pipeline.
+      request: the version and the reason.
 
     Returns:
-      What was done, line by line.
+      Lines about what was done.
 
     Raises:
       ConfigError: there is no such version, or none before the one that serves, or its files are
         damaged; the serving folder is remote or full; the metadata cannot be used; a hold cannot be
         written.
-      TryLaterError: a run or a push is under way.
+      TryLaterError: a run or a push is in progress.
     """
     if is_remote(layout.serving):
         raise ConfigError(
@@ -74,9 +75,9 @@ def roll_back(
         )
     if not read_catalog(layout, event_log):
         raise ConfigError(f"{layout.serving}: there is no version to go back to: {listed([])}")
-    # No run pushes meanwhile, and no step on Kubeflow, which takes the second lock alone.
+    # Neither a run nor a step on Kubeflow, which takes only the second lock, can push meanwhile.
     with one_at_a_time(layout), pushing(layout):
-        # The hold is first, so that no push comes either where this is killed after the copy.
+        # The hold comes first, so that nothing is pushed even if this is killed after the copy.
         held = holding(layout, event_log, request.reason or "") if request.holds else nullcontext()
         with held as hold:
             lines, copy = _put_in_service(config, layout, event_log, request)
@@ -100,7 +101,9 @@ def _unnotified(config: PipelineConfig) -> list[str]:
 def _put_in_service(
     config: PipelineConfig, layout: Layout, event_log: EventLog, request: RollbackRequest
 ) -> tuple[list[str], Version | None]:
-    """Finishes what was killed, and copies; gives what was done, and a copy to write down."""
+    """Completes interrupted rollbacks, and copies the target; returns lines, and the copy to
+    record.
+    """
     lines = []
     for copy in reversed(read_catalog(layout, event_log)):
         if not copy.is_recorded:
@@ -119,7 +122,7 @@ def _put_in_service(
         mark_models(config, layout, newer, withdrawn=True, reason=request.reason)
         copy = _copy(layout, target)
     except (ConfigError, KeyboardInterrupt):
-        # What serves is not to be known as withdrawn; a full disk may not take that either.
+        # The version that serves must not stay marked; a full disk may prevent that too.
         fresh = [version for version in newer if not version.is_withdrawal_recorded]
         with suppress(Exception), deferred():
             mark_models(config, layout, fresh, withdrawn=False)
@@ -128,7 +131,7 @@ def _put_in_service(
 
 
 def _serving(catalog: list[Version]) -> Version | None:
-    """Returns the version that servers answer by, also where a rollback was killed after its
+    """Returns the version that servers use, even after a rollback was interrupted after its
     marks.
     """
     whole = (v for v in catalog if not v.is_withdrawal_recorded and not v.damage)
@@ -136,7 +139,7 @@ def _serving(catalog: list[Version]) -> Version | None:
 
 
 def _is_done(catalog: list[Version], request: RollbackRequest) -> bool:
-    """Returns whether a rollback that was finished just now is the one that is asked for."""
+    """Returns whether the rollback that was just completed is the requested one."""
     serving = catalog[0]
     if serving.provenance.copy_of is None:
         return False
@@ -147,9 +150,7 @@ def _is_done(catalog: list[Version], request: RollbackRequest) -> bool:
 def _choose(
     catalog: list[Version], serving: Version | None, request: RollbackRequest
 ) -> tuple[Version, list[str]]:
-    """Returns the version to go back to, and which ones are skipped as they are damaged, in
-    sentences.
-    """
+    """Returns the version to go back to, and sentences about damaged versions that are skipped."""
     if request.to is not None:
         return _named(catalog, request.to, request.force), []
     skipped: list[str] = []
@@ -164,12 +165,12 @@ def _choose(
         if not damage:
             return version, skipped
         skipped.append(f"version {version.number} is skipped, as it is damaged: {damage}")
-    said = "".join(f"; {line}" for line in skipped)
-    raise ConfigError(f"there is no version to go back to: {listed(catalog)}{said}")
+    suffix = "".join(f"; {line}" for line in skipped)
+    raise ConfigError(f"there is no version to go back to: {listed(catalog)}{suffix}")
 
 
 def _named(catalog: list[Version], number: int, force: bool) -> Version:
-    """Returns the version of --to, unless it is not fit to serve."""
+    """Returns the version of --to; raises ConfigError if it is withdrawn or damaged."""
     target = find_version(catalog, number, "--to")
     if target.is_withdrawal_recorded and not force:
         why = f" ({target.reason})" if target.reason else ""
@@ -186,16 +187,16 @@ def _named(catalog: list[Version], number: int, force: bool) -> Version:
 
 
 def _newer(catalog: list[Version], target: Version) -> list[Version]:
-    """Returns the versions to withdraw: of all models that were pushed after the target's.
+    """Returns the versions to withdraw: those of all models that were pushed after the target's.
 
-    A copy counts as what it is a copy of: a rollback that is taken back was to a good version.
+    A copy counts as its original: a rollback that is reverted led to a good version.
     """
     later = {v.identity for v in catalog if v.origin > target.origin} - {target.identity}
     return [version for version in catalog if version.identity in later]
 
 
 def _copy(layout: Layout, target: Version) -> Version:
-    """Puts a copy of a version in service; returns it as it is in the catalog."""
+    """Puts a copy of a version in service; returns it as in the catalog."""
     provenance = replace(target.provenance, run=None, pushed_at=now(), copy_of=target.origin)
     try:
         version = push_new_version(Path(target.path), Path(layout.serving), provenance)
@@ -210,7 +211,7 @@ def _copy(layout: Layout, target: Version) -> Version:
 
 
 def _why(error: OSError) -> str:
-    """Returns the reason, with the file."""
+    """Returns the reason of an error, with the file."""
     where = f"{error.filename}: " if error.filename else ""
     return f"{where}{error.strerror}" if error.strerror else str(error)
 
@@ -223,9 +224,9 @@ def _finish(
     reason: str | None,
     damage: str = "",
 ) -> list[str]:
-    """Writes down a rollback whose copy is in the serving folder; may be done again.
+    """Records a rollback whose copy is in the serving folder; may be repeated.
 
-    What was pushed after the copy has nothing to do with it.
+    Versions that were pushed after the copy are ignored.
     """
     catalog = [v for v in read_catalog(layout, event_log) if v.number <= copy.number]
     newer = _newer(catalog, copy)
@@ -251,14 +252,14 @@ def _finish(
 
 
 def _lost_variants(catalog: list[Version], copy: Version) -> list[str]:
-    """What to do where servers are asked for variants that the version which serves now lacks."""
+    """Returns advice if the version in service lacks variants that servers may use."""
     if is_remote(copy.path):
         return []
     before = next((v for v in catalog if v.number < copy.number), None)
     try:
         lost = read_manifest(Path(before.path)).keys() if before is not None else set()
         lost = lost - read_manifest(Path(copy.path)).keys()
-    except DataError:  # Such a manifest loses a server nothing that it had.
+    except DataError:  # A damaged manifest has no variants to lose.
         return []
     if before is None or not lost:
         return []

@@ -1,4 +1,4 @@
-"""Blessed models that were not pushed: held back, or waiting until somebody approves them."""
+"""Blessed models that were not pushed: held back, or waiting for approval."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ from trainer_module.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True)
 class Waiting(Candidate):
-    """A model that waits."""
+    """A blessed model that waits for a push."""
 
     number: int
-    """What it is approved by; a version that comes of it has a number of its own."""
+    """The number with which `approve` names it; the pushed version has a number of its own."""
     since: datetime
     run: str | None
     details: dict[str, Any]
-    """As of a PUSHED event, and of the model's artifact."""
+    """The details of a PUSHED event, and of the model's artifact."""
     is_superseded: bool
     """Whether the model of a run that began later has been pushed since."""
 
     def exported_in(self, layout: Layout) -> Path:
-        """Returns the folder that is pushed, also where the output is mounted at another place."""
+        """Returns the folder to push, even if the output is mounted at another path."""
         return layout.root / self.exported
 
     def certificate_in(self, layout: Layout) -> Path | None:
@@ -58,15 +58,17 @@ class Waiting(Candidate):
         return layout.root / self.certificate if self.certificate else None
 
     def variants_in(self, layout: Layout) -> Path | None:
-        """Returns the folder of the artifact of its variants, if it has some."""
+        """Returns the folder of the artifact of its variants, if there is one."""
         return None if self.variants is None else layout.root / self.variants
 
     def is_there(self, layout: Layout) -> bool:
-        """Returns whether retention has left its files; a remote store is not looked at."""
+        """Returns whether its files exist; a remote store is not checked."""
         return is_remote(self.model) or self.exported_in(layout).is_dir()
 
     def damage(self, layout: Layout) -> str:
-        """What is wrong with its files, which are all read; empty if nothing is, or if remote."""
+        """Returns the damage of its files, which are all read; empty if there is none, or if
+        remote.
+        """
         if is_remote(self.model):
             return ""
         folder = self.certificate_in(layout)
@@ -74,9 +76,9 @@ class Waiting(Candidate):
 
 
 def read_waiting(event_log: EventLog) -> list[Waiting]:
-    """All models that were not pushed, newest first, also where a later one was pushed since."""
+    """Returns all models that were not pushed, newest first, superseded ones included."""
     events, begun = event_log.events(EventKind.WAITS, EventKind.PUSHED), _begun(event_log)
-    # A model is as old as the run that trained it, whenever it began to wait or was approved.
+    # The age of a model is that of its run, not that of its approval.
     waits = [event for event in events if event.kind is EventKind.WAITS]
     ages = {event.details["version"]: begun.get(event.run, event.id) for event in waits}
     pushed = [event for event in events if event.kind is EventKind.PUSHED]
@@ -100,29 +102,28 @@ def read_waiting(event_log: EventLog) -> list[Waiting]:
 
 
 def still_waiting(event_log: EventLog) -> list[Waiting]:
-    """Those that no later model has superseded, newest first."""
+    """Returns the waiting models that no later model has superseded, newest first."""
     return [waiting for waiting in read_waiting(event_log) if not waiting.is_superseded]
 
 
 def kept_waiting(keep: KeepSettings, event_log: EventLog) -> list[Waiting]:
-    """Those that retention keeps for an approval, newest first: as many as versions that serve."""
+    """Returns the waiting models that retention keeps, newest first: as many as versions."""
     return still_waiting(event_log)[: None if keep.versions == ALL else keep.versions]
 
 
 def _begun(event_log: EventLog) -> dict[str | None, int]:
-    """Returns the ids of the events by which runs began, by run: what began later has a higher one.
+    """Returns the ids of the events with which runs began, by run; later runs have higher ids.
 
-    A run looks for its data as it begins. It may take its model from the cache, may be resumed, or
-    retried a day later: none of that makes what it read newer, or older.
+    A run lists its data as it begins. It may take its model from the cache, be resumed, or be
+    retried a day later, which does not change the age of its data.
     """
     return {event.run: event.id for event in event_log.events(EventKind.STARTED)}
 
 
 def began_later(event_log: EventLog, version: Version, run: str) -> bool:
-    """Returns whether a version is of a run that began after another; False where that is not
-    known.
+    """Returns whether a version's run began after another run; False if unknown.
 
-    The copy that a rollback made is of the run that its original is of.
+    The copy of a rollback belongs to the run of its original.
     """
     runs = {int(e.details["version"]): e.run for e in event_log.events(EventKind.PUSHED)}
     begun, of_version = _begun(event_log), version.provenance.run or runs.get(version.origin)
@@ -132,12 +133,12 @@ def began_later(event_log: EventLog, version: Version, run: str) -> bool:
 def find_obstacle(
     approve: Approve, layout: Layout, event_log: EventLog, candidate: Candidate, run: str
 ) -> WaitingSummary | None:
-    """What keeps a blessed model from being pushed; None if nothing does.
+    """Returns the reason why a blessed model is not pushed; None if there is none.
 
     Args:
-      approve: who decides that a blessed model is pushed.
-      layout: of the pipeline.
-      event_log: of the pipeline.
+      approve: whether models are pushed automatically.
+      layout: the layout of the pipeline.
+      event_log: the event log of the pipeline.
       candidate: the model.
       run: the id of the run that would push it.
 
@@ -147,7 +148,7 @@ def find_obstacle(
     catalog = read_catalog(layout, event_log)
     variants = None if candidate.variants is None else layout.root / candidate.variants
     if catalog and serves_all(catalog[0], candidate, variants):
-        return None  # Pusher finds it there.
+        return None  # The Pusher will find it there.
     hold = read_hold(layout)
     is_late = bool(catalog) and began_later(event_log, catalog[0], run)
     if hold is None and approve is not Approve.MANUAL and not is_late:
@@ -167,7 +168,7 @@ def find_obstacle(
 
 
 def why_not_pushed(number: int, hold: Hold | None) -> str:
-    """What a model that waits under a number is waiting for, with the hold that is in force."""
+    """Returns the command that pushes a waiting model, and the hold that is in force."""
     approves = f"`approve {number} --reason TEXT` pushes it"
     return approves if hold is None else f"held back, {hold.reason}; after `release`, {approves}"
 
@@ -177,18 +178,19 @@ def _is_of(waiting: Waiting, candidate: Candidate) -> bool:
 
 
 def serves_model(version: Version, model: Candidate) -> bool:
-    """Returns whether a version is of a model; of one in a remote folder only the uri is known."""
+    """Returns whether a version has a model; for remote folders only URIs are compared."""
     created = version.provenance.model_created
     return version.model == model.model and created in (None, model.model_created)
 
 
 def serves_all(version: Version, model: Candidate, variants: Path | None) -> bool:
-    """Returns whether a version is of a model, whole, and has its variants; of a remote one only
-    the first.
+    """Returns whether a version has a model and its variants, undamaged.
+
+    For a remote version, only the model is compared.
 
     Args:
-      version: the newest.
-      model: to be pushed.
+      version: the newest version.
+      model: the model to be pushed.
       variants: the folder of the artifact of its variants, if there is one.
     """
     if not serves_model(version, model):
@@ -201,18 +203,18 @@ def serves_all(version: Version, model: Candidate, variants: Path | None) -> boo
 
 
 def _free_number(catalog: Iterable[Version], waiting: Iterable[Waiting]) -> int:
-    """Higher than all others, as that of a version that is pushed now."""
+    """Returns a number higher than all others, as for a version that is pushed now."""
     taken = [*(version.number for version in catalog), *(other.number for other in waiting)]
     return max(int(time.time()), max(taken, default=0) + 1)
 
 
 def mark_blessing(connection: Any, model: Candidate, waits: bool) -> None:
-    """Sets or lifts the mark on the blessing of a model: what waits is not what the next must beat.
+    """Sets or lifts the mark on a model's blessing: a waiting model is no baseline for the next.
 
     Args:
-      connection: how ML Metadata reaches its store.
-      model: whose blessing it is; one that the store does not have has none to mark.
-      waits: the mark.
+      connection: the connection settings of ML Metadata.
+      model: the model; a model that is not in the store has no blessing to mark.
+      waits: whether to set the mark.
     """
     import ml_metadata as mlmd
 
@@ -230,37 +232,37 @@ def mark_blessing(connection: Any, model: Candidate, waits: bool) -> None:
 
 @dataclass(frozen=True)
 class ApprovalRequest:
-    """What is approved."""
+    """The options of an approval."""
 
     number: int
     reason: str
-    """Why, for people."""
+    """The reason, for people."""
     force: bool = False
-    """Also where a model that was trained later has been pushed meanwhile."""
+    """Whether to push even if a model that was trained later has been pushed meanwhile."""
 
 
 def approve(
     config: PipelineConfig, layout: Layout, event_log: EventLog, request: ApprovalRequest
 ) -> list[str]:
-    """Pushes a model that waits, as Pusher does: whole or not at all, and by its provenance.
+    """Pushes a model that waits, atomically and with its provenance, like the Pusher.
 
-    Killed at whatever moment, the same command finishes what it began.
+    After an interruption, the same command completes the push.
 
     Args:
-      config: of the pipeline.
-      layout: of the pipeline.
-      event_log: of the pipeline.
-      request: which one, and why.
+      config: the config.
+      layout: the layout of the pipeline.
+      event_log: the event log of the pipeline.
+      request: the model and the reason.
 
     Returns:
-      What was done, line by line.
+      Lines about what was done.
 
     Raises:
       ConfigError: no such model waits, pushes are held, a later model has been pushed, the model's
         files are gone or damaged, the serving folder is remote or cannot be written, the metadata
         cannot be used, or a secret that the notification needs is not set.
       DataError: a file is damaged only in its copy.
-      TryLaterError: a run is under way, or the metadata is busy or away.
+      TryLaterError: a run is in progress, or the metadata is busy or unreachable.
     """
     check_secrets(config.notify, Occasion.PUSHED)
     _find(event_log, request.number)
@@ -271,7 +273,7 @@ def approve(
         provenance = Provenance(
             waiting.model, waiting.model_id, waiting.model_created, waiting.run, now()
         )
-        # Killed after its push, an earlier approval has left the version and no word of it.
+        # An approval that was killed after its push has left the version without an event.
         if not (catalog and serves_all(catalog[0], waiting, waiting.variants_in(layout))):
             _check(layout, waiting, catalog, request)
             try:
@@ -291,7 +293,7 @@ def approve(
                 ) from None
         else:
             version = Path(catalog[0].path)
-        if connection is not None:  # Metadata that was moved away has no mark to lift.
+        if connection is not None:  # Without metadata there is no mark to lift.
             mark_blessing(connection, waiting, waits=False)
         lines = [_record(config, event_log, waiting, version, request.reason)]
     wait_for_deliveries()
@@ -313,34 +315,34 @@ def _check(
     layout: Layout, waiting: Waiting, catalog: list[Version], request: ApprovalRequest
 ) -> None:
     """Raises ConfigError if a model cannot or should not be pushed."""
-    said = f"approve {waiting.number}"
+    prefix = f"approve {waiting.number}"
     if (hold := read_hold(layout)) is not None:
-        raise ConfigError(f"{said}: {hold}; `release` comes first")
+        raise ConfigError(f"{prefix}: {hold}; `release` comes first")
     if is_remote(layout.serving) or is_remote(waiting.model):
         raise ConfigError(
-            f"{said}: {layout.serving} or the model at {waiting.model} is in no folder of this "
+            f"{prefix}: {layout.serving} or the model at {waiting.model} is in no folder of this "
             "machine, and only there can a version be put in place whole; a run without "
             "push.approve pushes it"
         )
     if waiting.is_superseded and not request.force:
         raise ConfigError(
-            f"{said}: version {catalog[0].number if catalog else '?'} is of a model that was "
+            f"{prefix}: version {catalog[0].number if catalog else '?'} is of a model that was "
             "trained later; --force replaces it with this one all the same"
         )
     if not waiting.is_there(layout):
         raise ConfigError(
-            f"{said}: {waiting.exported_in(layout)} is gone: retention keeps the newest models "
+            f"{prefix}: {waiting.exported_in(layout)} is gone: retention keeps the newest models "
             "that wait, as many as `schedule.keep.versions`, and none once a later one is pushed; "
             "train again"
         )
     if damage := waiting.damage(layout):
-        raise ConfigError(f"{said}: the model is damaged: {damage}; train again")
+        raise ConfigError(f"{prefix}: the model is damaged: {damage}; train again")
 
 
 def _record(
     config: PipelineConfig, event_log: EventLog, waiting: Waiting, version: Path, reason: str
 ) -> str:
-    """Writes down an approval whose version is in place; gives it in a sentence."""
+    """Records an approval whose version is in place; returns it in a sentence."""
     message = f"version {version.name} is in service, which waited as {waiting.number}: {reason}"
     number = int(version.name)
     event_log.record(

@@ -1,4 +1,4 @@
-"""Marks models as bad: in ML Metadata for resolvers, in the versions' folders for servers."""
+"""Marks models as withdrawn: in ML Metadata for resolvers, in versions' folders for servers."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ def withdraw(
     number: int,
     reason: str | None = None,
 ) -> list[str]:
-    """Gives a version up that does not serve: its model is never compared with or begun from again,
-    and no server of ours answers by it.
+    """Withdraws a version that does not serve: it is no baseline and no warm start, and no server
+    uses it.
 
     Args:
-      config: of the pipeline.
-      layout: of the pipeline.
-      event_log: of the pipeline.
-      number: of the version.
-      reason: why, for people.
+      config: the config.
+      layout: the layout of the pipeline.
+      event_log: the event log of the pipeline.
+      number: the number of the version.
+      reason: the reason, for people.
 
     Returns:
-      What was done, line by line.
+      Lines about what was done.
 
     Raises:
-      ConfigError: there is no such version, or its model serves; a run is under way; the metadata
+      ConfigError: there is no such version, or its model serves; a run is in progress; the metadata
         cannot be used.
     """
     find_version(read_catalog(layout, event_log), number, "--withdraw")
@@ -62,7 +62,7 @@ def withdraw(
 def record_withdrawn(
     event_log: EventLog, versions: Iterable[Version], reason: str | None
 ) -> list[str]:
-    """Writes down those that were not withdrawn before; says which."""
+    """Records versions that were not withdrawn before; returns a line for each."""
     lines = []
     for version in versions:
         if not version.is_withdrawal_recorded:
@@ -89,15 +89,15 @@ def mark_models(
     """Sets or lifts the marks on versions: on all of their models or on none, and in each folder.
 
     Args:
-      config: of the pipeline.
-      layout: of the pipeline.
-      versions: all that are of these models.
-      withdrawn: the mark.
-      reason: why, for people.
+      config: the config.
+      layout: the layout of the pipeline.
+      versions: all versions of these models.
+      withdrawn: whether to set the mark.
+      reason: the reason, for people.
 
     Returns:
-      A line for each version whose model is not in the metadata, and so is not used anyway, and
-      for each whose folder cannot be written.
+      A line for each version whose model is not in the metadata, and so is not used anyway, and for
+      each whose folder cannot be written.
 
     Raises:
       ConfigError: the metadata cannot be used.
@@ -121,7 +121,7 @@ def mark_models(
 def _mark(
     connection: Any, versions: list[Version], withdrawn: bool
 ) -> dict[tuple[object, ...], list[int]]:
-    """Marks; returns the ids of the Model artifacts by the identity of the versions."""
+    """Marks models; returns the ids of the Model artifacts by the identity of the versions."""
     import ml_metadata as mlmd
 
     store = mlmd.MetadataStore(connection)
@@ -131,7 +131,7 @@ def _mark(
         found[version.identity] = [artifact.id for artifact in artifacts]
         for artifact in artifacts:
             mark = artifact.custom_properties[WITHDRAWN_PROPERTY]
-            # A change is a new input to whatever took the model: none where there is none.
+            # Setting an equal value would change the inputs of executions that took the model.
             if bool(mark.int_value) != withdrawn:
                 mark.int_value = int(withdrawn)
                 changed[artifact.id] = artifact
@@ -141,7 +141,7 @@ def _mark(
 
 
 def _mark_folders(versions: Iterable[Version], withdrawn: bool, reason: str | None) -> list[str]:
-    """Sets or lifts the marks in folders; says which cannot be written."""
+    """Sets or lifts the marks in folders; returns lines about those that cannot be written."""
     lines = []
     for version in versions:
         if is_remote(version.path):

@@ -1,1 +1,1 @@
-"""Sections of a config that are about the pipeline; those of the model are in trainer_module."""
+"""The sections of a config about the pipeline; sections about the model are in trainer_module."""

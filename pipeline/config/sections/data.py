@@ -1,4 +1,4 @@
-"""`data` and `beam`: where the data is, how it is split and read."""
+"""The sections `data` and `beam`: where the data is, and how it is split and read."""
 
 from __future__ import annotations
 
@@ -45,54 +45,67 @@ BUILTIN_PREFIX = "builtin:"
 
 
 class DataSettings(Settings):
-    """Where the data is and how it is split."""
+    """The location of the data, and how it is split."""
 
     format: DataFormat
     path: str = Field(min_length=1)
-    """A file, folder or glob, local or gs://; `{SPAN}`, `{VERSION}`, `{YYYY}{MM}{DD}` and
-    `{HH}` pick the latest span; `builtin:digits`, `builtin:reviews` and `builtin:taxi` are shipped
-    data. Relative to where you run. Of an environment `gymnasium:CartPole-v1`, or the import path
-    of a function of yours that makes one."""
+    """A file, folder or glob, local or gs://, relative to the working directory. `{SPAN}`,
+    `{VERSION}`, `{YYYY}{MM}{DD}` and `{HH}` match spans, of which the latest is read.
+    `builtin:digits`, `builtin:reviews` and `builtin:taxi` are shipped data. For reinforcement
+    learning: `gymnasium:CartPole-v1`, or the import path of your function that returns an
+    environment.
+    """
     label: str = Field(default="label", min_length=1)
-    """The column to predict. For images in folders the folder's name is the label."""
+    """The column to predict. For images in folders, the label is the folder's name."""
     weight: str | None = None
-    """A column that says how much each example counts in the loss and in the metrics; it is no
-    feature, and nobody asks for it when the model serves."""
+    """A column with a weight for each example in the loss and the metrics. The weight is not a
+    feature, and requests to the served model do not contain it.
+    """
     splits: dict[str, int | str] = {TRAIN_SPLIT: 8, EVAL_SPLIT: 2}
     """Hash buckets per split (8 and 2: 80 % and 20 %), or a glob per split below `path`."""
     split_by: str | None = None
-    """A column, such as a customer's id, whose equal values go to the same split, also when other
-    columns come or go; default: the whole record decides."""
+    """A column, such as a customer's id, whose equal values go to the same split, even if other
+    columns change; default: a hash of the whole record decides.
+    """
     csv: CsvSettings = CsvSettings()
-    """How CSV files are written, where looking at them does not tell."""
+    """The dialect of CSV files, where it cannot be detected from the files."""
     stratify: bool = False
-    """Whether each class of the label is split in proportion, one of a single row into train."""
+    """Whether to split each class of the label in proportion; a class with one row goes to
+    train.
+    """
     order_by: str | None = None
-    """A column of numbers, or of dates and times (ISO 8601), by whose order the rows are split: the
-    oldest into train, the newest into the last split; equal values stay together. `null` says that
-    a random split of dated rows is meant."""
+    """A column of numbers, or of dates and times (ISO 8601), that orders the rows: the oldest go to
+    train, the newest to the last split; equal values stay together. `null` requests a random split
+    even if the rows have dates.
+    """
     on_bad_file: OnBadFile = OnBadFile.FAIL
-    """Whether a broken picture ends the run, or is left out and named: one in a folder of a class,
-    or one that a row names by path, with that row."""
+    """Whether a broken picture ends the run, or is left out and named in a note; if a row names
+    the picture by path, the row is left out as well.
+    """
     max_pixels: PositiveInt = DATA_PIXELS
-    """What a picture may have by its header; one of more counts as broken, as to decode it takes
-    gigabytes."""
+    """The most pixels that a picture may have according to its header; a larger picture counts as
+    broken, as decoding it would take gigabytes of memory.
+    """
     unlabelled: Unlabelled = Unlabelled.FAIL
-    """Whether a row without a label ends the run, or such rows are left out and counted. With
-    `labels` they are left out, unless this key says fail."""
+    """Whether a row without a label ends the run, or is left out and counted. With `labels`, rows
+    without a label are left out unless this key is `fail`.
+    """
     episodes: PositiveInt | None = None
-    """environment: collect so many episodes, and learn from them alone; default: learn while
-    acting."""
+    """The number of episodes to collect from an environment, for offline training; default: the
+    policy learns while it acts.
+    """
     policy: str | None = Field(default=None, min_length=1)
-    """environment: who acts in these episodes: the folder of a pushed policy, or `random`, the
-    default."""
+    """The policy that acts in the collected episodes of an environment: the folder of a pushed
+    policy, or `random`, the default.
+    """
     labels: LabelsSettings | None = None
-    """Labels that come later, in files of their own, joined by a key; default: a column `label` of
-    the data."""
+    """Labels in files of their own, joined to the rows by a key; default: a column `label` of the
+    data.
+    """
 
     @property
     def source(self) -> dict[str, Any]:
-        """What code of a family is told of data that is in no files."""
+        """The settings of data without files, for the code of the task's family."""
         return self.model_dump(mode="json", include={"path", "episodes", "policy"})
 
 
@@ -102,19 +115,20 @@ class BeamSettings(Settings):
     args: list[str] = []
     """Beam pipeline options, such as `--runner=FlinkRunner`; default: on this machine."""
     workers: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
-    """The most processes that share the work of a data component on this machine; auto: one for
-    each 32 MB of files, as far as there are files, cores and memory."""
+    """The most processes that share the work of a data component on this machine. `auto` starts one
+    process for each 32 MB of input, limited by the number of files, cores and memory.
+    """
 
 
 NO_SPAN = -1
-"""The number of data that does not come in spans."""
+"""The span number of data without spans."""
 
 _EPOCH = datetime(1970, 1, 1)
 _HOUR_FORMAT = "%Y-%m-%dT%H"
 
 
 class SpanKind(Enum):
-    """What a span of some data is; its value says it in messages."""
+    """The kind of span that data comes in; the value describes it in messages."""
 
     NUMBER = "a number"
     DAY = "a date, such as 2026-01-05"
@@ -122,11 +136,11 @@ class SpanKind(Enum):
 
     @property
     def is_dated(self) -> bool:
-        """Whether it is a day, or an hour of one."""
+        """Whether spans are days or hours."""
         return self is not SpanKind.NUMBER
 
     def show(self, number: int) -> str:
-        """Returns a span's number as people know it."""
+        """Returns a span's number as messages show it."""
         if self is SpanKind.HOUR:
             return (_EPOCH + timedelta(hours=number)).strftime(_HOUR_FORMAT)
         if self is SpanKind.DAY:
@@ -134,13 +148,13 @@ class SpanKind(Enum):
         return str(number)
 
     def parse(self, text: str) -> int:
-        """Returns the number of a span that is shown like that; ValueError for anything else."""
+        """Returns the number of a span from its shown form; raises ValueError for other texts."""
         if self is SpanKind.HOUR:
             return (datetime.strptime(text, _HOUR_FORMAT) - _EPOCH) // timedelta(hours=1)
         return self.first(date.fromisoformat(text)) if self is SpanKind.DAY else int(text)
 
     def first(self, day: date) -> int:
-        """Returns the number of the first span of a day; of spans that have dates alone."""
+        """Returns the number of the first span of a day, for spans with dates."""
         days = (day - _EPOCH.date()).days
         return days * HOURS_A_DAY if self is SpanKind.HOUR else days
 
@@ -151,7 +165,7 @@ def has_spans(data: DataSettings) -> bool:
 
 
 def span_kind(data: DataSettings) -> SpanKind:
-    """What a span of the data is; a number where it does not come in spans."""
+    """Returns the kind of the data's spans; a number for data without spans."""
     patterns = span_patterns(data)
     if any(map(is_hourly, patterns)):
         return SpanKind.HOUR
@@ -159,12 +173,12 @@ def span_kind(data: DataSettings) -> SpanKind:
 
 
 def span_patterns(data: DataSettings) -> list[str]:
-    """Returns the patterns that may name spans: the path, and a glob per split."""
+    """Returns the patterns that may name spans: the path, and the globs of splits."""
     return [data.path, *(split for split in data.splits.values() if isinstance(split, str))]
 
 
 def data_is_in_files(data: DataSettings, target: LearningTask) -> Iterator[Issue]:
-    """A label is a column of a file."""
+    """Checks that supervised data is in files, as a label is a column of a file."""
     if not FORMATS[data.format].has_files:
         able = enumerate_names((n for n, f in FORMATS.items() if f.has_files), "or")
         yield Issue(
@@ -174,7 +188,7 @@ def data_is_in_files(data: DataSettings, target: LearningTask) -> Iterator[Issue
 
 
 def episodes_are_of_an_environment(data: DataSettings, target: LearningTask) -> Iterator[Issue]:
-    """Files hold what somebody else has done, and who learns labels does not act."""
+    """Checks that episodes and policies are given only for environments."""
     if data.format == "environment" and not family_of(target).has_label:
         return
     for key in ("episodes", "policy"):
@@ -183,7 +197,7 @@ def episodes_are_of_an_environment(data: DataSettings, target: LearningTask) -> 
 
 
 def path_exists(data: DataSettings) -> Iterator[Issue]:
-    """A local path without wildcards has to be there; others are looked at by ExampleGen."""
+    """Checks that a local path without wildcards exists; ExampleGen checks other paths."""
     path = data.path
     if not FORMATS[data.format].has_files:
         return
@@ -197,7 +211,7 @@ def path_exists(data: DataSettings) -> Iterator[Issue]:
 
 
 def policy_is_there(data: DataSettings) -> Iterator[Issue]:
-    """A policy that acts is a model that was pushed."""
+    """Checks that the policy that acts is a pushed model."""
     policy = data.policy
     if policy is None or policy == "random" or is_remote(policy):
         return
@@ -210,7 +224,7 @@ def policy_is_there(data: DataSettings) -> Iterator[Issue]:
 
 
 def builtin_data_is_known(data: DataSettings) -> Iterator[Issue]:
-    """`builtin:` names shipped data, each of one format."""
+    """Checks that `builtin:` names shipped data, in its format."""
     if not data.path.startswith(BUILTIN_PREFIX):
         return
     name = data.path.removeprefix(BUILTIN_PREFIX)
@@ -226,7 +240,7 @@ def builtin_data_is_known(data: DataSettings) -> Iterator[Issue]:
 
 
 def csv_is_the_format(data: DataSettings) -> Iterator[Issue]:
-    """How CSV files are written matters for them alone, which files of labels may be as well."""
+    """Checks that a CSV dialect is given only for CSV files, of data or of labels."""
     if data.format == "csv" or data.csv == CsvSettings():
         return
     if data.labels is None:
@@ -237,7 +251,7 @@ def csv_is_the_format(data: DataSettings) -> Iterator[Issue]:
 
 
 def splits_hold_train_and_eval(data: DataSettings) -> Iterator[Issue]:
-    """Training and evaluation need a split each."""
+    """Checks that there is a split for training and one for evaluation."""
     for split in (TRAIN_SPLIT, EVAL_SPLIT):
         if split not in data.splits:
             found = ", ".join(data.splits)
@@ -245,7 +259,7 @@ def splits_hold_train_and_eval(data: DataSettings) -> Iterator[Issue]:
 
 
 def splits_are_of_one_kind(data: DataSettings) -> Iterator[Issue]:
-    """Hash buckets divide one set of files; globs name several: never both."""
+    """Checks that all splits are hash buckets, or all are globs."""
     splits = data.splits
     if len({type(value) for value in splits.values()}) > 1:
         yield Issue(
@@ -258,7 +272,7 @@ def splits_are_of_one_kind(data: DataSettings) -> Iterator[Issue]:
 
 
 def split_by_has_buckets(data: DataSettings) -> Iterator[Issue]:
-    """Only hash buckets are filled by a column's value."""
+    """Checks that `split_by` comes with hash buckets: only they depend on a column."""
     if data.split_by and any(isinstance(v, str) for v in data.splits.values()):
         yield Issue(
             "data.split_by",
@@ -268,7 +282,7 @@ def split_by_has_buckets(data: DataSettings) -> Iterator[Issue]:
 
 
 def rows_are_split_in_one_way(data: DataSettings, label_task: BaseTask) -> Iterator[Issue]:
-    """What decides about a row is its hash, a column's, its class or its time."""
+    """Checks that only one key decides how rows are split, and that it fits the data."""
     chosen = [key for key in ("split_by", "stratify", "order_by") if getattr(data, key)]
     for key in chosen[1:]:
         yield Issue(f"data.{key}", f"it excludes data.{chosen[0]}; leave one of them out")
@@ -288,7 +302,9 @@ def rows_are_split_in_one_way(data: DataSettings, label_task: BaseTask) -> Itera
 def files_left_out_are_examples(
     data: DataSettings, features: dict[str, Feature]
 ) -> Iterator[Issue]:
-    """A file that holds many rows is mended, as a hole in a table is no accident."""
+    """Checks that `on_bad_file: skip` is given for pictures only: a bad file of rows ends the
+    run.
+    """
     if data.on_bad_file is not OnBadFile.SKIP or FORMATS[data.format].has_file_per_example:
         return
     if not any(isinstance(f, ImageFeature) and f.origin == "path" for f in features.values()):
@@ -301,7 +317,9 @@ def files_left_out_are_examples(
 
 
 def labels_of_others_are_of_tables(data: DataSettings) -> Iterator[Issue]:
-    """Labels in files of their own are joined to rows, by a column that is not the label."""
+    """Checks that labels in files of their own join rows of tables, by a column other than the
+    label.
+    """
     if data.labels is None:
         return
     if FORMATS[data.format].first_look != FORMATS["csv"].first_look:
@@ -319,7 +337,7 @@ def labels_of_others_are_of_tables(data: DataSettings) -> Iterator[Issue]:
 
 
 def labels_exist(data: DataSettings) -> Iterator[Issue]:
-    """Files of labels have to be there."""
+    """Checks that the files of labels exist."""
     labels = data.labels
     if labels is not None and not is_remote(labels.path) and "{" not in labels.path:
         try:
@@ -329,7 +347,7 @@ def labels_exist(data: DataSettings) -> Iterator[Issue]:
 
 
 def label_is_no_feature(data: DataSettings, features: dict[str, Feature]) -> Iterator[Issue]:
-    """The label follows from the task; it cannot be an input."""
+    """Checks that no feature reads the label."""
     label = data.label
     for name, feature in features.items():
         if name == label:
@@ -341,7 +359,7 @@ def label_is_no_feature(data: DataSettings, features: dict[str, Feature]) -> Ite
 def weight_is_a_column_of_its_own(
     data: DataSettings, features: dict[str, Feature]
 ) -> Iterator[Issue]:
-    """A weight is neither what is learnt nor what it is learnt from."""
+    """Checks that the weight is neither the label nor a feature."""
     weight = data.weight
     if weight is None:
         return
@@ -357,7 +375,7 @@ def weight_is_a_column_of_its_own(
 def pictures_are_the_one_feature(
     data: DataSettings, features: dict[str, Feature]
 ) -> Iterator[Issue]:
-    """Image data has one feature, `image`."""
+    """Checks that image data has exactly one feature, `image`."""
     if not FORMATS[data.format].holds_images:
         return
     for name in features:
@@ -377,7 +395,7 @@ def pictures_are_the_one_feature(
 def pictures_of_tables_have_files(
     data: DataSettings, features: dict[str, Feature]
 ) -> Iterator[Issue]:
-    """A table of text can only name its pictures; a file of tf.Examples holds them."""
+    """Checks that text tables name pictures by path, and that tf.Examples contain them."""
     spec = FORMATS[data.format]
     for name, feature in features.items():
         if not isinstance(feature, ImageFeature):
@@ -398,7 +416,7 @@ def pictures_of_tables_have_files(
 
 
 def picture_folders_exist(data: DataSettings, features: dict[str, Feature]) -> Iterator[Issue]:
-    """A local folder of pictures has to be there."""
+    """Checks that local folders of pictures exist."""
     for name, feature in features.items():
         folder = feature.folder if isinstance(feature, ImageFeature) else None
         if folder and not is_remote(folder) and not Path(folder).is_dir():
@@ -409,14 +427,14 @@ def picture_folders_exist(data: DataSettings, features: dict[str, Feature]) -> I
 
 
 def image_folders_hold_classes(data: DataSettings, label_task: BaseTask) -> Iterator[Issue]:
-    """A folder's name is a class, never a number to regress to."""
+    """Checks that images in folders have a classification task: a folder's name is a class."""
     if FORMATS[data.format].holds_images and not label_task.label_kind.is_classification:
         found = f"found {label_task.kind!r}; {data.format} data has classes as labels"
         yield Issue("task", found)
 
 
 def schema_exists(schema_file: str | None) -> Iterator[Issue]:
-    """A curated schema has to be a file."""
+    """Checks that the file of a curated schema exists."""
     path = schema_file
     if path is not None and not is_remote(path) and not Path(path).is_file():
         yield Issue("schema", f"found {path!r}; there is no such file")
@@ -426,7 +444,7 @@ DATA_RULES = rules_of(__name__)
 
 
 def workers_are_of_this_machine(beam: BeamSettings) -> Iterator[Issue]:
-    """Who says how Beam runs says with its options how many workers there are."""
+    """Checks that `workers` is not given beside Beam options, which set the number of workers."""
     if beam.args and "workers" in beam.model_fields_set:
         yield Issue(
             "beam.workers",

@@ -1,4 +1,4 @@
-"""`evaluate`: what a model is measured by, and what it must reach."""
+"""The section `evaluate`: the metrics of a model and the thresholds that it has to reach."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from trainer_module.settings import (
 from trainer_module.settings.tasks import LearningTask, Metric
 
 COUNT = "example_count"
-"""The metric that is always measured."""
+"""The metric that is always computed."""
 NAME = "name"
-"""The key of a metric's arguments that says what it is called."""
+"""The key of a metric's arguments that holds its name."""
 
 
 def _check_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -32,18 +32,22 @@ def _check_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 class MetricSettings(Settings):
-    """A metric as `tfma.MetricConfig` has it: a class of TFMA's, of Keras's or of yours."""
+    """A metric like `tfma.MetricConfig`: a metric class of TFMA, of Keras or your own."""
 
     class_name: str = Field(min_length=1)
-    """The class, such as `Specificity`."""
+    """The name of the class, such as `Specificity`."""
     module: str = ""
-    """Where it is, such as `my_metrics`; may be left out for a class of TFMA's or of Keras's."""
+    """The module of the class, such as `my_metrics`; may be left out for classes of TFMA and
+    Keras.
+    """
     config: Annotated[dict[str, Any], AfterValidator(_check_arguments)] = {}
-    """Its arguments; `name` is what it is called, by default its class in small letters."""
+    """The arguments of the class; `name` names the metric, by default the class name in snake
+    case.
+    """
 
     @property
     def name(self) -> str:
-        """What results and thresholds call it."""
+        """The name of the metric in results and thresholds."""
         words = re.sub("([a-z0-9])([A-Z])", r"\1_\2", self.class_name)
         words = re.sub("([A-Z]+)([A-Z][a-z])", r"\1_\2", words)
         return str(self.config.get(NAME, words.lower()))
@@ -55,26 +59,31 @@ def is_own(name: str) -> bool:
 
 
 class Bound(Settings):
-    """A bound that is kept for certain, or as far as was measured."""
+    """A bound for the measured value, or for the worse end of its confidence interval."""
 
     value: float
     """The smallest, or the largest, acceptable value."""
     confident: bool = False
-    """Whether the worse end of the metric's interval has to keep it, and not only its value."""
+    """Whether the worse end of the metric's confidence interval has to be within the bound, rather
+    than the measured value.
+    """
 
 
 class Threshold(Settings):
-    """Bounds that a metric has to keep for the model to be blessed."""
+    """Bounds of a metric, within which the model is blessed."""
 
     min: float | Bound | None = None
     """The smallest acceptable value."""
     max: float | Bound | None = None
     """The largest acceptable value."""
     tolerance: float = Field(default=0.0, ge=0)
-    """How much worse than the model in service it may be; with `evaluate.confidence`, beyond what
-    chance explains."""
+    """The amount by which the metric may be worse than that of the model in service; with
+    `evaluate.confidence`, in addition to what chance explains.
+    """
     slices: bool = False
-    """Whether each of `evaluate.slices` has to keep it as well, where the metric is defined."""
+    """Whether the bounds apply to each of `evaluate.slices` as well, where the metric is
+    defined.
+    """
 
     @property
     def least(self) -> float | None:
@@ -88,17 +97,17 @@ class Threshold(Settings):
 
     @property
     def is_least_sure(self) -> bool:
-        """Whether `min` is to be kept with confidence."""
+        """Whether the confidence interval has to be above `min`."""
         return isinstance(self.min, Bound) and self.min.confident
 
     @property
     def is_most_sure(self) -> bool:
-        """Whether `max` is."""
+        """Whether the confidence interval has to be below `max`."""
         return isinstance(self.max, Bound) and self.max.confident
 
 
 def _as_list(value: Any) -> Any:
-    """One column may stand for a list of one."""
+    """Returns a list; a single column stands for a list of one column."""
     return [value] if isinstance(value, str) else value
 
 
@@ -110,56 +119,63 @@ ColumnNames = Annotated[
 
 
 class OnLeakage(StrEnum):
-    """What a column that gives the label away does."""
+    """The reaction to a column that leaks the label."""
 
     WARN = "warn"
     FAIL = "fail"
 
 
 class Ties(StrEnum):
-    """Which of two models serves that differ by no more than chance, where the new one is worse."""
+    """The choice between a new model and the model in service if the new one is worse within
+    noise.
+    """
 
     NEWEST = "newest"
     KEEP = "keep"
 
 
 class EvaluateSettings(CrossValidation):
-    """What the model is measured by, and what it must reach to be pushed."""
+    """How the model is measured, and which thresholds it has to reach to be pushed."""
 
     metrics: list[str | MetricSettings] = []
-    """Names of metrics, import paths of TFMA's or Keras's metric classes, or `tfma.MetricConfig`s;
-    where none is named the usual ones of the task. docs/config.md lists the names."""
+    """Names of metrics, import paths of metric classes of TFMA or Keras, or mappings like
+    `tfma.MetricConfig`; default: the task's usual metrics. docs/config.md lists the names.
+    """
     thresholds: dict[str, Threshold] = {}
-    """Bounds by metric; besides them a model is not worse than the one in service. Without any, it
-    has to be better than a constant prediction (the most frequent class, the mean)."""
+    """Bounds by metric. The model also has to be no worse than the model in service. Without
+    bounds, it has to be better than a constant prediction (the most frequent class, the mean).
+    """
     slices: list[ColumnNames] = []
-    """Columns, or lists of columns, by whose values the metrics are reported as well."""
+    """Columns, or lists of columns, for whose values the metrics are reported separately."""
     confidence: float | None = Field(default=0.95, ge=0.5, lt=1)
-    """How sure the verdict has to be that a model is worse than the one in service, and of bounds
-    that are `confident`; null: values are compared as they are."""
+    """The confidence level for comparisons with the model in service and for bounds that are
+    `confident`; null compares the measured values.
+    """
     leakage: OnLeakage = OnLeakage.WARN
-    """Whether a column that predicts the label nearly without error by itself is a note, or ends
-    the run before training; so is a random split of dated rows whose neighbours are alike. Columns
-    that `features` declares are not looked at."""
+    """Whether label leakage is reported as a note or ends the run before training: a column that
+    predicts the label nearly without error, or a random split of dated rows whose neighbours are
+    alike. Columns that `features` declares are not checked.
+    """
 
     ties: Ties | None = None
-    """What becomes of a new model that is worse than the one in service in the metric that decides,
-    but within noise: newest pushes it, keep does not. Default: keep where both have learnt from the
-    same data, newest where the data is another."""
+    """The model that serves if the new one is worse in the deciding metric, but within noise:
+    `newest` pushes the new model, `keep` does not. Default: `keep` if both models learnt from the
+    same data, `newest` otherwise.
+    """
 
     @property
     def named(self) -> list[str]:
-        """Those of the metrics that stand there by name or import path."""
+        """The metrics that are given by name or import path."""
         return [metric for metric in self.metrics if isinstance(metric, str)]
 
     @property
     def configured(self) -> dict[str, MetricSettings]:
-        """The others, by what they are called."""
+        """The metrics that are given as mappings, by name."""
         return {metric.name: metric for metric in self.metrics if not isinstance(metric, str)}
 
     @property
     def own_code(self) -> dict[str, str]:
-        """Import paths of the user's metrics, by the key that names each."""
+        """Import paths of the user's metrics, by the config key of each."""
         named = {
             f"evaluate.metrics.{i}": metric
             if isinstance(metric, str)
@@ -172,27 +188,27 @@ class EvaluateSettings(CrossValidation):
 
 @dataclass(frozen=True)
 class Criteria:
-    """What a model is judged by: the metrics of its task, and what `evaluate` asks of them."""
+    """The criteria for a model: the metrics of its task, and the settings of `evaluate`."""
 
     task: LearningTask
     evaluate: EvaluateSettings
     weight: str | None = None
-    """The column that says how much each example counts."""
+    """The column that holds the weight of each example."""
     changes_labels: bool = False
-    """Whether a function of the user's may have made other numbers of the labels."""
+    """Whether the user's preprocessing function may change the labels."""
     split_by: str | None = None
     """The column whose equal values are in the same split."""
     order_by: str | None = None
-    """The column by whose order the rows are split."""
+    """The column that orders the rows for the split."""
 
     def metric(self, name: str) -> Metric:
-        """Returns a metric of the task's, or the user's: of those less is better where they have a
+        """Returns a metric of the task or of the user; lower is better for user metrics with a
         maximum.
 
-        Nobody knows what the size of the user's means.
+        User metrics have values of an unknown scale.
 
         Args:
-          name: that of one of the task's, an import path, or what TFMA's config is to call it.
+          name: the name of a task's metric, an import path, or the name in a `tfma.MetricConfig`.
         """
         threshold = self.evaluate.thresholds.get(name)
         is_better = threshold is None or threshold.max is None
@@ -206,9 +222,9 @@ class Criteria:
 
     @property
     def names(self) -> list[str]:
-        """The numbers to compute: those named, or the task's usual ones, and those with thresholds.
+        """The numbers to compute: named or usual metrics, and metrics with thresholds.
 
-        Of what is given as TFMA's config only a threshold makes a metric decide.
+        A metric that is given as a mapping decides only if it has a threshold.
         """
         usual = [*self.task.usual_metrics(), *self.task.reported_metrics()]
         more = (*self.evaluate.configured, *self.evaluate.thresholds)
@@ -221,28 +237,28 @@ class Criteria:
 
     @property
     def plots(self) -> list[str]:
-        """The curves and matrices that are named, of which TFMA keeps files of their own."""
+        """The named curves and matrices, which TFMA stores as plots."""
         named = dict.fromkeys(self.evaluate.named)
         return [name for name in named if not self.metric(name).is_number]
 
     @property
     def thresholds(self) -> dict[str, Threshold]:
-        """The thresholds; where there are none, one that any number for the first metric keeps.
+        """The thresholds; without any, an empty threshold for the first metric.
 
-        TFX does not decide without a threshold; then the model in service and the constant
-        prediction, which Evaluator adds, are the only bounds.
+        TFX blesses only against a threshold. With an empty threshold, the model in service and the
+        constant prediction, which the Evaluator adds, are the only bounds.
         """
         return dict(self.evaluate.thresholds) or {self.names[0]: Threshold()}
 
     @property
     def others(self) -> dict[str, bool]:
-        """Metrics that speak against a model that is worse in them, and whether more is better.
+        """Further metrics in which the model must not be worse, and whether higher is better.
 
-        Where thresholds are set there are none, as a person has said which metrics decide.
+        Empty if thresholds are set, as the user has then chosen the metrics that decide.
         """
         if self.evaluate.thresholds:
             return {}
-        # Of the user's own it is not known what is better.
+        # For user metrics the better direction is unknown.
         known = self.task.metrics()
         names = self.names if self._named_numbers else self.task.usual_metrics()
         return {
@@ -253,7 +269,7 @@ class Criteria:
 
     @property
     def deciding(self) -> DecidingMetric:
-        """The metric by which variants of a model are compared with it: the first that decides."""
+        """The metric that compares variants with the model: the first metric that decides."""
         names = self.names
         name = next(name for name in names if name in (self.evaluate.thresholds or names))
         metric = self.metric(name)
@@ -262,7 +278,7 @@ class Criteria:
 
 
 def metrics_fit_the_task(target: LearningTask, evaluate: EvaluateSettings) -> Iterator[Issue]:
-    """Every metric that is named has to be one of the task's."""
+    """Checks that every named metric is a metric of the task, or an import path."""
     known, configured = target.metrics(), evaluate.configured
     places = {f"evaluate.metrics.{i}": m for i, m in enumerate(evaluate.metrics)}
     named = {path: metric for path, metric in places.items() if isinstance(metric, str)}
@@ -285,7 +301,7 @@ def metrics_fit_the_task(target: LearningTask, evaluate: EvaluateSettings) -> It
 def metrics_have_names_of_their_own(
     target: LearningTask, evaluate: EvaluateSettings
 ) -> Iterator[Issue]:
-    """What TFMA's config adds is called as no other metric, so that thresholds know which."""
+    """Checks that the metrics given as mappings have unique names, which thresholds refer to."""
     taken = {**target.metrics(), COUNT: None}
     for i, metric in enumerate(evaluate.metrics):
         if isinstance(metric, str):
@@ -300,7 +316,7 @@ def metrics_have_names_of_their_own(
 
 
 def thresholds_are_of_numbers(target: LearningTask, evaluate: EvaluateSettings) -> Iterator[Issue]:
-    """A curve or a matrix is neither large nor small."""
+    """Checks that thresholds are given for numbers only, not for curves or matrices."""
     known = target.metrics()
     numbers = [name for name, metric in known.items() if metric.is_number]
     for name in evaluate.thresholds:
@@ -313,7 +329,7 @@ def thresholds_are_of_numbers(target: LearningTask, evaluate: EvaluateSettings) 
 
 
 def thresholds_leave_room(evaluate: EvaluateSettings) -> Iterator[Issue]:
-    """A threshold bounds something, and its bounds do not exclude each other."""
+    """Checks that a threshold has a bound, and that its bounds leave values between them."""
     for name, threshold in evaluate.thresholds.items():
         path = f"evaluate.thresholds.{name}"
         if threshold.min is None and threshold.max is None and threshold.tolerance == 0:
@@ -323,7 +339,9 @@ def thresholds_leave_room(evaluate: EvaluateSettings) -> Iterator[Issue]:
 
 
 def thresholds_can_be_held(evaluate: EvaluateSettings) -> Iterator[Issue]:
-    """What a threshold asks for beside a value has to be there."""
+    """Checks that `confident` comes with `evaluate.confidence`, and `slices` with
+    `evaluate.slices`.
+    """
     for name, threshold in evaluate.thresholds.items():
         path = f"evaluate.thresholds.{name}"
         sure = {"min": threshold.is_least_sure, "max": threshold.is_most_sure}
@@ -343,7 +361,9 @@ def thresholds_can_be_held(evaluate: EvaluateSettings) -> Iterator[Issue]:
 def tolerances_are_of_what_is_compared(
     target: LearningTask, evaluate: EvaluateSettings
 ) -> Iterator[Issue]:
-    """Some metrics are not held against the model in service."""
+    """Checks that tolerances are given only for metrics that are compared with the model in
+    service.
+    """
     known = target.metrics()
     for name, threshold in evaluate.thresholds.items():
         if threshold.tolerance and name in known and not known[name].is_compared:
@@ -357,7 +377,7 @@ def tolerances_are_of_what_is_compared(
 def leaking_columns_can_be_found(
     preprocessing: str | None, evaluate: EvaluateSettings
 ) -> Iterator[Issue]:
-    """What a function of the user's makes of a column is not known, so that none is looked at."""
+    """Checks that `leakage: fail` is not given with `preprocessing`, which turns the check off."""
     if evaluate.leakage is OnLeakage.FAIL and preprocessing:
         yield Issue(
             "evaluate.leakage",

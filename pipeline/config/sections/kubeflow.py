@@ -20,7 +20,7 @@ from trainer_module.settings import Settings
 from trainer_module.settings.durations import SomeTime
 
 DEFAULT_RESOURCES = "default"
-"""The key of `resources` for whatever has no key of its own."""
+"""The key of `resources` that applies to all components without a key of their own."""
 
 
 _ENDPOINT = re.compile(r"https?://\S+")
@@ -41,39 +41,42 @@ def _check_endpoint(address: str) -> str:
 
 
 class KubeflowSettings(Settings):
-    """How the pipeline runs on Kubernetes; `kubeflow_runner.py` reads it, local runs do not."""
+    """How the pipeline runs on Kubernetes; only `kubeflow_runner.py` reads it."""
 
     image: Annotated[str, AfterValidator(_check_image)] | None = None
-    """The container image of every step, with a tag: `make image` builds one."""
+    """The container image of every step, with a tag; `make image` builds one."""
     endpoint: Annotated[str, AfterValidator(_check_endpoint)] | None = None
-    """The API of Kubeflow Pipelines; default: what the environment or the cluster says."""
+    """The address of the Kubeflow Pipelines API; default: from the environment or the cluster."""
     namespace: LabelName | None = None
-    """The namespace of runs; default: `kubeflow`, or that of the user where there are several."""
+    """The namespace of runs; default: `kubeflow`, or the user's in a multi-user deployment."""
     experiment: str = Field(default="Default", min_length=1)
-    """Runs are listed under it."""
+    """The experiment that lists the runs."""
     service_account: ObjectName | None = None
-    """The account that steps run as; default: the one of Kubeflow Pipelines."""
+    """The service account of the steps; default: that of Kubeflow Pipelines."""
     volume: Volume | None = None
-    """A volume that all steps share; relative paths of the config begin at its folder."""
+    """A volume that all steps share; relative paths of the config start at its folder."""
     pipeline_root: str | None = None
-    """Where artifacts go, a folder of the volume or gs://; default: `output` on the volume."""
+    """The folder for artifacts, on the volume or gs://; default: `output` on the volume."""
     metadata: str | None = None
-    """mysql://user@host/database, or grpc://host:port for a metadata service of the cluster;
-    default: the config's own `metadata`."""
+    """The metadata server, mysql://user@host/database or grpc://host:port of a service in the
+    cluster; default: the config's own `metadata`.
+    """
     environment: dict[VariableName, str] = {}
-    """Variables of every step."""
+    """Environment variables of every step."""
     secrets: dict[VariableName, SecretKey] = {}
-    """Variables whose values are in Secrets:
-    `SCOPELINE_METADATA_PASSWORD: {secret: scopeline, key: password}`."""
+    """Environment variables with values from Secrets: `SCOPELINE_METADATA_PASSWORD: {secret:
+    scopeline, key: password}`.
+    """
     image_pull_secrets: list[ObjectName] = []
     resources: dict[str, Resources] = {}
-    """By component (`Trainer`), or by task of a cluster of pods (`chief`, `worker`, `ps`);
-    `default` for all others."""
+    """Resources by component (`Trainer`), or by task of a cluster of pods (`chief`, `worker`,
+    `ps`); `default` applies to all others.
+    """
     retries: NonNegativeInt = 2
-    """How often a step that failed is tried again."""
+    """The number of times that a failed step is retried."""
     timeout: SomeTime = timedelta(hours=24)
-    """A step that takes longer is stopped."""
+    """The duration after which a running step is stopped."""
 
     def resources_of(self, name: str) -> Resources:
-        """What a component, or a task of a cluster, is given."""
+        """Returns the resources of a component, or of a task of a cluster."""
         return self.resources.get(name) or self.resources.get(DEFAULT_RESOURCES) or Resources()

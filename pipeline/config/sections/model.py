@@ -1,4 +1,4 @@
-"""`model`: what has to hold between it, its weights, the task, the features and the user's code."""
+"""The rules of `model`: its weights, task, features and user code have to fit together."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from trainer_module.settings.tune import AnyTune
 from trainer_module.strategies.base import Processes
 
 FOUND = ("text",)
-"""Types that a column may be found to be, without a word of the config."""
+"""Types that a column may be inferred to have without an entry in the config."""
 
 
 def model_kind_is_known(model: ModelSettings) -> Iterator[Issue]:
-    """A name without a dot is one of the models that there are."""
+    """Checks that a model's name without a dot is one of the built-in models."""
     kind = model.kind
     if kind in LEARNERS:
         tasks = enumerate_names(LEARNERS[kind].tasks, "or")
@@ -58,7 +58,7 @@ def model_kind_is_known(model: ModelSettings) -> Iterator[Issue]:
 def model_has_the_feature_it_needs(
     features: dict[str, Feature], preprocessing: str | None, trainer_settings: TrainerSettings
 ) -> Iterator[Issue]:
-    """A model may need a feature of some type, such as an image to slide a convolution over."""
+    """Checks that there is a feature of the type that the model needs, such as an image."""
     kind = trainer_settings.model.kind
     needs = ZOO[kind].needs if kind in ZOO else ""
     if not needs or needs in FOUND or preprocessing is not None:
@@ -77,7 +77,7 @@ def model_can_do_what_is_asked(
     preprocessing: str | None,
     model: ModelSettings,
 ) -> Iterator[Issue]:
-    """A model may know some tasks alone, and take no feature of some type, as trees no pixels."""
+    """Checks that the model supports the task and the types of the features."""
     kind = model.kind
     spec = ZOO.get(kind, ModelSpec(""))
     types = {feature.type for feature in features.values()}
@@ -101,7 +101,7 @@ def model_can_do_what_is_asked(
 
 
 def layers_are_named_once(model: ModelSettings) -> Iterator[Issue]:
-    """Two keys for the layers over pictures."""
+    """Checks that the layers over pictures are given by one key only."""
     if model.layers is not None and "filters" in model.model_fields_set:
         yield Issue(
             "model.filters", f"found {model.filters}, but model.layers says so too; leave one out"
@@ -111,7 +111,7 @@ def layers_are_named_once(model: ModelSettings) -> Iterator[Issue]:
 def layers_leave_something(
     features: dict[str, Feature], preprocessing: str | None, model: ModelSettings
 ) -> Iterator[Issue]:
-    """Convolutions and poolings make pictures smaller."""
+    """Checks that convolutions and poolings leave at least one pixel of each picture."""
     if model.layers is None or preprocessing is not None:
         return
     for name, feature in features.items():
@@ -124,13 +124,13 @@ MODEL_RULES = (import_paths_lead_somewhere, *rules_of(__name__))
 
 
 KEYS = ("size", "weights", "transfer", "sync_batch_norm")
-"""Of the section `model`: not every model reads them, and builders of the user's do not."""
+"""Keys of `model` that only some models read, and builders of the user's do not."""
 
 
 def networks_are_there_to_transfer(
     model: ModelSettings, trainer_settings: TrainerSettings
 ) -> Iterator[Issue]:
-    """What is said of a network means nothing to a model that has none."""
+    """Checks that keys about pretrained networks are given for models that have one."""
     model = trainer_settings.model
     spec, specs = ZOO.get(model.kind), {**ZOO, **LEARNERS}
     given = {key for key in KEYS if getattr(model, key)} | model.model_fields_set & {"outputs"}
@@ -147,7 +147,7 @@ def networks_are_there_to_transfer(
 def pictures_are_large_enough(
     features: dict[str, Feature], preprocessing: str | None, model: ModelSettings
 ) -> Iterator[Issue]:
-    """A network halves a picture several times."""
+    """Checks that pictures are as large as the network needs, which halves them several times."""
     kind = model.kind
     if kind not in NETWORKS or preprocessing is not None:
         return
@@ -163,7 +163,7 @@ def pictures_are_large_enough(
 
 
 def something_is_left_to_fine_tune(model: ModelSettings, train: TrainSettings) -> Iterator[Issue]:
-    """A network that is unfrozen after the last epoch never is."""
+    """Checks that a network is unfrozen before the last epoch."""
     transfer, epochs = model.transfer, train.epochs
     after = transfer.unfreeze_after if transfer else None
     if after and epochs != AUTO and after >= epochs:
@@ -175,7 +175,7 @@ def something_is_left_to_fine_tune(model: ModelSettings, train: TrainSettings) -
 
 
 def unfreezing_has_its_time(model: ModelSettings) -> Iterator[Issue]:
-    """What holds from then on means nothing where that is never."""
+    """Checks that settings for unfreezing come with `unfreeze_after`."""
     transfer = model.transfer
     if transfer is None or transfer.unfreeze_after:
         return
@@ -189,7 +189,7 @@ def unfreezing_has_its_time(model: ModelSettings) -> Iterator[Issue]:
 
 
 def heads_are_said_once(model: ModelSettings) -> Iterator[Issue]:
-    """Two keys for the dense layers before the output."""
+    """Checks that the dense layers before the output are given by one key only."""
     transfer = model.transfer
     if transfer and isinstance(transfer.head, list) and "hidden_units" in model.model_fields_set:
         yield Issue(
@@ -206,7 +206,7 @@ def published_heads_stay_as_they_are(
     trainer_settings: TrainerSettings,
     tune: AnyTune | None,
 ) -> Iterator[Issue]:
-    """A head that came with its weights tells ImageNet's classes, and is not trained."""
+    """Checks that nothing trains a published head, which predicts ImageNet's classes."""
     transfer = model.transfer
     if transfer is None or not model.has_published_head:
         return
@@ -218,7 +218,7 @@ def published_heads_stay_as_they_are(
             f"found {label_task.kind}, but a published head tells ImageNet's classes; give "
             "{kind: multiclass, classes: imagenet}",
         )
-    told = {
+    unused_keys = {
         "model.hidden_units": "hidden_units" in model.model_fields_set,
         "model.outputs": EMBEDDING in model.outputs,
         "model.transfer.freeze": transfer.freeze is not None,
@@ -230,12 +230,12 @@ def published_heads_stay_as_they_are(
         "optimize.prune": trainer_settings.optimize.prune is not None,
         "optimize.quantize": trainer_settings.optimize.quantize is not None,
     }
-    for key in (key for key, is_given in told.items() if is_given):
+    for key in (key for key, is_given in unused_keys.items() if is_given):
         yield Issue(key, "a published head is taken as it is, and nothing is trained; leave it out")
 
 
 def weights_are_a_file_of_weights(model: ModelSettings) -> Iterator[Issue]:
-    """Local weights have to be there, and of a format that holds numbers alone."""
+    """Checks that local weights exist, in a format that contains numbers only."""
     path, kind = model.weights, model.kind
     if path is None or kind not in NETWORKS or "://" in path:
         return
@@ -265,7 +265,7 @@ TRANSFER_RULES = rules_of(__name__, *MODEL_RULES)
 def bert_reads_pieces_of_words(
     features: dict[str, Feature], model: ModelSettings
 ) -> Iterator[Issue]:
-    """What BERT reads has a first token, which no other way of cutting text gives."""
+    """Checks that BERT reads wordpiece sequences: only they begin with its first token."""
     if model.kind != "bert":
         return
     fine: dict[str, list[str | None]] = {
@@ -288,7 +288,7 @@ def bert_reads_pieces_of_words(
 def weights_are_those_of_a_bert(
     features: dict[str, Feature], model: ModelSettings
 ) -> Iterator[Issue]:
-    """Weights fit the files beside them, the sizes that are asked for, and the texts."""
+    """Checks that BERT weights fit the files beside them, the requested size and the texts."""
     if model.kind != "bert":
         return
     weights = model.weights
@@ -325,7 +325,9 @@ def weights_are_those_of_a_bert(
 def weights_bring_their_vocabulary(
     features: dict[str, Feature], model: ModelSettings
 ) -> Iterator[Issue]:
-    """The pieces of another one would have the vectors of those of the weights."""
+    """Checks that BERT weights come with their own vocabulary: another would mix up the
+    embeddings.
+    """
     weights = model.weights
     if model.kind != "bert" or weights is None:
         return
@@ -340,7 +342,7 @@ def weights_bring_their_vocabulary(
 
 
 def vocabularies_can_be_read(features: dict[str, Feature], model: ModelSettings) -> Iterator[Issue]:
-    """A local folder with a vocabulary has to be there, and whole."""
+    """Checks that a local folder with a vocabulary exists and is complete."""
     for name, feature in features.items():
         folder = feature.vocabulary if isinstance(feature, TextFeature) else None
         if folder is None or folder == model.weights:
@@ -354,7 +356,9 @@ def vocabularies_can_be_read(features: dict[str, Feature], model: ModelSettings)
 def layers_decay_where_they_have_numbers(
     train: TrainSettings, trainer_settings: TrainerSettings
 ) -> Iterator[Issue]:
-    """The rate falls from block to block of a BERT; a builder of the user's may have some."""
+    """Checks that `layer_decay` is given for BERT, or for a builder whose layers may be
+    numbered.
+    """
     kind, decay = trainer_settings.model.kind, train.optimizer.layer_decay
     if decay and kind in ZOO and kind != "bert":
         yield Issue(

@@ -1,4 +1,4 @@
-"""`notify`: who is told of what becomes of a pipeline."""
+"""The section `notify`: who receives notifications, and on which occasions."""
 
 from __future__ import annotations
 
@@ -18,22 +18,24 @@ from trainer_module.settings.durations import SomeTime
 
 
 class Occasion(StrEnum):
-    """What a notification tells of."""
+    """The occasion of a notification."""
 
     FAILED = "failed"
     NOT_BLESSED = "not_blessed"
     PUSHED = "pushed"
     DRIFT = "drift"
     SKEW = "skew"
-    """Requests are unlike the training data, and `skew.on_skew` is not warn."""
+    """Requests differ from the training data, and `skew.on_skew` is not warn."""
     STALE = "stale"
-    """Nothing has been pushed for `stale_after`; and once more when something is."""
+    """A push is overdue: no model was pushed for `stale_after`; sent once more when a model is
+    pushed.
+    """
     SKIPPED = "skipped"
-    """A firing of the clock, or a span without rows, that came to nothing."""
+    """A firing of the schedule, or a span without rows, that started no run."""
     LEFT_OUT = "left_out"
-    """Spans that are not trained on although they are there."""
+    """Spans that exist but are not trained on."""
     HELD = "held"
-    """A blessed model was not pushed: of a hold, as it waits for approval, or was superseded."""
+    """A blessed model was not pushed: because of a hold, a pending approval, or a newer model."""
     ROLLED_BACK = "rolled_back"
 
 
@@ -51,14 +53,16 @@ VariableName = Annotated[
 
 
 class WebhookSettings(Settings):
-    """A URL that is told by a POST of JSON; one of `url` and `url_variable`."""
+    """A webhook that receives notifications as JSON by POST; give `url` or `url_variable`."""
 
     url: Annotated[str, WEBHOOK_URL] | None = None
-    """Where it is no secret: it stands in this file and in the arguments of Kubeflow's pods."""
+    """The URL, if it is not a secret: it appears in this file and in the arguments of Kubeflow's
+    pods.
+    """
     url_variable: VariableName | None = None
-    """The environment variable with the URL."""
+    """The environment variable that holds the URL."""
     secret_variable: VariableName | None = None
-    """The environment variable with the key of the HMAC-SHA256 that signs the body."""
+    """The environment variable that holds the key of the HMAC-SHA256 that signs the body."""
 
     @model_validator(mode="after")
     def _one_of_two(self) -> WebhookSettings:
@@ -68,7 +72,7 @@ class WebhookSettings(Settings):
 
 
 class EmailSettings(Settings):
-    """A mail server that is told by SMTP."""
+    """A mail server that receives notifications by SMTP."""
 
     server: Annotated[
         str,
@@ -77,14 +81,14 @@ class EmailSettings(Settings):
             "right is `host` or `host:port`; user and password have keys of their own",
         ),
     ]
-    """`host` or `host:port`; 25 where there is no port."""
+    """`host` or `host:port`; the default port is 25."""
     sender: str
     to: list[str] = Field(min_length=1)
     tls: bool = True
-    """Whether to insist on an encrypted connection (STARTTLS)."""
+    """Whether to require an encrypted connection (STARTTLS)."""
     user: str | None = None
     password_variable: VariableName | None = None
-    """The environment variable with the user's password; it goes together with `user`."""
+    """The environment variable that holds the user's password; give it together with `user`."""
 
     @model_validator(mode="after")
     def _user_has_password(self) -> EmailSettings:
@@ -94,19 +98,22 @@ class EmailSettings(Settings):
 
 
 class NotifySettings(Settings):
-    """Who is told of what; a notification that cannot be delivered never fails a run."""
+    """The receivers and the occasions of notifications; a notification that cannot be delivered
+    never fails a run.
+    """
 
     webhook: WebhookSettings | None = None
     email: EmailSettings | None = None
     occasions: list[Occasion] = list(Occasion)
-    """What they are told of."""
+    """The occasions of notifications; default: all."""
     stale_after: SomeTime | None = None
-    """Tell of `stale` when nothing has been pushed for so long, such as 36h, and again after each
-    further such time, until something is; looks of the scheduler find out."""
+    """The time without a push after which `stale` is sent, such as 36h; sent again after each
+    further period until a model is pushed. The scheduler checks it.
+    """
 
     @property
     def variables(self) -> dict[str, str]:
-        """The environment variables that hold its secrets, by the key that names each."""
+        """The environment variables that hold secrets, by the config key of each."""
         named = {
             "notify.webhook.url_variable": self.webhook and self.webhook.url_variable,
             "notify.webhook.secret_variable": self.webhook and self.webhook.secret_variable,
@@ -116,7 +123,7 @@ class NotifySettings(Settings):
 
 
 def stale_alarms_reach_somebody(notify: NotifySettings, has_trigger: bool) -> Iterator[Issue]:
-    """The looks of a schedule raise the alarm, and it is sent as an occasion."""
+    """Checks that a schedule can raise `stale`, and that the occasion is enabled."""
     if notify.stale_after is None:
         return
     if not has_trigger:
@@ -129,16 +136,15 @@ NOTIFY_RULES = (stale_alarms_reach_somebody,)
 
 
 def read_secret(variable: str) -> str | None:
-    """Returns the value of an environment variable; None if it is not set, or holds nothing but
-    blanks.
+    """Returns the value of an environment variable; None if it is unset or blank.
 
-    A Secret that was made of an empty file sets its variable, too. Who takes that for a key signs
-    with one that everybody knows, or asks for none.
+    A Secret made of an empty file sets its variable to an empty text. Used as a key, that would
+    sign with a key that everybody has, or disable the check.
     """
     value = os.environ.get(variable, "")
     return value if value.strip() else None
 
 
 def shown_name(variable: str) -> str:
-    """Returns the name of a variable, unless it may be a secret that was taken for one."""
+    """Returns the name of a variable, unless the name may itself be a secret given by mistake."""
     return variable if variable.isupper() else "that it names"

@@ -1,4 +1,4 @@
-"""`optimize`: what has to hold between it, the model, its training and this machine."""
+"""The rules of `optimize`: it has to fit the model, its training and this machine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ONNX_PACKAGES = ("onnx", "onnxruntime", "tf2onnx")
 def trained_in_steps_is_pruned(
     model: ModelSettings, train: TrainSettings, optimize: OptimizeSettings | None
 ) -> Iterator[Issue]:
-    """Only weights that an optimizer moves can be pruned or quantised while it does so."""
+    """Checks that a model trained by an optimizer is pruned or quantised while training."""
     for key, verb in _while_training(optimize).items():
         where = f"optimize.{key}"
         if train.run_fn:
@@ -42,7 +42,7 @@ def trained_in_steps_is_pruned(
 
 
 def constant_schedules_have_no_end(optimize: OptimizeSettings | None) -> Iterator[Issue]:
-    """What is pruned at once has nothing to come to."""
+    """Checks that a constant pruning schedule has no end."""
     prune = _optimize(optimize).prune
     if prune and prune.is_constant and "end" in prune.model_fields_set:
         yield Issue(
@@ -55,7 +55,7 @@ def constant_schedules_have_no_end(optimize: OptimizeSettings | None) -> Iterato
 def networks_begin_whole(
     model: ModelSettings, optimize: OptimizeSettings | None
 ) -> Iterator[Issue]:
-    """What is frozen cannot make up for what is pruned of it."""
+    """Checks that a pruned network is not frozen: frozen weights cannot compensate."""
     if _optimize(optimize).prune and model.begins_frozen:
         yield Issue(
             "optimize.prune",
@@ -67,7 +67,7 @@ def networks_begin_whole(
 def pruning_has_steps_in_order(
     train: TrainSettings, optimize: OptimizeSettings | None
 ) -> Iterator[Issue]:
-    """One worker would bring back what another has pruned, or measure other ranges."""
+    """Checks that workers with ordered steps prune or quantise; parameter servers have none."""
     strategy = train.strategy
     for key in _while_training(optimize):
         if strategy.processes is Processes.SERVERS:
@@ -81,7 +81,9 @@ def pruning_has_steps_in_order(
 def pruning_has_all_steps(
     train: TrainSettings, optimize: OptimizeSettings | None
 ) -> Iterator[Issue]:
-    """Steps that loss scaling skips do not count: the last ones would not get to the sparsity."""
+    """Checks that no loss scaling skips steps, which would end training before the target
+    sparsity.
+    """
     precision = train.precision
     if _optimize(optimize).prune and precision is Precision.MIXED_FLOAT16:
         yield Issue(
@@ -97,7 +99,7 @@ def networks_can_be_quantised(
     optimize: OptimizeSettings | None,
     schedule_or_default: ScheduleSettings,
 ) -> Iterator[Issue]:
-    """TFMOT knows layers of Keras's, one after the other, in full precision."""
+    """Checks that TFMOT can quantise the model: Keras layers in sequence, in full precision."""
     if not _optimize(optimize).quantize:
         return
     kind, precision = model.kind, train.precision
@@ -122,7 +124,7 @@ def networks_can_be_quantised(
 
 
 def required_are_variants(optimize: OptimizeSettings | None) -> Iterator[Issue]:
-    """What is required, or accepted, is made at all."""
+    """Checks that variants that are required or accepted are made."""
     optimize = _optimize(optimize)
     if not optimize.variants:
         for key in ("accept", "required"):
@@ -143,14 +145,16 @@ def required_are_variants(optimize: OptimizeSettings | None) -> Iterator[Issue]:
 
 
 def variants_are_named_once(optimize: OptimizeSettings | None) -> Iterator[Issue]:
-    """A variant has one folder."""
+    """Checks that each variant is named once, as each has one folder."""
     variants = _optimize(optimize).variants
     for name in dict.fromkeys(n for n in variants if variants.count(n) > 1):
         yield Issue("optimize.variants", f"{name.value!r} is there twice; name it once")
 
 
 def limits_can_be_met(optimize: OptimizeSettings | None) -> Iterator[Issue]:
-    """A file is not smaller than its weights: zeros that pruning leaves take room as well."""
+    """Checks that size limits are above what a variant's weights take; pruned zeros take room
+    too.
+    """
     optimize = _optimize(optimize)
     most = optimize.accept.max_size_ratio
     able = [name for name in optimize.variants if most is None or _least_ratio(name) < most]
@@ -168,7 +172,7 @@ def limits_can_be_met(optimize: OptimizeSettings | None) -> Iterator[Issue]:
 def slices_of_variants_are_measured(
     evaluate: EvaluateSettings, optimize: OptimizeSettings | None
 ) -> Iterator[Issue]:
-    """Variants are compared on the slices that the model itself is measured on."""
+    """Checks that slices for variants are among the slices that the model is evaluated on."""
     if _optimize(optimize).accept.slices and not evaluate.slices:
         yield Issue(
             "optimize.accept.slices",
@@ -180,7 +184,7 @@ OPTIMIZE_RULES = rules_of(__name__)
 
 
 def packages_are_installed(optimize: OptimizeSettings | None) -> Iterator[Issue]:
-    """What makes models smaller is an extra; a run on this machine would miss it after hours."""
+    """Checks that the optional packages for optimization are installed before a run needs them."""
     optimize = _optimize(optimize)
     needed: dict[str, Sequence[str]] = {"variants": _packages_of(optimize.variants)}
     needed |= dict.fromkeys(_while_training(optimize), TRAINING_PACKAGES)
@@ -200,10 +204,10 @@ def _optimize(optimize: OptimizeSettings | None) -> OptimizeSettings:
 
 
 def _while_training(optimize: OptimizeSettings | None) -> dict[str, str]:
-    """By key that the Trainer is told of the section, what it does to weights."""
-    told = _optimize(optimize)
+    """Returns the verbs for what `optimize` does to weights while training, by key."""
+    settings = _optimize(optimize)
     verbs = {"prune": "prune", "quantize": "quantise"}
-    return {key: verb for key, verb in verbs.items() if getattr(told, key) is not None}
+    return {key: verb for key, verb in verbs.items() if getattr(settings, key) is not None}
 
 
 def _packages_of(variants: list[VariantName]) -> list[str]:

@@ -1,4 +1,4 @@
-"""`certificate` and `push`: what a blessed model has to show yet, and where it goes."""
+"""The sections `certificate` and `push`: the last check of a blessed model, and its destination."""
 
 from __future__ import annotations
 
@@ -19,21 +19,25 @@ from trainer_module.settings.durations import SomeTime
 
 
 class CertificateSettings(Settings):
-    """That every way of asking a model gives the same answers, or it is not pushed."""
+    """The check that all serving interfaces give equal predictions, without which no model is
+    pushed.
+    """
 
     enabled: bool = True
-    """Whether there is one; `certificate: false` stands for a section that says so."""
+    """Whether to check; `certificate: false` is short for `enabled: false`."""
     tolerance: float = Field(default=0.001, gt=0)
-    """The largest difference of answers that count as equal: of scores as such, of other numbers
-    as a share of the expected one, or of the output's usual size where that is larger."""
+    """The largest difference between predictions that count as equal: absolute for scores; for
+    other numbers relative to the expected value, or to the output's usual magnitude if that is
+    larger.
+    """
     timeout: SomeTime = timedelta(minutes=10)
-    """How long a model may take to answer all golden rows."""
+    """The time limit for a model to predict all golden rows."""
     memory: float = Field(default=8.0, gt=0)
-    """How many GiB it may take to answer them."""
+    """The memory limit for predicting all golden rows, in GiB."""
 
     @property
     def limits(self) -> CertificateLimits:
-        """The same as InfraValidator takes them: the timeout in seconds, the memory in GiB."""
+        """The limits as InfraValidator takes them: the timeout in seconds, the memory in GiB."""
         return CertificateLimits(self.tolerance, self.timeout.total_seconds(), self.memory)
 
 
@@ -45,27 +49,29 @@ AnyCertificate = Annotated[
     CertificateSettings,
     BeforeValidator(_as_mapping, json_schema_input_type=Literal[False] | CertificateSettings),
 ]
-"""`false`, or a mapping."""
+"""A `certificate` value: `false`, or a mapping."""
 
 
 class Approve(StrEnum):
-    """Who decides that a blessed model is pushed."""
+    """Whether blessed models are pushed automatically."""
 
     AUTO = "auto"
     MANUAL = "manual"
 
 
 class PushSettings(Settings):
-    """Where a blessed model goes."""
+    """The destination of a blessed model."""
 
     directory: str | None = None
-    """The folder a model server watches; default: `<output>/<name>/serving/<name>`."""
+    """The folder that a model server watches; default: `<output>/<name>/serving/<name>`."""
     approve: Approve = Approve.AUTO
     """Whether a blessed model is pushed at once, or waits for `local_runner.py approve`."""
 
 
 def approvals_have_a_folder(push: PushSettings) -> Iterator[Issue]:
-    """Who approves a model puts it in place whole, which object stores cannot."""
+    """Checks that manual approvals push to a folder: object stores cannot rename a version into
+    place.
+    """
     directory = push.directory
     if push.approve is Approve.MANUAL and directory is not None and is_remote(directory):
         yield Issue(

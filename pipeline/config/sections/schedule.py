@@ -1,4 +1,4 @@
-"""`schedule`, `drift` and `skew`: when to retrain, on which spans, what to keep, what has moved."""
+"""The sections `schedule`, `drift` and `skew`: when to retrain, on which spans, what to keep."""
 
 from __future__ import annotations
 
@@ -38,21 +38,23 @@ CRON_HELP = (
 
 
 class MissingSpan(StrEnum):
-    """What a gap in the window does, or a span that holds no example."""
+    """The reaction to a gap in the window, or to a span without examples."""
 
     FAIL = "fail"
     SKIP = "skip"
 
 
 class WindowSettings(Settings):
-    """Which spans to train on, counted back from the newest; one of the three."""
+    """The spans to train on, counted back from the newest; give one of the three keys."""
 
     last: PositiveInt | None = None
-    """So many consecutive spans: days where the path has a date, hours with `{HH}`."""
+    """The number of consecutive spans: days if the path has a date, hours with `{HH}`."""
     all: bool = False
-    """Every span there is."""
+    """Whether to train on every span."""
     since: date | NonNegativeInt | None = None
-    """From this span on: a date where the path has one, for hours its first; else a number."""
+    """The first span: a date if the path has one (for hours, the first of that day), else a
+    number.
+    """
 
     @model_validator(mode="after")
     def _one_of_three(self) -> WindowSettings:
@@ -63,50 +65,53 @@ class WindowSettings(Settings):
 
 
 class RetrySettings(Settings):
-    """What happens after a run that failed; data or a config that is unusable is not retried."""
+    """How failed runs are retried; runs with unusable data or config are not retried."""
 
     attempts: PositiveInt = 3
-    """Runs in all, the first included."""
+    """The number of runs in all, the first included."""
     backoff: Duration = timedelta(minutes=5)
-    """The wait before the second; it doubles each time."""
+    """The wait before the second run; it doubles each time."""
 
 
 ALL: Literal["all"] = "all"
-"""What `keep` has where nothing is deleted."""
+"""The value of `keep` with which nothing is deleted."""
 
 
 class KeepSettings(Settings):
-    """What is not deleted; the model in service and what it is compared with always stay."""
+    """The versions and runs that are kept; the model in service and its baseline are never
+    deleted.
+    """
 
     versions: PositiveInt | Literal["all"] = 10
-    """The newest pushed versions; `all` deletes none."""
+    """The number of newest pushed versions to keep; `all` deletes none."""
     runs: PositiveInt | Literal["all"] = 30
-    """The newest runs, with their artifacts and what the metadata has of them; `all` deletes
-    none."""
+    """The number of newest runs to keep, with their artifacts and metadata; `all` deletes none."""
 
 
 class ScheduleSettings(Settings):
-    """When to retrain, and on what."""
+    """The number of newest runs to keep, with their artifacts and metadata; `all` deletes none."""
 
     cron: str | None = None
-    """Five fields: minute, hour, day of month, month, day of week."""
+    """Cron expression with five fields: minute, hour, day of month, month, day of week."""
     on_new_data: bool = False
-    """Retrain when a span or a version of one is new at `data.path`, or its files have changed."""
+    """Whether to retrain when `data.path` has a new span, a new version of a span, or changed
+    files.
+    """
     poll: SomeTime = timedelta(minutes=5)
-    """How often to look for new data."""
+    """The interval between checks for new data."""
     settle: Duration = timedelta(minutes=1)
-    """Files changed more recently than this are still being written."""
+    """The time since the last change after which a file counts as completely written."""
     timezone: str = "UTC"
-    """Of `cron`: a name such as Europe/Paris."""
+    """The time zone of `cron`, such as Europe/Paris."""
     window: WindowSettings = WindowSettings(last=1)
-    """Spans to train on; where this is left out, a note says how many are not."""
+    """The spans to train on; without this key, a note reports how many spans are not used."""
     missing_span: MissingSpan = MissingSpan.FAIL
-    """What a gap in the window does."""
+    """The reaction to a gap in the window, or to a span without examples."""
     warm_start: bool = False
-    """Begin with the weights of the latest blessed model."""
+    """Whether to start from the weights of the latest blessed model."""
     retry: RetrySettings = RetrySettings()
     timeout: SomeTime = timedelta(hours=24)
-    """A run that takes longer is stopped, and has failed."""
+    """The duration after which a run is stopped and counts as failed."""
     keep: KeepSettings = KeepSettings()
 
     @field_validator("cron")
@@ -140,22 +145,22 @@ class ScheduleSettings(Settings):
 
 
 class OnDrift(StrEnum):
-    """What drift between a span and the last one before it that passed does."""
+    """The reaction to drift between a span and the last span before it that passed."""
 
     RETRAIN = "retrain"
-    """A run is due, also where neither the clock nor `on_new_data` asks for one."""
+    """A run becomes due, even without `cron` or `on_new_data`."""
     WARN = "warn"
     FAIL = "fail"
-    """The span is refused, as one that breaks the schema, until somebody accepts it."""
+    """The span is refused like one that breaks the schema, until it is accepted."""
 
 
 class DriftThreshold(Settings):
-    """How far a column's distribution may move; TFDV measures it."""
+    """How far the distribution of a column may move, measured by TFDV."""
 
     infinity_norm: float | None = Field(default=None, gt=0, le=1)
-    """Categorical: the largest change of any value's share."""
+    """The largest change of any value's share, for categorical columns."""
     jensen_shannon: float | None = Field(default=None, gt=0, le=1)
-    """Numeric or categorical: the Jensen-Shannon divergence."""
+    """The Jensen-Shannon divergence, for numeric or categorical columns."""
 
     @model_validator(mode="after")
     def _one_of_two(self) -> DriftThreshold:
@@ -165,12 +170,14 @@ class DriftThreshold(Settings):
 
 
 class DriftSettings(Settings):
-    """Whether a span still looks like the last one before it that passed."""
+    """The comparison of a span with the last span before it that passed."""
 
     columns: dict[str, DriftThreshold] = {}
     """Thresholds by column: {payment_type: {infinity_norm: 0.1}}."""
     on_drift: OnDrift = OnDrift.WARN
-    """What happens when a threshold is passed; fail leaves the span out until it is accepted."""
+    """The reaction to a distance above the threshold; `fail` leaves the span out until it is
+    accepted.
+    """
 
 
 TRIGGERS = (
@@ -181,7 +188,7 @@ _SPANS = "such as data/{SPAN}/*.csv or data/{YYYY}-{MM}-{DD}/*.csv"
 
 
 def spans_are_named_in_full(data: DataSettings) -> Iterator[Issue]:
-    """An hour belongs to a day, a version to a span."""
+    """Checks that patterns are complete: an hour needs a day, a version needs a span."""
     keys = {"data.path": data.path}
     keys |= {f"data.splits.{name}": str(glob) for name, glob in data.splits.items()}
     for key, pattern in keys.items():
@@ -192,7 +199,7 @@ def spans_are_named_in_full(data: DataSettings) -> Iterator[Issue]:
 def schedule_has_an_occasion(
     schedule: ScheduleSettings | None, has_trigger: bool
 ) -> Iterator[Issue]:
-    """A schedule that nothing sets off would never run; runs by hand have windows as well."""
+    """Checks that something triggers the schedule, unless it has only keys that manual runs use."""
     by_hand = {"window", "missing_span", "settle", "warm_start", "keep"}
     if schedule is None or has_trigger or schedule.model_fields_set <= by_hand:
         return
@@ -200,7 +207,7 @@ def schedule_has_an_occasion(
 
 
 def windows_need_spans(data: DataSettings, schedule: ScheduleSettings | None) -> Iterator[Issue]:
-    """Without spans there is one set of data, and all of it is trained on."""
+    """Checks that a window is given only for data with spans."""
     if schedule is None or has_spans(data):
         return
     for key in ("window", "missing_span"):
@@ -214,7 +221,7 @@ def windows_need_spans(data: DataSettings, schedule: ScheduleSettings | None) ->
 def window_begins_at_a_span(
     data: DataSettings, schedule_or_default: ScheduleSettings
 ) -> Iterator[Issue]:
-    """Spans are dates or numbers, and so is where a window begins."""
+    """Checks that a window begins at a date or at a number, as the spans do."""
     since, dated = schedule_or_default.window.since, span_kind(data).is_dated
     if since is not None and has_spans(data) and isinstance(since, date) is not dated:
         right = "dates, such as 2026-01-05" if dated else "numbers"
@@ -222,7 +229,7 @@ def window_begins_at_a_span(
 
 
 def drift_needs_spans(data: DataSettings, drift: DriftSettings) -> Iterator[Issue]:
-    """Drift is measured between the newest span and the one trained on last."""
+    """Checks that drift thresholds are given only for data with spans."""
     if drift.columns and not has_spans(data):
         yield Issue(
             "drift.columns",
@@ -231,7 +238,7 @@ def drift_needs_spans(data: DataSettings, drift: DriftSettings) -> Iterator[Issu
 
 
 def retraining_by_drift_has_thresholds(drift: DriftSettings) -> Iterator[Issue]:
-    """Drift is what passes a threshold."""
+    """Checks that `on_drift: retrain` comes with thresholds."""
     if drift.on_drift is OnDrift.RETRAIN and not drift.columns:
         yield Issue(
             "drift.columns",
@@ -244,35 +251,37 @@ SCHEDULE_RULES = rules_of(__name__)
 
 
 class OnSkew(StrEnum):
-    """What requests do that are unlike the training data; the history has it in any case."""
+    """The reaction to requests that differ from the training data; the history logs them in any
+    case.
+    """
 
     WARN = "warn"
     RETRAIN = "retrain"
-    """Tell, and make a run due."""
+    """Notify, and make a run due."""
     NOTIFY = "notify"
-    """Tell whom `notify` names."""
+    """Notify the recipients of the section `notify`."""
 
 
 class SkewSettings(Settings):
-    """Whether requests still look like what the model in service was trained on."""
+    """The comparison of requests with the training data of the model in service."""
 
     requests: str | None = None
     """The folder that `serve --log-requests` writes to, or a glob of its files."""
     columns: dict[str, DriftThreshold] = {}
     """Thresholds by column: {fare: {jensen_shannon: 0.1}}."""
     on_skew: OnSkew = OnSkew.WARN
-    """What happens when a threshold is passed, and by more than by chance."""
+    """The reaction to a distance above the threshold that chance does not explain."""
     min_rows: int = Field(default=1000, ge=100)
-    """Rows that are waited for before they are compared."""
+    """The number of rows that a comparison needs."""
 
     @property
     def is_watched(self) -> bool:
-        """Whether there is anything to compare."""
+        """Whether there are requests and thresholds to compare."""
         return self.requests is not None and bool(self.columns)
 
 
 def skew_has_requests_and_thresholds(skew: SkewSettings) -> Iterator[Issue]:
-    """Skew is what passes a threshold, of requests that are written down."""
+    """Checks that skew thresholds come with logged requests, and requests with thresholds."""
     if skew.columns and skew.requests is None:
         yield Issue(
             "skew.requests",

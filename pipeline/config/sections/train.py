@@ -1,4 +1,4 @@
-"""`train`: what has to hold between its keys, and between them and the rest of a config."""
+"""The rules of `train`: its keys have to fit together and to fit the rest of a config."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from trainer_module.strategies.base import Processes
 
 
 def loss_fits_the_task(label_task: BaseTask, train: TrainSettings) -> Iterator[Issue]:
-    """A loss of ours is for some tasks; one of the user's is their affair."""
+    """Checks that a built-in loss is for the task; losses of the user's are not checked."""
     loss, known = train.loss, losses_for(label_task.kind)
     if loss is None or loss.is_custom or loss.kind in known:
         return
@@ -47,7 +47,7 @@ def loss_fits_the_task(label_task: BaseTask, train: TrainSettings) -> Iterator[I
 
 
 def own_losses_are_of_one_number(label_task: BaseTask, train: TrainSettings) -> Iterator[Issue]:
-    """A loss of the user's knows nothing of quantiles."""
+    """Checks that a loss of the user's is not given with quantiles."""
     loss, task = train.loss, label_task
     if loss is not None and loss.is_custom and not task.takes_own_loss:
         yield Issue(
@@ -58,7 +58,7 @@ def own_losses_are_of_one_number(label_task: BaseTask, train: TrainSettings) -> 
 
 
 def averages_have_steps_in_order(train: TrainSettings) -> Iterator[Issue]:
-    """The workers of parameter servers have no common last step of an epoch."""
+    """Checks that averaged weights are not used with parameter servers, which have no last step."""
     strategy, ema = train.strategy, train.optimizer.ema
     if strategy.processes is Processes.SERVERS and ema:
         yield Issue(
@@ -69,7 +69,7 @@ def averages_have_steps_in_order(train: TrainSettings) -> Iterator[Issue]:
 
 
 def averages_have_all_steps(train: TrainSettings) -> Iterator[Issue]:
-    """Steps that loss scaling skips do not count: averages would come after an epoch's end."""
+    """Checks that loss scaling does not skip steps, after which weights are averaged."""
     precision, ema = train.precision, train.optimizer.ema
     if precision is Precision.MIXED_FLOAT16 and ema:
         yield Issue(
@@ -80,7 +80,7 @@ def averages_have_all_steps(train: TrainSettings) -> Iterator[Issue]:
 
 
 def losses_can_be_scaled(train: TrainSettings) -> Iterator[Issue]:
-    """Keras scales a loss only where each replica has variables of its own."""
+    """Checks that the strategy allows loss scaling: each replica needs its own variables."""
     precision, strategy = train.precision, train.strategy
     if precision is Precision.MIXED_FLOAT16 and not strategy.scales_losses:
         yield Issue(
@@ -91,7 +91,7 @@ def losses_can_be_scaled(train: TrainSettings) -> Iterator[Issue]:
 
 
 def class_weights_have_classes(label_task: BaseTask, train: TrainSettings) -> Iterator[Issue]:
-    """A number to predict has no classes."""
+    """Checks that class weights are given only for classification."""
     if train.class_weights and not label_task.label_kind.is_classification:
         yield Issue(
             "train.class_weights",
@@ -102,21 +102,21 @@ def class_weights_have_classes(label_task: BaseTask, train: TrainSettings) -> It
 def other_trainings_read_less(
     model: ModelSettings, train: TrainSettings, tune: AnyTune | None, evaluate: EvaluateSettings
 ) -> Iterator[Issue]:
-    """Whoever trains otherwise freezes, deals out, keeps, changes and searches as they like."""
-    told = {
+    """Checks that a `run_fn` of the user's does not come with keys that only our training reads."""
+    unused_keys = {
         "model.transfer": (model.transfer, "trains in its own way"),
         "train.augment": (train.augment, "reads pictures as they are"),
         "train.checkpoints": (train.checkpoints, "keeps its own"),
         "tune": (tune, "trains in its own way"),
         "evaluate.folds": (evaluate.folds, "trains in its own way, without folds"),
     }
-    for key, (value, what) in told.items():
+    for key, (value, what) in unused_keys.items():
         if train.run_fn and value:
             yield Issue(key, f"{train.run_fn} {what}; leave it out")
 
 
 def workers_have_a_strategy(train: TrainSettings) -> Iterator[Issue]:
-    """Only some strategies train in several processes."""
+    """Checks that several workers are given only for strategies with several processes."""
     strategy = train.strategy
     runs_alone = strategy.processes is Processes.ONE and strategy.kind != Strategy.AUTO
     if train.cluster is None or not runs_alone:
@@ -131,7 +131,7 @@ def workers_have_a_strategy(train: TrainSettings) -> Iterator[Issue]:
 
 
 def servers_are_backed_up_by_epoch(train: TrainSettings) -> Iterator[Issue]:
-    """The workers of parameter servers have no step in common but an epoch's last."""
+    """Checks that backups by step are not used with parameter servers, which back up by epoch."""
     strategy = train.strategy
     if strategy.processes is Processes.SERVERS and train.backup_steps:
         yield Issue(
@@ -142,7 +142,7 @@ def servers_are_backed_up_by_epoch(train: TrainSettings) -> Iterator[Issue]:
 
 
 def steps_are_shown_where_they_are_seen(train: TrainSettings) -> Iterator[Issue]:
-    """Nobody hears of the steps of parameter servers, nor of each of several that run at a time."""
+    """Checks that TensorBoard by step is used where each step is reported on its own."""
     strategy, board, together = train.strategy, train.tensorboard, train.steps_per_execution or 1
     if not board.looks_at_steps:
         return
@@ -159,7 +159,7 @@ def steps_are_shown_where_they_are_seen(train: TrainSettings) -> Iterator[Issue]
 
 
 def replicas_share_the_batch(train: TrainSettings) -> Iterator[Issue]:
-    """A batch of all replicas is divided evenly, as far as a config says how many there are."""
+    """Checks that replicas divide the batch evenly, if the config gives their number."""
     size = train.batch_size
     if not isinstance(size, BatchSize) or size.of_all_replicas is None:
         return
@@ -176,7 +176,7 @@ def replicas_share_the_batch(train: TrainSettings) -> Iterator[Issue]:
 
 
 def kernels_are_of_our_models(model: ModelSettings, train: TrainSettings) -> Iterator[Issue]:
-    """Whoever builds a model names its regularizers there."""
+    """Checks that `l2` is given for our models only: other builders set regularizers themselves."""
     if train.l2 and model.is_custom and train.run_fn is None:
         yield Issue(
             "train.l2",
@@ -186,16 +186,16 @@ def kernels_are_of_our_models(model: ModelSettings, train: TrainSettings) -> Ite
 
 
 ONE_DEVICE = (Strategy.DEFAULT, Strategy.ONE_DEVICE, Strategy.AUTO)
-"""What trees are grown under."""
+"""The strategies under which trees can be grown."""
 
 
 def _grows(model: ModelSettings, train: TrainSettings) -> bool:
-    """Returns whether our own training grows trees, and takes no steps."""
+    """Returns whether our own training grows trees, which takes no steps."""
     return is_forest(model.kind) and train.run_fn is None
 
 
 def trees_are_grown_on_one_device(model: ModelSettings, train: TrainSettings) -> Iterator[Issue]:
-    """YDF grows them on the cores of this machine: there are no gradients to share."""
+    """Checks that trees are grown on one machine: YDF uses its cores and shares no gradients."""
     kind = train.strategy.kind
     if _grows(model, train) and kind not in ONE_DEVICE:
         yield Issue(
@@ -206,7 +206,7 @@ def trees_are_grown_on_one_device(model: ModelSettings, train: TrainSettings) ->
 
 
 def trees_take_no_steps(model: ModelSettings, train: TrainSettings) -> Iterator[Issue]:
-    """What is said of epochs, batches and gradients would be said in vain."""
+    """Checks that keys about epochs, batches and gradients are not given for trees."""
     if not _grows(model, train):
         return
     for key, field in TrainSettings.model_fields.items():
@@ -227,7 +227,7 @@ def trees_take_no_steps(model: ModelSettings, train: TrainSettings) -> Iterator[
 def trees_begin_from_scratch(
     model: ModelSettings, train: TrainSettings, schedule_or_default: ScheduleSettings
 ) -> Iterator[Issue]:
-    """YDF adds no trees to those of another training."""
+    """Checks that trees begin from scratch: YDF does not add trees to earlier ones."""
     if _grows(model, train) and schedule_or_default.warm_start:
         yield Issue(
             "schedule.warm_start",
@@ -242,7 +242,9 @@ TRAIN_RULES = rules_of(__name__)
 def augmented_are_pictures(
     features: dict[str, Feature], preprocessing: str | None, train: TrainSettings
 ) -> Iterator[Issue]:
-    """What is turned and shifted is a picture; a function of the user's may make some."""
+    """Checks that augmentation has an image feature, or a preprocessing function that may make
+    one.
+    """
     if train.augment is None or preprocessing is not None:
         return
     if not any(isinstance(f, ImageFeature) for f in features.values()):
@@ -254,7 +256,7 @@ def augmented_are_pictures(
 
 
 def mixed_labels_are_classes(label_task: BaseTask, train: TrainSettings) -> Iterator[Issue]:
-    """Half of two classes is a label; the mean of two pictures shows no mean of their numbers."""
+    """Checks that mixup is used for classification: a mixed picture has no mixed number."""
     augment, task = train.augment, label_task
     if augment is not None and augment.mixup and not label_task.label_kind.is_classification:
         yield Issue(
@@ -264,7 +266,7 @@ def mixed_labels_are_classes(label_task: BaseTask, train: TrainSettings) -> Iter
 
 
 def cutouts_leave_something(features: dict[str, Feature], train: TrainSettings) -> Iterator[Issue]:
-    """A square that covers a whole picture leaves nothing to learn from."""
+    """Checks that a cutout covers at most a part of each picture."""
     cutout = train.augment.cutout if train.augment is not None else 0
     for name, feature in features.items():
         size = feature.size if isinstance(feature, ImageFeature) else None

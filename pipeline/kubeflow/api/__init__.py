@@ -1,1 +1,1 @@
-"""The API of Kubeflow Pipelines: runs and recurring runs are started, followed and shown."""
+"""The client side of Kubeflow Pipelines: starts, follows and shows runs and recurring runs."""

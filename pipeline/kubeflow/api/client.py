@@ -1,6 +1,6 @@
-"""An installation of Kubeflow Pipelines, by way of kfp's own client.
+"""A client for an installation of Kubeflow Pipelines, on top of kfp's own client.
 
-What is added: sentences for errors, pages, logs of pods, and nothing is printed.
+It adds readable errors, paging and logs of pods, and suppresses kfp's printing.
 """
 
 from __future__ import annotations
@@ -44,35 +44,36 @@ if TYPE_CHECKING:
 
 PAGE_SIZE = 100
 MOST_RUNS = 1000
-"""How many runs are searched for those of a pipeline."""
+"""The most recent runs that are searched for those of a pipeline."""
 _LOG = "/apis/v1alpha1/runs/{run_id}/nodes/{node_id}/log"
 _ERROR_BEGINS = b'{"error_'
 _PIECE_BYTES = 1 << 16
 _LONGEST_WAIT = 30.0
-"""Seconds between two attempts at a call."""
+"""The longest pause in seconds between two attempts at a call."""
 Answer = TypeVar("Answer")
 
 
 class NoLogError(DataError):
-    """A log cannot be read, because its pod is gone for example."""
+    """A log that cannot be read, for example because its pod is gone."""
 
 
 @dataclass(frozen=True)
 class Polling:
-    """How often Kubeflow is asked about a run, and how long a call is repeated; all in seconds."""
+    """The polling of a run, and the retries of a call; all times in seconds."""
 
     interval: float = 3.0
-    """Between two calls that read the run."""
+    """The pause between two calls that read the run."""
     retry_seconds: float = 300.0
-    """How long a call is repeated while Kubeflow does not answer."""
+    """The time for which a call is retried while Kubeflow does not respond."""
     timeout: float | None = None
-    """How long the run is followed at most; it goes on by itself after that."""
+    """The longest time for which the run is followed; the run continues after that."""
 
     def retry(self, call: Callable[[], Answer]) -> Answer:
-        """Makes a call, and repeats it ever more slowly while Kubeflow does not answer.
+        """Returns the result of a call; retries with exponential backoff while Kubeflow does not
+        respond.
 
         Raises:
-          UnavailableError, ServerFailedError: there was no answer for `retry_seconds`.
+          UnavailableError, ServerFailedError: there was no response for `retry_seconds`.
         """
         deadline = time.monotonic() + self.retry_seconds
         wait = self.interval
@@ -88,34 +89,36 @@ class Polling:
 
 @dataclass(frozen=True)
 class PipelineVersion:
-    """A compiled pipeline as Kubeflow has it."""
+    """A version of a pipeline that is uploaded to Kubeflow."""
 
     pipeline: str
     version: str
-    """Their ids."""
+    """The ids of the pipeline and of the version."""
     name: str
     is_new: bool = False
-    """Whether it was uploaded just now."""
+    """Whether this call uploaded the version."""
 
 
 class Kubeflow:
-    """An installation of Kubeflow Pipelines; every method raises as `explained` does."""
+    """A client for an installation of Kubeflow Pipelines; every method raises as `explained`
+    does.
+    """
 
     def __init__(self, settings: KubeflowSettings) -> None:
-        """Finds the API as kfp does, and asks whether it is there.
+        """Connects to the API as kfp does, and checks its health.
 
         Args:
-          settings: name the endpoint and the namespace, or leave it to the environment; and the
-            experiment and the account of runs.
+          settings: the endpoint and the namespace, by default from the environment; the experiment
+            and the service account of runs.
 
         Raises:
-          ConfigError: nothing says where the API is, or what is there is none.
+          ConfigError: no endpoint is configured, or there is no such API at the endpoint.
         """
         logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
         self._settings = settings
         self._kfp, self._connection = find_api(settings)
         self.endpoint = shown_endpoint(self._connection.configuration.host)
-        """The API's address, as people may see it."""
+        """The address of the API without credentials."""
         try:
             health = self._call(
                 "ask for its health", self._kfp.healthzs.healthz_service_get_healthz
@@ -126,14 +129,14 @@ class Kubeflow:
                 f"{WHERE}"
             ) from None
         self._namespace = user_namespace(settings) if health.multi_user else None
-        # It says so from 2.14 on. Of its `tag_name` the images of 2.5 to 2.15 know nothing.
+        # Present from 2.14 on; `tag_name` is missing in the images of 2.5 to 2.15.
         self._is_older = health.pipeline_store is None
 
     def ensure_version(self, compiled: CompiledPipeline) -> PipelineVersion:
-        """Returns the pipeline's version of this content, uploaded if it is not there.
+        """Returns the pipeline's version with this content; uploads it if it does not exist.
 
         Raises:
-          ConfigError: steps that fail are not tried again here, and the config asks for that.
+          ConfigError: the config requests retries, which this version of Kubeflow does not support.
         """
         if self._is_older and self._settings.retries:
             raise ConfigError(
@@ -153,14 +156,11 @@ class Kubeflow:
         return PipelineVersion(pipeline, version, name, is_new)
 
     def start_run(self, version: PipelineVersion, parameters: Parameters) -> str:
-        """Starts a run.
+        """Starts a run, and returns its id.
 
         Args:
-          version: what runs.
-          parameters: those that differ from their defaults.
-
-        Returns:
-          The run's id.
+          version: the version to run.
+          parameters: the parameters that differ from their defaults.
         """
         experiment, _ = _find_or_create(self.experiment_id, self._create_experiment)
         name = f"{version.name} {datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
@@ -177,11 +177,11 @@ class Kubeflow:
         return str(run.run_id)
 
     def run(self, run_id: str) -> kfp_api.V2beta1Run:
-        """Returns a run, with what its tasks do."""
+        """Returns a run with the states of its tasks."""
         return self._call(f"read the run {run_id}", self._kfp.get_run, run_id)
 
     def runs_of(self, config: PipelineConfig) -> Iterator[kfp_api.V2beta1Run]:
-        """Yields the runs of a pipeline, newest first; those of others are left out."""
+        """Yields the runs of a pipeline, newest first."""
         pipeline = self.pipeline_id(pipeline_name(config))
         experiment = self.experiment_id() if pipeline else None
         if experiment is None:
@@ -194,14 +194,14 @@ class Kubeflow:
                 yield run
 
     def terminate(self, run_id: str) -> None:
-        """Stops a run."""
+        """Stops a run that is in progress."""
         self._call(f"terminate the run {run_id}", self._kfp.terminate_run, run_id)
 
     def log(self, run_id: str, pod: str) -> Iterator[bytes]:
-        """Yields the log of a pod so far, in pieces; kfp's client reads none.
+        """Yields the log of a pod so far, in pieces; kfp's client cannot read logs.
 
         Raises:
-          NoLogError: the pod is gone, or the API does not read logs.
+          NoLogError: the pod is gone, or the API does not provide logs.
         """
         try:
             with explained(self.endpoint, f"read the log of {pod}"):
@@ -212,7 +212,7 @@ class Kubeflow:
             raise NoLogError(str(error)) from None
 
     def recurring_runs(self, config: PipelineConfig) -> list[kfp_api.V2beta1RecurringRun]:
-        """Returns the recurring runs of a pipeline, oldest first; those of others are left out."""
+        """Returns the recurring runs of a pipeline, oldest first."""
         name = pipeline_name(config)
         pipeline = self.pipeline_id(name)
         if pipeline is None:
@@ -229,9 +229,7 @@ class Kubeflow:
         return [item for item, of in references if of is not None and of.pipeline_id == pipeline]
 
     def create_recurring_run(self, name: str, version: PipelineVersion, cron: str) -> str:
-        """Returns a new recurring run, disabled: one run at a time, and of missed ones the
-        latest alone.
-        """
+        """Creates a disabled recurring run without overlapping runs or catch-up; returns its id."""
         experiment, _ = _find_or_create(self.experiment_id, self._create_experiment)
         made = self._call(
             "create a recurring run",
@@ -249,20 +247,20 @@ class Kubeflow:
         return str(made.recurring_run_id)
 
     def enable(self, recurring: str) -> None:
-        """Lets a recurring run start runs."""
+        """Enables a recurring run, which then starts runs."""
         method = self._kfp.enable_recurring_run
         self._call(f"enable the recurring run {recurring}", method, recurring)
 
     def disable(self, recurring: str) -> None:
-        """Lets a recurring run start no more runs."""
+        """Disables a recurring run, which then starts no more runs."""
         method = self._kfp.disable_recurring_run
         self._call(f"disable the recurring run {recurring}", method, recurring)
 
     def delete(self, recurring: str) -> None:
         """Deletes a recurring run.
 
-        From Kubeflow 2.16 on the runs that it started stay, which kfp's client does not ask for.
-        Older versions delete their pods, also those of a run that is under way.
+        From Kubeflow 2.16 on, the runs that it started are kept. Older versions delete their pods,
+        those of runs in progress included.
         """
         method = self._kfp.recurring_runs.recurring_run_service_delete_recurring_run
         self._call(
@@ -270,19 +268,19 @@ class Kubeflow:
         )
 
     def pipeline_id(self, name: str) -> str | None:
-        """Returns the pipeline of a name; None if there is none."""
+        """Returns the id of the pipeline with a name; None if there is none."""
         options = {"namespace": self._namespace}
         return self._find("pipeline", name, self._kfp.list_pipelines, "pipeline", **options)
 
     def experiment_id(self) -> str | None:
-        """Returns the experiment that the settings name; None if there is none."""
-        # kfp's own method would take the namespace of a file in the user's home.
+        """Returns the id of the experiment in the settings; None if there is none."""
+        # kfp's own method would use a namespace from a file in the user's home.
         method = self._kfp.experiments.experiment_service_list_experiments
         name, options = self._settings.experiment, {"namespace": self._namespace}
         return self._find("experiment", name, method, "experiment", **options)
 
     def version_name(self, pipeline: str, version: str) -> str | None:
-        """Returns the name of a version; None if it was deleted."""
+        """Returns the name of a version; None if the version was deleted."""
         method = self._kfp.get_pipeline_version
         try:
             found = self._call(f"read the version {version}", method, pipeline, version)
@@ -291,11 +289,9 @@ class Kubeflow:
         return str(found.display_name)
 
     def _stream(self, run_id: str, pod: str) -> Iterator[bytes]:
-        """Yields the pieces of a log, of which there is at least one; raises as kfp's client
-        does.
-        """
-        told = {"path_params": {"run_id": run_id, "node_id": pod}, "auth_settings": ["Bearer"]}
-        answer = self._connection.call_api(_LOG, "GET", _preload_content=False, **told)
+        """Yields the pieces of a log, at least one; raises as kfp's client does."""
+        request = {"path_params": {"run_id": run_id, "node_id": pod}, "auth_settings": ["Bearer"]}
+        answer = self._connection.call_api(_LOG, "GET", _preload_content=False, **request)
         with contextlib.closing(answer):
             pieces = answer.stream(_PIECE_BYTES)
             first = next(pieces, b"")
@@ -315,8 +311,8 @@ class Kubeflow:
         return str(self._call(f"create the experiment `{name}`", method, body).experiment_id)
 
     def _create_pipeline(self, name: str) -> str:
-        """Returns a pipeline without a version; kfp's client makes one with a version of its
-        name.
+        """Creates a pipeline without a version, and returns its id; kfp's client would add a
+        version.
         """
         body = self._kfp.api_models.V2beta1Pipeline(display_name=name, namespace=self._namespace)
         method = self._kfp.pipelines.pipeline_service_create_pipeline
@@ -336,7 +332,7 @@ class Kubeflow:
     def _find(
         self, kind: str, name: str, method: Callable[..., Any], key: str, **options: Any
     ) -> str | None:
-        """Returns the id of the first thing of a name; None if there is none."""
+        """Returns the id of the first item with a name; None if there is none."""
         action = f"look for the {kind} `{name}`"
         found = self._all(action, method, f"{key}s", filter=_named(name), **options)
         return next((getattr(item, f"{key}_id") for item in found), None)
@@ -354,8 +350,8 @@ class Kubeflow:
                 return
 
     def _call(self, action: str, method: Callable[..., Any], *values: Any, **options: Any) -> Any:
-        """Makes a call that answers JSON; gives the answer's model."""
-        # kfp prints links, which hold the endpoint's credentials.
+        """Returns the parsed JSON response of a call."""
+        # kfp prints links, which contain the endpoint's credentials.
         with explained(self.endpoint, action), contextlib.redirect_stdout(io.StringIO()):
             answer = method(*values, **options)
         check_json(self.endpoint, self._connection.last_response.getheader("content-type"))
@@ -363,7 +359,7 @@ class Kubeflow:
 
 
 def _find_or_create(find: Callable[[], str | None], create: Callable[[], str]) -> tuple[str, bool]:
-    """Returns an id, and whether it is new; somebody else may create it between the two calls."""
+    """Returns an id, and whether it is new; handles concurrent creation between the two calls."""
     found = find()
     if found is not None:
         return found, False
@@ -377,6 +373,6 @@ def _find_or_create(find: Callable[[], str | None], create: Callable[[], str]) -
 
 
 def _named(name: str) -> str:
-    """Returns the filter for things of a name."""
+    """Returns the API's filter for items with a name."""
     predicate = {"operation": "EQUALS", "key": "display_name", "stringValue": name}
     return json.dumps({"predicates": [predicate]})

@@ -1,4 +1,4 @@
-"""Where Kubeflow Pipelines is, and its errors, each with one sentence for people."""
+"""The connection to Kubeflow Pipelines, and a readable sentence for each of its errors."""
 
 from __future__ import annotations
 
@@ -30,65 +30,66 @@ if TYPE_CHECKING:
     from kfp_server_api.exceptions import ApiException
 
 TOKEN_VARIABLE = "SCOPELINE_KFP_TOKEN"  # noqa: S105 - its name, not its value
-"""The environment variable with a token that the API accepts."""
+"""The environment variable with a token for the API."""
 ENDPOINT_VARIABLE = "KF_PIPELINES_ENDPOINT"
-"""The environment variable that names the API, as for kfp's own client."""
+"""The environment variable with the address of the API, as for kfp's own client."""
 
 AUTHORITIES_VARIABLE = "SSL_CERT_FILE"
 """The environment variable with a file of certificate authorities, as for OpenSSL."""
 
 OLDEST = "2.14"
-"""The oldest Kubeflow Pipelines that tries steps inside an exit handler again: before, its compiler
-(argocompiler/container.go) looks up the retries of the root's tasks alone."""
+"""The oldest version of Kubeflow Pipelines that retries steps inside an exit handler: before, its
+compiler (argocompiler/container.go) reads the retry settings of root tasks only.
+"""
 
 WHERE = (
     f"`kubeflow.endpoint`, or the variable {ENDPOINT_VARIABLE}, names the API of Kubeflow "
     "Pipelines, such as http://localhost:8888 of a port-forward"
 )
-"""What to check if something else answers, or nothing does."""
+"""The advice for a wrong or unreachable endpoint."""
 _BUSY = (429, 502, 503, 504)
 _MESSAGE_CHARACTERS = 300
-"""The most that is shown of a server's message."""
+"""The most characters that are shown of a server's message."""
 
 
 class UnavailableError(TryLaterError):
-    """The API does not answer now; later it may."""
+    """An API that does not respond now, but may later."""
 
 
 class ServerFailedError(InternalError):
-    """The API answered with 500: it is broken, or its database is away for a moment."""
+    """A response with status 500: the API is broken, or its database is temporarily unreachable."""
 
 
 class NotFoundError(ConfigError):
-    """What was asked for is not there."""
+    """A response with status 404: the requested object does not exist."""
 
 
 class ConflictError(ConfigError):
-    """Something of that name is there already."""
+    """A response with status 409: an object with this name exists already."""
 
 
 def shown_endpoint(url: str) -> str:
-    """Returns an address for people, without the credentials that it may hold."""
+    """Returns an address without its credentials."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
 @contextmanager
 def explained(endpoint: str, action: str) -> Iterator[None]:
-    """Turns what a call raises into a sentence.
+    """Translates the exceptions of a call into readable errors.
 
     Args:
-      endpoint: the address, as people may see it.
+      endpoint: the address without credentials.
       action: what the call does, as an infinitive: `list runs`.
 
     Raises:
-      UnavailableError: nothing answers, or something in between says that it is busy.
-      NotFoundError: 404.
-      ConflictError: 409.
-      ConfigError: the request is refused, or something else than the API answers.
+      UnavailableError: there is no response, or a gateway reports that the API is busy.
+      NotFoundError: status 404.
+      ConflictError: status 409.
+      ConfigError: the request is refused, or the response is not from the API.
       InternalError: the server failed.
     """
-    # Whoever makes calls has imported it before, which takes a third of a second.
+    # Imported here, as it takes a third of a second; callers have imported it before.
     from kfp_server_api.exceptions import ApiException
 
     try:
@@ -101,7 +102,7 @@ def explained(endpoint: str, action: str) -> Iterator[None]:
             f"{endpoint}: Kubeflow Pipelines does not answer ({reason}); {WHERE}"
         ) from None
     except (ValueError, TypeError, AttributeError) as error:
-        # What kfp's models raise for an answer of another shape.
+        # Errors of kfp's models for a response of another shape.
         raise InternalError(
             f"{endpoint}: cannot {action}: the answer is not what Kubeflow Pipelines {OLDEST} or "
             f"newer gives ({_shorten(str(error))})"
@@ -109,7 +110,7 @@ def explained(endpoint: str, action: str) -> Iterator[None]:
 
 
 def check_json(endpoint: str, content_type: str | None) -> None:
-    """Refuses what is no answer of the API, although it came with status 200."""
+    """Raises ConfigError for a response with status 200 that is not JSON."""
     kind = content_type or ""
     if "json" not in kind:
         raise ConfigError(
@@ -120,7 +121,7 @@ def check_json(endpoint: str, content_type: str | None) -> None:
 
 
 def _from_status(endpoint: str, action: str, error: ApiException) -> ConfigError | InternalError:
-    """Returns the sentence for an answer that is not a success."""
+    """Returns the error for a response that is not a success."""
     status, message = error.status, message_of(error.body)
     detail = f": {message}" if message else ""
     answered = f"({status} {error.reason}){detail}"
@@ -143,7 +144,7 @@ def _from_status(endpoint: str, action: str, error: ApiException) -> ConfigError
 
 
 def message_of(body: str | bytes | None) -> str:
-    """Returns the server's own words in an error's body, in short; empty for a web page."""
+    """Returns the server's message in the body of an error, shortened; empty for a web page."""
     text = body.decode(errors="replace") if isinstance(body, bytes) else body or ""
     try:
         found = json.loads(text)
@@ -161,7 +162,7 @@ def _shorten(text: str) -> str:
 
 
 def _reason(error: urllib3.exceptions.HTTPError) -> str:
-    """Why there is no connection, in a few words."""
+    """Returns the reason for a failed connection, in a few words."""
     cause = error.reason if isinstance(error, MaxRetryError) else error
     if isinstance(cause, NameResolutionError):
         return "no such host"
@@ -177,30 +178,30 @@ def _reason(error: urllib3.exceptions.HTTPError) -> str:
 
 
 CONNECT_SECONDS, READ_SECONDS = 3, 30
-"""Limits of one attempt to connect and to read; urllib3 makes several attempts."""
+"""The time limits of one attempt to connect and to read; urllib3 makes several attempts."""
 _POD_TOKEN = Path("/var/run/secrets/kubeflow/pipelines/token")
 _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 def find_api(settings: KubeflowSettings) -> tuple[Any, Any]:
-    """Kfp's client, with the endpoint and the credentials that it finds; makes no call.
+    """Returns kfp's client, with its endpoint and credentials; makes no call.
 
     Args:
-      settings: name the endpoint, or leave it to the environment, the cluster or kubectl's file.
+      settings: the endpoint; default: from the environment, the cluster or kubectl's file.
 
     Returns:
       The client, and the connection that makes its calls.
 
     Raises:
-      ConfigError: nothing says where the API is, or the token is not one.
+      ConfigError: no endpoint is configured, or the token is malformed.
     """
-    # Imported where it is asked for: it takes a second and a half.
+    # Imported here, as it takes a second and a half.
     import kfp_server_api
     from kfp.client import Client
     from kfp.client.set_volume_credentials import ServiceAccountTokenVolumeCredentials
 
     class QuietClient(Client):
-        """Asks for no health when it is made, which would retry for half a minute and print."""
+        """A client without the health check at construction, which would retry and print."""
 
         def get_kfp_healthz(self, sleep_duration: int = 0) -> Any:
             return kfp_server_api.V2beta1GetHealthzResponse(multi_user=False)
@@ -227,15 +228,15 @@ def find_api(settings: KubeflowSettings) -> tuple[Any, Any]:
     def ask_within_limits(*values: Any, **options: Any) -> Any:
         return ask(*values, **options | {"_request_timeout": (CONNECT_SECONDS, READ_SECONDS)})
 
-    # kfp's client has none, and would wait for ever for what accepts and says nothing.
+    # kfp's client has no timeouts, and would wait forever for a server that does not respond.
     connection.request = ask_within_limits
     return client, connection
 
 
 def _token() -> str | None:
-    """Returns the token of the environment.
+    """Returns the token from the environment.
 
-    Text that cannot be a token is refused here: the HTTP library's error would show it.
+    A malformed token raises an error here, as the HTTP library's error would show the token.
     """
     token = os.environ.get(TOKEN_VARIABLE, "").strip()
     if not (token.isascii() and token.isprintable()) or " " in token:
@@ -244,10 +245,10 @@ def _token() -> str | None:
 
 
 def user_namespace(settings: KubeflowSettings) -> str:
-    """Returns the user's namespace, where there are several.
+    """Returns the user's namespace on a multi-user installation.
 
     Raises:
-      ConfigError: nothing names it.
+      ConfigError: no namespace is configured.
     """
     if settings.namespace is not None:
         return settings.namespace

@@ -1,4 +1,4 @@
-"""Follows a run on Kubeflow to its end, on the same console as a run on this machine."""
+"""Follows a run on Kubeflow to its end, on the console of local runs."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ _STATES = {
     CANCELED: State.FAILED,
 }
 _LAST_POLLS = 3
-"""Kubeflow reports the end of a run a moment before that of its last step."""
+"""The number of polls after the end of a run, as Kubeflow reports its last step a moment later."""
 _LOG_PAUSE_FACTOR = 10
-"""A log can only be read whole, so after reading it for a second it is left alone for ten."""
+"""The factor by which pauses are longer than reading a log, which is always read whole."""
 
 
 class Follower:
-    """Shows a run on Kubeflow until it ends."""
+    """A follower that shows a run on Kubeflow until it ends."""
 
     def __init__(
         self,
@@ -60,14 +60,14 @@ class Follower:
         console: RunConsole,
         polling: Polling,
     ) -> None:
-        """Prepares to follow.
+        """Stores the arguments; makes no call.
 
         Args:
-          kubeflow: where it runs.
-          compiled: what runs.
-          run_id: of the run.
+          kubeflow: the client.
+          compiled: the compiled pipeline of the run.
+          run_id: the run's id.
           console: shows the run.
-          polling: how often Kubeflow is asked.
+          polling: the polling interval and the time limits.
         """
         self._kubeflow = kubeflow
         self._compiled = compiled
@@ -80,18 +80,18 @@ class Follower:
         self._next_log_read = 0.0
         self._log_error: NoLogError | None = None
         self.summary: RunSummary | None = None
-        """The run's summary, from the log of `FINALIZE`; None until that has ended."""
+        """The run's summary, from the log of `FINALIZE`; None until that step has ended."""
 
     def follow(self) -> str:
         """Shows the run until it has ended.
 
         Returns:
-          How it ended, a state of Kubeflow's.
+          The final state of the run, as Kubeflow names it.
 
         Raises:
-          UnavailableError: Kubeflow has not answered for too long.
-          ConfigError: it refuses to answer.
-          InternalError: the run takes longer than it is followed, or Kubeflow failed.
+          UnavailableError: Kubeflow did not respond for too long.
+          ConfigError: Kubeflow refuses a call.
+          InternalError: the run exceeds the time limit, or Kubeflow failed.
         """
         began, timeout = time.monotonic(), self._polling.timeout
         looks_left = _LAST_POLLS
@@ -108,15 +108,14 @@ class Follower:
             time.sleep(self._polling.interval)
 
     def show_outcome(self, state: str, hints: list[str]) -> int:
-        """Shows the outcome.
+        """Shows the outcome of the run.
 
         Args:
-          state: what `follow` returned.
-          hints: what to look at next.
+          state: the state that `follow` returned.
+          hints: commands for further details.
 
         Returns:
-          The exit code, as of a run on this machine; that of a failure if the run's summary cannot
-          be read.
+          The exit code, as for a local run; the code of a failure if the summary cannot be read.
         """
         if self.summary is not None:
             self._console.conclude(self.summary, hints)
@@ -153,27 +152,27 @@ class Follower:
             self._show_progress(running[node])
 
     def _show_progress(self, step: Step) -> None:
-        """Shows how far a step has come by its log, if that has changed."""
+        """Shows the progress of a step from its log, if it has changed."""
         began = time.monotonic()
         if began < self._next_log_read:
             return
         try:
             progress = read_progress(self._read_log(step))
         except (NoLogError, UnavailableError):
-            # Its container may not have started yet, and a run does not need to be seen.
+            # The container may not have started yet, and the run does not depend on its log.
             progress = None
         self._next_log_read = time.monotonic() + _LOG_PAUSE_FACTOR * (time.monotonic() - began)
         if progress is not None and progress != self._progress:
             self._progress = progress
-            # As the component made it.
-            told = {"msg": progress.message, **progress.model_dump()}
-            self._console.emit(logging.makeLogRecord(told))
+            # A record like the component's own.
+            fields = {"msg": progress.message, **progress.model_dump()}
+            self._console.emit(logging.makeLogRecord(fields))
 
     def _read_log(self, step: Step) -> str:
         return read_log(self._kubeflow, self._run_id, step).decode(errors="replace")
 
     def _show_end(self, node: str, step: Step) -> None:
-        """Shows that a step has ended, by the report in its log where there is one."""
+        """Shows the end of a step, from the report in its log if there is one."""
         try:
             log = self._polling.retry(lambda: self._read_log(step))
         except NoLogError as error:
@@ -192,9 +191,9 @@ class Follower:
 
 
 def _choose_step(running: dict[str, Step]) -> str:
-    """Returns the step to show of those that run at the same time: the console has room for one.
+    """Returns the step to show if several run at a time, as the console shows one.
 
-    That is the Trainer, which takes longest, or else the one that began last.
+    The Trainer takes precedence, as it takes longest; then the step that began last.
     """
 
     def rank(node: str) -> tuple[bool, datetime]:
@@ -206,7 +205,7 @@ def _choose_step(running: dict[str, Step]) -> str:
 
 
 def _explain_failure(step: Step, log: str) -> str:
-    """Why a step failed that wrote no report into its log."""
+    """Returns the reason for the failure of a step that wrote no report."""
     if step.state == CANCELED:
         return "it was terminated"
     if not step.pods:

@@ -1,4 +1,4 @@
-"""The recurring run of a pipeline: shows it, and changes it to what the config says."""
+"""The recurring run of a pipeline: shows it, and makes it match the config."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ENABLED = "enabled"
 
 @dataclass(frozen=True)
 class Recurring:
-    """A recurring run: what a config decides of it, as people are shown it."""
+    """A recurring run with the properties that a config decides, as texts."""
 
     properties: dict[str, str]
     id: str = ""
@@ -32,7 +32,7 @@ class Recurring:
         return self.properties[_ENABLED] == _yes_or_no(True)
 
     def differences(self, wanted: Recurring, besides: str = "") -> list[str]:
-        """What is not as it should be, but for one property, a line each."""
+        """Returns a line for each property that differs, except one."""
         return [
             f"{what}: {there or 'none'} -> {wanted.properties[what] or 'none'}"
             for what, there in self.properties.items()
@@ -46,10 +46,10 @@ class Recurring:
 
 
 def cron_for_kubeflow(config: PipelineConfig) -> str:
-    """Returns the config's cron expression as Kubeflow takes it: six fields, seconds first.
+    """Returns the config's cron expression for Kubeflow: six fields, seconds first.
 
     Raises:
-      ConfigError: there is none, or Kubeflow has no such schedules.
+      ConfigError: there is none, or Kubeflow does not support it.
     """
     schedule = config.schedule_or_default
     if schedule.cron is None:
@@ -78,21 +78,21 @@ def cron_for_kubeflow(config: PipelineConfig) -> str:
 def apply(
     kubeflow: Kubeflow, config: PipelineConfig, compiled: CompiledPipeline, dry_run: bool, say: Say
 ) -> None:
-    """Makes the pipeline's recurring run what the config says, after saying what differs.
+    """Makes the pipeline's recurring run match the config; shows the differences first.
 
-    No call changes a recurring run, so a new one replaces it. The new one is created disabled;
-    then the old one is disabled and the new one enabled. If that is interrupted, the next `apply`
-    completes it.
+    The API cannot change a recurring run, so a new one replaces it. The new one is created
+    disabled; then the old one is disabled and the new one enabled. If that is interrupted, the next
+    `apply` completes it.
 
     Args:
-      kubeflow: where.
-      config: with a schedule.
-      compiled: of the config.
-      dry_run: whether to say only what would be done.
-      say: told what differs, and what is done.
+      kubeflow: the client.
+      config: a config with a schedule.
+      compiled: the compiled pipeline of the config.
+      dry_run: whether to show the differences only.
+      say: shows a line.
 
     Raises:
-      ConfigError: the schedule is none of Kubeflow's, or a call is refused.
+      ConfigError: Kubeflow does not support the schedule, or refuses a call.
     """
     cron, there = cron_for_kubeflow(config), _list(kubeflow, config)
     wanted = _wanted(config, cron, compiled.version, there)
@@ -102,7 +102,7 @@ def apply(
     if dry_run or (right and not wrong):
         return
     if right is None:
-        # One that is only disabled is left by an `apply` that was interrupted.
+        # A disabled one was left by an interrupted `apply`.
         right = next((item for item in there if not item.differences(wanted, _ENABLED)), None)
         if right is None:
             version = kubeflow.ensure_version(compiled)
@@ -115,7 +115,7 @@ def apply(
 
 
 def show(kubeflow: Kubeflow, config: PipelineConfig, say: Say) -> None:
-    """Says which recurring runs the pipeline has."""
+    """Shows the recurring runs of the pipeline."""
     there = _list(kubeflow, config)
     if not there:
         say(f"{config.name}: there is no recurring run")
@@ -124,7 +124,7 @@ def show(kubeflow: Kubeflow, config: PipelineConfig, say: Say) -> None:
 
 
 def remove(kubeflow: Kubeflow, config: PipelineConfig, dry_run: bool, say: Say) -> None:
-    """Deletes the pipeline's recurring runs; a run of theirs that is under way comes to its end."""
+    """Deletes the pipeline's recurring runs; runs in progress continue."""
     there = _list(kubeflow, config)
     if not there:
         say(f"{config.name}: there is no recurring run; nothing to do")
@@ -137,7 +137,7 @@ def remove(kubeflow: Kubeflow, config: PipelineConfig, dry_run: bool, say: Say) 
 def _delete(
     kubeflow: Kubeflow, config: PipelineConfig, unwanted: list[Recurring], say: Say
 ) -> None:
-    """Deletes recurring runs; those of which a run is under way are only disabled."""
+    """Deletes recurring runs; disables those with a run in progress."""
     if not unwanted:
         return
     running = {run.recurring_run_id for run in kubeflow.runs_of(config) if run.state not in ENDED}
@@ -145,14 +145,14 @@ def _delete(
         if item.id not in running:
             kubeflow.delete(item.id)
             continue
-        # Kubeflow before 2.16 would delete the run with it.
+        # Before 2.16, Kubeflow would delete the run in progress too.
         if item.enabled:
             kubeflow.disable(item.id)
         say(f"  {item.id} is disabled; the next call deletes it, as a run of it is under way")
 
 
 def _enable_instead(enabled: list[str], new: str, kubeflow: Kubeflow) -> None:
-    """Enables a recurring run instead of others; if that fails, enables the first of them again."""
+    """Enables a recurring run instead of others; on failure, enables the first of them again."""
     disabled = []
     try:
         for old in enabled:
@@ -160,7 +160,7 @@ def _enable_instead(enabled: list[str], new: str, kubeflow: Kubeflow) -> None:
             disabled.append(old)
         kubeflow.enable(new)
     except BaseException:
-        # The new one may be enabled although the answer was lost, and two must never be.
+        # The new one may be enabled even if the response was lost, and two must never be.
         with contextlib.suppress(ScopelineError):
             if disabled:
                 kubeflow.disable(new)
@@ -171,7 +171,7 @@ def _enable_instead(enabled: list[str], new: str, kubeflow: Kubeflow) -> None:
 def _say_plan(
     name: str, wanted: Recurring, right: Recurring | None, wrong: list[Recurring], say: Say
 ) -> None:
-    """Says what differs and what will be changed."""
+    """Shows the differences and the planned changes."""
     if right is not None and not wrong:
         say(f"{name}: the recurring run is as the config says; nothing to do")
         return
@@ -191,9 +191,7 @@ def _yes_or_no(value: bool) -> str:
 
 
 def _wanted(config: PipelineConfig, cron: str, version: str, there: list[Recurring]) -> Recurring:
-    """Returns the recurring run that the config asks for, which is none of those that are there
-    yet.
-    """
+    """Returns the recurring run that the config describes, without an id."""
     settings = settings_of(config)
     # If the config names no account, Kubeflow has filled in its default.
     known = there[-1].properties["service account"] if there else ""
@@ -218,7 +216,7 @@ def _list(kubeflow: Kubeflow, config: PipelineConfig) -> list[Recurring]:
 
 
 def _read(kubeflow: Kubeflow, item: Any, experiments: dict[str | None, str]) -> Recurring:
-    """Reads a recurring run from the API's answer, with the names of experiments by their ids."""
+    """Returns a recurring run from the API's response, with the names of experiments by id."""
     reference = item.pipeline_version_reference
     version = reference.pipeline_version_id
     schedule = item.trigger.cron_schedule if item.trigger else None

@@ -1,9 +1,9 @@
 """The steps of a run: their states, the names of their pods, and their logs.
 
-Kubeflow runs on Argo Workflows and lists its nodes: below the node of a step there is one called
+Kubeflow runs on Argo Workflows and lists its nodes: below the node of a step is one called
 `executor`, and below that one for each attempt if steps are retried. The API gives the ids of a
-node's children, but no names of pods. An id ends in a hash of the node's full name, and the name of
-its pod ends in the same hash, so both are found here by hashing the names that are possible.
+node's children, but no names of pods. An id ends in a hash of the node's full name, and the pod's
+name ends in the same hash, so this module finds both by hashing the possible names.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 SUCCEEDED, FAILED, SKIPPED, CANCELED = "SUCCEEDED", "FAILED", "SKIPPED", "CANCELED"
 ENDED = (SUCCEEDED, FAILED, SKIPPED, CANCELED)
-"""The states that do not change any more, of runs and of steps."""
+"""The final states of runs and steps."""
 _STARTED = (*ENDED, "RUNNING")
 
 _DRIVER = "-driver"
@@ -36,7 +36,7 @@ _MOST_ATTEMPTS = 30
 _TEMPLATES = ("retry-system-container-impl", "system-container-impl")
 """Argo's templates of steps with and without retries; part of their pods' names."""
 TAIL_BYTES = 4 << 20
-"""How much of a log's end is kept: the reports of steps are there."""
+"""The number of bytes at the end of a log that are kept; the reports of steps are there."""
 
 
 @dataclass(frozen=True)
@@ -49,15 +49,15 @@ class Step:
     started: datetime | None
     ended: datetime | None
     pods: tuple[str, ...] = ()
-    """Names that the pod of its latest attempt may have; empty if it has none yet."""
+    """The possible names of the pod of its latest attempt; empty if there is no pod yet."""
 
     @property
     def has_ended(self) -> bool:
-        """Whether its state changes no more."""
+        """Whether the state is final."""
         return self.state in ENDED
 
     def seconds(self, now: datetime) -> float:
-        """Returns how long it took, or has taken so far; 0 if that is not known."""
+        """Returns the duration of the step, so far if it is running; 0 if unknown."""
         until = self.ended or (None if self.has_ended else now)
         if self.started is None or until is None:
             return 0.0
@@ -65,19 +65,19 @@ class Step:
 
 
 def read_steps(run: kfp_api.V2beta1Run) -> dict[str, Step]:
-    """Returns the steps of a run that have begun, by name, in that order."""
+    """Returns the steps that have begun, by name, in the order of their start."""
     details = (run.run_details.task_details if run.run_details else None) or []
     tasks = {task.display_name: task for task in details}
     pods = _find_pods(details)
     steps = []
     for name, task in tasks.items():
         driver = tasks.get(f"{name}{_DRIVER}")
-        # Groups of steps have a driver as well, and children of other names.
+        # Groups of steps have a driver too, and children with other names.
         is_new = driver is not None and not task.child_tasks
         if task.state in _STARTED and (name in pods or is_new):
             steps.append(_step(name, task, pods.get(name, ())))
         elif name.endswith(_DRIVER) and task.state == FAILED:
-            # What Kubeflow runs before a step; the step itself then never begins.
+            # The driver runs before a step; if it fails, the step never begins.
             steps.append(_step(name.removesuffix(_DRIVER), task, ()))
     earliest = datetime.min.replace(tzinfo=UTC)
     return {step.name: step for step in sorted(steps, key=lambda step: step.started or earliest)}
@@ -88,12 +88,12 @@ def _step(name: str, task: Any, pods: tuple[str, ...]) -> Step:
 
 
 def _moment(time: datetime | None) -> datetime | None:
-    """Returns a time; None for 1970, which the API gives where there is no time."""
+    """Returns a time; None for 1970, which the API uses for unknown times."""
     return time if time is not None and time.year > 1970 else None
 
 
 def _find_pods(tasks: list[Any]) -> dict[str, tuple[str, ...]]:
-    """By step, names that the pod of its latest attempt may have."""
+    """Returns the possible names of the pod of each step's latest attempt, by step."""
     ids = {child.pod_name for task in tasks for child in task.child_tasks or [] if child.pod_name}
     if not ids:
         return {}
@@ -123,11 +123,11 @@ def _find_pods(tasks: list[Any]) -> dict[str, tuple[str, ...]]:
 
 
 def _hash(text: str, prefix_hash: int = 0x811C9DC5) -> int:
-    """Returns the 32-bit FNV-1a hash, by which Argo Workflows names nodes.
+    """Returns the 32-bit FNV-1a hash, with which Argo Workflows names nodes.
 
     Args:
-      text: what is hashed.
-      prefix_hash: the hash of the text that stands before it; default: that of no text.
+      text: the text to hash.
+      prefix_hash: the hash of a text before it; default: the hash of the empty text.
     """
     value = prefix_hash
     for byte in text.encode():
@@ -136,15 +136,15 @@ def _hash(text: str, prefix_hash: int = 0x811C9DC5) -> int:
 
 
 def stream_log(kubeflow: Kubeflow, run: str, step: Step) -> Iterator[bytes]:
-    """Yields the log of a step so far, in pieces; the API always sends the whole of it.
+    """Yields the log of a step so far, in pieces; the API always sends the whole log.
 
     Args:
-      kubeflow: where it runs.
+      kubeflow: the client.
       run: the run's id.
-      step: of the run.
+      step: a step of the run.
 
     Raises:
-      NoLogError: it has no pod, or the logs of none of its possible pods can be read.
+      NoLogError: the step has no pod, or no log of its possible pods can be read.
     """
     reason = NoLogError(f"the log of `{step.name}` cannot be read: it has no pod")
     for pod in step.pods:
@@ -175,21 +175,21 @@ def _call_once(call: Callable[[], Any]) -> Any:
 
 
 class LogReader:
-    """Writes the logs of a run's steps, each line once and when it is complete.
+    """A reader that writes the logs of a run's steps, each complete line once.
 
-    Lines that are for programs are left out.
+    Lines for programs are left out.
     """
 
     def __init__(
         self, kubeflow: Kubeflow, run: str, step: str | None, write: Callable[[bytes], None]
     ) -> None:
-        """Prepares to read.
+        """Stores the arguments; makes no call.
 
         Args:
-          kubeflow: where it runs.
+          kubeflow: the client.
           run: the run's id.
-          step: the only step to read, in whatever case; else all, each below its name.
-          write: takes the bytes.
+          step: the only step to read, in any case; None for all steps, each below its name.
+          write: writes bytes.
         """
         self._kubeflow = kubeflow
         self._run = run
@@ -197,15 +197,15 @@ class LogReader:
         self._write = write
         self._read_bytes: dict[tuple[str, ...], int] = {}
         self._unfinished: dict[tuple[str, ...], bytearray] = {}
-        """By pods, a last line that is not complete yet."""
+        """The last line of a log that is not complete yet, by the names of its pods."""
         self._done: set[tuple[str, ...]] = set()
         self._current = ""
 
     def read(self, polling: Polling | None = None) -> None:
-        """Writes what there is.
+        """Writes the logs so far, and then what is added if it polls.
 
         Args:
-          polling: how to ask for what is added until the run has ended; None if that is left out.
+          polling: how to poll until the run has ended; None to read once.
 
         Raises:
           ConfigError: the run has no such step.
@@ -236,7 +236,7 @@ class LogReader:
             )
 
     def _write_new(self, step: Step, is_final: bool) -> None:
-        """Writes the lines that are new of one step; at the end also one that is not complete."""
+        """Writes the new lines of a step; at the end also an incomplete last line."""
         if step.pods in self._done:
             return
         error = None
@@ -248,7 +248,7 @@ class LogReader:
         if not is_final:
             return
         if rest := self._unfinished.pop(step.pods, None):
-            # The name of the next step, or the error, stands in a line of its own.
+            # The name of the next step, or the error, begins a new line.
             self._show(step, bytes(rest) + (b"" if self._step else b"\n"))
         if error is not None and self._step is not None:
             raise error
@@ -257,7 +257,7 @@ class LogReader:
         self._done.add(step.pods)
 
     def _write_lines(self, step: Step) -> None:
-        """Writes the lines that are new and complete, as they come."""
+        """Writes the new complete lines as they arrive."""
         skip = self._read_bytes.get(step.pods, 0)
         kept = self._unfinished.setdefault(step.pods, bytearray())
         for piece in stream_log(self._kubeflow, self._run, step):
@@ -271,7 +271,7 @@ class LogReader:
                 self._show(step, lines)
 
     def _show(self, step: Step, log: bytes) -> None:
-        """Writes what is for people, below the step's name if several steps are read."""
+        """Writes the lines for people, below the step's name if several steps are read."""
         shown = without_marked(log)
         if shown and self._step is None and step.name != self._current:
             self._current = step.name

@@ -1,1 +1,1 @@
-"""The steps of a run, one container each: set-up, one step for each TFX node, and the end."""
+"""The steps of a run, one container each: set-up, one step per TFX node, and the end."""

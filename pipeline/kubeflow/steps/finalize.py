@@ -1,4 +1,4 @@
-"""The last step of a run, also of one that failed: summary, ledger, notifications, clean-up."""
+"""The last step of a run, even of a failed one: summary, ledger, notifications, clean-up."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from pipeline.versions.retention import Retention
 
 @deliveries()
 def finalize_run(compiled_config: PipelineConfig, run_id: str, console: RunConsole) -> RunSummary:
-    """Writes `summary.json` and the ledger, sends notifications, and deletes what has expired.
+    """Writes `summary.json` and the ledger, sends notifications, and deletes expired runs.
 
     Args:
       compiled_config: the config as it was compiled.
-      run_id: of the run.
-      console: shows the run as a local one.
+      run_id: the run's id.
+      console: shows the run like a local one.
 
     Returns:
       The summary.
@@ -72,11 +72,10 @@ def finalize_run(compiled_config: PipelineConfig, run_id: str, console: RunConso
 
 
 def _find_failure(reports: Mapping[str, StepReport | None]) -> StepReport | None:
-    """Returns the report of the step that failed, or one about a step that left none; None if all
-    is well.
+    """Returns the report of the failed step, or one for a step without a report; else None.
 
     Args:
-      reports: by step, in topological order.
+      reports: the reports by step, in topological order.
     """
     for report in reports.values():
         if report is not None and report.state is State.FAILED:
@@ -98,7 +97,7 @@ def _make_observer(
     config, layout = context.config, context.layout
     event_log = EventLog(layout.event_log)
     run_events = RunEvents(event_log, config, run_id, record.data, record.because, record.states)
-    run_events.started()  # For the ledger, if the first step did not get so far.
+    run_events.started()  # If the first step did not record it.
     files = layout.run(run_id)
     observer = RunObserver(context, files, console, run_events, results, record.began)
     observer.summary.notes = list(record.notes)
@@ -124,27 +123,27 @@ def _record_without_setup(compiled_config: PipelineConfig) -> RunRecord:
 
 
 def _read_finished_summary(layout: Layout, run_id: str) -> RunSummary | None:
-    """Returns the summary, if an earlier attempt at this step has written everything."""
+    """Returns the summary, if an earlier attempt at this step has completed it."""
     path = layout.run(run_id).summary
     ended = EventLog(layout.event_log).events(EventKind.FINISHED, EventKind.FAILED, run=run_id)
     return RunSummary.model_validate_json(path.read_text()) if ended and path.exists() else None
 
 
 class ReportedResults:
-    """The results of a run whose steps have ended; no artifact is read again."""
+    """The results of a run from the reports of its steps; no artifact is read."""
 
     def __init__(self, reports: Mapping[str, StepReport]) -> None:
-        """Reads nothing.
+        """Stores the reports; reads nothing.
 
         Args:
-          reports: by component, of those that left one.
+          reports: the reports by component.
         """
         self._reports = reports
 
     def read(
         self, component: str, state: State, execution: int | None, summary: RunSummary
     ) -> tuple[State, str]:
-        """Adds a component's results to the summary, as `RunResults` says."""
+        """Adds a component's results to the summary, as `RunResults` describes."""
         del execution
         report = self._reports[component]
         found = dict(report.found.summary)
@@ -156,15 +155,15 @@ class ReportedResults:
         return state, report.detail
 
     def examples_uri(self) -> str:
-        """Where the examples are."""
+        """Returns the URI of the examples."""
         return self._found(ComponentId.EXAMPLE_GEN).examples or ""
 
     def model_uri(self) -> str | None:
-        """Where the model is; None if Trainer did not come to one."""
+        """Returns the URI of the model; None if the Trainer made none."""
         return self._found(ComponentId.TRAINER).model
 
     def pushed_version(self) -> PushedVersion | None:
-        """Returns the version that Pusher made; None if it pushed nothing."""
+        """Returns the version that the Pusher made; None if it pushed nothing."""
         return self._found(ComponentId.PUSHER).pushed
 
     def _found(self, component: str) -> ComponentResult:

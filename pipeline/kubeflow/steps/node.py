@@ -31,19 +31,19 @@ def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -
     """Runs a node, or takes the result of an earlier attempt of the same run.
 
     Args:
-      packed: the pipeline of this one node.
-      record: what the first step wrote.
-      run_id: of the run; a second attempt goes on with the execution of the first.
+      packed: the pipeline of this node.
+      record: the record that the first step wrote.
+      run_id: the run's id; a second attempt resumes the execution of the first.
       console: shows the run.
 
     Returns:
-      Its state, and what it found in one line.
+      The report of the step.
 
     Raises:
-      ConfigError: the code of the image knows no such node.
-      ComponentFailedError: its inputs could not be resolved.
-      KeyboardInterrupt: this process was told to stop.
-      Exception: as the component raised it.
+      ConfigError: the code of the image has no such node.
+      ComponentFailedError: the inputs could not be resolved.
+      KeyboardInterrupt: this process received a signal to stop.
+      Exception: the component raised it.
     """
     context, name = record.context(cluster_layout(record.config)), read_node_id(packed)
     try:
@@ -93,7 +93,7 @@ def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -
 
 
 def _earlier_results(context: RunContext, record: RunRecord, run_id: str) -> ArtifactResults:
-    """What the steps before this one have left."""
+    """Returns the results of the steps before this one."""
     folder = RunFolder(run_root(context.layout), run_id)
     log = EventLog(context.layout.event_log)
     results = ArtifactResults(context.connection, context.config, log)
@@ -115,7 +115,7 @@ def _summarize(
     state: State,
     execution: int | None,
 ) -> tuple[State, str, ComponentResult]:
-    """Returns the state of a component, what it found in one line, and all of it."""
+    """Returns the state of a component, a line about its results, and the results."""
     state, detail = results.read(name, state, execution, summary)
     filled = summary.model_dump(mode="json", exclude_defaults=True)
     found = ComponentResult(

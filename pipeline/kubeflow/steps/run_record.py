@@ -1,6 +1,6 @@
-"""What the steps of a run tell each other, in files on a volume or in an object store.
+"""The files that the steps of a run share, on a volume or in an object store.
 
-The first step writes what it has decided, every step how it ended.
+The first step writes its decisions, every step its report.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from pipeline.run_context import RunContext
 from trainer_module.errors import ConfigError
 
 BECAUSE = "on Kubeflow"
-"""Why there is a run, for the event log."""
+"""The reason for runs on Kubeflow in the event log."""
 _NAME = "begun.json"
 _STEPS_IN_A_ROW = 3
-"""How many time-outs of a step one run is taken to last at most."""
+"""The number of step time limits after which a run without an end no longer counts."""
 
 
 class RunFolder:
     """The files of one run."""
 
     def __init__(self, root: str, run_id: str) -> None:
-        """Names the files; reads and writes nothing.
+        """Stores the paths; reads and writes nothing.
 
         Args:
           root: the folder, or URI, of the pipeline.
-          run_id: of the run.
+          run_id: the run's id.
         """
         self._folder = posixpath.join(root, "runs", run_id)
 
@@ -50,22 +50,22 @@ class RunFolder:
         return self._folder
 
     def write_report(self, report: StepReport) -> None:
-        """Writes how a step ended, in the place of an earlier attempt's report."""
+        """Writes the report of a step; replaces that of an earlier attempt."""
         self.write(f"steps/{report.step}.json", report.model_dump_json())
 
     def delete_report(self, step: str) -> None:
-        """Deletes the report of an earlier attempt at a step, as another one begins."""
+        """Deletes the report of an earlier attempt at a step."""
         path = posixpath.join(self._folder, f"steps/{step}.json")
         if self._files.exists(path):
             self._files.remove(path)
 
     def read_report(self, step: str) -> StepReport | None:
-        """Returns how a step ended; None if it wrote no report."""
+        """Returns the report of a step; None if there is none."""
         text = self.read(f"steps/{step}.json")
         return None if text is None else StepReport.model_validate_json(text)
 
     def write(self, name: str, text: str) -> None:
-        """Writes a file that is complete as soon as it is there."""
+        """Writes a file atomically."""
         path = posixpath.join(self._folder, name)
         self._files.makedirs(posixpath.dirname(path))
         scratch = f"{path}.{uuid.uuid4().hex}.tmp"
@@ -74,7 +74,7 @@ class RunFolder:
         self._files.rename(scratch, path, overwrite=True)
 
     def read(self, name: str) -> str | None:
-        """Returns the text of a file; None if it is not there."""
+        """Returns the text of a file; None if the file does not exist."""
         path = posixpath.join(self._folder, name)
         if not self._files.exists(path):
             return None
@@ -83,7 +83,7 @@ class RunFolder:
 
     @cached_property
     def _files(self) -> Any:
-        """TFX's access to files: of this machine, or of object stores by way of TensorFlow."""
+        """TFX's access to local files, or to object stores through TensorFlow."""
         if not is_remote(self._folder):
             return LocalFilesystem
         from tfx.dsl.io import fileio
@@ -92,36 +92,36 @@ class RunFolder:
 
 
 class RunRecord(BaseModel):
-    """What the first step decided, for the steps after it."""
+    """The decisions of the first step, for the steps after it."""
 
     config: PipelineConfig
-    """With the run's parameters."""
+    """The config with the run's parameters."""
     because: str
     began: float
-    """Seconds since 1970."""
+    """The start of the run in seconds since 1970."""
     window: Window | None
-    """The spans that were chosen, where the data comes in spans."""
+    """The chosen spans, for data in spans."""
     data: list[Span]
-    """The spans that are trained on; data without spans counts as one."""
+    """The spans to train on; data without spans counts as one."""
     states: SpanStates
     notes: list[str]
-    """Remarks on the window, for people."""
+    """Notes on the window, for the user."""
     ingestion: Ingestion | None
-    """How files become examples; None for a run that has not begun."""
+    """The settings for making examples; None for a run whose first step wrote no record."""
     location: DataLocation
-    """Where the data is."""
+    """The location of the data."""
     is_alone: bool
-    """Whether no other run of the pipeline was under way."""
+    """Whether no other run of the pipeline was in progress."""
     nodes: dict[str, NodeValues]
-    """By node, in topological order."""
+    """The values of the nodes by id, in topological order."""
     shown: list[str]
-    """Of the nodes those that are components, not resolvers."""
+    """The nodes that are components, not resolvers."""
 
     def context(self, layout: Layout) -> RunContext:
-        """What the first step has resolved, for the steps after it.
+        """Returns the context that the first step has resolved.
 
         Args:
-          layout: of the pipeline on the cluster.
+          layout: the layout of the pipeline on the cluster.
         """
         return RunContext(
             self.config, layout, self.location, self.window, tuple(self.data), self.ingestion
@@ -132,7 +132,7 @@ class RunRecord(BaseModel):
         """Returns the record of a run; None if its first step has not written one.
 
         Raises:
-          ConfigError: the code that wrote it is another.
+          ConfigError: a different version of the code wrote the record.
         """
         text = folder.read(_NAME)
         try:
@@ -145,18 +145,18 @@ class RunRecord(BaseModel):
             ) from None
 
     def write(self, folder: RunFolder) -> None:
-        """Writes the record, for the steps after the first."""
+        """Writes the record for the steps after the first."""
         folder.write(_NAME, self.model_dump_json(by_alias=True))
 
 
 def is_alone(config: PipelineConfig, layout: Layout, run_id: str) -> bool:
-    """Returns whether the ledger knows of no other run that is under way; False without a ledger.
+    """Returns whether the ledger has no other run in progress; False without a ledger.
 
-    On Kubeflow no lock keeps runs of a pipeline apart.
+    On Kubeflow, no lock prevents concurrent runs of a pipeline.
 
     Args:
-      config: of the pipeline; a run that never recorded its end counts for some time-outs.
-      layout: of the pipeline.
+      config: the config; a run without a recorded end counts for some step time limits.
+      layout: the layout of the pipeline.
       run_id: the run that does not count.
     """
     if not layout.is_kept:

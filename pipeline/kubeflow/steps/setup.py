@@ -17,7 +17,7 @@ from pipeline.kubeflow.nodes import compile_graph, values_of
 from pipeline.kubeflow.run_parameters import apply_parameters
 from pipeline.kubeflow.steps.run_record import BECAUSE, RunFolder, RunRecord, is_alone
 from pipeline.layout import Layout
-from pipeline.records.data_records import tell_empty_spans
+from pipeline.records.data_records import report_empty_spans
 from pipeline.records.event_log import EventLog
 from pipeline.records.metadata_store import check_store
 from pipeline.records.notify import check_secrets
@@ -37,19 +37,19 @@ def set_up_run(
     code: str,
     console: RunConsole,
 ) -> None:
-    """Decides what the run works on, and writes that down for the other steps.
+    """Decides what the run works on, and writes the record for the other steps.
 
     A second attempt does nothing if the first one has written the record.
 
     Args:
       compiled_config: the config as it was compiled.
-      parameters: of the run, checked.
-      run_id: of the run.
+      parameters: the checked parameters of the run.
+      run_id: the run's id.
       code: the hash of the code that compiled the pipeline.
       console: shows the run.
 
     Raises:
-      ConfigError: config, secrets or the metadata cannot be used.
+      ConfigError: the config, a secret or the metadata cannot be used.
       DataError: there is no data, or the window has a gap.
       ComponentFailedError: an older span of the window cannot be read.
     """
@@ -73,7 +73,7 @@ def set_up_run(
 def _make_record(
     context: RunContext, run_id: str, notes: list[str], console: RunConsole
 ) -> RunRecord:
-    """Reads the new spans but for the newest, which ExampleGen reads, and compiles the graph."""
+    """Reads the new spans except the newest, which ExampleGen reads, and compiles the graph."""
     config, layout, window = context.config, context.layout, context.window
     began, event_log = time.time(), EventLog(layout.event_log)
     data = list(context.data)
@@ -81,12 +81,12 @@ def _make_record(
     run_events.started()
     spans, usable = None, data
     if window is not None:
-        tell_empty_spans(config.notify, config.name, window.empty, event_log, run_id)
+        report_empty_spans(config.notify, config.name, window.empty, event_log, run_id)
         reader = WindowReader(context, event_log, run_events, run_id)
         usable = reader.read(window, console)
         spans = make_spans(usable, config.drift, event_log)
-        told = left_out(window, usable, event_log)
-        notes = [*notes, *window.notes, *reader.notes, *told]
+        left_out_notes = left_out(window, usable, event_log)
+        notes = [*notes, *window.notes, *reader.notes, *left_out_notes]
     graph = compile_graph(context, spans)
     deployment = runner_utils.extract_local_deployment_config(graph)
     nodes = values_of(graph)
@@ -107,10 +107,10 @@ def _make_record(
 
 
 def _check_config(config: PipelineConfig) -> None:
-    """Checks what could not be checked where the pipeline was compiled: files, and parameters.
+    """Checks files and parameters, which could not be checked when the pipeline was compiled.
 
     Raises:
-      ConfigError: lists every problem.
+      ConfigError: lists all problems.
     """
     problems = [str(problem) for problem in check_rules(config)]
     if problems:
@@ -118,7 +118,7 @@ def _check_config(config: PipelineConfig) -> None:
 
 
 def _compare_code(compiled_from: str) -> list[str]:
-    """Returns a note for people if the code in the image is not that of who compiled; else none."""
+    """Returns a note if the image's code differs from the code that compiled; else none."""
     if compiled_from == code_hash():
         return []
     note = (
@@ -130,10 +130,10 @@ def _compare_code(compiled_from: str) -> list[str]:
 
 
 def _make_output(layout: Layout) -> None:
-    """Makes the pipeline's folder, so that a step does not fail only when it writes its results.
+    """Creates the pipeline's folder, so that steps do not fail only when they write results.
 
     Raises:
-      ConfigError: nothing can be written there.
+      ConfigError: the folder cannot be written.
     """
     try:
         layout.root.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,7 @@ import pytest
 from scheduled_days import ROWS, Days, at, day_number
 
 from pipeline.data.spans import Span
-from pipeline.records.data_records import SpanRecords, tell_empty_spans
+from pipeline.records.data_records import SpanRecords, report_empty_spans
 from pipeline.records.event_log import EventKind
 from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import Status
@@ -189,11 +189,13 @@ def test_a_span_without_rows_is_told_once_and_again_when_it_changes(days: Days) 
         decision = days.check(at(7))
         assert isinstance(decision, NotDue), "the others have been trained on"
         assert "span 2026-01-06 is empty, and waits" in decision.reason
-        tell_empty_spans(days.config.notify, days.config.name, decision.empty_spans, days.event_log)
+        report_empty_spans(
+            days.config.notify, days.config.name, decision.empty_spans, days.event_log
+        )
     days.deliver(7)
     due = days.check(at(8))
     assert isinstance(due, Due)
-    tell_empty_spans(days.config.notify, days.config.name, due.empty_spans, days.event_log)
+    report_empty_spans(days.config.notify, days.config.name, due.empty_spans, days.event_log)
     (event,) = days.events(EventKind.EMPTY_SPAN)
     assert event.message.startswith("span 2026-01-06 holds no row; it waits for some")
     days.run(at(8))

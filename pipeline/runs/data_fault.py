@@ -1,7 +1,7 @@
-"""Whether the data is the likelier cause where a new model is not good enough.
+"""Decides whether the data is the likely cause if a new model is not good enough.
 
-A model that was good when it was pushed, and is not on the newest data, has not changed since: what
-it is measured on has. If the new model is no better there, its training is not what went wrong.
+A pushed model does not change. If its metrics on the newest data are much worse than at its push,
+the data has changed. If the new model is no better there, its training is not the cause.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from pipeline.records.summary import MetricSummary
 from pipeline.runs.artifact_reader import ArtifactReader
 
 KEPT_SHARE = 0.5
-"""A model has collapsed that keeps less than this of what it was better by than a constant."""
+"""The share of its lead over a constant prediction below which a model has collapsed."""
 
 
 def worst_acceptable(
     had: float, constant: ConstantPrediction | None, higher_is_better: bool
 ) -> float | None:
-    """What a metric may come to without the model having collapsed.
+    """Returns the worst value of a metric with which a model has not collapsed.
 
-    Half of what it was better by than always predicting the same, or what luck may take away where
-    that is more. Where the constant's metric is not known, half of it, or of a loss twice as much.
+    The bound is half of the lead over a constant prediction, or what luck may take away if that is
+    more. Without a known constant, the bound is half of the metric, or twice the loss.
 
     Args:
-      had: the metric when the model was pushed.
-      constant: the constant prediction's, on the newest data.
+      had: the metric at the push of the model.
+      constant: the constant prediction on the newest data.
       higher_is_better: the metric's direction.
 
     Returns:
-      None where the model was no better than a constant even then.
+      None if the model was no better than a constant prediction even at its push.
     """
     if constant is None:
         return had * KEPT_SHARE if higher_is_better else had / KEPT_SHARE
@@ -61,13 +61,12 @@ def has_collapsed(
     constant: ConstantPrediction | None,
     higher_is_better: bool,
 ) -> bool:
-    """Returns whether the new model and the one in service are both too bad to be what the latter
-    was.
+    """Returns whether both the new model and the one in service have collapsed.
 
     Args:
-      result: of both, on the newest data.
-      had: what the one in service had when it was pushed, if that is known.
-      constant: the constant prediction's, on the newest data, if that is known.
+      result: the metric of both models on the newest data.
+      had: the metric of the model in service at its push, if known.
+      constant: the constant prediction on the newest data, if known.
       higher_is_better: the metric's direction.
     """
     if result.in_service is None or had is None:
@@ -79,8 +78,8 @@ def has_collapsed(
     return max(values) < worst if higher_is_better else min(values) > worst
 
 
-class DataSuspicion:
-    """Compares a model in service with what it was when it was pushed."""
+class DataFault:
+    """The comparison of the model in service with its metrics at its push."""
 
     def __init__(
         self,
@@ -90,14 +89,14 @@ class DataSuspicion:
         on_drift: OnDrift,
         event_log: EventLog,
     ) -> None:
-        """Reads nothing yet.
+        """Stores the arguments; reads nothing.
 
         Args:
-          reader: of the run, whose Evaluator has ended.
-          criteria: of the run.
-          kind: of the spans of the data.
-          on_drift: what drift does, which says which spans have passed.
-          event_log: knows what pushed models were like, and which spans passed.
+          reader: the reader of the run, whose Evaluator has ended.
+          criteria: the criteria of the run.
+          kind: the kind of the data's spans.
+          on_drift: the reaction to drift, which decides which spans have passed.
+          event_log: the event log, with the metrics of pushed models and the spans that passed.
         """
         self._reader = reader
         self._criteria = criteria
@@ -106,7 +105,7 @@ class DataSuspicion:
         self._event_log = event_log
 
     def in_words(self) -> str:
-        """Why the data is the likelier cause; empty if it is not, or that cannot be known."""
+        """Returns the evidence that the data is the likely cause; empty if there is none."""
         evaluation, had = self._reader.evaluation(), self._metrics_when_pushed()
         if evaluation is None or not had:
             return ""
@@ -120,10 +119,10 @@ class DataSuspicion:
         if not collapsed:
             return ""
         words = f"the model in service has {' and '.join(collapsed)} when it was pushed"
-        return f"{words}: the data is the likelier cause{self._what_moved()}"
+        return f"{words}: the data is the likelier cause{self._most_moved()}"
 
     def _metrics_when_pushed(self) -> dict[str, float | None]:
-        """Returns the metrics of the model in service, on the data that it was evaluated on."""
+        """Returns the metrics of the model in service at its push."""
         models = {m.uri for m in self._reader.inputs(ComponentId.EVALUATOR, "baseline_model")}
         pushed = self._event_log.events(EventKind.PUSHED) if models else []
         known = [event.details["metrics"] for event in pushed if event.details["model"] in models]
@@ -140,8 +139,8 @@ class DataSuspicion:
         is_known = constant is not None and constant.metric == name
         return has_collapsed(result, had, constant if is_known else None, metric.higher_is_better)
 
-    def _what_moved(self) -> str:
-        """Returns the columns that moved most since the last span that passed, where there are
+    def _most_moved(self) -> str:
+        """Returns the columns that moved most since the last span that passed, for data in
         spans.
         """
         found = self._reader.outputs(ComponentId.EXAMPLE_GEN, "examples")
@@ -167,8 +166,8 @@ class DataSuspicion:
     def _statistics_of(
         self, examples: str
     ) -> Iterator[statistics_pb2.DatasetFeatureStatisticsList]:
-        """Yields the statistics of examples, the newest last, as far as their files are there."""
-        for artifact in self._reader.made_of(examples, "ExampleStatistics"):
+        """Yields the existing statistics of examples, the newest last."""
+        for artifact in self._reader.outputs_made_from(examples, "ExampleStatistics"):
             yield stats_artifact_utils.load_statistics(artifact, DRIFT_SPLIT).proto()
 
 

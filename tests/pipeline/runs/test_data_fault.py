@@ -8,7 +8,7 @@ import pytest
 
 from components.evaluator.constant_prediction import ConstantPrediction
 from pipeline.records.summary import MetricSummary
-from pipeline.runs.suspicion import has_collapsed, worst_acceptable
+from pipeline.runs.data_fault import has_collapsed, worst_acceptable
 
 AUC = ConstantPrediction("auc", 0.5, 0.53, 400)
 LOSS = ConstantPrediction("log_loss", 0.7, 0.69, 400)
