@@ -108,7 +108,7 @@ def test_a_loss_that_is_no_number_ends_the_training(data: Path, tmp_path: Path) 
     task = {"loss": "wasserstein", "critic_steps": 1}
     settings = settings_of(task=task, train={"learning_rate": 1e30})
     says = r"training diverged: (generator|discriminator)_loss is (nan|-?inf) at step 2, in epoch 1"
-    runtime = Runtime(backup_directory=str(tmp_path / "backup"), backup_steps=1)
+    runtime = WorkerContext(backup_directory=str(tmp_path / "backup"), backup_steps=1)
     with pytest.raises(TrainingError, match=says):
         run_fn(arguments(data, tmp_path, settings, runtime))
     # Nothing goes on from the step by which all is lost.
