@@ -44,12 +44,13 @@ test: $(READY)  ## run all tests, three at a time, as some wait; ARGS="-k name" 
 test-long: $(READY)  ## run the tests that `test` leaves out: chaos, days of replay, kills and stops again and again
 	@$(PYTHON) -m pytest -m long $(ARGS)
 
-lint: $(READY)  ## check style, types, layers, and where other libraries' insides are touched
+lint: $(READY)  ## check style, types, layers, touches of other libraries' internals, and docstrings
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
 	@PYTHONPATH=. $(VENV)/bin/lint-imports
 	@$(PYTHON) -m tools.foreign_insides
+	@$(PYTHON) -m tools.plain_words
 
 format: $(READY)  ## rewrite the code in the house style
 	@$(VENV)/bin/ruff check --fix-only --quiet .

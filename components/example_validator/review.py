@@ -49,7 +49,7 @@ _LOOKED_AT = 2_000
 """The number of distinct texts of a column from which their notation is determined."""
 
 _FIRST = 8
-"""Values by which columns are told apart that have different values in the same rows."""
+"""The number of values that distinguish columns of unique values from each other."""
 _FEWEST_ROWS = 50
 """The least number of rows for a review."""
 _NEARLY_ALL = 0.95

@@ -63,12 +63,12 @@ class StopOnNaN(StepCallback):
         self._next = 0
 
     def get_state(self) -> dict[str, Any]:
-        """Looks at the last step, before its state is saved; remembers nothing."""
+        """Checks the last step before its state is saved; has no state of its own."""
         self._look()
         return {}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Takes nothing back."""
+        """Restores nothing, as there is no state."""
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         """Stores the epoch, so that steps count from the beginning of training."""

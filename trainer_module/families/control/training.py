@@ -38,7 +38,7 @@ CHECKPOINT_FILE = "control.npz"
 """The name of the file in the checkpoint folder."""
 _NOTES = "notes"
 _OF_DAMAGE = (tf.errors.InvalidArgumentError, tf.errors.OutOfRangeError)
-"""Of TensorFlow, at places that a file has not got; others say that it cannot be reached now."""
+"""TensorFlow's errors for damaged files; its other errors mean that storage is not reachable."""
 
 
 def save_checkpoint(
