@@ -48,9 +48,7 @@ def config_reference() -> str:
     for kind in TASKS:
         task = task_class(kind).model_construct(kind=kind)  # Without required options.
         names = ", ".join(f"`{name}`" for name in task.metrics())
-        defaults = ", ".join(
-            f"`{name}`" for name in (*task.usual_metrics(), *task.reported_metrics())
-        )
+        defaults = ", ".join(f"`{name}`" for name in task.default_metrics())
         lines.append(f"| {kind} | {names} | {defaults} |")
     return "\n".join(lines) + "\n"
 

@@ -132,6 +132,11 @@ class LearningTask(Settings):
         """Returns metrics that a config without names reports as well, and that decide nothing."""
         return ()
 
+    def default_metrics(self) -> tuple[str, ...]:
+        """Returns the metrics that a config without names measures, the deciding one first."""
+        known = self.metrics()
+        return (*self.usual_metrics(), *(one for one in self.reported_metrics() if one in known))
+
 
 class BaseTask(LearningTask):
     """The settings of a supervised task, and its treatment of labels and of a model's output."""

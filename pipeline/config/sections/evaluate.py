@@ -226,9 +226,8 @@ class Criteria:
 
         A metric that is given as a mapping decides only if it has a threshold.
         """
-        usual = [*self.task.usual_metrics(), *self.task.reported_metrics()]
         more = (*self.evaluate.configured, *self.evaluate.thresholds)
-        return list(dict.fromkeys([*(self._named_numbers or usual), *more]))
+        return list(dict.fromkeys([*(self._named_numbers or self.task.default_metrics()), *more]))
 
     @property
     def _named_numbers(self) -> list[str]:

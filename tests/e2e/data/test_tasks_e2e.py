@@ -98,7 +98,7 @@ def test_an_interval_is_measured_decides_and_is_served(visits: Project) -> None:
     task = {"kind": "regression", "quantiles": [0.1, 0.9]}
     thresholds = {"mse": {"max": 40, "tolerance": 20}, "coverage": {"min": 0.7, "max": 0.92}}
     found = run(visits, VISITS, task=task, evaluate={"thresholds": thresholds})
-    assert list(found) == ["mse", "mae", "coverage", "interval_width"]
+    assert list(found) == ["mse", "mae", "coverage", "interval_width", "rmse", "r2"]
     served = ask(visits, [0.5, 2.8])
     low, high = served["quantiles"].T
     assert np.all(low < high)

@@ -35,7 +35,7 @@ def evaluate(folder: Path, scores: list[float], **evaluate: Any) -> EvaluationRe
 def test_one_of_tfmas_has_its_arguments_and_decides_by_its_threshold(tmp_path: Path) -> None:
     metric = {"class_name": "Specificity", "config": {"thresholds": [0.05], "name": "strict"}}
     found = evaluate(tmp_path, SURE, metrics=[metric], thresholds={"strict": {"min": 0.5}})
-    assert [*found.metrics] == ["auc", "accuracy", "log_loss", "strict"]
+    assert [*found.metrics] == ["auc", "accuracy", "log_loss", "f1", "average_precision", "strict"]
     assert found.metrics["strict"].value == pytest.approx(1 / HALF)
     assert not found.blessed
     assert found.reason == "strict is 0.08333, below the threshold of 0.5"
