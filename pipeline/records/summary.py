@@ -167,7 +167,8 @@ class CertificateSummary(BaseModel):
         """A summary of the certificate in a few words."""
         largest = max((way.largest_difference or 0.0 for way in self.ways.values()), default=0.0)
         ways = len({*self.ways, self.expected_by})
-        apart = f", at most {largest:.1g} apart" if largest else ""
+        # Smaller differences are those of rounding in float32.
+        apart = f", at most {largest:.1g} apart" if largest > 1e-6 else ""
         said = f"{counted(ways, 'interface')} ({counted(self.rows, 'row')}{apart})"
         return f"same answers from {said}"
 
