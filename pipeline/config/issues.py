@@ -70,8 +70,6 @@ def rules_of(module: str, *others: Rule) -> tuple[Rule, ...]:
 def near_match(name: str, candidates: Iterable[str]) -> str:
     """Returns a sentence that suggests the closest of the candidates, or lists them all."""
     known = sorted(candidates)
-    if (meant := find_value(name, known)) is not None:
-        return f"did you mean `{meant}`?"
     return _closest(name, known) or f"known: {', '.join(known)}"
 
 
@@ -99,13 +97,13 @@ def from_validation(error: ValidationError, raw: Any, model: type[BaseModel]) ->
             message = f"this key was removed; leave it out: {REMOVED_KEYS[name]}"
         elif detail["type"] == "extra_forbidden":
             known = _keys_at(schema, path[:-1], found_parent(raw, path[:-1]))
-            message = f"unknown key; {_meant(str(path[-1]), known, _sections(schema))}"
+            message = f"unknown key; {_suggest_key(str(path[-1]), known, _sections(schema))}"
         elif detail["type"] == "missing":
             message = "this key is missing"
         elif detail["type"] == "value_error" and isinstance(found, Mapping):
             message = _expectation(detail)
         else:
-            right = shape_of(path, found) or _expectation(detail)
+            right = _expected_line(path, found) or _expectation(detail)
             message = f"found {show_value(path, found)}; {right}"
         problem = Issue(name, message)
         if problem not in problems:
@@ -113,7 +111,7 @@ def from_validation(error: ValidationError, raw: Any, model: type[BaseModel]) ->
     return _without_alternatives(problems)
 
 
-def _meant(name: str, known: Collection[str], sections: Mapping[str, Collection[str]]) -> str:
+def _suggest_key(name: str, known: Collection[str], sections: Mapping[str, Collection[str]]) -> str:
     """Returns a sentence that suggests the key for an unknown one, here or in another section."""
     if difflib.get_close_matches(name, known, n=1, cutoff=0.8):
         return near_match(name, known)
@@ -126,7 +124,7 @@ def _sections(schema: dict[str, Any]) -> dict[str, set[str]]:
     return {name: _keys_at(schema, (name,), {}) for name in schema.get("properties", {})}
 
 
-def shape_of(path: Sequence[Any], found: Any) -> str:
+def _expected_line(path: Sequence[Any], found: Any) -> str:
     """Returns the line to write in place of a value of the wrong shape; empty if none is known."""
     match tuple(path), found:
         case ("data",), str():
@@ -175,8 +173,7 @@ def _expectation(detail: Any) -> str:
         # Quoted by pydantic, also inside the representation of an enum's member.
         names = re.findall(r"'([^']+)'", expected) or re.split(", | or ", expected)
         value = context.get("tag", detail["input"])
-        meant = find_value(value, names)
-        close = f"did you mean `{meant}`?" if meant else _closest(value, names)
+        close = _closest(value, names)
         return f"right is one of {', '.join(names)}" + (f"; {close}" if close else "")
     if kind == "union_tag_not_found":
         return f"it needs the key {context['discriminator']}"
@@ -189,8 +186,9 @@ def _expectation(detail: Any) -> str:
 
 
 def _closest(value: Any, names: list[str]) -> str:
-    """Returns a question about the name that is closest to a value; empty if none is close."""
-    close = difflib.get_close_matches(str(value), names, n=1, cutoff=0.6)
+    """Returns a question about the name that a value means or resembles; empty if there is none."""
+    meant = find_value(value, names)
+    close = [meant] if meant else difflib.get_close_matches(str(value), names, n=1, cutoff=0.6)
     return f"did you mean `{close[0]}`?" if close else ""
 
 
