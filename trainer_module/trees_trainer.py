@@ -15,14 +15,12 @@ import numpy as np
 import tensorflow as tf
 
 from trainer_module.data.dealing import Parts, count_units, divide_examples, exempt_rare_classes
-from trainer_module.data.examples import Tensors
 from trainer_module.data.input_pipeline import Split
 from trainer_module.errors import TrainingError
 from trainer_module.export.saving import export_model
 from trainer_module.families.supervised.trees.forest import columns_of, split_columns
 from trainer_module.families.supervised.trees.growing import Grown, TreeExamples, grow
 from trainer_module.families.supervised.trees.model import build_model
-from trainer_module.problem import Problem
 from trainer_module.record import describe, with_cross_validation
 from trainer_module.runtime import report_progress, write_record
 from trainer_module.settings import TrainerSettings
@@ -75,14 +73,14 @@ def train(inputs: TrainingInputs) -> Trained:
       TrainingError: the train split does not fit into memory.
     """
     settings, problem, split = inputs.settings, inputs.data.problem, inputs.data.train
-    if split.content.tensors is None:
+    examples = tree_examples(split)
+    if examples is None:
         raise TrainingError(
             f"model 'trees' needs the train split in memory, of which its {split.examples:,} "
             "examples would take too much; give this machine more, take fewer rows or columns, "
             "or train a network, such as mlp."
         )
     started = time.monotonic()
-    examples = _examples(problem, split, split.content.tensors)
     parts, members = _deal(split, settings)
 
     def report(done: int, detail: str) -> None:
@@ -106,7 +104,15 @@ def train(inputs: TrainingInputs) -> Trained:
     )
 
 
-def _examples(problem: Problem, split: Split, tensors: Tensors) -> TreeExamples:
+def tree_examples(split: Split) -> TreeExamples | None:
+    """Returns the columns and labels of the usable examples, or None if they are not in memory.
+
+    Args:
+      split: the train split; columns of text and pictures are left out.
+    """
+    tensors, problem = split.content.tensors, split.reader.problem
+    if tensors is None:
+        return None
     columns, label = columns_of(problem), tensors[problem.label]
     column = tensors[problem.weight] if problem.weight else None
     weight = split.weighting.weigh(label, column)

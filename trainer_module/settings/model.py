@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from types import ModuleType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BeforeValidator, Field, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, PositiveInt, field_validator, model_validator
 
 from trainer_module.errors import TrainingError
 from trainer_module.sections import DOCSTRING, Settings, load_own
@@ -144,12 +144,23 @@ IMAGENET_DEVIATIONS = (0.229, 0.224, 0.225)
 """The standard deviations of red, green and blue on ImageNet, in 0..1."""
 
 
+TRAINER, TREES_TRAINER, ENSEMBLE_TRAINER = TRAINERS = (
+    "trainer_module.trainer",
+    "trainer_module.trees_trainer",
+    "trainer_module.ensemble_trainer",
+)
+"""The modules with a `run_fn`: for models trained in steps, for models that are grown, and for
+ensembles of both."""
+
+
 @dataclass(frozen=True)
 class ModelSpec:
     """The properties of a model that are needed before its builder is imported."""
 
     builder: str
     """The import path of the builder; empty for models that are grown, such as trees."""
+    trainer: str = TRAINER
+    """The module whose `run_fn` and `train` train the model."""
     needs: str = ""
     """The feature type that the model requires; empty if it accepts any features."""
     reads: tuple[str, ...] = ()
@@ -169,6 +180,14 @@ class ModelSpec:
 
 
 _MODELS = "trainer_module.families.supervised.models"
+_TABULAR_MODEL = {"hidden_units": [128, 128], "dropout": 0.1}
+_TABULAR_TRAIN = {
+    "optimizer": {"kind": "adamw", "weight_decay": 0.01},
+    "learning_rate": {"schedule": "cosine", "initial": "auto"},
+    "batch_size": {"at_most": 256},
+    "steps": {"small": 2000, "large": 8000},
+    "early_stopping": {"patience": 6},
+}
 ZOO: dict[str, ModelSpec] = {
     "bag": ModelSpec(
         f"{_MODELS}.texts.build_bag",
@@ -223,18 +242,20 @@ ZOO: dict[str, ModelSpec] = {
             "augment": {"shift": 0.1, "zoom": 0.1},
         },
     ),
+    "ensemble": ModelSpec(
+        f"{_MODELS}.tables.build_tabular",
+        trainer=ENSEMBLE_TRAINER,
+        reads=("members", "trees", "max_depth", "shrinkage"),
+        tasks=("binary", "multiclass", "regression"),
+        model=_TABULAR_MODEL,
+        train=_TABULAR_TRAIN,
+    ),
     "mlp": ModelSpec(f"{_MODELS}.tables.build_mlp"),
     "tabular": ModelSpec(
         f"{_MODELS}.tables.build_tabular",
         reads=("members",),
-        model={"hidden_units": [128, 128], "dropout": 0.1},
-        train={
-            "optimizer": {"kind": "adamw", "weight_decay": 0.01},
-            "learning_rate": {"schedule": "cosine", "initial": "auto"},
-            "batch_size": {"at_most": 256},
-            "steps": {"small": 2000, "large": 8000},
-            "early_stopping": {"patience": 6},
-        },
+        model=_TABULAR_MODEL,
+        train=_TABULAR_TRAIN,
     ),
     "text_cnn": ModelSpec(
         f"{_MODELS}.texts.build_text_cnn",
@@ -245,6 +266,7 @@ ZOO: dict[str, ModelSpec] = {
     ),
     "trees": ModelSpec(
         builder="",
+        trainer=TREES_TRAINER,
         reads=("trees", "max_depth", "shrinkage"),
         refuses=("image", "text"),
         tasks=("binary", "multiclass", "regression"),
@@ -273,14 +295,20 @@ LEARNERS: dict[str, ModelSpec] = {
 }
 """The models of other families of tasks, by their name in `model.kind`; the families build them."""
 
-TRAINER, TREES_TRAINER = TRAINERS = ("trainer_module.trainer", "trainer_module.trees_trainer")
-"""The modules with a `run_fn`: for models trained in steps, and for models that are grown."""
-
 PREDICTION, EMBEDDING = "prediction", "embedding"
 """The outputs that a pushed model may have, by their name in `model.outputs`."""
 
 POOLER = "bert_pooler"
 """The name of BERT's layer whose output is the final vector of the first token."""
+
+NETWORK_MEMBER = "tabular"
+"""The member of an ensemble that is trained in steps of an optimizer."""
+
+MemberName = Literal["tabular", "boosted", "random", "extra", "linear"]
+
+MEMBERS: tuple[MemberName, ...] = get_args(MemberName)
+"""The members of an ensemble: the network, gradient-boosted trees, a random forest, extremely
+randomised trees and a linear model."""
 
 AUTO = "auto"
 """The value of `model.kind` for a model that is chosen by the feature types."""
@@ -314,7 +342,7 @@ def is_forest(kind: str) -> bool:
 
 def trainer_of(kind: str) -> str:
     """Returns the module whose `run_fn` and `train` train a kind of model."""
-    return TREES_TRAINER if is_forest(kind) else TRAINER
+    return ZOO[kind].trainer if kind in ZOO else TRAINER
 
 
 def load_trainer(kind: str) -> ModuleType:
@@ -463,8 +491,12 @@ class ModelSettings(Settings):
     `hidden_units`."""
     widths: list[PositiveInt] = Field(default=[3, 4, 5], json_schema_extra=_name_readers("widths"))
     """the widths of the filters, in consecutive tokens."""
-    members: PositiveInt = Field(default=8, json_schema_extra=_name_readers("members"))
-    """the number of networks that share most weights and whose predictions are averaged."""
+    members: PositiveInt | list[MemberName] = Field(
+        default=8, json_schema_extra=_name_readers("members")
+    )
+    """for `tabular`, and the network of `ensemble`, the number of networks that share most weights
+    and whose predictions are averaged; for `ensemble` also a list of the kinds of its members:
+    `[tabular, boosted, random, extra, linear]` by default."""
     trees: PositiveInt = Field(default=1000, json_schema_extra=_name_readers("trees"))
     """the most trees per output; early stopping may end the training with fewer."""
     max_depth: PositiveInt = Field(default=6, json_schema_extra=_name_readers("max_depth"))
@@ -510,6 +542,26 @@ class ModelSettings(Settings):
     """The length of the vector in which a value of a categorical feature is embedded."""
     options: dict[str, Any] = {}
     """Any settings of a builder of yours, which reads them as `settings.options`."""
+
+    @field_validator("members")
+    @classmethod
+    def _are_different(cls, members: int | list[MemberName]) -> int | list[MemberName]:
+        if isinstance(members, list) and not members:
+            raise ValueError(f"found no member; name at least one of {', '.join(MEMBERS)}")
+        if isinstance(members, list) and len(set(members)) < len(members):
+            twice = next(name for name in members if members.count(name) > 1)
+            raise ValueError(f"found {twice} twice; name each member once")
+        return members
+
+    @property
+    def ensemble_members(self) -> tuple[MemberName, ...]:
+        """The kinds of the members of an `ensemble`."""
+        return MEMBERS if isinstance(self.members, int) else tuple(self.members)
+
+    @property
+    def networks(self) -> int:
+        """The number of networks in `tabular` that share most weights."""
+        return self.members if isinstance(self.members, int) else 8
 
     @property
     def is_custom(self) -> bool:

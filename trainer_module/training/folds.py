@@ -19,6 +19,7 @@ from trainer_module.data.dealing import (
     hold_out,
     make_fold,
 )
+from trainer_module.data.input_pipeline import Split
 from trainer_module.data.loading import TrainingData
 from trainer_module.families.supervised.losses import make_loss
 from trainer_module.settings.train import choose_stopping, is_chosen
@@ -60,19 +61,48 @@ def train_for_the_best_length(train: TrainByPlan, inputs: TrainingInputs) -> Tra
         if choose_stopping(settings.train, data.train.steps):
             plan = replace(plan, notes=(*plan.notes, _NOTHING_HELD_OUT.format(plan.epochs)))
         return train(inputs, plan)
+    return train_on_part(train, inputs, held_out)
+
+
+def train_on_part(
+    train: TrainByPlan,
+    inputs: TrainingInputs,
+    held_out: tuple[Split, Split],
+    on_model: Callable[[tf_keras.Model], None] = lambda _: None,
+) -> Trained:
+    """Trains a network on a part of the train split, and a small table's again on the whole split.
+
+    Args:
+      train: the function that trains by a plan.
+      inputs: the inputs of the training.
+      held_out: the examples to train on, and the held-out ones.
+      on_model: a function that is called with the model that has not seen the held-out examples.
+
+    Raises:
+      TrainingError: the model cannot be built, or training diverges.
+    """
+    settings, data = inputs.settings, inputs.data
+    chosen = is_chosen(settings.train, data.train.steps)
     part = replace(data, train=held_out[0], evaluation=held_out[1])
     # A user's callbacks may depend on the epochs that they see, and kept checkpoints may be resumed
     # from, so there is only one training.
     goes_once = settings.train.callbacks or settings.train.checkpoints
     if data.train.examples > ENOUGH or goes_once:
-        return train(replace(inputs, data=part), TrainingPlan.of(settings, part))
+        trained = train(replace(inputs, data=part), TrainingPlan.of(settings, part, chosen))
+        on_model(trained.model)
+        return trained
     first = inputs.within(CHOICE_FOLDER, data=part, prefix=f"{inputs.prefix}first on a part, ")
-    epochs = train(first, TrainingPlan.of(settings, part)).best_epoch
+    trained = train(first, TrainingPlan.of(settings, part, chosen))
+    on_model(trained.model)
+    epochs = trained.best_epoch
+    del trained
     # Resets layer names, so that the second model has the names of a new process.
     tf_keras.backend.clear_session()
     gc.collect()
     tf_keras.utils.set_random_seed(settings.train.global_seed)
-    plan = TrainingPlan.of(settings, data)
+    plan = TrainingPlan.of(settings, data, chosen)
+    if not chosen:
+        return train(inputs, plan)
     return train(inputs, plan.with_length(epochs, part.evaluation.examples, data.train.examples))
 
 

@@ -77,11 +77,11 @@ TEXT_DROPOUT = 0.5
 
 
 def build_tabular(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
-    """Returns the uncompiled model: the mean of `members` with `hidden_units` dense layers each."""
+    """Returns the uncompiled model: the mean of `members` networks of `hidden_units` layers."""
     inputs = problem.make_inputs()
     hidden = layers.concatenate(_encode(problem, inputs, settings))
     for units in settings.hidden_units:
-        hidden = MembersDense(settings.members, units)(hidden)
+        hidden = MembersDense(settings.networks, units)(hidden)
         if settings.dropout:
             # All members drop the same units: drawing them for each takes as long as the layer.
             hidden = tf_keras.layers.Dropout(settings.dropout, (None, 1, None))(hidden)

@@ -17,6 +17,10 @@ MOST_CODES = 50_000
 """The largest number of categories that YDF supports; vocabularies begin with frequent values."""
 
 
+REFUSED = ("image", "text")
+"""The types of features that trees do not take."""
+
+
 @dataclass(frozen=True)
 class TreeColumn:
     """A column of the trees: a number or a category."""
@@ -36,7 +40,7 @@ class TreeColumn:
 
 
 def columns_of(problem: Problem) -> tuple[TreeColumn, ...]:
-    """Returns the columns in the order of `problem.features`."""
+    """Returns the columns of numbers and categories in the order of `problem.features`."""
     return tuple(
         TreeColumn(
             feature.name,
@@ -46,6 +50,7 @@ def columns_of(problem: Problem) -> tuple[TreeColumn, ...]:
             feature.places[place] if feature.places else "",
         )
         for feature in problem.features
+        if feature.kind not in REFUSED
         for place in range(math.prod(feature.shape))
     )
 
@@ -82,9 +87,9 @@ class Forest:
 
     columns: tuple[TreeColumn, ...]
     outputs: int
-    """The number of outputs, 1 or the number of classes: tree `i` adds to output `i % outputs`."""
+    """The number of outputs that the trees take turns at: tree `i` adds to output `i % outputs`."""
     bias: np.ndarray
-    """The bias of each output, [outputs] float32."""
+    """The bias of each output, [units] float32."""
     means: np.ndarray
     """The replacement for missing numbers, [columns] float32."""
     known: np.ndarray
@@ -99,7 +104,9 @@ class Forest:
     bitmap: list[int] = field(default_factory=list)
     """The index in `words` of each node's bitmap of categories; -1 for numbers."""
     value: list[float] = field(default_factory=list)
-    """The value that each leaf adds."""
+    """The value that each leaf adds; of leaves with several values their row in `leaves`."""
+    leaves: list[np.ndarray] = field(default_factory=list)
+    """The values of leaves with a value for each output, [leaves, units] per tree."""
     words: list[int] = field(default_factory=list)
     """The bitmaps of the codes for which a condition holds, with 32 codes a word."""
     depth: int = 0
@@ -122,6 +129,38 @@ class Forest:
             self.depth = max(self.depth, depth + 1)
             waiting.append((node.neg_child, self.below[number], depth + 1))
             waiting.append((node.pos_child, self.below[number] + 1, depth + 1))
+
+    def add_nodes(
+        self,
+        below: np.ndarray,
+        column: np.ndarray,
+        threshold: np.ndarray,
+        value: np.ndarray,
+        depth: int,
+    ) -> None:
+        """Adds a tree of numeric conditions whose nodes are numbered from its root, 0.
+
+        Args:
+          below: the first child of each node; a leaf is its own child, [nodes] int.
+          column: the column of each node's condition, [nodes] int.
+          threshold: the threshold of each node, NaN in leaves, [nodes] float32.
+          value: the values of each node, [nodes, units]; only the values of leaves count.
+          depth: the depth of the tree.
+        """
+        root, count = len(self.below), len(below)
+        self.roots.append(root)
+        self.below += (below + root).tolist()
+        self.column += column.tolist()
+        self.threshold += threshold.tolist()
+        self.bitmap += [-1] * count
+        self.depth = max(self.depth, depth)
+        if value.shape[1] == 1:
+            self.value += value[:, 0].tolist()
+            return
+        is_leaf = below == np.arange(count)
+        first = sum(map(len, self.leaves))
+        self.value += np.where(is_leaf, first + np.cumsum(is_leaf) - 1, 0).tolist()
+        self.leaves.append(value[is_leaf])
 
     def _new(self) -> int:
         number = len(self.below)

@@ -97,6 +97,9 @@ class Grown:
     importances: dict[str, float]
     """The permutation importance of each raw column as a share of the total, in descending order.
     """
+    unseen: np.ndarray
+    """The predictions of examples by members that have not seen them, [examples, ...] as YDF
+    returns them: standardised numbers or probabilities; NaN for other examples."""
 
 
 def grow(
@@ -128,6 +131,7 @@ def grow(
     spec = _describe(examples, problem)
     forest = _empty(examples.columns, spec, problem)
     histories, kept, models = [], [], []
+    unseen = np.full((len(examples.label), problem.output_units), np.nan)
     for member in range(members):
         held_out = _held_out(parts, member)
         stops = bool(held_out.any())
@@ -146,6 +150,9 @@ def grow(
             said = " ".join(str(error).split())
             raise TrainingError(f"model 'trees': YDF cannot learn from the data: {said}") from error
         models.append(model)
+        if stops:
+            predicted = model.predict(examples.to_ydf(problem, held_out))
+            unseen[held_out] = predicted.reshape(-1, problem.output_units)
         _join(forest, grown, 1 / members)
         histories.append(_history(model, problem))
         kept.append(trees)
@@ -154,7 +161,9 @@ def grow(
         # Members predict probabilities under weighted class frequencies, which the shift corrects.
         forest.bias -= np.asarray(problem.class_shift, np.float32)
     told = _weigh_columns(examples, problem, parts, models, forest, settings.train.seed)
-    return Grown(forest, _mean(histories), max(kept), max(kept) < settings.model.trees, told)
+    return Grown(
+        forest, _mean(histories), max(kept), max(kept) < settings.model.trees, told, unseen
+    )
 
 
 def _weigh_columns(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,23 +37,28 @@ class Walk(tf_keras.layers.Layer):
         nodes: int,
         words: int,
         depth: int,
+        leaves: int = 0,
+        width: int = 1,
         **options: Any,
     ) -> None:
         """Stores the sizes, from which the layer can be built; the weights hold the trees.
 
         Args:
           codes: the number of codes of each feature's categories; 0 for numbers.
-          outputs: the number of outputs.
+          outputs: the number of outputs that the trees take turns at.
           trees: the number of trees.
           nodes: the number of nodes in all trees.
           words: the number of words in all bitmaps.
           depth: the depth of the deepest tree.
+          leaves: the number of leaves that have several values; 0 if leaves have one value.
+          width: the number of values of a leaf.
           options: Keras's options.
         """
         # A config that Keras has saved contains these options, too.
         super().__init__(**{"trainable": False, "dtype": tf.float32, **options})
         self._codes, self._outputs = list(codes), outputs
         self._trees, self._nodes, self._words, self._depth = trees, nodes, words, depth
+        self._leaves, self._width = leaves, width
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor."""
@@ -65,6 +70,8 @@ class Walk(tf_keras.layers.Layer):
             "nodes": self._nodes,
             "words": self._words,
             "depth": self._depth,
+            "leaves": self._leaves,
+            "width": self._width,
         }
 
     def build(self, input_shape: Sequence[tf.TensorShape]) -> None:
@@ -75,15 +82,19 @@ class Walk(tf_keras.layers.Layer):
 
         columns = sum(shape[1:].num_elements() for shape in map(tf.TensorShape, input_shape))
         self.means = add("means", columns, tf.float32)
-        self.bias = add("bias", self._outputs, tf.float32)
+        self.bias = add("bias", self._outputs * self._width, tf.float32)
         self.roots = add("roots", self._trees, tf.int32)
         # A node's entries are side by side, as a single fetch takes half the time.
         self.nodes = self.add_weight(
             "nodes", [self._nodes, len(NODE)], tf.int32, "zeros", trainable=False
         )
-        self.value = add("value", self._nodes, tf.float32)
+        self.value = add("value", self._nodes, tf.int32 if self._leaves else tf.float32)
         if self._words:
             self.words = add("words", self._words, tf.int32)
+        if self._leaves:
+            self.leaves = self.add_weight(
+                "leaves", [self._leaves, self._width], tf.float32, "zeros", trainable=False
+            )
         super().build(input_shape)
 
     def fill(self, forest: Forest) -> None:
@@ -95,13 +106,15 @@ class Walk(tf_keras.layers.Layer):
         thresholds = np.asarray(forest.threshold, np.float32).view(np.int32)
         parts = {"threshold": thresholds, "column": forest.column}
         parts |= {"below": forest.below, "bitmap": forest.bitmap}
+        if self._leaves:
+            self.leaves.assign(np.concatenate(forest.leaves))
         self.nodes.assign(np.stack([np.asarray(parts[name], np.int32) for name in NODE], 1))
 
     def call(self, inputs: Sequence[tf.Tensor]) -> tf.Tensor:
         """Returns the sums of the trees' leaves plus the bias."""
-        values = tf.concat(list(map(_flatten, inputs, self._codes)), 1)
+        values = tf.concat(list(map(flatten, inputs, self._codes)), 1)
         values = tf.where(tf.math.is_nan(values), self.means, values)
-        slice_size = max(1, TREES_AT_ONCE // self._outputs) * self._outputs
+        slice_size = max(1, TREES_AT_ONCE // (self._outputs * self._width)) * self._outputs
         if self._trees <= slice_size:
             return self.bias + self._walk(values, self.roots)
         _, total = tf.while_loop(
@@ -110,8 +123,11 @@ class Walk(tf_keras.layers.Layer):
                 begin + slice_size,
                 total + self._walk(values, self.roots[begin : begin + slice_size]),
             ),
-            (0, tf.zeros([tf.shape(values)[0], self._outputs])),
-            shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, self._outputs])),
+            (0, tf.zeros([tf.shape(values)[0], self._outputs * self._width])),
+            shape_invariants=(
+                tf.TensorShape([]),
+                tf.TensorShape([None, self._outputs * self._width]),
+            ),
             parallel_iterations=1,
         )
         return self.bias + total
@@ -130,10 +146,11 @@ class Walk(tf_keras.layers.Layer):
             if self._words:
                 holds |= self._is_in(found, bitmap)
             nodes = below + tf.cast(holds, tf.int32)
-        leaves = tf.reshape(
-            tf.gather(self.value, nodes), [rows, tf.size(roots) // self._outputs, self._outputs]
-        )
-        return tf.reduce_sum(leaves, 1)
+        found = tf.gather(self.value, nodes)
+        if self._leaves:
+            return tf.reduce_sum(tf.gather(self.leaves, found), 1)
+        found = tf.reshape(found, [rows, tf.size(roots) // self._outputs, self._outputs])
+        return tf.reduce_sum(found, 1)
 
     def _is_in(self, found: tf.Tensor, begin: tf.Tensor) -> tf.Tensor:
         """Returns whether a category is in the bitmap at an index; False for the index -1."""
@@ -150,22 +167,33 @@ class Walk(tf_keras.layers.Layer):
 def build_model(problem: Problem, forest: Forest) -> tf_keras.Model:
     """Returns the forest as a model from transformed features to the output of the task."""
     inputs = problem.make_inputs()
+    output = problem.make_activation()(walk_trees(problem, forest, inputs, "forest"))
+    return tf_keras.Model(inputs, output, name="trees")
+
+
+def walk_trees(
+    problem: Problem, forest: Forest, inputs: Mapping[str, tf.Tensor], name: str
+) -> tf.Tensor:
+    """Returns the outputs of a forest, [batch, units], for the features in its columns."""
     codes = {column.feature: column.codes for column in forest.columns}
-    walk = Walk(
-        [codes[feature.name] for feature in problem.features],
+    features = [feature.name for feature in problem.features if feature.name in codes]
+    layer = Walk(
+        [codes[feature] for feature in features],
         forest.outputs,
         len(forest.roots),
         len(forest.below),
         len(forest.words),
         forest.depth,
-        name="forest",
+        sum(map(len, forest.leaves)),
+        len(forest.bias) // forest.outputs,
+        name=name,
     )
-    output = problem.make_activation()(walk([inputs[feature.name] for feature in problem.features]))
-    walk.fill(forest)
-    return tf_keras.Model(inputs, output, name="trees")
+    output = layer([inputs[feature] for feature in features])
+    layer.fill(forest)
+    return output
 
 
-def _flatten(values: tf.Tensor, codes: int) -> tf.Tensor:
+def flatten(values: tf.Tensor, codes: int) -> tf.Tensor:
     """Returns a feature's columns, [batch, columns] float32, as `split_columns` returns them."""
     if codes:
         values = values + 1

@@ -1,0 +1,287 @@
+"""The `run_fn` of an ensemble: trains a network, trees and a linear model, and weights them.
+
+The members share Transform's output. Each of them predicts examples of the train split that it has
+not seen; these predictions determine the weights and the calibration. The eval split is not used.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import tf_keras
+
+from trainer_module.data.dealing import (
+    ENOUGH,
+    Parts,
+    count_units,
+    divide_examples,
+    exempt_rare_classes,
+    make_fold,
+)
+from trainer_module.data.input_pipeline import Split
+from trainer_module.data.loading import TrainingData
+from trainer_module.errors import TrainingError, shorten
+from trainer_module.export.saving import export_model
+from trainer_module.families.supervised.ensemble.averaged import grow_averaged
+from trainer_module.families.supervised.ensemble.boosted import Boosted, grow_boosted
+from trainer_module.families.supervised.ensemble.linear import fit_linear
+from trainer_module.families.supervised.ensemble.member import Folds, Member
+from trainer_module.families.supervised.ensemble.model import build_ensemble
+from trainer_module.families.supervised.ensemble.weights import (
+    Labels,
+    calibration_error,
+    cool,
+    mean,
+    select,
+    temperature,
+)
+from trainer_module.families.supervised.trees.growing import TreeExamples
+from trainer_module.record import describe, with_cross_validation
+from trainer_module.runtime import report_progress, write_record
+from trainer_module.settings.model import NETWORK_MEMBER
+from trainer_module.trainer import train as train_network
+from trainer_module.training.folds import train_for_the_best_length, train_on_part
+from trainer_module.training.plan import Trained, TrainingInputs, open_inputs
+from trainer_module.trees_trainer import tree_examples
+
+logger = logging.getLogger(__name__)
+
+FOLDS = 5
+"""The largest number of models of a member other than the network, each with another part of the
+train split held out."""
+
+EXAMPLES_OF_FOLDS = 20_000
+"""The number of examples that the folds of a member learn from in total, at most."""
+
+
+def run_fn(fn_args: Any) -> None:
+    """Trains the members and exports their weighted mean.
+
+    Args:
+      fn_args: the arguments of `trainer_module.trainer.run_fn`.
+
+    Raises:
+      TrainingError: the data cannot be used, or no member can be trained.
+    """
+    inputs = open_inputs(fn_args)
+    started = time.monotonic()
+    trained = train(inputs)
+    seconds = time.monotonic() - started
+    problem, settings = inputs.data.problem, inputs.settings
+    export_model(trained.model, inputs.tft_output, problem, settings, fn_args.serving_model_dir)
+    record = describe(settings, inputs.runtime, trained, seconds)
+    write_record(fn_args.model_run_dir, with_cross_validation(record, train, inputs))
+
+
+def train(inputs: TrainingInputs) -> Trained:
+    """Trains the members of an ensemble.
+
+    Args:
+      inputs: the settings, a strategy of one process, and the data.
+
+    Raises:
+      TrainingError: no member can be trained.
+    """
+    examples = tree_examples(inputs.data.train)
+    if examples is None:
+        return _network_alone(inputs, "the train split does not fit into memory")
+    if not examples.columns:
+        return _network_alone(inputs, "there are no columns of numbers or categories")
+    folds = _divide(inputs.data.train)
+    team = _Team(inputs)
+    for name, fit in _fits(inputs, examples, folds, team):
+        team.try_member(name, fit)
+    if NETWORK_MEMBER in team.names:
+        team.try_member(NETWORK_MEMBER, lambda: _fit_network(inputs, folds, team))
+    return _join(team, Labels(inputs.data.problem, examples.label, examples.weight))
+
+
+def _network_alone(inputs: TrainingInputs, reason: str) -> Trained:
+    trained = train_for_the_best_length(train_network, inputs)
+    note = f"ensemble: {reason}, so that the network is the only member"
+    return replace(trained, notes=[*trained.notes, note])
+
+
+@dataclass
+class _Team:
+    """The members that have been trained, and the failures of the others."""
+
+    inputs: TrainingInputs
+    members: dict[str, Member] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    failures: dict[str, Exception] = field(default_factory=dict)
+    network: Trained | None = None
+    boosted: Boosted | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the members to train, in their order."""
+        return list(self.inputs.settings.model.ensemble_members)
+
+    def try_member(self, name: str, fit: Callable[[], Member]) -> None:
+        """Trains a member; a failure leaves the other members."""
+        started = time.monotonic()
+        try:
+            self.members[name] = fit()
+        except (TrainingError, MemoryError, ValueError) as error:
+            logger.warning("member %s of the ensemble failed", name, exc_info=True)
+            self.failures[name] = error
+        self.seconds[name] = time.monotonic() - started
+        done = len(self.members) + len(self.failures)
+        report_progress(done, len(self.names), f"{self.inputs.prefix}member", name)
+
+
+def _fits(
+    inputs: TrainingInputs, examples: TreeExamples, folds: Folds, team: _Team
+) -> Iterator[tuple[str, Callable[[], Member]]]:
+    """Yields the name and the training of each member except for the network."""
+    problem, settings = inputs.data.problem, inputs.settings
+
+    def boosted() -> Member:
+        team.boosted = grow_boosted(examples, problem, settings, folds)
+        return team.boosted.member
+
+    def averaged(kind: str) -> Callable[[], Member]:
+        return lambda: grow_averaged(kind, examples, problem, folds, settings.train.global_seed)
+
+    fits = {
+        "boosted": boosted,
+        "random": averaged("random"),
+        "extra": averaged("extra"),
+        "linear": lambda: fit_linear(examples, problem, folds),
+    }
+    yield from ((name, fits[name]) for name in team.names if name != NETWORK_MEMBER)
+
+
+def _divide(train: Split) -> Folds:
+    """Divides the usable examples of the train split like `hold_out`."""
+    content = train.content
+    parts = min(10 if content.examples > ENOUGH else FOLDS, count_units(content))
+    if parts < 2:
+        return Folds(Parts(np.full(content.examples, -1)), 1)
+    divided = exempt_rare_classes(divide_examples(content, parts, train.shuffle_seed), content)
+    count = 1 if divided.is_ordered else min(FOLDS, parts, EXAMPLES_OF_FOLDS // content.examples)
+    return Folds(divided, max(1, count))
+
+
+def _fit_network(inputs: TrainingInputs, folds: Folds, team: _Team) -> Member:
+    data = inputs.data
+    content = data.train.content
+    unseen = np.full((content.examples, data.problem.output_units), np.nan)
+    held_out = folds.held_out(0)
+    if not len(held_out):
+        team.network = trained = train_for_the_best_length(train_network, inputs)
+    else:
+        part_of = np.full(len(content.usable), -1)
+        part_of[content.usable] = folds.parts.part_of
+        parts = make_fold(data.train, data.evaluation, replace(folds.parts, part_of=part_of), 0)
+
+        def predict(model: tf_keras.Model) -> None:
+            unseen[held_out] = _predict(model, parts[1], data)
+
+        team.network = trained = train_on_part(train_network, inputs, parts, predict)
+    return Member(lambda given: trained.model(given), unseen)
+
+
+def _predict(model: tf_keras.Model, split: Split, data: TrainingData) -> np.ndarray:
+    """Returns the network's outputs for a split in memory, [examples, units]."""
+    tensors = split.content.tensors
+    assert tensors is not None  # noqa: S101 - a part of a split in memory
+    features = {name: tensors[name] for name in model.input_names}
+    found = model.predict(features, batch_size=split.batch_size, verbose=0)
+    return np.asarray(found, np.float64).reshape(split.examples, data.problem.output_units)
+
+
+def _join(team: _Team, labels: Labels) -> Trained:
+    """Returns the weighted mean of the members as the result of the training."""
+    if not team.members:
+        name, error = next(iter(team.failures.items()))
+        raise TrainingError(
+            f"no member of the ensemble could be trained; {name}: {shorten(error)}"
+        ) from error
+    unseen = {name: member.unseen for name, member in team.members.items()}
+    weights = select(unseen, labels, NETWORK_MEMBER)
+    blended = mean(unseen, weights)
+    divisor = temperature(blended, labels)
+    inputs = team.inputs
+    with inputs.strategy.scope():
+        model = build_ensemble(
+            inputs.data.problem,
+            {name: member.build for name, member in team.members.items()},
+            weights,
+            divisor,
+        )
+    trained = team.network or _without_network(inputs, team)
+    return replace(
+        trained,
+        model=model,
+        measured={},
+        notes=[*trained.notes, *_notes(team, weights)],
+        extras={**trained.extras, **_extras(team, labels, weights, blended, divisor)},
+    )
+
+
+def _without_network(inputs: TrainingInputs, team: _Team) -> Trained:
+    """Returns the result of a training in which no network was trained; its model is replaced."""
+    split = inputs.data.train
+    grown = team.boosted.grown if team.boosted else None
+    return Trained(
+        model=tf_keras.Model(),
+        train=replace(split, batch_size=split.examples, rounds=1),
+        evaluation=inputs.data.evaluation,
+        history=grown.history if grown else {"loss": []},
+        best_epoch=grown.kept if grown else 0,
+        epoch_seconds=[sum(team.seconds.values())],
+    )
+
+
+def _notes(team: _Team, weights: Mapping[str, float]) -> Iterator[str]:
+    """Yields notes on the members and their weights."""
+    shown = ", ".join(f"{name} {weight:.0%}" for name, weight in _ranked(weights))
+    yield f"ensemble: {shown}"
+    if absent := [name for name in team.members if name not in weights]:
+        yield f"ensemble: without {', '.join(absent)}, which would not improve the mean"
+    for name in weights:
+        yield from (f"ensemble: {note}" for note in team.members[name].notes)
+    for name, error in team.failures.items():
+        yield f"ensemble: member {name} failed and was left out: {shorten(error)}"
+
+
+def _ranked(weights: Mapping[str, float]) -> list[tuple[str, float]]:
+    return sorted(weights.items(), key=lambda pair: -pair[1])
+
+
+def _extras(
+    team: _Team,
+    labels: Labels,
+    weights: Mapping[str, float],
+    blended: np.ndarray,
+    divisor: float,
+) -> dict[str, Any]:
+    """Returns the entries of the record: the members, the trees and the calibration."""
+
+    def unseen_loss(values: np.ndarray) -> float | None:
+        rows = np.flatnonzero(~np.isnan(values).any(1))
+        return labels.only(rows).loss(values[rows]) if len(rows) else None
+
+    members = {
+        name: {
+            "weight": weights.get(name, 0.0),
+            "unseen_loss": unseen_loss(member.unseen),
+            "seconds": round(team.seconds[name], 3),
+        }
+        for name, member in team.members.items()
+    }
+    found: dict[str, Any] = {"members": members, "unseen_loss": unseen_loss(blended)}
+    if team.boosted:
+        found["importances"] = team.boosted.grown.importances
+    if labels.problem.task.is_classification:
+        calibrated = cool(labels.problem, blended, divisor) if divisor != 1 else blended
+        found["temperature"] = divisor
+        found["calibration_error"] = calibration_error(calibrated, labels)
+    return found

@@ -1,0 +1,1 @@
+"""The default model of tables: a weighted mean of a network, trees and a linear model."""

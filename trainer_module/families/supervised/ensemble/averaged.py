@@ -1,0 +1,148 @@
+"""Random forests and extremely randomised trees: grown by scikit-learn, exported as plain trees.
+
+Breiman, 2001, "Random Forests", doi:10.1023/A:1010933404324; Geurts et al., 2006, "Extremely
+randomized trees", doi:10.1007/s10994-006-6226-1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.ensemble import (
+    ExtraTreesClassifier,
+    ExtraTreesRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
+
+from trainer_module.families.supervised.ensemble.member import (
+    Folds,
+    Member,
+    as_outputs,
+    column_means,
+    numeric_matrix,
+)
+from trainer_module.families.supervised.ensemble.model import to_output
+from trainer_module.families.supervised.trees.forest import Forest
+from trainer_module.families.supervised.trees.growing import TreeExamples
+from trainer_module.families.supervised.trees.model import walk_trees
+from trainer_module.machine import count_cores
+from trainer_module.problem import Problem
+from trainer_module.settings import Task
+
+TREES = 300
+"""The number of trees, over all folds."""
+
+MAX_NODES = 600_000
+"""The largest number of nodes, at 20 bytes each; more examples grow leaves of more examples."""
+
+MAX_VALUES = 4_000_000
+"""The largest number of values in all leaves, at 4 bytes each; with many classes there are fewer
+trees."""
+
+PARALLEL_FROM = 2_000
+"""The number of examples from which several threads grow trees faster than one."""
+
+_KINDS = {
+    ("random", True): RandomForestClassifier,
+    ("random", False): RandomForestRegressor,
+    ("extra", True): ExtraTreesClassifier,
+    ("extra", False): ExtraTreesRegressor,
+}
+
+
+def grow_averaged(
+    kind: str, examples: TreeExamples, problem: Problem, folds: Folds, seed: int
+) -> Member:
+    """Grows forests whose trees are averaged, one forest for each fold.
+
+    Args:
+      kind: `random`, or `extra` for extremely randomised trees.
+      examples: the examples of the train split.
+      problem: the features and the label.
+      folds: the parts that are held out; in an order of time, the forest is then grown on all.
+      seed: the seed.
+    """
+    means = column_means(examples.columns, examples)
+    values, label = numeric_matrix(examples, means), examples.target(problem)
+    forest = Forest(
+        examples.columns, 1, np.zeros(problem.output_units, np.float32), means, np.zeros(0)
+    )
+    unseen = np.full((len(label), problem.output_units), np.nan)
+    trees = max(1, _count_trees(problem, len(label)) // folds.count)
+    for fold in range(folds.count):
+        grown = _learner(kind, problem, len(label), trees, seed + fold)
+        held_out, learnt = folds.held_out(fold), folds.learnt(fold)
+        grown.fit(values[learnt], label[learnt], _weights(examples, learnt))
+        if len(held_out):
+            unseen[held_out] = as_outputs(problem, _predict(grown, problem, values[held_out]))
+            if folds.parts.is_ordered:
+                grown.fit(values, label, examples.weight)
+        for tree in grown.estimators_:
+            _add(forest, tree.tree_, grown, problem, 1 / (trees * folds.count))
+    return Member(
+        lambda inputs: to_output(problem, walk_trees(problem, forest, inputs, kind)), unseen
+    )
+
+
+def _count_trees(problem: Problem, examples: int) -> int:
+    """Returns the number of trees whose leaves hold at most `MAX_VALUES` values."""
+    return min(TREES, max(10, MAX_VALUES // (problem.output_units * min(examples, MAX_NODES))))
+
+
+def _learner(kind: str, problem: Problem, examples: int, trees: int, seed: int) -> Any:
+    is_class = problem.task.is_classification
+    # A tree of leaves with one example has at most two nodes for each of them.
+    smallest = 1 + 2 * examples * _count_trees(problem, examples) // MAX_NODES // 3
+    threads = count_cores() if examples >= PARALLEL_FROM else 1
+    return _KINDS[kind, is_class](
+        trees, min_samples_leaf=smallest, random_state=seed, n_jobs=threads
+    )
+
+
+def _weights(examples: TreeExamples, rows: np.ndarray) -> np.ndarray | None:
+    return None if examples.weight is None else examples.weight[rows]
+
+
+def _predict(grown: Any, problem: Problem, values: np.ndarray) -> np.ndarray:
+    """Returns standardised numbers, [rows], or the probabilities of the classes."""
+    if not problem.task.is_classification:
+        return np.asarray(grown.predict(values))
+    found = _by_class(grown, problem, grown.predict_proba(values))
+    return found[:, 1:] if problem.task is Task.BINARY else found
+
+
+def _by_class(grown: Any, problem: Problem, values: np.ndarray) -> np.ndarray:
+    """Returns the probabilities of all classes, [rows, classes]; 0 for unknown classes."""
+    found = np.zeros((len(values), len(problem.classes)))
+    found[:, np.asarray(grown.classes_, int)] = values
+    return found
+
+
+def _add(forest: Forest, tree: Any, grown: Any, problem: Problem, share: float) -> None:
+    """Adds a tree of scikit-learn, whose nodes are renumbered so that siblings are neighbours."""
+    left, right = tree.children_left, tree.children_right
+    is_split = left >= 0
+    number = np.zeros(len(left), int)
+    firsts = 1 + 2 * np.arange(np.count_nonzero(is_split))
+    number[left[is_split]], number[right[is_split]] = firsts, firsts + 1
+    order = np.argsort(number)
+    below = np.arange(len(left))
+    below[number[is_split]] = firsts
+    values = tree.value[:, 0, :]
+    if problem.task.is_classification:
+        values = _by_class(grown, problem, values / values.sum(1, keepdims=True))
+        values = values[:, 1:] if problem.task is Task.BINARY else values
+    column = np.where(is_split, tree.feature, 0)
+    threshold = np.where(is_split, _first_above(tree.threshold), np.nan).astype(np.float32)
+    forest.add_nodes(
+        below, column[order], threshold[order], share * values[order], int(tree.max_depth)
+    )
+
+
+def _first_above(thresholds: np.ndarray) -> np.ndarray:
+    """Returns the smallest float32 above each float64: a condition holds above its threshold."""
+    nearest = thresholds.astype(np.float32)
+    above = np.nextafter(nearest, np.float32(np.inf))
+    return np.where(nearest > thresholds, nearest, above)

@@ -1,0 +1,246 @@
+"""Linear and logistic regression on all columns: fitted by scikit-learn, exported as a layer."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+import tensorflow as tf
+import tf_keras
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression, Ridge
+
+from trainer_module.families.supervised.ensemble.member import (
+    Folds,
+    Member,
+    as_outputs,
+    column_means,
+    numeric_matrix,
+)
+from trainer_module.families.supervised.ensemble.weights import Labels
+from trainer_module.families.supervised.trees.forest import TreeColumn
+from trainer_module.families.supervised.trees.growing import TreeExamples
+from trainer_module.families.supervised.trees.model import flatten
+from trainer_module.problem import Problem
+from trainer_module.settings import Task
+
+STRENGTHS = (1e-2, 0.1, 1.0, 10.0)
+"""The candidates of the inverse strength of the L2 regularisation, from strong to weak."""
+
+ITERATIONS = 200
+"""The largest number of iterations of logistic regression."""
+
+CLIP = 10.0
+"""The limit of standardised numbers, so that an outlier moves the sum by a bounded amount."""
+
+
+def fit_linear(examples: TreeExamples, problem: Problem, folds: Folds) -> Member:
+    """Fits a linear model on all examples, with the regularisation that suits unseen examples best.
+
+    Args:
+      examples: the examples of the train split.
+      problem: the features and the label.
+      folds: the parts that are held out, from one model each.
+    """
+    means = column_means(examples.columns, examples)
+    matrix, scales = _encode(examples, means)
+    label, weight = examples.target(problem), examples.weight
+    labels = Labels(problem, examples.label, weight)
+
+    def predict(strength: float, fold: int) -> np.ndarray:
+        learnt = folds.learnt(fold)
+        model = _fit(problem, matrix[learnt], label[learnt], _only(weight, learnt), strength)
+        return as_outputs(problem, _predict(model, problem, matrix[folds.held_out(fold)]))
+
+    unseen = np.full((len(label), problem.output_units), np.nan)
+    strength = 1.0
+    first = folds.held_out(0)
+    if len(first):
+        tried = {strength: predict(strength, 0) for strength in STRENGTHS}
+        strength = min(tried, key=lambda one: labels.only(first).loss(tried[one]))
+        unseen[first] = tried[strength]
+    for fold in range(1, folds.count):
+        unseen[folds.held_out(fold)] = predict(strength, fold)
+    model = _fit(problem, matrix, label, weight, strength)
+
+    def build(inputs: Any) -> tf.Tensor:
+        used = {column.feature for column in examples.columns}
+        names = [feature.name for feature in problem.features if feature.name in used]
+        layer = LinearColumns(
+            _codes(examples.columns, names), problem.output_units, len(examples.columns),
+            sum(column.codes for column in examples.columns), name="linear",
+        )  # fmt: skip
+        logits = layer([inputs[name] for name in names])
+        layer.fill(*_coefficients(model, problem, examples.columns), means, scales)
+        return problem.make_activation()(logits)
+
+    return Member(build, unseen, (f"regularisation of the linear model: C = {strength:g}",))
+
+
+def _only(values: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
+    return None if values is None else values[rows]
+
+
+def _codes(columns: Sequence[TreeColumn], names: Sequence[str]) -> list[int]:
+    by_feature = {column.feature: column.codes for column in columns}
+    return [by_feature[name] for name in names]
+
+
+def _encode(examples: TreeExamples, means: np.ndarray) -> tuple[Any, np.ndarray]:
+    """Returns the standardised numbers and the one-hot categories, a sparse matrix [examples, n],
+    and the reciprocal standard deviation of each column, 0 for categories.
+    """
+    numbers = [i for i, column in enumerate(examples.columns) if not column.codes]
+    values = numeric_matrix(examples, means)
+    deviations = values[:, numbers].std(0, dtype=np.float64)
+    scales = np.zeros(len(examples.columns), np.float32)
+    scales[numbers] = np.divide(1, deviations, out=np.zeros_like(deviations), where=deviations > 0)
+    scaled = np.clip((values[:, numbers] - means[numbers]) * scales[numbers], -CLIP, CLIP)
+    rows = np.arange(len(values))
+    parts = [scipy.sparse.csr_matrix(scaled, dtype=np.float64)]
+    for values_of, column in zip(examples.values, examples.columns, strict=True):
+        if column.codes:
+            places = (np.ones(len(rows)), (rows, values_of))
+            parts.append(scipy.sparse.csr_matrix(places, shape=(len(rows), column.codes)))
+    return scipy.sparse.hstack(parts, "csr"), scales
+
+
+def _fit(
+    problem: Problem, matrix: Any, label: np.ndarray, weight: np.ndarray | None, strength: float
+) -> Any:
+    if not problem.task.is_classification:
+        return Ridge(1 / strength, solver="auto").fit(matrix, label, weight)
+    with warnings.catch_warnings():
+        # More iterations hardly change the predictions.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return LogisticRegression(C=strength, max_iter=ITERATIONS).fit(matrix, label, weight)
+
+
+def _predict(model: Any, problem: Problem, matrix: Any) -> np.ndarray:
+    if not problem.task.is_classification:
+        return np.asarray(model.predict(matrix))
+    found = np.zeros((matrix.shape[0], len(problem.classes)))
+    found[:, np.asarray(model.classes_, int)] = model.predict_proba(matrix)
+    return found[:, 1:] if problem.task is Task.BINARY else found
+
+
+ABSENT = -20.0
+"""The logit of a class without examples."""
+
+
+def _coefficients(
+    model: Any, problem: Problem, columns: Sequence[TreeColumn]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns the weights of the numbers [columns, units], of the categories [codes, units], and
+    the bias [units].
+    """
+    units = problem.output_units
+    kernel = np.atleast_2d(model.coef_).T
+    bias = np.atleast_1d(np.asarray(model.intercept_, np.float64))
+    if problem.task is Task.MULTICLASS:
+        kernel, bias = _by_class(model, kernel, bias, units)
+    if problem.class_shift:
+        bias = bias - np.asarray(problem.class_shift)
+    numbers = [i for i, column in enumerate(columns) if not column.codes]
+    of_numbers = np.zeros((len(columns), units))
+    of_numbers[numbers] = kernel[: len(numbers)]
+    return of_numbers, kernel[len(numbers) :], bias
+
+
+def _by_class(
+    model: Any, kernel: np.ndarray, bias: np.ndarray, units: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the weights and the bias of all classes, if only some occur in the examples."""
+    if kernel.shape[1] == 1:  # Of two classes only the logit of the second is fitted.
+        kernel, bias = np.concatenate([-kernel, kernel], 1) / 2, np.array([-bias[0], bias[0]]) / 2
+    classes = np.asarray(model.classes_, int)
+    all_kernels, all_biases = np.zeros((len(kernel), units)), np.full(units, ABSENT)
+    all_kernels[:, classes], all_biases[classes] = kernel, bias
+    return all_kernels, all_biases
+
+
+@tf_keras.saving.register_keras_serializable("scopeline")
+class LinearColumns(tf_keras.layers.Layer):
+    """Computes a weighted sum of numbers and categories, [batch, units], from a list of features,
+    [batch, n].
+    """
+
+    def __init__(
+        self, codes: Sequence[int], units: int, columns: int, rows: int, **options: Any
+    ) -> None:
+        """Stores the sizes, from which the layer can be built.
+
+        Args:
+          codes: the number of codes of each feature's categories; 0 for numbers.
+          units: the number of outputs.
+          columns: the number of columns.
+          rows: the number of codes of all categorical columns.
+          options: Keras's options.
+        """
+        super().__init__(**{"trainable": False, "dtype": tf.float32, **options})
+        self._config = {"codes": list(codes), "units": units, "columns": columns, "rows": rows}
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the arguments of the constructor."""
+        return {**super().get_config(), **self._config}
+
+    def build(self, input_shape: Sequence[tf.TensorShape]) -> None:
+        """Creates the weights, filled with zeros."""
+        units, columns, rows = (self._config[key] for key in ("units", "columns", "rows"))
+
+        def add(name: str, *shape: int) -> tf.Variable:
+            return self.add_weight(name, shape, tf.float32, "zeros", trainable=False)
+
+        self.means, self.scales = add("means", columns), add("scales", columns)
+        self.kernel, self.bias = add("kernel", columns, units), add("bias", units)
+        if rows:
+            self.categories = add("categories", rows, units)
+        widths = [tf.TensorShape(shape)[1:].num_elements() for shape in input_shape]
+        self._offsets = _offsets(self._config["codes"], widths)
+        super().build(input_shape)
+
+    def fill(
+        self,
+        kernel: np.ndarray,
+        categories: np.ndarray,
+        bias: np.ndarray,
+        means: np.ndarray,
+        scales: np.ndarray,
+    ) -> None:
+        """Copies the fitted numbers into the weights."""
+        self.kernel.assign(kernel)
+        self.bias.assign(bias)
+        self.means.assign(means)
+        self.scales.assign(scales)
+        if self._config["rows"]:
+            self.categories.assign(categories)
+
+    def call(self, inputs: Sequence[tf.Tensor]) -> tf.Tensor:
+        """Returns the sums."""
+        codes = self._config["codes"]
+        values = tf.concat(list(map(flatten, inputs, codes)), 1)
+        numbers = tf.where(tf.math.is_nan(values), self.means, values)
+        numbers = tf.clip_by_value((numbers - self.means) * self.scales, -CLIP, CLIP)
+        total = tf.matmul(numbers, self.kernel) + self.bias
+        if not self._config["rows"]:
+            return total
+        columns, offsets = self._offsets
+        rows = tf.cast(tf.gather(values, columns, axis=1), tf.int32) + offsets
+        return total + tf.reduce_sum(tf.gather(self.categories, rows), 1)
+
+
+def _offsets(codes: Sequence[int], widths: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Returns the categorical columns, and the first row of each of them in `categories`."""
+    columns, offsets = [], []
+    column = row = 0
+    for count, width in zip(codes, widths, strict=True):
+        for _ in range(width):
+            if count:
+                columns.append(column)
+                offsets.append(row)
+                row += count
+            column += 1
+    return columns, offsets

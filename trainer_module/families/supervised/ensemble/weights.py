@@ -1,0 +1,188 @@
+"""The weights of an ensemble's members and the calibration of their mean, by unseen examples.
+
+Greedy selection with replacement: Caruana et al., 2004, "Ensemble Selection from Libraries of
+Models", doi:10.1145/1015330.1015432. Temperature scaling: Guo et al., 2017, "On Calibration of
+Modern Neural Networks", arXiv:1706.04599.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+
+from trainer_module.families.supervised.ensemble.member import LEAST, from_logits, to_logits
+from trainer_module.problem import Problem
+from trainer_module.settings import Task
+
+ROUNDS = 50
+"""The number of selections, so that weights are multiples of 1/50 or simpler fractions."""
+
+PRIOR = 50
+"""The number of examples that count for equal weights of the network and the other members; few
+unseen examples say little."""
+
+LEAST_WEIGHT = 0.02
+"""The weight below which a member is left out."""
+
+TEMPERATURES = (0.25, 4.0)
+"""The range of temperatures."""
+
+BINS = 15
+"""The number of bins of the expected calibration error (Guo et al., 2017)."""
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The labels of the train split and the weights of its examples."""
+
+    problem: Problem
+    values: np.ndarray
+    """The label, [examples]: indices of classes, or numbers."""
+    weight: np.ndarray | None = None
+    """The weights of the examples, [examples]; None if all count alike."""
+
+    def only(self, rows: np.ndarray) -> Labels:
+        """Returns the labels of some rows."""
+        weight = None if self.weight is None else self.weight[rows]
+        return Labels(self.problem, self.values[rows], weight)
+
+    def loss(self, predicted: np.ndarray) -> float:
+        """Returns the mean squared error, or the mean log loss, of outputs [examples, units]."""
+        return float(np.average(self._losses(predicted), weights=self.weight))
+
+    def _losses(self, predicted: np.ndarray) -> np.ndarray:
+        if self.problem.task is Task.REGRESSION:
+            return np.asarray((predicted[:, 0] - self.values) ** 2)
+        return np.asarray(-np.log(np.clip(self.of_label(predicted), LEAST, 1)))
+
+    def of_label(self, predicted: np.ndarray) -> np.ndarray:
+        """Returns the probability of each example's class, [examples]."""
+        classes = self.values.astype(int)
+        if self.problem.task is Task.BINARY:
+            return np.where(classes == 1, predicted[:, 0], 1 - predicted[:, 0])
+        return np.asarray(predicted[np.arange(len(classes)), classes])
+
+
+def select(unseen: Mapping[str, np.ndarray], labels: Labels, network: str) -> dict[str, float]:
+    """Returns the weights of the members, which sum up to 1; members without use are left out.
+
+    The members except for the network are weighted first, by all examples that all of them have
+    not seen; then the network and their mean, by the fewer examples that the network has not seen.
+
+    Args:
+      unseen: the predictions of unseen examples by member, [examples, units]; NaN for examples that
+        the member has seen.
+      labels: the labels of all examples.
+      network: the name of the member that has fewer unseen examples; it may be absent.
+    """
+    others = {name: values for name, values in unseen.items() if name != network}
+    if not others:
+        return {network: 1.0}
+    weights = greedy(others, labels)
+    if network in unseen:
+        share = _share(unseen[network], mean(others, weights), labels)
+        weights = {name: weight * (1 - share) for name, weight in weights.items()}
+        weights[network] = share
+    kept = {name: weight for name, weight in weights.items() if weight >= LEAST_WEIGHT}
+    return {name: weight / sum(kept.values()) for name, weight in kept.items()}
+
+
+def greedy(unseen: Mapping[str, np.ndarray], labels: Labels) -> dict[str, float]:
+    """Returns the weights that greedy selection with replacement finds; equal without examples."""
+    rows = _common_rows(unseen)
+    if not len(rows) or len(unseen) == 1:
+        return dict.fromkeys(unseen, 1 / len(unseen))
+    labels = labels.only(rows)
+    found = {name: values[rows] for name, values in unseen.items()}
+    counts, total = dict.fromkeys(found, 0), np.zeros_like(next(iter(found.values())))
+    best, least = dict(counts), np.inf
+    for chosen in range(1, ROUNDS + 1):
+        losses = {name: labels.loss((total + values) / chosen) for name, values in found.items()}
+        name = min(losses, key=lambda one: losses[one])
+        counts[name] += 1
+        total = total + found[name]
+        if losses[name] < least:
+            best, least = dict(counts), losses[name]
+    return {name: count / sum(best.values()) for name, count in best.items()}
+
+
+def _share(network: np.ndarray, others: np.ndarray, labels: Labels) -> float:
+    """Returns the weight of the network beside the mean of the other members."""
+    rows = _common_rows({"network": network, "others": others})
+    if not len(rows):
+        return 0.5
+    labels, first, second = labels.only(rows), network[rows], others[rows]
+    found = minimize_scalar(
+        lambda share: labels.loss(share * first + (1 - share) * second), bounds=(0, 1)
+    )
+    return (len(rows) * float(found.x) + PRIOR * 0.5) / (len(rows) + PRIOR)
+
+
+def mean(unseen: Mapping[str, np.ndarray], weights: Mapping[str, float]) -> np.ndarray:
+    """Returns the weighted mean of the members' predictions, [examples, units]."""
+    return np.sum([weight * unseen[name] for name, weight in weights.items() if weight], 0)
+
+
+def _common_rows(unseen: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Returns the indices of the examples that no member has seen."""
+    return np.flatnonzero(np.all([~np.isnan(values).any(1) for values in unseen.values()], 0))
+
+
+def temperature(predicted: np.ndarray, labels: Labels) -> float:
+    """Returns the temperature that minimises the log loss of probabilities, by unseen examples.
+
+    The result is 1 for a regression, and if the temperature does not lower the log loss of one half
+    of the examples when it is found on the other half.
+
+    Args:
+      predicted: the probabilities of all examples, [examples, units]; NaN for seen ones.
+      labels: the labels of all examples.
+    """
+    rows = _common_rows({"": predicted})
+    if labels.problem.task is Task.REGRESSION or len(rows) < 2:
+        return 1.0
+    halves = [rows[::2], rows[1::2]]
+    gain = 0.0
+    for fitted, judged in (halves, halves[::-1]):
+        value = _best_temperature(predicted[fitted], labels.only(fitted))
+        before = labels.only(judged).loss(predicted[judged])
+        gain += before - labels.only(judged).loss(cool(labels.problem, predicted[judged], value))
+    return _best_temperature(predicted[rows], labels.only(rows)) if gain > 0 else 1.0
+
+
+def _best_temperature(predicted: np.ndarray, labels: Labels) -> float:
+    low, high = np.log(TEMPERATURES)
+    found = minimize_scalar(
+        lambda power: labels.loss(cool(labels.problem, predicted, float(np.exp(power)))),
+        bounds=(low, high),
+    )
+    return float(np.exp(found.x))
+
+
+def cool(problem: Problem, predicted: np.ndarray, value: float) -> np.ndarray:
+    """Returns the probabilities with their logits divided by a temperature, [examples, units]."""
+    return from_logits(problem, to_logits(problem, predicted) / value)
+
+
+def calibration_error(predicted: np.ndarray, labels: Labels) -> float | None:
+    """Returns the expected calibration error of the most probable class; None for a regression.
+
+    Args:
+      predicted: the probabilities of all examples, [examples, units]; NaN for seen ones.
+      labels: the labels of all examples.
+    """
+    rows = _common_rows({"": predicted})
+    if labels.problem.task is Task.REGRESSION or not len(rows):
+        return None
+    values = predicted[rows]
+    if labels.problem.task is Task.BINARY:
+        values = np.concatenate([1 - values, values], 1)
+    surest, chosen = values.max(1), values.argmax(1)
+    weight = np.ones(len(rows)) if labels.weight is None else labels.weight[rows]
+    is_right = chosen == labels.values[rows]
+    bins = np.minimum((surest * BINS).astype(int), BINS - 1)
+    gaps = np.bincount(bins, weight * (is_right - surest))
+    return float(np.abs(gaps).sum() / weight.sum())
