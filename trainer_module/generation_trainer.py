@@ -171,7 +171,7 @@ def train(inputs: GenerationInputs) -> TrainedNetworks:
             if callable(rate):
                 let_replicas_share_rate(optimizer, rate)
     loop = AdversarialLoop(model, strategy, plan, deal)
-    inputs = replace(inputs, watchers=[Grids(inputs)])
+    inputs = replace(inputs, extra_callbacks=[Grids(inputs)])
     callbacks = make_callbacks(inputs, plan, checkpoint, losses=LOSSES)
     start = checkpoint.restore(model)
     loop.run(start, callbacks)
@@ -186,7 +186,7 @@ def plan_training(settings: TrainerSettings, deal: Deal) -> TrainingPlan:
     """
     epochs = choose_epochs(settings.train, deal.steps)
     at_once = settings.train.steps_per_execution or steps_per_execution(epochs * deal.steps)
-    return TrainingPlan(epochs, epochs, deal.steps, deal.examples, at_once, chooses=False)
+    return TrainingPlan(epochs, epochs, deal.steps, deal.examples, at_once, chooses_epoch=False)
 
 
 class AdversarialLoop(StepLoop):

@@ -15,14 +15,14 @@ from trainer_module.runtime import RECORD_FILE, WorkerContext, write_record
 from trainer_module.settings import AUTO, TrainerSettings
 from trainer_module.settings.train import choose_batch_size, choose_stopping
 from trainer_module.training.folds import FOLDS_FOLDER, Train, cross_validate
-from trainer_module.training.plan import Trained, TrainingInputs, TrainingPlan
+from trainer_module.training.plan import TrainingInputs, TrainingPlan, TrainingResult
 
 UNEVEN = 2
 """The ratio of the examples of two asynchronous workers above which the record has a note."""
 
 
 def describe(
-    settings: TrainerSettings, runtime: WorkerContext, trained: Trained, seconds: float
+    settings: TrainerSettings, runtime: WorkerContext, trained: TrainingResult, seconds: float
 ) -> dict[str, Any]:
     """Returns the record of a training as JSON: `history` has a value per epoch for each metric.
 
@@ -153,7 +153,7 @@ def add_restarts(model_run_dir: str, restarts: Sequence[str]) -> None:
 def _notes_on_steps(
     settings: TrainerSettings,
     runtime: WorkerContext,
-    trained: Trained,
+    trained: TrainingResult,
     plan: TrainingPlan,
     per_worker: Sequence[int | None],
 ) -> Iterator[str]:
@@ -200,7 +200,7 @@ def _notes_on_steps(
         )
 
 
-def _length(settings: TrainerSettings, trained: Trained, plan: TrainingPlan) -> str:
+def _length(settings: TrainerSettings, trained: TrainingResult, plan: TrainingPlan) -> str:
     """Returns a note on the number of epochs that `epochs: auto` resulted in, and the reason."""
     train, epochs = trained.train, len(trained.history["loss"])
     chosen = (
@@ -210,7 +210,7 @@ def _length(settings: TrainerSettings, trained: Trained, plan: TrainingPlan) -> 
     if train.rounds > 1:
         chosen += f"; each epoch repeats the train split {train.rounds} times"
     stopping = choose_stopping(settings.train, train.steps)
-    if stopping is None or epochs == plan.epochs or not plan.chooses:
+    if stopping is None or epochs == plan.epochs or not plan.chooses_epoch:
         return chosen
     return (
         f"{chosen}; training stopped after {epochs}, as {counted(stopping.patience, 'epoch')} in a "

@@ -326,7 +326,7 @@ def test_training_on_fewer_replicas_begins_anew(
     with pytest.raises(KeyboardInterrupt):
         train_whole(inputs, [Interrupt(5, inputs.data.train.steps)])
     assert begin(prepare(trips, tmp_path, runtime)).start == Position()
-    assert "Training begins anew: an epoch now has 15 steps" in caplog.text
+    assert "Training starts from the beginning: an epoch now has 15 steps" in caplog.text
     assert not list((tmp_path / "backup").iterdir())
 
 
