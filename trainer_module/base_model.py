@@ -498,8 +498,8 @@ def read_description(directory: str) -> Description | None:
         found.setdefault("outputs", as_task(found["task"]).outputs(tuple(found["classes"])))
         return TypeAdapter(Description).validate_python(found)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        told_of = " ".join(str(error).split())
-        raise ValueError(f"{path} is no description of a model: {told_of}") from error
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{path} is no description of a model: {reason}") from error
 
 
 def _vocabulary(tft_output: tft.TFTransformOutput, name: str) -> tuple[str, ...] | None:

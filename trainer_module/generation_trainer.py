@@ -146,11 +146,11 @@ def open_inputs(fn_args: Any) -> GenerationInputs:
 def _check_classes(labels: np.ndarray, classes: Sequence[str], label: str) -> None:
     missing = int(np.count_nonzero(labels == b""))
     if missing or not classes:
-        found = f"{missing:,} pictures have none" if missing else "all pictures have the same"
+        pictures = f"{missing:,} have no class" if missing else "all have the same class"
         raise TrainingError(
-            f"task: {{conditional: true}} needs a class of every picture, which data.label"
-            f" ({label!r}) names, and {found}; give each picture its class, or leave conditional"
-            " out."
+            f"task: {{conditional: true}} needs a class for every picture in data.label "
+            f"({label!r}),"
+            f" but {pictures}; add the classes, or remove conditional."
         )
 
 

@@ -98,7 +98,7 @@ def test_indices_whose_range_is_lost_are_refused(tmp_path: Path) -> None:
     metadata_io.write_metadata(
         metadata, str(tmp_path / tft.TFTransformOutput.TRANSFORMED_METADATA_DIR)
     )
-    message = r"'area' is int64, and it is not known .* \(reshape or change what goes in, not what"
+    message = r"'area' is int64, with an unknown number .* \(reshape its input, not its output"
     with pytest.raises(TrainingError, match=message):
         Problem.from_transform(tft.TFTransformOutput(str(tmp_path)), Task.REGRESSION, "price")
 
@@ -197,7 +197,7 @@ def test_labels_that_are_no_classes(counts: Counts, message: str) -> None:
         ({"features": {"fair": {"type": "numeric"}}}, "no column 'fair'.*did you mean 'fare'"),
         (
             {"features": {"company": {"type": "numeric"}}},
-            "'company' holds text, or nothing at all, and cannot be",
+            "'company' holds text or no value, and cannot be",
         ),
         ({"features": {"fare": {"type": "image", "height": 2, "width": 2}}}, "'fare' holds num"),
         (

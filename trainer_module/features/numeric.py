@@ -61,8 +61,9 @@ class SequenceFeature(BaseFeature):
         for name, feature in features.items():
             if (columns[name].dtype == tf.string) == (feature.separator is None):
                 found = "numbers" if feature.separator else "text"
-                change = "leave out" if feature.separator else "name what separates its numbers by"
-                raise DataError(f"column {name!r} holds {found}: {change} its key separator.")
+                change = "remove" if feature.separator else "set"
+                key = f"features.{name}.separator"
+                raise DataError(f"column {name!r} holds {found}: {change} {key}.")
             numbers = list_numbers(columns[name], feature.length, feature.separator)
             gap = [[0, 0], [0, longest - feature.length]]
             padded.append(tf.pad(numbers, gap, constant_values=float("nan")))
@@ -139,10 +140,11 @@ class NumericFeature(BaseFeature):
         if self.clip is not None and self.clip[0] >= self.clip[1]:
             raise ValueError(f"clip: {self.clip[0]:g} is no lower than the highest value")
         if self.unit is not None and self.written in (None, "clock"):
-            raise ValueError("unit: only of numbers in text, written: point or comma")
+            raise ValueError("unit needs numbers in text, with `written: point` or `comma`")
         if self.buckets is not None and (self.scaling, self.fill) != ("z_score", "mean"):
             raise ValueError(
-                "buckets have no scale, and one for missing numbers; leave out the rest"
+                "buckets exclude scaling and fill, as missing numbers have their own bucket; "
+                "remove those"
             )
         return self
 
@@ -224,7 +226,7 @@ def _read(name: str, column: AnyTensor, feature: NumericFeature) -> tf.Tensor:
         return dense_numbers(column)
     if feature.written is None:
         raise DataError(
-            f"column {name!r} holds text, or nothing at all, and cannot be numeric; use "
+            f"column {name!r} holds text or no value, and cannot be numeric; use "
             "type: categorical or ignore, or written: point for numbers such as '$1,234.50'."
         )
     return parse_numbers(dense_strings(column), NumberFormat(feature.written, feature.unit or ""))

@@ -57,7 +57,7 @@ class TrialWatcher(tf_keras.callbacks.Callback):
         if self._objective.name not in (logs or {}):
             raise TrainingError(
                 f"tune.objective: the builder of the model compiles it without a metric "
-                f"{self._objective.metric!r}; leave its compile out, or add that metric."
+                f"{self._objective.metric!r}; remove its compile, or add this metric."
             )
         value = float((logs or {})[self._objective.name])
         if self._report(epoch + 1, value) and not self.model.stop_training:
@@ -144,7 +144,7 @@ class TrialRunner:
         measured = dict(trained.measured) or measure(trained.model, data)
         value = measured[self._objective.metric]
         if not math.isfinite(value):
-            raise TrainingError(f"{self._objective.name} came to {value}, which is no number.")
+            raise TrainingError(f"{self._objective.name} is {value}, which is not a finite number.")
         return TrialResult(
             value=value,
             metrics=measured,

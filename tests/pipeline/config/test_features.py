@@ -32,7 +32,7 @@ def load(**features: dict[str, Any]) -> PipelineConfig:
         ({"type": "sequence"}, "length: this key is missing"),
         ({"type": "text", "max_tokens": 0}, "max_tokens: found 0; it should be greater than 0"),
         ({"type": "text", "tokens": "word"}, "did you mean `words`?"),
-        ({"type": "text", "tokens": "wordpiece", "encoding": "bag"}, "wordpiece is for encoding"),
+        ({"type": "text", "tokens": "wordpiece", "encoding": "bag"}, "wordpiece needs encoding"),
         ({"type": "my.Money!"}, "an own type is module.Class, such as my_types.Money"),
     ],
 )  # fmt: skip

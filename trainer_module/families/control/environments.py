@@ -134,14 +134,14 @@ class Environment:
         try:
             found = call()
         except Exception as error:  # User code may raise any exception.
-            lines = str(error).strip().splitlines() or ["without a word"]
+            lines = str(error).strip().splitlines() or ["no message"]
             raise TrainingError(
                 f"{self._location} failed with {type(error).__name__}: {lines[0].rstrip('.')}."
             ) from error
         if not isinstance(found, tuple) or len(found) != values:
             given = f"{len(found)} values" if isinstance(found, tuple) else type(found).__name__
             raise TrainingError(
-                f"{self._location}: {name} gave {given}; right are {values}, as gymnasium.Env says."
+                f"{self._location}: {name} gave {given}; gymnasium.Env requires {values}."
             )
         return found
 
@@ -165,7 +165,7 @@ class Environment:
         if found.shape != (self.width,):
             raise TrainingError(
                 f"{self._location} gave an observation of shape {found.shape}; its observation"
-                f" space says ({self.width},)."
+                f" space has ({self.width},)."
             )
         if not np.isfinite(found).all():
             raise TrainingError(
@@ -229,31 +229,32 @@ def _as_vectors(made: Any, path: str) -> Any:
     if None in spaces:
         raise TrainingError(
             f"{path!r} gave {type(made).__name__}, which has no observation_space and action_space;"
-            " right is an environment, as gymnasium.Env says."
+            " right is a gymnasium.Env."
         )
     observations, actions = spaces
     if not hasattr(actions, "n") or getattr(actions, "shape", ()) != ():
         raise TrainingError(
-            f"the environment {path!r} has the actions {actions}; dqn chooses between actions that"
-            " are counted, as gymnasium.spaces.Discrete has them: wrap it in an environment of"
-            " yours that offers some of its actions."
+            f"the environment {path!r} has the actions {actions}; dqn needs a"
+            " gymnasium.spaces.Discrete: wrap it in an environment with a finite number of"
+            " actions."
         )
     if len(getattr(observations, "shape", None) or ()) == 1:
         return made
-    check_installed(path, "its observations, which are no vector")
+    check_installed(path, "observations that are not vectors")
     import gymnasium
 
     if not isinstance(made, gymnasium.Env):
         raise TrainingError(
-            f"the environment {path!r} has the observations {observations}, and"
-            f" {type(made).__name__} is no gymnasium.Env, of whose observations vectors are made;"
-            " derive it from that, or give vectors."
+            f"the environment {path!r} has the observations {observations}, which"
+            f" are flattened only for a gymnasium.Env; derive {type(made).__name__} from it, or"
+            " return vectors."
         )
     try:
         return gymnasium.wrappers.FlattenObservation(made)
     except Exception as error:  # The space cannot be flattened.
         raise TrainingError(
-            f"the environment {path!r} has the observations {observations}, which no vector holds."
+            f"the environment {path!r} has the observations {observations}, which cannot be "
+            "flattened to a vector."
         ) from error
 
 

@@ -104,8 +104,8 @@ def load_checkpoint(
                     arrays.setdefault(part, {})[name] = found[key]
     except (ValueError, KeyError, EOFError, BadZipFile, *_OF_DAMAGE) as error:
         raise TrainingError(
-            f"the backup {path} is damaged ({type(error).__name__}): delete it, and training begins"
-            " anew."
+            f"the backup {path} is damaged ({type(error).__name__}): delete it to start training"
+            " from the beginning."
         ) from error
     return notes, arrays
 
@@ -382,7 +382,9 @@ class Training:
             return
         notes, arrays = found
         if notes["plan"] != asdict(self._plan):
-            logger.warning("Training begins anew: the backup is of other steps or replicas.")
+            logger.warning(
+                "Training starts from the beginning: the backup has other steps or replicas."
+            )
             return
         self.progress = Progress(**notes["progress"])
         self._random.bit_generator.state = notes["random"]
@@ -400,8 +402,8 @@ class Training:
         self._replay.cut(lost)
         if lost:
             self.notes.append(
-                f"{len(lost)} episodes under way began anew after the interruption, as the"
-                " environment does not follow from its seed"
+                f"{len(lost)} unfinished episodes were restarted after the interruption, as"
+                " the environment does not depend on its seed alone"
             )
 
 

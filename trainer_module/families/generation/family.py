@@ -72,8 +72,8 @@ def check_size(
         times = doublings(height, width)
         if filters and len(filters) != times:
             raise DataError(
-                f"found {height}x{width} pixels and {len(filters)} model.options.filters; such a"
-                f" picture is doubled {times} times, and takes as many"
+                f"found {height}x{width} pixels and {len(filters)} model.options.filters; dcgan"
+                f" doubles such a picture {times} times, and needs as many filters"
             )
     elif height * width * channels > MOST_OUTPUTS:
         raise DataError(
@@ -143,8 +143,8 @@ def _train_problems(train: Any) -> Iterator[tuple[str, str]]:
     if train.strategy.kind == Strategy.PARAMETER_SERVER:
         yield (
             "train.strategy",
-            "found 'parameter_server'; its workers take steps of their own, and the two networks"
-            " take each step together: use mirrored or multi_worker_mirrored",
+            "found 'parameter_server'; its workers take separate steps, but the two networks share"
+            " each step: use mirrored or multi_worker_mirrored",
         )
 
 

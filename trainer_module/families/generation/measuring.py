@@ -249,18 +249,18 @@ def _failures(spread: float, real: float, variance: float, least: float) -> list
     """Returns why a generator has collapsed or cannot be evaluated; empty without a failure."""
     if real < _LEAST_VARIANCE:
         return [
-            f"the pictures of the eval split look all alike: they have a variance of {real:.2g}, "
-            f"and a generator is judged by those of at least {_LEAST_VARIANCE:g}"
+            f"the pictures of the eval split are almost equal: their variance is {real:.2g}, but "
+            f"the evaluation of a generator needs at least {_LEAST_VARIANCE:g}"
         ]
-    said = "the generator has collapsed: its pictures"
+    failure = "the generator has collapsed: its pictures"
     if variance < _LEAST_VARIANCE:
         return [
-            f"{said} have a variance of {variance:.2g}, and those of less than {_LEAST_VARIANCE:g}"
-            " look all alike"
+            f"{failure} are almost equal, with a variance of {variance:.2g}, below"
+            f" {_LEAST_VARIANCE:g}"
         ]
     if spread < least:
         return [
-            f"{said} vary {spread:.2g} times as much as real ones, and task.collapse asks for"
+            f"{failure} vary {spread:.2g} times as much as real ones, but task.collapse is"
             f" {least:g}"
         ]
     return []
