@@ -29,7 +29,7 @@ import local_runner
 from pipeline.exit_codes import EXIT_NOT_BLESSED, EXIT_PUSHED, EXIT_UNUSABLE
 from trainer_module.machine import count_cores
 
-MOST_PUSHED = 0.07
+MAX_PUSHED = 0.07
 """The largest accepted share of pushed tables of a kind: 5 % plus the random error of 100 tables.
 """
 TASKS = ("binary", "multiclass", "regression")
@@ -206,7 +206,7 @@ def report(kind: str, codes: Counter[int]) -> tuple[str, bool]:
         return line, False
     share, interval = codes[EXIT_PUSHED] / ran, binomtest(codes[EXIT_PUSHED], ran).proportion_ci()
     line += f"{share:>9.1%}   {interval.low:.1%} to {interval.high:.1%}"
-    return line, not failed and share <= MOST_PUSHED
+    return line, not failed and share <= MAX_PUSHED
 
 
 def main() -> None:

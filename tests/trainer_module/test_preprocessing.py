@@ -258,7 +258,7 @@ def test_a_column_with_a_million_values_is_counted_within_bounds(
 def test_very_many_numbers_become_one_vector(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(numeric, "MOST_SEPARATE", 2)
+    monkeypatch.setattr(numeric, "MAX_SEPARATE", 2)
     rows = [
         {"b": float(n), "a": n * n / 7, "c": None if n % 4 else 1.0 + n, "y": n % 2, "t": "x"}
         for n in range(80)
@@ -299,7 +299,7 @@ def test_vocabularies_of_very_many_columns_share_a_table(
         {"label": "y", "task": "binary", "features": features}
     )
     apart = run_transform(tmp_path / "apart", rows, rows[:8], settings)
-    monkeypatch.setattr(categorical, "MOST_TABLES", 2)
+    monkeypatch.setattr(categorical, "MAX_TABLES", 2)
     together = run_transform(tmp_path / "together", rows, rows[:8], settings)
     # One of them is for the classes.
     assert count_tables(together) == 2 < 4 <= count_tables(apart)

@@ -15,7 +15,7 @@ from pipeline.records.event_log import EventKind, LoggedEvent
 from tools.chaos.days import REFUSED, TRAINED_AT_ONCE, WITHOUT_ROWS, DayData, Night
 from tools.replay import NAME, Replay
 
-TOLD = {
+NOTIFIED = {
     DayData.EMPTY: "skipped",
     DayData.HEADER: "skipped",
     DayData.POISONED: "not_blessed",
@@ -82,7 +82,7 @@ def ask_model(folder: Path) -> dict[str, Any]:
     return dict(serve(**row))
 
 
-def judge(
+def check_night(
     before: Sequence[Night], night: Night, code: int, events: list[LoggedEvent], told: list[str]
 ) -> Iterator[str]:
     """Yields deviations of an undisturbed night from docs/scheduling.md.
@@ -105,7 +105,7 @@ def judge(
         yield f"{len(finished)} runs were finished, expected {int(due)}"
     if code != (expected := EXIT_UNUSABLE if is_refused else EXIT_PUSHED):
         yield f"exit code {code}, expected {expected}"
-    occasion = TOLD.get(night.data)
+    occasion = NOTIFIED.get(night.data)
     if occasion and occasion not in told:
         yield f"nobody was told that it is {occasion}: {told}"
     if night.data is DayData.POISONED and EventKind.PUSHED in {event.kind for event in events}:

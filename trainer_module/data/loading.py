@@ -24,7 +24,7 @@ from trainer_module.settings.train import choose_batch_size, choose_rounds
 from trainer_module.strategies.base import Processes
 from trainer_module.strategies.coordinator import all_workers_equal
 
-MOST = 65_536
+MAX_QUARTILE_EXAMPLES = 65_536
 """The most examples from which quartiles are computed."""
 
 
@@ -40,7 +40,7 @@ def measure_quartiles(reader: Reader, content: Content) -> dict[str, np.ndarray]
     names = [feature.name for feature in reader.problem.of_kind("numeric")]
     if not names:
         return {}
-    rows = spread_rows(content.examples, MOST)
+    rows = spread_rows(content.examples, MAX_QUARTILE_EXAMPLES)
     parts: dict[str, list[np.ndarray]] = {name: [] for name in names}
     begin = 0
     for batch in _batches(reader, content, names):

@@ -79,7 +79,7 @@ class SequenceFeature(BaseFeature):
         return outputs
 
 
-MOST_SEPARATE = 200
+MAX_SEPARATE = 200
 """The most numeric columns that stay separate tensors; more are combined into one vector.
 
 TensorFlow Transform traverses each pair of an input and an output, which takes hours for thousands
@@ -177,7 +177,7 @@ class NumericFeature(BaseFeature):
         """Returns the numbers, [batch, n] float32 each, with flags of optional columns; int64 for
         buckets.
 
-        More than `MOST_SEPARATE` columns of z-scores become one tensor, `PACKED`.
+        More than `MAX_SEPARATE` columns of z-scores become one tensor, `PACKED`.
 
         Raises:
           DataError: if a column holds text.
@@ -199,7 +199,7 @@ class NumericFeature(BaseFeature):
         if plain:
             # One joint analysis of all columns takes a fraction of the time of one per column.
             scores = z_scores(tf.concat(list(plain.values()), 1))
-            if len(plain) > MOST_SEPARATE:
+            if len(plain) > MAX_SEPARATE:
                 outputs[PACKED] = scores
             else:
                 widths = [numbers.shape[1] for numbers in plain.values()]

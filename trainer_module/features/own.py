@@ -99,9 +99,9 @@ def _call(path: str, names: list[str], function: Callable[[], Result]) -> Result
         return function()
     except Exception as error:  # User code may raise any exception.
         frame = traceback.extract_tb(error.__traceback__)[-1]
-        said = " ".join(str(error).split()) or "no message"
+        text = " ".join(str(error).split()) or "no message"
         place = f"{frame.filename}, line {frame.lineno}"
-        raise _error(path, names, f"{type(error).__name__}: {said} ({place})") from error
+        raise _error(path, names, f"{type(error).__name__}: {text} ({place})") from error
 
 
 def _check_name(
@@ -148,8 +148,8 @@ def _check(
         return output  # An identity would lose the range that the schema stores.
     message = _error(path, names, f"it returned {name!r} with more or fewer rows than its input")
     # At run time only TensorFlow's error arrives: its text contains this one.
-    said = f"{type(message).__module__}.{type(message).__name__}: {message}\n"
-    same = tf.debugging.assert_equal(tf.shape(output, tf.int64)[0], rows, message=said)
+    text = f"{type(message).__module__}.{type(message).__name__}: {message}\n"
+    same = tf.debugging.assert_equal(tf.shape(output, tf.int64)[0], rows, message=text)
     with tf.control_dependencies([same]):
         return tf.identity(output)
 

@@ -55,7 +55,7 @@ class StopOnNaN(StepCallback):
         self, steps_per_epoch: int, losses: Sequence[str], monitor: str, is_synchronous: bool
     ) -> None:
         # The asynchronous steps of parameter servers have no order that could be reported.
-        super().__init__(hears_steps=is_synchronous, takes_tensors=is_synchronous)
+        super().__init__(needs_step_calls=is_synchronous, takes_tensors=is_synchronous)
         self._steps = steps_per_epoch
         self._losses, self._monitor = losses, monitor
         self._pending: tuple[int, int, dict[str, Any]] | None = None

@@ -362,7 +362,7 @@ class CheckpointCallback(StepCallback):
           writes: whether this process writes; False if another process writes to the same folder.
         """
         # Without step checkpoints, Keras need not wait for the results of each step.
-        super().__init__(hears_steps=every is not None, takes_tensors=every is not None)
+        super().__init__(needs_step_calls=every is not None, takes_tensors=every is not None)
         self._strategy = strategy
         self._directory = directory
         self._steps = steps_per_epoch

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import tf_keras
 
 from trainer_module.data.dealing import (
-    ENOUGH,
+    LARGE_SPLIT,
     Parts,
     divide_records,
     first_examples,
@@ -64,7 +64,7 @@ def train_best_length(train: TrainByPlan, inputs: TrainingInputs) -> TrainingRes
     # A user's callbacks may depend on the epochs that they see, and kept checkpoints may be resumed
     # from, so there is only one training.
     trains_once = settings.train.callbacks or settings.train.checkpoints
-    if data.train.examples > ENOUGH or trains_once:
+    if data.train.examples > LARGE_SPLIT or trains_once:
         return train(replace(inputs, data=part), TrainingPlan.of(settings, part))
     first = inputs.within(
         CHOICE_FOLDER, data=part, prefix=f"{inputs.prefix}first with a held-out part, "

@@ -80,16 +80,17 @@ class Environment:
         """Creates the environment; see `EnvironmentSettings.open`."""
         self.name = settings.path
         self._most_steps = settings.most_steps
-        self._made = _as_vectors(_make(settings), settings.path)
-        self.width = int(self._made.observation_space.shape[0])
+        self._environment = _as_vectors(_make(settings), settings.path)
+        self.width = int(self._environment.observation_space.shape[0])
         """The number of values in an observation."""
-        self.actions = int(self._made.action_space.n)
+        self.actions = int(self._environment.action_space.n)
         """The number of actions."""
         # A user's function may wrap an environment and change its rewards.
-        spec = getattr(self._made, "spec", None) if settings.path.startswith(PREFIX) else None
+        is_registered = settings.path.startswith(PREFIX)
+        spec = getattr(self._environment, "spec", None) if is_registered else None
         self.solved_at: float | None = getattr(spec, "reward_threshold", None)
         """The mean return above which gymnasium calls the environment solved; None if undefined."""
-        self._first_action = int(getattr(self._made.action_space, "start", 0))
+        self._first_action = int(getattr(self._environment.action_space, "start", 0))
         self.seed = 0
         """The seed of the current episode."""
         self.taken: list[int] = []
@@ -102,7 +103,7 @@ class Environment:
           TrainingError: the environment fails, or returns values that are not finite.
         """
         self.seed, self.taken = seed, []
-        observation, _ = self._call("reset", lambda: self._made.reset(seed=seed), 2)
+        observation, _ = self._call("reset", lambda: self._environment.reset(seed=seed), 2)
         return self._checked(observation)
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool]:
@@ -114,16 +115,16 @@ class Environment:
         """
         self.taken.append(action)
         observation, reward, terminated, truncated, _ = self._call(
-            "step", lambda: self._made.step(action + self._first_action), 5
+            "step", lambda: self._environment.step(action + self._first_action), 5
         )
         is_cut = bool(truncated) or len(self.taken) >= self._most_steps
         return self._checked(observation), self._number(reward), bool(terminated), is_cut
 
     def close(self) -> None:
         """Releases the resources of the environment, such as windows and processes."""
-        if hasattr(self._made, "close"):
+        if hasattr(self._environment, "close"):
             with suppress(Exception):  # Errors do not affect the results.
-                self._made.close()
+                self._environment.close()
 
     @property
     def _location(self) -> str:
@@ -183,11 +184,11 @@ def _make(settings: EnvironmentSettings) -> Any:
         )
     if not path.startswith(PREFIX):
         make = load_own("environment", path)
-        return _made(path, lambda: make(**options))
+        return _create(path, lambda: make(**options))
     check_installed(path)
     import gymnasium
 
-    return _made(
+    return _create(
         path,
         lambda: gymnasium.make(path.removeprefix(PREFIX), disable_env_checker=True, **options),
     )
@@ -208,7 +209,7 @@ def check_installed(path: str, what: str = "") -> None:
         )
 
 
-def _made(path: str, make: Callable[[], Any]) -> Any:
+def _create(path: str, make: Callable[[], Any]) -> Any:
     try:
         return make()
     except Exception as error:  # Raised by gymnasium, a dependency or the environment.
@@ -376,7 +377,7 @@ def _replay_episode(one: Environment, seed: int, actions: Sequence[int]) -> np.n
 
 
 @dataclass(frozen=True)
-class Played:
+class EpisodeResults:
     """The results of episodes that a policy has played."""
 
     seeds: np.ndarray
@@ -392,7 +393,7 @@ def play(
     settings: EnvironmentSettings,
     seeds: Sequence[int],
     see: Callable[[int, np.ndarray, int, tuple[np.ndarray, float, bool, bool]], None] | None = None,
-) -> Played:
+) -> EpisodeResults:
     """Plays an episode for each seed with a policy.
 
     Args:
@@ -418,7 +419,7 @@ def play(
         if not playing:
             for one in slots:
                 one.close()
-            return Played(np.array(seeds, np.int64), returns, lengths)
+            return EpisodeResults(np.array(seeds, np.int64), returns, lengths)
         order = sorted(playing)
         actions = policy(np.stack([seen[slot] for slot in order]))
         for slot, action in zip(order, actions, strict=True):
