@@ -188,7 +188,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--epochs", type=int, default=load_config(CONFIG).train.epochs)
     parser.add_argument("--kinds", nargs="+", default=["gan", "dcgan"])
-    parser.add_argument("--unconditional", action="store_true", help="classes are not asked for")
+    parser.add_argument("--unconditional", action="store_true", help="no class condition")
     parser.add_argument("--no-steps", action="store_true", help="the loops are not compared")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:

@@ -251,10 +251,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pipelines", nargs="+", choices=PIPELINES, default=list(PIPELINES))
     parser.add_argument("--variants", nargs="+", choices=list(KINDS), default=list(KINDS))
-    parser.add_argument("--output", type=Path, help="where pipelines are run, or were")
+    parser.add_argument("--output", type=Path, help="the folder of new or finished runs")
     parser.add_argument("--mnist", type=Path, default=MNIST, help="the folder of MNIST's files")
-    parser.add_argument("--json", type=Path, help="where to write the lines as well")
-    parser.add_argument("--markdown", type=Path, help="where to write the table as well")
+    parser.add_argument("--json", type=Path, help="a file for the lines")
+    parser.add_argument("--markdown", type=Path, help="a file for the table")
     parser.add_argument("--time-saved-model", nargs=2, type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.time_saved_model:

@@ -212,9 +212,11 @@ def report(kind: str, codes: Counter[int]) -> tuple[str, bool]:
 def main() -> None:
     """Runs the tables that the options specify; exits with 1 if too many models are pushed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tables", type=int, default=100, help="of each kind")
+    parser.add_argument("--tables", type=int, default=100, help="the number of tables of each kind")
     parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
-    parser.add_argument("--jobs", type=int, default=count_cores(), help="runs at a time")
+    parser.add_argument(
+        "--jobs", type=int, default=count_cores(), help="the number of parallel runs"
+    )
     parser.add_argument("--folder", type=Path, default=Path("output/noise"))
     options = parser.parse_args()
     folder = options.folder.resolve()

@@ -154,9 +154,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--flink-jar", metavar="FILE", help="Beam's job server for Flink")
-    which.add_argument("--endpoint", metavar="HOST:PORT", help="of a job server that runs")
+    which.add_argument(
+        "--endpoint", metavar="HOST:PORT", help="the address of a running job server"
+    )
     parser.add_argument(
-        "--workers", default="LOOPBACK", metavar="TYPE", help="--environment_type, such as PROCESS"
+        "--workers",
+        default="LOOPBACK",
+        metavar="TYPE",
+        help="the --environment_type, such as PROCESS",
     )
     given = parser.parse_args()
     workers = f"--environment_type={given.workers}"

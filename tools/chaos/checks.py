@@ -42,7 +42,7 @@ def find_faults(replay: Replay) -> Iterator[str]:
     serving = output / "serving" / NAME
     for folder in serving.iterdir() if serving.exists() else ():
         if folder.is_dir() and not folder.name.isdigit():
-            yield f"a half folder is left: {folder}"
+            yield f"an incomplete folder is left: {folder}"
     if replay.versions:
         try:
             ask_model(serving / replay.versions[-1])
@@ -62,7 +62,7 @@ def find_half_artifacts(replay: Replay) -> Iterator[str]:
         live = connection.execute("SELECT uri FROM Artifact WHERE state = ?", [_LIVE]).fetchall()
     for folder in (output / "pipeline_root").glob("*/*/[0-9]*"):
         if int(folder.name) not in executions:
-            yield f"an artifact's folder is left that nobody knows: {folder}"
+            yield f"an artifact's folder is left without an entry in the metadata: {folder}"
     for (uri,) in live:
         if not Path(uri).exists():
             yield f"an artifact has no files: {uri}"
@@ -107,6 +107,6 @@ def check_night(
         yield f"exit code {code}, expected {expected}"
     occasion = NOTIFIED.get(night.data)
     if occasion and occasion not in told:
-        yield f"nobody was told that it is {occasion}: {told}"
+        yield f"no notification of {occasion} was sent: {told}"
     if night.data is DayData.POISONED and EventKind.PUSHED in {event.kind for event in events}:
         yield "a model of shuffled labels was pushed"

@@ -118,7 +118,7 @@ class Player:
             with self._receiver.hanging():
                 outcome.codes.append(self._end(self._begin(night)))
             if (took := time.monotonic() - began) > 2 * self._longest + _DELIVERIES:
-                outcome.faults.append(f"a webhook held the night up: {took:.0f} s")
+                outcome.faults.append(f"a webhook delayed the night: {took:.0f} s")
         elif night.trouble in (Trouble.KILL, Trouble.TERM):
             self._stop(night, outcome)
         elif night.trouble is Trouble.HOLD:

@@ -153,13 +153,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tools.siege", description=__doc__)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1000))
     kinds = [*hostile.KINDS, *versions.KINDS, *kills.KINDS]
-    named = "as a line of progress names it"
-    parser.add_argument("--only", metavar="KIND", choices=kinds, help=named)
-    parser.add_argument("--short", action="store_true", help="a few of each, in a minute")
-    parser.add_argument("--hostile", type=int, default=200, help="requests")
-    parser.add_argument("--versions", type=int, default=20, help="damaged ones")
+    kind = "a kind of attack, as progress lines name it"
+    parser.add_argument("--only", metavar="KIND", choices=kinds, help=kind)
+    parser.add_argument(
+        "--short", action="store_true", help="run a few attacks of each kind (a minute)"
+    )
+    parser.add_argument("--hostile", type=int, default=200, help="the number of hostile requests")
+    parser.add_argument("--versions", type=int, default=20, help="the number of damaged versions")
     parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--longest", type=float, default=2.0, help="seconds that clients may wait")
+    parser.add_argument(
+        "--longest", type=float, default=2.0, help="the longest wait of a client, in seconds"
+    )
     options = parser.parse_args()
     counts = _SHORT if options.short else (options.hostile, options.versions, options.kills)
     plan = Plan.of(options.seed, counts, options.only)

@@ -32,7 +32,7 @@ def kill(kind: Kill) -> Kill:
 def _comes(siege: Siege) -> None:
     """Expects all workers to become ready again, and to serve the right version."""
     if not siege.server.wait_ready():
-        siege.fault("the server does not come to be ready again")
+        siege.fault("the server does not become ready again")
     siege.comes()
 
 
@@ -78,7 +78,7 @@ def supervisor(siege: Siege, chance: random.Random) -> None:
     workers = siege.server.worker_processes()
     siege.server.kill()
     if not wait_until(lambda: not {*workers} & {*siege.server.processes}, _ANSWER_SECONDS):
-        siege.fault("workers go on without the process that has started them")
+        siege.fault("workers continue after their parent process has ended")
     siege.server.start()
     _comes(siege)
 
@@ -107,7 +107,7 @@ def stop(siege: Siege, chance: random.Random) -> None:
         connection.send(body[end:])
         statuses = connection.statuses(1, _ANSWER_SECONDS)
     if statuses != [_OK]:
-        siege.fault(f"a request that had come by half before SIGTERM was answered {statuses}")
+        siege.fault(f"a request half of which had arrived before SIGTERM was answered {statuses}")
     _end(siege)
 
 

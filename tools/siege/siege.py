@@ -113,7 +113,7 @@ class Siege:
         if new := tracebacks[self._tracebacks :]:
             self._tracebacks = len(tracebacks)
             self.fault(f"{len(new)} tracebacks in the server's log: {new[-1][:200]}")
-        how = "holds" if len(self.faults) == found else "DOES NOT HOLD"
+        how = "holds" if len(self.faults) == found else "FAILED"
         self.say(
             f"{len(self.played):>4}  {attack.kind} {attack.number}: {how},"
             f" {time.monotonic() - began:.1f} s"
