@@ -210,11 +210,11 @@ def test_labels_that_are_no_classes(counts: Counts, message: str) -> None:
         ),
         (
             {"features": {"fare": {"type": "sequence", "length": 2, "separator": ";"}}},
-            "leave out its",
+            "remove features",
         ),
         (
             {"features": {"company": {"type": "sequence", "length": 2}}},
-            "'company' holds text: name",
+            "'company' holds text: set",
         ),
         ({"features": {"x": {"type": "cross", "of": ["fare", "compny"]}}}, "mean 'company'"),
         (
@@ -252,7 +252,7 @@ def test_a_column_with_a_million_values_is_counted_within_bounds(
     assert ids[0] == b"often"
     assert len(ids) == 3
     assert "column 'id' has 100 different values or more, of which the 3 mo" in caplog.text
-    assert "by features: {id: {type: ignore}}; otherwise hash_buckets" in caplog.text
+    assert "set features: {id: {type: ignore}}; otherwise hash_buckets" in caplog.text
 
 
 def test_very_many_numbers_become_one_vector(
