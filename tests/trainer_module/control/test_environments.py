@@ -180,7 +180,9 @@ class Counter:
 
 
 def test_who_is_no_env_gives_vectors() -> None:
-    with pytest.raises(TrainingError, match=r"Discrete\(5\), which are flattened only for a gymnasium\.Env"):
+    with pytest.raises(
+        TrainingError, match=r"Discrete\(5\), which are flattened only for a gymnasium\.Env"
+    ):
         EnvironmentSettings(f"{__name__}.Counter", {}, 10).open()
 
 
