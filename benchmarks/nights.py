@@ -83,7 +83,7 @@ def main() -> None:
         table.add_row(name, f"{value:.2f}", f"{kept[name]:.2f}")
     console = Console()
     console.print(table)
-    console.print(f"deleting the others took {deleted:.1f} s")
+    console.print(f"deletion of the others took {deleted:.1f} s")
 
 
 if __name__ == "__main__":

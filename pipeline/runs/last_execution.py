@@ -73,7 +73,7 @@ def find_checkpoint(training: LastTraining, which: str) -> str:
     """
     import tensorflow as tf
 
-    from trainer_module.training.checkpoint import CHECKPOINTS_FOLDER, kept_by_epoch
+    from trainer_module.training.checkpoint import CHECKPOINTS_FOLDER, names_by_epoch
 
     folder = f"{training.model_run_dir}/{CHECKPOINTS_FOLDER}"
     latest = tf.train.latest_checkpoint(folder)
@@ -86,7 +86,7 @@ def find_checkpoint(training: LastTraining, which: str) -> str:
         )
     if which == LATEST:
         return str(latest)
-    kept = kept_by_epoch(folder)
+    kept = names_by_epoch(folder)
     if which not in map(str, kept):
         raise ConfigError(
             f"--checkpoint {which}: the last training has kept epochs "

@@ -306,7 +306,7 @@ def weights_are_those_of_a_bert(
     except DataError as error:
         yield Issue("model.weights", str(error).rstrip("."))
         return
-    if shape and model.size and not shape.is_of(model.size):
+    if shape and model.size and not shape.matches(model.size):
         yield Issue(
             "model.size",
             f"found {counted(model.size.layers, 'layer')} of {model.size.hidden} with "

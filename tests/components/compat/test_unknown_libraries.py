@@ -15,7 +15,7 @@ import tfx.components.transform.executor
 import tfx.components.util.tfxio_utils  # noqa: F401
 
 from components.compat import speed
-from trainer_module.compat.insides import find_changes, print_of
+from trainer_module.compat.insides import find_changes, fingerprint_of
 
 NAMES = [change.function for change in speed.CHANGES]
 
@@ -86,8 +86,8 @@ def test_prints_go_by_the_source_whatever_is_around_it() -> None:
     def decorate(function: FunctionType) -> Any:
         return lambda: function()
 
-    assert print_of(decorate(_other)) != print_of(decorate(_take_away))
-    assert print_of(_other) == print_of(_other) != print_of(_take_away)
-    assert print_of(len) == ""
-    gone = {"no.such_module": {"f": "0"}, __name__: {"_other": print_of(_other)}}
+    assert fingerprint_of(decorate(_other)) != fingerprint_of(decorate(_take_away))
+    assert fingerprint_of(_other) == fingerprint_of(_other) != fingerprint_of(_take_away)
+    assert fingerprint_of(len) == ""
+    gone = {"no.such_module": {"f": "0"}, __name__: {"_other": fingerprint_of(_other)}}
     assert find_changes(gone) == ["no.such_module:f is missing"]

@@ -31,7 +31,7 @@ from trainer_module.runtime import StrategyChoice
 from trainer_module.settings import CheckpointSettings, Strategy, TrainerSettings
 from trainer_module.strategies.synchronous import CentralStorageStrategy
 from trainer_module.training import checkpoint
-from trainer_module.training.checkpoint import kept_by_epoch, write_state
+from trainer_module.training.checkpoint import names_by_epoch, write_state
 
 Artifacts = dict[str, list[types.Artifact]]
 
@@ -315,7 +315,7 @@ def test_checkpoints_are_kept_and_called_as_the_config_says(
     settings = CheckpointSettings.model_validate(checkpoints)
     keep_backup(str(backup), str(execution.model_run), "same", settings)
     folder = execution.model_run / "checkpoints"
-    assert kept_by_epoch(str(folder)) == kept
+    assert names_by_epoch(str(folder)) == kept
     found = tf.train.latest_checkpoint(str(folder))
     assert Path(f"{found}.index").read_text() == latest
     new = execution.model / "new"

@@ -48,7 +48,7 @@ def test_the_config_that_is_shipped_is_fine() -> None:
             ["data.episodes=9", "data.policy=nowhere"],
             "data.policy: found 'nowhere', which is no folder of a pushed",
         ),
-        (["data.policy=random"], "data.policy: it needs data.episodes, which it is to collect"),
+        (["data.policy=random"], "data.policy: it needs data.episodes, the number"),
         (["data.format=csv"], "found 'csv'; a task control learns in an environment, or from"),
         (
             ["data={format: parquet, path: .}"],
@@ -56,7 +56,7 @@ def test_the_config_that_is_shipped_is_fine() -> None:
         ),
         (
             ["task={kind: control, environment: gymnasium:CartPole-v1}"],
-            "task.environment: it is data.path here; leave it out",
+            "task.environment: data.path already names the environment; remove this key",
         ),
         (["model.kind=tabular"], "model.kind: found 'tabular'; a task control learns by dqn"),
         (["model.filters=[3]"], "model.filters: a task control does not read it; right are"),

@@ -87,14 +87,14 @@ class Forest:
     """The bias of each output, [outputs] float32."""
     means: np.ndarray
     """The replacement for missing numbers, [columns] float32."""
-    known: np.ndarray
+    known_codes: np.ndarray
     """The number of a category's codes in training, [columns] int; higher codes count as code 0."""
     roots: list[int] = field(default_factory=list)
     column: list[int] = field(default_factory=list)
     """The column of each node's condition."""
     threshold: list[float] = field(default_factory=list)
     """The threshold of each node, from which on its condition holds; NaN, so never, in leaves."""
-    below: list[int] = field(default_factory=list)
+    first_child: list[int] = field(default_factory=list)
     """The first child of each node."""
     bitmap: list[int] = field(default_factory=list)
     """The index in `words` of each node's bitmap of categories; -1 for numbers."""
@@ -107,9 +107,9 @@ class Forest:
     gains: Counter[int] = field(default_factory=Counter)
     """The reduction of the loss by the conditions on each column."""
 
-    def add(self, tree: Any, share: float) -> None:
+    def add_tree(self, tree: Any, share: float) -> None:
         """Adds a tree of YDF, with its leaf values multiplied by a share."""
-        self.roots.append(self._new())
+        self.roots.append(self._add_node())
         waiting = deque([(tree.root, self.roots[-1], 0)])
         while waiting:
             node, number, depth = waiting.popleft()
@@ -117,17 +117,17 @@ class Forest:
                 self.value[number] = share * node.value.value
                 continue
             self._split(number, node.condition)
-            self.below[number] = self._new()
-            self._new()
+            self.first_child[number] = self._add_node()
+            self._add_node()
             self.depth = max(self.depth, depth + 1)
-            waiting.append((node.neg_child, self.below[number], depth + 1))
-            waiting.append((node.pos_child, self.below[number] + 1, depth + 1))
+            waiting.append((node.neg_child, self.first_child[number], depth + 1))
+            waiting.append((node.pos_child, self.first_child[number] + 1, depth + 1))
 
-    def _new(self) -> int:
-        number = len(self.below)
+    def _add_node(self) -> int:
+        number = len(self.first_child)
         self.column.append(0)
         self.threshold.append(np.nan)
-        self.below.append(number)
+        self.first_child.append(number)
         self.bitmap.append(-1)
         self.value.append(0.0)
         return number
@@ -138,7 +138,7 @@ class Forest:
         codes = self.columns[condition.attribute].codes
         if codes:
             self.bitmap[number] = len(self.words)
-            known = self.known[condition.attribute]
+            known = self.known_codes[condition.attribute]
             unknown = range(known, codes) if 0 in condition.mask else ()
             self.words += _pack([*condition.mask, *unknown], codes)
         else:
