@@ -77,7 +77,7 @@ def is_held(path: Path) -> bool:
 
 
 @contextmanager
-def one_at_a_time(layout: Layout) -> Iterator[None]:
+def run_lock(layout: Layout) -> Iterator[None]:
     """Creates the pipeline's folder and holds its lock, which a killed process releases.
 
     Raises:

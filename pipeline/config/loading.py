@@ -22,7 +22,7 @@ from pipeline.config.sections.data import (
     labels_exist,
     path_exists,
     picture_folders_exist,
-    policy_is_there,
+    policy_exists,
     schema_exists,
 )
 from pipeline.config.sections.evaluate import EVALUATE_RULES, EvaluateSettings
@@ -93,12 +93,12 @@ def given_keys_are_read(config: PipelineConfig) -> Iterator[Issue]:
         yield Issue("schedule.warm_start", f"a task {kind} begins from scratch; leave it out")
 
 
-def the_family_agrees(config: PipelineConfig) -> Iterator[Issue]:
+def family_accepts_config(config: PipelineConfig) -> Iterator[Issue]:
     """Yields the problems that the family finds in its own options."""
     return (Issue(path, message) for path, message in config.family.problems(config))
 
 
-def metrics_are_the_familys(evaluate: EvaluateSettings, target: LearningTask) -> Iterator[Issue]:
+def metrics_belong_to_family(evaluate: EvaluateSettings, target: LearningTask) -> Iterator[Issue]:
     """Checks that metrics are the family's own: classes of Keras and TFMA need labels."""
     for key, path in evaluate.own_code.items():
         known = ", ".join(target.metrics())
@@ -110,9 +110,9 @@ def metrics_are_the_familys(evaluate: EvaluateSettings, target: LearningTask) ->
 
 FAMILY_RULES = (
     given_keys_are_read,
-    metrics_are_the_familys,
+    metrics_belong_to_family,
     import_paths_lead_somewhere,
-    the_family_agrees,
+    family_accepts_config,
 )
 """The rules for tasks of families other than the supervised one."""
 
@@ -138,7 +138,7 @@ RULES: tuple[Rule, ...] = (
 OF_ANY_FAMILY: tuple[Rule, ...] = (
     *FAMILY_RULES,
     episodes_are_of_an_environment,
-    policy_is_there,
+    policy_exists,
     path_exists,
     builtin_data_is_known,
     *BEAM_RULES,
@@ -152,7 +152,7 @@ OF_ANY_FAMILY: tuple[Rule, ...] = (
 """The rules for tasks of other families; a family adds its own in `Family.problems`."""
 LOOK_AT_FILES = (
     path_exists,
-    policy_is_there,
+    policy_exists,
     labels_exist,
     schema_exists,
     picture_folders_exist,

@@ -32,7 +32,7 @@ from pipeline.config.sections.schedule import (
     ScheduleSettings,
     SkewSettings,
 )
-from pipeline.own_modules import is_ours
+from pipeline.own_modules import is_own_module
 from trainer_module.families import Family, family_of
 from trainer_module.sections import Matching
 from trainer_module.settings import (
@@ -276,7 +276,7 @@ class PipelineConfig(Settings):
     def own_code(self) -> dict[str, str]:
         """Import paths of the user's code, by the config key of each."""
         preprocessing = {"preprocessing": self.preprocessing} if self.preprocessing else {}
-        family = {key: path for key, path in self.family.code.items() if not is_ours(path)}
+        family = {key: path for key, path in self.family.code.items() if not is_own_module(path)}
         family |= self.family.own_code(self)
         return preprocessing | family | self.trainer_settings.own_code | self.evaluate.own_code
 

@@ -18,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from pipeline.config.issues import Issue
-from pipeline.own_modules import NAMES, PACKAGES, ROOT, is_ours
+from pipeline.own_modules import NAMES, PACKAGES, ROOT, is_own_module
 
 _ANY_NAME = ("*", "__getattr__")
 """Names with which a module may define any name: a star import or `__getattr__`."""
@@ -247,7 +247,7 @@ def _is_pipelines(name: str) -> bool:
 def _find(folder: Path, name: str) -> Path | None:
     path = folder.joinpath(*name.split("."))
     for source in (path.with_suffix(".py"), path / "__init__.py"):
-        if is_ours(name) and source.is_file():
+        if is_own_module(name) and source.is_file():
             return source
     return None
 
@@ -258,7 +258,7 @@ def _read(source: Path, package: str, stamp: tuple[int, int]) -> tuple[list[str]
     del stamp  # A file that has changed is read again.
     text = source.read_text()
     named = _NAMED.findall(text) + ([package] if _OWN_NAME.search(text) else [])
-    return [name for name in _imports(ast.parse(text).body, package) if is_ours(name)], named
+    return [name for name in _imports(ast.parse(text).body, package) if is_own_module(name)], named
 
 
 def _imports(statements: Iterable[ast.stmt], package: str) -> Iterator[str]:

@@ -55,7 +55,7 @@ def check_for_kubeflow(config: PipelineConfig) -> Iterator[Issue]:
         yield from rule(config)
 
 
-def there_is_an_image(config: PipelineConfig) -> Iterator[Issue]:
+def image_is_given(config: PipelineConfig) -> Iterator[Issue]:
     """Checks that there is an image for the steps."""
     if settings_of(config).image is None:
         yield Issue(
@@ -65,7 +65,7 @@ def there_is_an_image(config: PipelineConfig) -> Iterator[Issue]:
         )
 
 
-def artifacts_outlive_their_pod(config: PipelineConfig) -> Iterator[Issue]:
+def artifacts_are_on_shared_storage(config: PipelineConfig) -> Iterator[Issue]:
     """Checks that steps share a volume or an object store for artifacts."""
     kubeflow = settings_of(config)
     root, volume = kubeflow.pipeline_root, kubeflow.volume
@@ -255,7 +255,7 @@ def drift_is_found_by_runs(config: PipelineConfig) -> Iterator[Issue]:
         )
 
 
-def object_stores_are_googles(config: PipelineConfig) -> Iterator[Issue]:
+def object_store_is_on_google_cloud(config: PipelineConfig) -> Iterator[Issue]:
     """Checks that object stores are Google's, the only ones that are installed."""
     root = settings_of(config).pipeline_root
     if root is None or not is_remote(root):
@@ -284,8 +284,8 @@ def object_stores_are_googles(config: PipelineConfig) -> Iterator[Issue]:
 
 
 KUBEFLOW_RULES: tuple[Callable[[PipelineConfig], Iterator[Issue]], ...] = (
-    there_is_an_image,
-    artifacts_outlive_their_pod,
+    image_is_given,
+    artifacts_are_on_shared_storage,
     paths_are_on_the_cluster,
     tpus_read_a_bucket,
     metadata_is_a_server,
@@ -294,5 +294,5 @@ KUBEFLOW_RULES: tuple[Callable[[PipelineConfig], Iterator[Issue]], ...] = (
     limits_cover_requests,
     spans_have_a_volume,
     drift_is_found_by_runs,
-    object_stores_are_googles,
+    object_store_is_on_google_cloud,
 )

@@ -143,10 +143,10 @@ def _refusal(server: MetadataServer, error: Exception) -> ConfigError:
             f"{server}: the metadata server cannot be reached ({text}); is it running, and are "
             "host and port right?"
         )
-    return ConfigError(f"{server}: {_what_is_wrong(server, code, text)}")
+    return ConfigError(f"{server}: {_explain_mysql_error(server, code, text)}")
 
 
-def _what_is_wrong(server: MetadataServer, code: int, text: str) -> str:
+def _explain_mysql_error(server: MetadataServer, code: int, text: str) -> str:
     if code == _ACCESS_DENIED:
         is_set = "has a wrong password for" if server.password else "is not set, the password of"
         return (

@@ -22,7 +22,7 @@ from pipeline.records.summary import (
 )
 from pipeline.runs.artifact_reader import ArtifactReader, gist
 from pipeline.runs.columns import effective_types, gist_of_types
-from pipeline.runs.console import why_not_the_first
+from pipeline.runs.console import describe_choice
 from trainer_module.errors import counted
 
 
@@ -124,7 +124,7 @@ class ArtifactResults(ArtifactReader):
         trials = tuning["trials"]
         (best,) = [trial for trial in trials if trial["number"] == tuning["best"]]
         if best is not trials[0]:
-            summary.notes.append(why_not_the_first(trials[0], best))
+            summary.notes.append(describe_choice(trials[0], best))
         of = f"{tuning['objective']} {best['value']:.4g}, of trial {best['number']}"
         return f"{counted(len(trials), 'trial')}; {of}"
 

@@ -322,7 +322,7 @@ def trials_table(tuning: Mapping[str, Any]) -> Table:
     return table
 
 
-def why_not_the_first(first: Mapping[str, Any], chosen: Mapping[str, Any]) -> str:
+def describe_choice(first: Mapping[str, Any], chosen: Mapping[str, Any]) -> str:
     """Returns the reason why an automatic search chose another trial than the best one."""
     if parts := len(chosen.get("again", {})):
         of = f"where both were measured again, on {parts} other parts"

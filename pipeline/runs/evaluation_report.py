@@ -360,7 +360,7 @@ def _threshold(criteria: Criteria, name: str) -> Threshold:
 
 
 @dataclass(frozen=True)
-class Mistaken:
+class Confusion:
     """A confusion of a class with another class."""
 
     rows: float
@@ -371,7 +371,7 @@ class Mistaken:
     predicted: int
 
 
-def read_mistakes(uri: str) -> list[Mistaken]:
+def read_mistakes(uri: str) -> list[Confusion]:
     """Returns the confusions on the whole eval split, most frequent first; empty without a matrix.
 
     Args:
@@ -382,7 +382,7 @@ def read_mistakes(uri: str) -> list[Mistaken]:
     for (true, _), count in counts.items():
         totals[true] = totals.get(true, 0.0) + count
     mistakes = (
-        Mistaken(count, totals[true], true, predicted)
+        Confusion(count, totals[true], true, predicted)
         for (true, predicted), count in counts.items()
         if true != predicted and count
     )

@@ -78,14 +78,14 @@ def execute(
         # TFX's command line compiles a pipeline with a runner that runs nothing.
         shutil.rmtree(files.root)
         return 0
-    if (told_by_signal := received_signal()) and error is None:
-        observer.summary.notes.append(f"{told_by_signal} came too late: the work was done")
+    if (signal_name := received_signal()) and error is None:
+        observer.summary.notes.append(f"{signal_name} came too late: the work was done")
     observer.conclude(error)
-    if told_by_signal is None:
+    if signal_name is None:
         retention = Retention(config.schedule, config.drift, config.metadata, layout, event_log)
         observer.note(retention.delete_expired())
     console.conclude(observer.summary, _hints(observer.summary, layout, files))
-    if told_by_signal is None:
+    if signal_name is None:
         reruns.keep(observer.summary, lambda: any(c.runs for c in make_plan(config, layout)))
     return observer.summary.status.exit_code
 

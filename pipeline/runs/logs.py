@@ -115,7 +115,7 @@ def _open_stream(descriptor: int, on_failure: Callable[[OSError], None]) -> Text
 
 
 @contextmanager
-def told_briefly(what: str, log: Path) -> Iterator[None]:
+def shortened_errors(what: str, log: Path) -> Iterator[None]:
     """Logs an exception in the block with its traceback, and raises a short error.
 
     Args:

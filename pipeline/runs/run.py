@@ -16,7 +16,7 @@ from pipeline.component_ids import ComponentId
 from pipeline.config.settings import PipelineConfig
 from pipeline.data.fetching import fetch_and_check_weights
 from pipeline.layout import Layout, RunLayout, new_run_id
-from pipeline.lock import one_at_a_time
+from pipeline.lock import run_lock
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.metadata_store import check_store
 from pipeline.records.notify import check_secrets, deliveries
@@ -25,7 +25,7 @@ from pipeline.records.summary import ErrorSummary, State, Status
 from pipeline.run_context import RunContext, RunRequest, resolve_run
 from pipeline.runs.console import RunConsole, shown
 from pipeline.runs.imports import is_in_tfx_command_line, kept_imports
-from pipeline.runs.logs import captured, told_briefly
+from pipeline.runs.logs import captured, shortened_errors
 from pipeline.runs.observer import RunObserver, RunResults
 from pipeline.runs.reruns import Reruns
 from trainer_module.errors import ConfigError, DataError
@@ -151,7 +151,7 @@ def run_pipeline(
         )
     check_secrets(config.notify)
     layout = Layout.of(config.name, config.push, output)
-    with one_at_a_time(layout):
+    with run_lock(layout):
         check_store(config.metadata, layout)
         fetch_and_check_weights(config, RunConsole(sys.stdout).write)
         context = resolve_run(config, layout, request)
@@ -165,7 +165,7 @@ def run_pipeline(
         broken = "The run could not be executed"
         with (
             captured(files.log, verbose) as stream,
-            told_briefly(broken, files.log),
+            shortened_errors(broken, files.log),
             own_temporary_files(),
         ):
             reruns.forget()

@@ -101,7 +101,7 @@ def _conclude(
     try:
         pushed = last_push(event_log, now)
         is_stale = check_staleness(config, event_log, now, pushed)
-        context.health.looked(pipeline.name, code, pushed, is_stale)
+        context.health.record_check(pipeline.name, code, pushed, is_stale)
     except (ScopelineError, OSError) as error:
         context.report(pipeline.name, f"this look leaves no metrics: {error}")
     context.health.expect(

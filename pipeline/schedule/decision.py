@@ -52,11 +52,11 @@ def decide(
       ConfigError: the event log cannot be used.
     """
     if is_run_under_way(layout):
-        return NotDue("a run is under way", says_nothing=True)
+        return NotDue("a run is under way", is_routine=True)
     history = read_history(event_log)
     hold = read_hold(layout, now)
     if hold is not None and hold.stops_runs:
-        return NotDue(str(hold), {}, _code_under_hold(history), says_nothing=True)
+        return NotDue(str(hold), {}, _code_under_hold(history), is_routine=True)
     continuation = continue_interrupted(history)
     if continuation and history.continuations < MAX_CONTINUATIONS:
         return continuation
@@ -81,8 +81,8 @@ def decide(
 
 def _code_under_hold(history: History) -> int:
     """Returns the exit code of the problem before a hold, which a hold does not end."""
-    if history.wrong is not None:
-        return int(history.wrong.details["exit_code"])
+    if history.problem is not None:
+        return int(history.problem.details["exit_code"])
     # A stopped run resumes after the hold.
     return EXIT_PUSHED if continue_interrupted(history) else history.failure_code or EXIT_PUSHED
 
@@ -119,7 +119,7 @@ class NotDue:
     """The exit code of the check: not 0 while there is a problem."""
     is_problem: bool = False
     """Whether to notify of it; false if the failed run has notified already."""
-    says_nothing: bool = False
+    is_routine: bool = False
     """Whether it leaves the state of earlier problems open, as the data was not checked."""
     left_out: tuple[str, ...] = ()
     """Sentences about spans that are left out until a user acts."""
@@ -259,7 +259,7 @@ def decide_by_triggers(inputs: DecisionInputs, event_log: EventLog) -> Due | Not
 def _decide_without_window(inputs: DecisionInputs, problem: str) -> NotDue:
     """Returns the decision for unusable data; a firing waits while files are being written."""
     if inputs.snapshot.is_being_written:
-        return NotDue(problem, says_nothing=True)
+        return NotDue(problem, is_routine=True)
     not_due = inputs.not_due(problem)
     return replace(not_due, details=not_due.details or {}, exit_code=EXIT_UNUSABLE, is_problem=True)
 

@@ -71,7 +71,9 @@ class Health:
         with self._lock:
             self._pipelines[name].silent_until = time.monotonic() + seconds
 
-    def looked(self, name: str, exit_code: int, pushed: datetime | None, is_stale: bool) -> None:
+    def record_check(
+        self, name: str, exit_code: int, pushed: datetime | None, is_stale: bool
+    ) -> None:
         """Stores the result of a check, and writes its metrics."""
         with self._lock:
             found = self._pipelines[name]
@@ -101,7 +103,9 @@ class Health:
                 _write_metrics(name, found)
 
 
-def find_ailment(lock_file: Path, heartbeat_file: Path, names: Iterable[str]) -> str | None:
+def find_scheduler_problem(
+    lock_file: Path, heartbeat_file: Path, names: Iterable[str]
+) -> str | None:
     """Returns the problem of the scheduler of an output folder, for a probe on its machine.
 
     Args:

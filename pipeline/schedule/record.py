@@ -51,10 +51,10 @@ def record_decision(decision: Due | NotDue, event_log: EventLog, now: datetime) 
     if last and (last.kind, last.message) == (EventKind.SKIPPED, decision.reason):
         return False
     details = decision.details
-    if decision.exit_code != EXIT_PUSHED and not decision.says_nothing:
+    if decision.exit_code != EXIT_PUSHED and not decision.is_routine:
         # A decision without a check, such as a hold, may have come in between.
-        wrong = read_history(event_log).wrong
-        if wrong is not None and wrong.message == decision.reason:
+        problem = read_history(event_log).problem
+        if problem is not None and problem.message == decision.reason:
             return False
         details = details | {"exit_code": decision.exit_code}
     event_log.record(EventKind.SKIPPED, decision.reason, at=now, **details)
@@ -106,10 +106,10 @@ def describe_lasting_problem(
 
 def _note_recovery(decision: Due | NotDue, event_log: EventLog, now: datetime) -> None:
     """Records that a problem is over; if a run is due, its end records that."""
-    if isinstance(decision, Due) or decision.exit_code != EXIT_PUSHED or decision.says_nothing:
+    if isinstance(decision, Due) or decision.exit_code != EXIT_PUSHED or decision.is_routine:
         return
-    if wrong := read_history(event_log).wrong:
-        event_log.record(EventKind.RECOVERED, f"over: {wrong.message}", at=now)
+    if problem := read_history(event_log).problem:
+        event_log.record(EventKind.RECOVERED, f"over: {problem.message}", at=now)
 
 
 def _note_left_out(

@@ -118,14 +118,14 @@ def serve(pipelines: Sequence[ScheduledPipeline], lock_file: Path, runner: Seque
             while not stop.is_set() and all(thread.is_alive() for thread in threads):
                 _beat(health, heartbeat_file, context)
                 time.sleep(_POLL_SECONDS)
-            was_told_to_stop = stop.is_set()
+            is_stopped_by_user = stop.is_set()
         finally:
             stop.set()
             for thread in threads:
                 if thread.ident is not None:  # The machine may have run out of threads.
                     thread.join()
             wait_for_deliveries()
-    if not was_told_to_stop:
+    if not is_stopped_by_user:
         raise InternalError("a thread of the scheduler has ended, and looks no more; start again")
 
 

@@ -20,7 +20,7 @@ from pipeline.config.loading import load_config
 from pipeline.config.user_code import code_fingerprint
 from pipeline.data.files import locate_data
 from pipeline.layout import Layout
-from pipeline.lock import one_at_a_time
+from pipeline.lock import run_lock
 from pipeline.records.summary import MetricSummary, RunSummary, State, Status
 from pipeline.runs.console import RunConsole
 from trainer_module.errors import ConfigError, DataError
@@ -172,18 +172,18 @@ def test_screen_that_is_gone_keeps_nothing_out_of_the_log(tmp_path: Path) -> Non
 
 def test_lock_is_for_one(tmp_path: Path) -> None:
     layout = Layout(tmp_path, "digits")
-    with one_at_a_time(layout):
+    with run_lock(layout):
         script = (
             "from pathlib import Path\n"
             "from pipeline.layout import Layout\n"
-            "from pipeline.lock import one_at_a_time\n"
-            f"with one_at_a_time(Layout(Path({str(tmp_path)!r}), 'digits')): pass\n"
+            "from pipeline.lock import run_lock\n"
+            f"with run_lock(Layout(Path({str(tmp_path)!r}), 'digits')): pass\n"
         )
         done = subprocess.run(
             [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True
         )
         assert "another run of `digits` is under way" in done.stderr
-    with one_at_a_time(layout):
+    with run_lock(layout):
         pass
 
 
@@ -191,7 +191,7 @@ def test_output_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (
         pytest.raises(ConfigError, match="cannot write the output here"),
-        one_at_a_time(Layout(tmp_path / "file", "digits")),
+        run_lock(Layout(tmp_path / "file", "digits")),
     ):
         pass
 

@@ -210,7 +210,7 @@ def path_exists(data: DataSettings) -> Iterator[Issue]:
         yield Issue("data.path", f"found {path!r}; there is no such file or folder{hint}")
 
 
-def policy_is_there(data: DataSettings) -> Iterator[Issue]:
+def policy_exists(data: DataSettings) -> Iterator[Issue]:
     """Checks that the policy that acts is a pushed model."""
     policy = data.policy
     if policy is None or policy == "random" or is_remote(policy):
@@ -299,9 +299,7 @@ def rows_are_split_in_one_way(data: DataSettings, label_task: BaseTask) -> Itera
         )
 
 
-def files_left_out_are_examples(
-    data: DataSettings, features: dict[str, Feature]
-) -> Iterator[Issue]:
+def skipped_files_are_examples(data: DataSettings, features: dict[str, Feature]) -> Iterator[Issue]:
     """Checks that `on_bad_file: skip` is given for pictures only: a bad file of rows ends the
     run.
     """
@@ -316,7 +314,7 @@ def files_left_out_are_examples(
         )
 
 
-def labels_of_others_are_of_tables(data: DataSettings) -> Iterator[Issue]:
+def joined_labels_are_of_tables(data: DataSettings) -> Iterator[Issue]:
     """Checks that labels in files of their own join rows of tables, by a column other than the
     label.
     """
@@ -372,9 +370,7 @@ def weight_is_a_column_of_its_own(
         yield Issue("data.weight", found)
 
 
-def pictures_are_the_one_feature(
-    data: DataSettings, features: dict[str, Feature]
-) -> Iterator[Issue]:
+def image_is_the_only_feature(data: DataSettings, features: dict[str, Feature]) -> Iterator[Issue]:
     """Checks that image data has exactly one feature, `image`."""
     if not FORMATS[data.format].holds_images:
         return

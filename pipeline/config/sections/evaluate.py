@@ -357,7 +357,7 @@ def thresholds_can_be_held(evaluate: EvaluateSettings) -> Iterator[Issue]:
             )
 
 
-def tolerances_are_of_what_is_compared(
+def tolerances_need_a_comparison(
     target: LearningTask, evaluate: EvaluateSettings
 ) -> Iterator[Issue]:
     """Checks that tolerances are given only for metrics that are compared with the model in

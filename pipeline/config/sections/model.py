@@ -71,7 +71,7 @@ def model_has_the_feature_it_needs(
         )
 
 
-def model_can_do_what_is_asked(
+def model_supports_task_and_features(
     label_task: BaseTask,
     features: dict[str, Feature],
     preprocessing: str | None,
@@ -108,7 +108,7 @@ def layers_are_named_once(model: ModelSettings) -> Iterator[Issue]:
         )
 
 
-def layers_leave_something(
+def layers_keep_a_positive_size(
     features: dict[str, Feature], preprocessing: str | None, model: ModelSettings
 ) -> Iterator[Issue]:
     """Checks that convolutions and poolings leave at least one pixel of each picture."""
@@ -127,7 +127,7 @@ KEYS = ("size", "weights", "transfer", "sync_batch_norm")
 """Keys of `model` that only some models read, and builders of the user's do not."""
 
 
-def networks_are_there_to_transfer(
+def transferred_network_exists(
     model: ModelSettings, trainer_settings: TrainerSettings
 ) -> Iterator[Issue]:
     """Checks that keys about pretrained networks are given for models that have one."""
@@ -162,7 +162,7 @@ def pictures_are_large_enough(
             )
 
 
-def something_is_left_to_fine_tune(model: ModelSettings, train: TrainSettings) -> Iterator[Issue]:
+def fine_tuning_has_epochs(model: ModelSettings, train: TrainSettings) -> Iterator[Issue]:
     """Checks that a network is unfrozen before the last epoch."""
     transfer, epochs = model.transfer, train.epochs
     after = transfer.unfreeze_after if transfer else None
@@ -174,7 +174,7 @@ def something_is_left_to_fine_tune(model: ModelSettings, train: TrainSettings) -
         )
 
 
-def unfreezing_has_its_time(model: ModelSettings) -> Iterator[Issue]:
+def fine_tuning_keys_need_unfreeze_after(model: ModelSettings) -> Iterator[Issue]:
     """Checks that settings for unfreezing come with `unfreeze_after`."""
     transfer = model.transfer
     if transfer is None or transfer.unfreeze_after:
@@ -188,7 +188,7 @@ def unfreezing_has_its_time(model: ModelSettings) -> Iterator[Issue]:
             )
 
 
-def heads_are_said_once(model: ModelSettings) -> Iterator[Issue]:
+def head_is_given_once(model: ModelSettings) -> Iterator[Issue]:
     """Checks that the dense layers before the output are given by one key only."""
     transfer = model.transfer
     if transfer and isinstance(transfer.head, list) and "hidden_units" in model.model_fields_set:
@@ -262,9 +262,7 @@ def weights_are_a_file_of_weights(model: ModelSettings) -> Iterator[Issue]:
 TRANSFER_RULES = rules_of(__name__, *MODEL_RULES)
 
 
-def bert_reads_pieces_of_words(
-    features: dict[str, Feature], model: ModelSettings
-) -> Iterator[Issue]:
+def bert_reads_subwords(features: dict[str, Feature], model: ModelSettings) -> Iterator[Issue]:
     """Checks that BERT reads wordpiece sequences: only they begin with its first token."""
     if model.kind != "bert":
         return

@@ -122,7 +122,7 @@ class NotifySettings(Settings):
         return {key: variable for key, variable in named.items() if variable}
 
 
-def stale_alarms_reach_somebody(notify: NotifySettings, has_trigger: bool) -> Iterator[Issue]:
+def stale_alarms_are_sent(notify: NotifySettings, has_trigger: bool) -> Iterator[Issue]:
     """Checks that a schedule can raise `stale`, and that the occasion is enabled."""
     if notify.stale_after is None:
         return
@@ -132,7 +132,7 @@ def stale_alarms_reach_somebody(notify: NotifySettings, has_trigger: bool) -> It
         yield Issue("notify.stale_after", "it is told as `stale`, which notify.occasions lacks")
 
 
-NOTIFY_RULES = (stale_alarms_reach_somebody,)
+NOTIFY_RULES = (stale_alarms_are_sent,)
 
 
 def read_secret(variable: str) -> str | None:

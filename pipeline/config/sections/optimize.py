@@ -52,7 +52,7 @@ def constant_schedules_have_no_end(optimize: OptimizeSettings | None) -> Iterato
         )
 
 
-def networks_begin_whole(
+def pruning_needs_trainable_network(
     model: ModelSettings, optimize: OptimizeSettings | None
 ) -> Iterator[Issue]:
     """Checks that a pruned network is not frozen: frozen weights cannot compensate."""

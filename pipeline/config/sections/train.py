@@ -99,7 +99,7 @@ def class_weights_have_classes(label_task: BaseTask, train: TrainSettings) -> It
         )
 
 
-def other_trainings_read_less(
+def unread_train_keys_are_absent(
     model: ModelSettings, train: TrainSettings, tune: AnyTune | None, evaluate: EvaluateSettings
 ) -> Iterator[Issue]:
     """Checks that a `run_fn` of the user's does not come with keys that only our training reads."""
@@ -141,7 +141,7 @@ def servers_are_backed_up_by_epoch(train: TrainSettings) -> Iterator[Issue]:
         )
 
 
-def steps_are_shown_where_they_are_seen(train: TrainSettings) -> Iterator[Issue]:
+def step_settings_are_applicable(train: TrainSettings) -> Iterator[Issue]:
     """Checks that TensorBoard by step is used where each step is reported on its own."""
     strategy, board, together = train.strategy, train.tensorboard, train.steps_per_execution or 1
     if not board.looks_at_steps:

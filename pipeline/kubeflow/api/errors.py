@@ -225,11 +225,11 @@ def find_api(settings: KubeflowSettings) -> tuple[Any, Any]:
         )
     ask = connection.request
 
-    def ask_within_limits(*values: Any, **options: Any) -> Any:
+    def call_within_limits(*values: Any, **options: Any) -> Any:
         return ask(*values, **options | {"_request_timeout": (CONNECT_SECONDS, READ_SECONDS)})
 
     # kfp's client has no timeouts, and would wait forever for a server that does not respond.
-    connection.request = ask_within_limits
+    connection.request = call_within_limits
     return client, connection
 
 

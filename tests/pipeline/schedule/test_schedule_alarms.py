@@ -20,7 +20,12 @@ from pipeline.records import notify as notify_module
 from pipeline.records.event_log import EventKind
 from pipeline.records.notify import wait_for_deliveries
 from pipeline.records.summary import Status
-from pipeline.schedule.health import SILENT_SECONDS, check_staleness, find_ailment, last_push
+from pipeline.schedule.health import (
+    SILENT_SECONDS,
+    check_staleness,
+    find_scheduler_problem,
+    last_push,
+)
 from pipeline.schedule.scheduled_pipeline import load_pipelines
 from pipeline.schedule.scheduler import check_once
 
@@ -203,7 +208,7 @@ def test_probe_and_metrics_show_whether_a_scheduler_lives(tmp_path: Path) -> Non
     layout = days.layout
 
     def ailment(*names: str) -> str | None:
-        return find_ailment(layout.scheduler_lock, layout.heartbeat, names or ["days"])
+        return find_scheduler_problem(layout.scheduler_lock, layout.heartbeat, names or ["days"])
 
     assert ailment() == f"{layout.output}: no scheduler is at work here"
     with serving(days) as process:

@@ -17,7 +17,7 @@ import pytest
 from scheduled_days import Days, at
 
 import local_runner
-from pipeline.lock import one_at_a_time
+from pipeline.lock import run_lock
 from pipeline.records.event_log import EventKind
 
 ROOT = Path(__file__).parents[3]
@@ -95,7 +95,7 @@ def test_list_says_of_a_run_without_an_end_what_became_of_it(
     monkeypatch.chdir(days.folder)
     killed = "killed: it holds its lock no more; the next look goes on with it"
     assert killed in scopeline("schedule", "--list")[1]
-    with one_at_a_time(days.layout):
+    with run_lock(days.layout):
         assert f"under way: process {os.getpid()}" in scopeline("schedule", "--list")[1]
         child = subprocess.Popen(["true"])
         child.wait()

@@ -199,7 +199,7 @@ def test_run_under_way_is_left_alone(eager: Days) -> None:
     eager.deliver(4)
     for path in (eager.layout.lock, eager.layout.scheduled):
         held = ProcessLock(path)
-        assert eager.check(at(5)) == NotDue("a run is under way", says_nothing=True)
+        assert eager.check(at(5)) == NotDue("a run is under way", is_routine=True)
         held.close()
     assert isinstance(eager.check(at(5)), Due)
 
