@@ -85,12 +85,12 @@ def given_keys_are_read(config: PipelineConfig) -> Iterator[Issue]:
                 if section.rstrip(".") in in_part:
                     fields = type(getattr(config, section.rstrip("."))).model_fields
                     known = [name for name in fields if f"{section}{name}" in reads]
-                    advice = f"right are {enumerate_names(known, 'and')}"
-                yield Issue(path, f"a task {kind} does not read it; {advice}")
+                    advice = f"its keys are {enumerate_names(known, 'and')}"
+                yield Issue(path, f"a {kind} task does not read this key; {advice}")
     if config.train.run_fn:
-        yield Issue("train.run_fn", f"a task {kind} has its own; leave it out")
+        yield Issue("train.run_fn", f"a {kind} task has its own run_fn; leave it out")
     if config.schedule_or_default.warm_start:
-        yield Issue("schedule.warm_start", f"a task {kind} begins from scratch; leave it out")
+        yield Issue("schedule.warm_start", f"a {kind} task trains from scratch; leave it out")
 
 
 def family_accepts_config(config: PipelineConfig) -> Iterator[Issue]:
@@ -102,7 +102,7 @@ def metrics_belong_to_family(evaluate: EvaluateSettings, target: LearningTask) -
     """Checks that metrics are the family's own: classes of Keras and TFMA need labels."""
     for key, path in evaluate.own_code.items():
         known = ", ".join(target.metrics())
-        yield Issue(key, f"found {path!r}; a task {target.kind} is measured by {known}")
+        yield Issue(key, f"found {path!r}; the metrics of a {target.kind} task are {known}")
     for place, metric in enumerate(evaluate.metrics):
         if not isinstance(metric, str):
             yield Issue(f"evaluate.metrics.{place}", "found a class; name a metric of the task")
@@ -190,13 +190,12 @@ class _StrictLoader(yaml.SafeLoader):
         for key_node, _ in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
                 raise _refusal(
-                    "a key has to be plain text; if these braces or brackets are part of a text, "
-                    "put it into quotes",
+                    "a key must be plain text; put a text with braces or brackets into quotes",
                     key_node,
                 )
             key = (key_node.tag, key_node.value)
             if key in seen:
-                raise _refusal(f"the key `{key_node.value}` stands here a second time", key_node)
+                raise _refusal(f"the key `{key_node.value}` appears twice", key_node)
             seen.add(key)
         return node
 
@@ -286,7 +285,7 @@ def _apply_override(raw: dict[str, Any], override: str) -> None:
         # The rest may be a secret, as in `notify.webhook.url: https://...`.
         words = re.split(r"[^\w.-]", override, maxsplit=1)[0]
         shown = words if words == override else f"{words}..."
-        raise ConfigError(f"--set {shown}: it has to be key=value, such as train.epochs=3")
+        raise ConfigError(f"--set {shown}: give key=value, such as train.epochs=3")
     try:
         value = _parse(text)
     except yaml.YAMLError:

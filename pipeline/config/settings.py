@@ -326,5 +326,5 @@ def _key(name: str, column: str, feature: Feature) -> str:
     A name of a feature with `from: path` is easily mistaken for the name of the column.
     """
     if isinstance(feature, ImageFeature) and feature.origin == "path":
-        return f"features.{name}, a feature that is called as the column of its paths"
+        return f"features.{name}, whose name is also the name of its column of paths"
     return f"features.{name}" + ("" if column == name else f" ({column})")

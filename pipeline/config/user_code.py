@@ -39,9 +39,7 @@ def check_import_path(key: str, path: str) -> Iterator[Issue]:
     source = find_source(module)
     if source is None:
         package = module.partition(".")[0]
-        hint = (
-            f"; `{package}` is a package of Scopeline's: rename yours" if package in NAMES else ""
-        )
+        hint = f"; `{package}` is a package of Scopeline: rename yours" if package in NAMES else ""
         yield Issue(
             key,
             f"found {path!r}; there is no module `{module}` here or among the installed packages"

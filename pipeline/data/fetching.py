@@ -164,8 +164,8 @@ def _fetch_from_hub(name: str, say: Say) -> bool:
     folder = hub_folder(name)
     for path, found, right in wrong_hashes(folder) if folder else ():
         raise ConfigError(
-            f"model.weights: {path} has the hash {found}, but that on the hub has {right}: it is "
-            f"damaged; delete {path.parents[2]}, and the next run fetches it again."
+            f"model.weights: {path} has the hash {found}, but the file on the hub has {right}: it "
+            f"is damaged; delete {path.parents[2]}, and the next run fetches it again."
         )
     return not is_there
 
@@ -218,7 +218,7 @@ def _fetch(arguments: Sequence[str]) -> str:
     return (
         shorten(_without_passwords(reason))
         if mark
-        else f"the process that fetches ended by {done.returncode}"
+        else f"the download process ended with {done.returncode}"
     )
 
 

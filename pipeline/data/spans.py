@@ -28,7 +28,7 @@ from pipeline.data.files import (
     list_files,
     span_folder,
 )
-from trainer_module.errors import DataError
+from trainer_module.errors import DataError, counted
 from trainer_module.settings.durations import show_duration
 
 _SHOWN = 5
@@ -221,8 +221,12 @@ def _note_waiting(
     for spans in filter(None, (ahead, written, empty)):
         newest, others = spans[-1], len(spans) - 1
         why = unsettled(newest, settings, now) or f"span {newest} is empty"
-        more = f"; so do {others} before it, the first {spans[0]}" if others else ""
-        notes.append(f"{why}, and waits{more}")
+        more = (
+            f"; the same holds for {counted(others, 'span')} before it, from {spans[0]} on"
+            if others
+            else ""
+        )
+        notes.append(f"{why}, so it is not read yet{more}")
     return notes
 
 

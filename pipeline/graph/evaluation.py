@@ -118,8 +118,8 @@ def _find(criteria: Criteria, name: str) -> Metric:
     taken = metric_types.registered_metrics().get(metric.class_name)
     if taken and metric.module and not metric.module.startswith(tfma.__name__):
         raise ConfigError(
-            f"evaluate.metrics: {name} has the name of a metric of TFMA's, {taken.__module__}."
-            f"{taken.__qualname__}, which would be taken for it; give yours another one."
+            f"evaluate.metrics: {name} is also the name of a metric of TFMA, "
+            f"{taken.__module__}.{taken.__qualname__}; give yours another name."
         )
     return metric
 

@@ -96,7 +96,7 @@ def test_what_the_family_does_not_know_is_refused(points: FamilyProject) -> None
         "data.label=x": "data.label: a task sphere does not read it; leave it out",
         "model.kind=cnn": "model: a task sphere does not read it; leave it out",
         "evaluate.thresholds.accuracy.min=1": "'accuracy' is no metric for sphere",
-        "evaluate.metrics=[my_metrics.Cost]": "a task sphere is measured by distance",
+        "evaluate.metrics=[my_metrics.Cost]": "the metrics of a sphere task are distance",
     }
     overrides = [word for override in wrong for word in ("--set", override)]
     done = points.scopeline("plan", "--config", "points.yaml", *overrides)

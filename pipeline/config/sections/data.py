@@ -183,7 +183,7 @@ def data_is_in_files(data: DataSettings, target: LearningTask) -> Iterator[Issue
         able = enumerate_names((n for n, f in FORMATS.items() if f.has_files), "or")
         yield Issue(
             "data.format",
-            f"found {data.format!r}, which holds no labels; task {target.kind} learns from {able}",
+            f"found {data.format!r}, which has no labels; task {target.kind} needs {able}",
         )
 
 
@@ -193,7 +193,7 @@ def episodes_are_of_an_environment(data: DataSettings, target: LearningTask) -> 
         return
     for key in ("episodes", "policy"):
         if getattr(data, key) is not None:
-            yield Issue(f"data.{key}", "it is for data of an environment; leave it out")
+            yield Issue(f"data.{key}", "only data of an environment has this key; leave it out")
 
 
 def path_exists(data: DataSettings) -> Iterator[Issue]:
@@ -218,8 +218,8 @@ def policy_exists(data: DataSettings) -> Iterator[Issue]:
     if not (Path(policy) / "saved_model.pb").is_file():
         yield Issue(
             "data.policy",
-            f"found {policy!r}, which is no folder of a pushed version; right is one such as"
-            " output/NAME/serving/NAME/1795396366, or random",
+            f"found {policy!r}, which is not the folder of a pushed version; right is a folder "
+            "such as output/NAME/serving/NAME/1795396366, or random",
         )
 
 
@@ -230,7 +230,8 @@ def builtin_data_is_known(data: DataSettings) -> Iterator[Issue]:
     name = data.path.removeprefix(BUILTIN_PREFIX)
     if name not in BUILTIN_DATA:
         yield Issue(
-            "data.path", f"found {name!r} as shipped data; {near_match(name, BUILTIN_DATA)}"
+            "data.path",
+            f"found {name!r}, which is not shipped data; {near_match(name, BUILTIN_DATA)}",
         )
     elif data.format != BUILTIN_DATA[name].format:
         yield Issue(
@@ -285,7 +286,9 @@ def rows_are_split_in_one_way(data: DataSettings, label_task: BaseTask) -> Itera
     """Checks that only one key decides how rows are split, and that it fits the data."""
     chosen = [key for key in ("split_by", "stratify", "order_by") if getattr(data, key)]
     for key in chosen[1:]:
-        yield Issue(f"data.{key}", f"it excludes data.{chosen[0]}; leave one of them out")
+        yield Issue(
+            f"data.{key}", f"it cannot be combined with data.{chosen[0]}; leave one of them out"
+        )
     if any(isinstance(share, str) for share in data.splits.values()):
         for key in {"stratify", "order_by"}.intersection(chosen):
             yield Issue(
@@ -309,8 +312,8 @@ def skipped_files_are_examples(data: DataSettings, features: dict[str, Feature])
         able = enumerate_names((n for n, f in FORMATS.items() if f.has_file_per_example), "and")
         yield Issue(
             "data.on_bad_file",
-            f"found 'skip'; of {data.format} data a broken file ends the run, as it holds many "
-            f"rows; skip is for {able}, and for pictures that a column names (from: path)",
+            f"found 'skip'; a {data.format} file contains many rows, so a broken one ends the "
+            f"run; skip is for {able}, and for pictures that a column names (from: path)",
         )
 
 
@@ -324,13 +327,15 @@ def joined_labels_are_of_tables(data: DataSettings) -> Iterator[Issue]:
         able = enumerate_names((n for n, f in FORMATS.items() if f.names_pictures), "and")
         yield Issue("data.labels", f"found {data.format} data; labels are joined to {able}")
     if data.labels.key == data.label:
-        yield Issue("data.labels.key", f"found {data.label!r}, which is the label; name another")
+        yield Issue(
+            "data.labels.key", f"found {data.label!r}, which is the label; name another column"
+        )
     path = data.labels.path
     if is_remote(path) or "{" in path:
         yield Issue(
             "data.labels.path",
-            f"found {path!r}; right is a local file, folder or glob, without spans: each span's "
-            "rows look for their labels in all of them",
+            f"found {path!r}; right is a local file, folder or glob, without spans: the rows of "
+            "each span are joined with the labels of all files",
         )
 
 
@@ -383,8 +388,8 @@ def image_is_the_only_feature(data: DataSettings, features: dict[str, Feature]) 
     if not isinstance(features.get(IMAGE_FEATURE), ImageFeature):
         yield Issue(
             f"features.{IMAGE_FEATURE}",
-            f"{data.format} data holds pictures; leave all features out, or give this one, "
-            "such as {type: image, height: 28, width: 28, channels: 1}",
+            f"{data.format} data consists of pictures; leave all features out, or declare this "
+            "one, such as {type: image, height: 28, width: 28, channels: 1}",
         )
 
 
@@ -400,14 +405,14 @@ def pictures_of_tables_have_files(
             able = enumerate_names((n for n, f in FORMATS.items() if f.names_pictures), "and")
             yield Issue(
                 f"features.{name}.from",
-                f"found 'path', but {data.format} data holds pictures; leave it out. Paths "
+                f"found 'path', but {data.format} data consists of pictures; leave it out. Paths "
                 f"are for {able}",
             )
         elif feature.origin != "path" and not spec.holds_bytes:
             yield Issue(
                 f"features.{name}",
-                f"{data.format} files hold no encoded pictures, but may name their files; "
-                "add from: path",
+                f"{data.format} files contain no encoded pictures; if the column contains paths "
+                "of pictures, add from: path",
             )
 
 
@@ -444,9 +449,9 @@ def workers_are_of_this_machine(beam: BeamSettings) -> Iterator[Issue]:
     if beam.args and "workers" in beam.model_fields_set:
         yield Issue(
             "beam.workers",
-            f"found {beam.workers} beside beam.args, which say where Beam runs: leave "
-            "beam.args out to use the cores of this machine, or say it in the words of that "
-            "runner, such as --parallelism=4 of Flink",
+            f"found {beam.workers}, but beam.args choose the runner: leave beam.args out to use "
+            "the cores of this machine, or add the runner's own option to beam.args, such as "
+            "Flink's --parallelism=4",
         )
 
 

@@ -308,8 +308,8 @@ def metrics_have_names_of_their_own(
         if metric.name in taken:
             yield Issue(
                 f"evaluate.metrics.{i}",
-                f"found {metric.name!r} a second time, or as the name of another metric; give "
-                "config: {name: ...} one of its own",
+                f"found {metric.name!r}, which is the name of another metric too; give this "
+                "metric a name by config: {name: ...}",
             )
         taken[metric.name] = None
 
@@ -322,8 +322,8 @@ def thresholds_are_of_numbers(target: LearningTask, evaluate: EvaluateSettings) 
         if name in known and not known[name].is_number:
             yield Issue(
                 f"evaluate.thresholds.{name}",
-                f"{name} is no number; put it into evaluate.metrics, and bound one of "
-                f"{', '.join(numbers)}",
+                f"{name} is not a number; list it in evaluate.metrics, and set thresholds for "
+                f"some of {', '.join(numbers)}",
             )
 
 
@@ -332,7 +332,7 @@ def thresholds_leave_room(evaluate: EvaluateSettings) -> Iterator[Issue]:
     for name, threshold in evaluate.thresholds.items():
         path = f"evaluate.thresholds.{name}"
         if threshold.min is None and threshold.max is None and threshold.tolerance == 0:
-            yield Issue(path, "it bounds nothing; give it min, max or tolerance")
+            yield Issue(path, "the threshold is empty; give min, max or tolerance")
         elif None not in (threshold.least, threshold.most) and threshold.least > threshold.most:  # type: ignore[operator]
             yield Issue(path, f"min {threshold.least:g} is above max {threshold.most:g}")
 
@@ -380,7 +380,7 @@ def leaking_columns_can_be_found(
     if evaluate.leakage is OnLeakage.FAIL and preprocessing:
         yield Issue(
             "evaluate.leakage",
-            "found 'fail', but with preprocessing no column is looked at; leave one of them out",
+            "found 'fail', but with `preprocessing` no column is checked; leave one of them out",
         )
 
 

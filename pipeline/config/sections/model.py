@@ -44,7 +44,7 @@ def model_kind_is_known(model: ModelSettings) -> Iterator[Issue]:
     kind = model.kind
     if kind in LEARNERS:
         tasks = enumerate_names(LEARNERS[kind].tasks, "or")
-        yield Issue("model.kind", f"found {kind!r}, which is for the task {tasks} alone")
+        yield Issue("model.kind", f"found {kind!r}, which is only for the task {tasks}")
     elif not model.is_custom and kind not in (AUTO, *ZOO):
         yield Issue(
             "model.kind",
@@ -87,7 +87,7 @@ def model_supports_task_and_features(
             able = enumerate_names((n for n, s in others.items() if not types & {*s.refuses}), "or")
             yield Issue(
                 "model.kind",
-                f"found {kind!r}, which takes no {feature.type}, and feature {name!r} is one; use "
+                f"found {kind!r}, which takes no {feature.type} features, such as {name!r}; use "
                 f"{able}",
             )
     plain = not label_task.has_options
@@ -95,8 +95,8 @@ def model_supports_task_and_features(
         able = enumerate_names((n for n, s in others.items() if not s.tasks), "or")
         yield Issue(
             "task",
-            f"found {label_task.kind}{'' if plain else ' with options'}, but {kind} know "
-            f"{enumerate_names(spec.tasks, 'and')} alone, without options; use the model {able}",
+            f"found {label_task.kind}{'' if plain else ' with options'}, but {kind} support only "
+            f"{enumerate_names(spec.tasks, 'and')} without options; use the model {able}",
         )
 
 
@@ -104,7 +104,8 @@ def layers_are_named_once(model: ModelSettings) -> Iterator[Issue]:
     """Checks that the layers over pictures are given by one key only."""
     if model.layers is not None and "filters" in model.model_fields_set:
         yield Issue(
-            "model.filters", f"found {model.filters}, but model.layers says so too; leave one out"
+            "model.filters",
+            f"found {model.filters}, but model.layers sets the filters too; leave one out",
         )
 
 
@@ -140,7 +141,7 @@ def transferred_network_exists(
         if not (spec and key in spec.reads) and getattr(model, key) is not None:
             able = enumerate_names((n for n, s in specs.items() if key in s.reads), "or")
             yield Issue(
-                f"model.{key}", f"{model.kind} does not read it; leave it out, or use {able}"
+                f"model.{key}", f"{model.kind} does not read this key; leave it out, or use {able}"
             )
 
 
@@ -183,7 +184,7 @@ def fine_tuning_keys_need_unfreeze_after(model: ModelSettings) -> Iterator[Issue
         if key in transfer.model_fields_set:
             yield Issue(
                 f"model.transfer.{key}",
-                f"found {getattr(transfer, key)}, but the network is never unfrozen; say when by "
+                f"found {getattr(transfer, key)}, but the network stays frozen; add "
                 "unfreeze_after: 10, or leave it out",
             )
 
@@ -194,7 +195,7 @@ def head_is_given_once(model: ModelSettings) -> Iterator[Issue]:
     if transfer and isinstance(transfer.head, list) and "hidden_units" in model.model_fields_set:
         yield Issue(
             "model.hidden_units",
-            f"found {model.hidden_units}, but model.transfer.head says so too; leave one "
+            f"found {model.hidden_units}, but model.transfer.head sets the layers too; leave one "
             "of them out",
         )
 
@@ -215,7 +216,7 @@ def published_heads_stay_as_they_are(
     if getattr(label_task, "classes", None) != IMAGENET:
         yield Issue(
             "task",
-            f"found {label_task.kind}, but a published head tells ImageNet's classes; give "
+            f"found {label_task.kind}, but a published head predicts ImageNet's classes; give "
             "{kind: multiclass, classes: imagenet}",
         )
     unused_keys = {
@@ -231,7 +232,7 @@ def published_heads_stay_as_they_are(
         "optimize.quantize": trainer_settings.optimize.quantize is not None,
     }
     for key in (key for key, is_given in unused_keys.items() if is_given):
-        yield Issue(key, "a published head is taken as it is, and nothing is trained; leave it out")
+        yield Issue(key, "nothing is trained with a published head; leave it out")
 
 
 def weights_are_a_file_of_weights(model: ModelSettings) -> Iterator[Issue]:
@@ -249,8 +250,8 @@ def weights_are_a_file_of_weights(model: ModelSettings) -> Iterator[Issue]:
         hint = f"; {near_match(path, names)}" if 0 < len(names) <= 20 else ""
         yield Issue(
             "model.weights",
-            f"found {path!r}; there is no such file or folder{hint}; those that Keras publishes "
-            f"are called {IMAGENET}",
+            f"found {path!r}; there is no such file or folder{hint}; the name of the weights that "
+            f"Keras publishes is {IMAGENET}",
         )
     elif Path(path).is_file():
         try:
@@ -278,8 +279,7 @@ def bert_reads_subwords(features: dict[str, Feature], model: ModelSettings) -> I
             if (found := getattr(feature, key)) not in fine[key]:
                 yield Issue(
                     f"features.{name}.{key}",
-                    f"found {found!r}; the model bert reads pieces of words in their order: leave "
-                    "it out",
+                    f"found {found!r}; the model bert reads a sequence of subwords: leave it out",
                 )
 
 
@@ -293,8 +293,8 @@ def weights_are_those_of_a_bert(
     if weights == IMAGENET:
         yield Issue(
             "model.weights",
-            f"found {IMAGENET}, weights of networks of pictures; a bert's are called "
-            "bert-base-uncased, or are in a folder",
+            f"found {IMAGENET}, the weights of image networks; give a name such as "
+            "bert-base-uncased, or a folder",
         )
         return
     if weights and hub_name(weights) and local_folder(weights) == weights:
@@ -308,8 +308,9 @@ def weights_are_those_of_a_bert(
         yield Issue(
             "model.size",
             f"found {counted(model.size.layers, 'layer')} of {model.size.hidden} with "
-            f"{counted(model.size.heads, 'head')}, but {model.weights} are the weights of "
-            f"{shape.layers} of {shape.hidden} with {shape.heads}; leave it out",
+            f"{counted(model.size.heads, 'head')}, but {model.weights} has "
+            f"{counted(shape.layers, 'layer')} of {shape.hidden} with "
+            f"{counted(shape.heads, 'head')}; leave it out",
         )
     positions = shape.positions if shape else (model.size or SIZES["tiny"]).max_tokens
     for name, feature in features.items():
@@ -334,8 +335,7 @@ def weights_bring_their_vocabulary(
         if folder and Path(folder) != Path(weights):
             yield Issue(
                 f"features.{name}.vocabulary",
-                f"found {folder!r}, but model.weights, {weights}, have a vocabulary of their own; "
-                "leave it out",
+                f"found {folder!r}, but the weights {weights} come with a vocabulary; leave it out",
             )
 
 
@@ -361,8 +361,8 @@ def layers_decay_where_they_have_numbers(
     if decay and kind in ZOO and kind != "bert":
         yield Issue(
             "train.optimizer.layer_decay",
-            f"found {decay:g}, but the model {kind} has no blocks whose rates could differ; leave "
-            "it out, or use the model bert",
+            f"found {decay:g}, but the model {kind} has no blocks with separate learning rates; "
+            "leave it out, or use the model bert",
         )
 
 

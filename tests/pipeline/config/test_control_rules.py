@@ -46,7 +46,7 @@ def test_the_config_that_is_shipped_is_fine() -> None:
         ),
         (
             ["data.episodes=9", "data.policy=nowhere"],
-            "data.policy: found 'nowhere', which is no folder of a pushed",
+            "data.policy: found 'nowhere', which is not the folder of a pushed",
         ),
         (["data.policy=random"], "data.policy: it needs data.episodes, which it is to collect"),
         (["data.format=csv"], "found 'csv'; a task control learns in an environment, or from"),
@@ -71,7 +71,7 @@ def test_the_config_that_is_shipped_is_fine() -> None:
         (["evaluate.thresholds={accuracy: {min: 1}}"], "'accuracy' is no metric for control"),
         (["train.batch_size={global: 64}"], "found a mapping; a task control takes a number"),
         (["data.splits={train: 1, eval: 1}"], "data.splits: a task control does not read it"),
-        (["schedule.warm_start=true"], "schedule.warm_start: a task control begins from scratch"),
+        (["schedule.warm_start=true"], "schedule.warm_start: a control task trains from scratch"),
         (["name=off"], "name: found False; it should be a valid string; quote it, as YAML"),
     ],
 )
@@ -86,7 +86,7 @@ def test_what_a_task_of_control_does_not_know_is_refused(changed: list[str], sai
     [
         (
             {"model": {"kind": "dqn"}},
-            "model.kind: found 'dqn', which is for the task control alone",
+            "model.kind: found 'dqn', which is only for the task control",
         ),
         (
             {"model": {"kind": "mlp", "n_step": 2}},

@@ -172,7 +172,7 @@ def test_pictures_named_by_a_column_of_another_name(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("path,label\na.png,1\nb.png,0\n")
     photo = {"type": "image", "from": "path", "height": 8, "width": 8}
     said = refused(tmp_path, features={"photo": photo})
-    key = "features.photo, a feature that is called as the column of its paths"
+    key = "features.photo, whose name is also the name of its column of paths"
     assert said.startswith(f"{key}: the data has no column `photo`; it has")
 
 

@@ -149,7 +149,7 @@ def test_files_are_looked_for_on_the_cluster_not_here(tmp_path: Path) -> None:
         (["metadata=null"], "kubeflow.metadata: found nothing, which keeps a SQLite file"),
         (
             ["metadata=sqlite:///x.db"],
-            "'sqlite' is no kind of server known here; known: grpc,",
+            "'sqlite' is an unknown scheme; known: grpc,",
         ),
         (["kubeflow.metadata=mysql://u:p@h/d"], "found a password in 'mysql://u:***@h/d'"),
         (["kubeflow.metadata=grpc://metadata"], "a metadata service is grpc://host:8080"),

@@ -139,7 +139,7 @@ def test_once_with_nothing_new_imports_no_tensorflow(days: Days) -> None:
         (["--now", "2026-01-02"], "--now 2026-01-02: only --once has a clock that can be set"),
         (["--once", "--now", "noon"], "--now noon: this is no time; one is 2026-01-05T03:00:00"),
         (["--once", "--list"], "--once, --list and --check: give one of them"),
-        (["--once", "--set", "schedule=null"], "schedule: nothing ever sets it off; give it cron"),
+        (["--once", "--set", "schedule=null"], "schedule: the schedule has no trigger; give cron"),
         (["--once", "--set", "schedule.cron=1 2"], "schedule.cron: found '1 2'; it has 2 fields"),
     ],
 )

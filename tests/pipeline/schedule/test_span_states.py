@@ -188,7 +188,7 @@ def test_a_span_without_rows_is_told_once_and_again_when_it_changes(days: Days) 
         days.deliver(6, rows=HEADER)
         decision = days.check(at(7))
         assert isinstance(decision, NotDue), "the others have been trained on"
-        assert "span 2026-01-06 is empty, and waits" in decision.reason
+        assert "span 2026-01-06 is empty, so it is not read yet" in decision.reason
         report_empty_spans(
             days.config.notify, days.config.name, decision.empty_spans, days.event_log
         )
