@@ -119,8 +119,8 @@ def only_scheduler(lock_file: Path) -> Iterator[None]:
         lock = ProcessLock(lock_file, str(os.getpid()))
     except BlockingIOError:
         raise TryLaterError(
-            f"{output}: another scheduler, process {lock_file.read_text() or 'unknown'}, is at "
-            "work on it; stop that one, name all pipelines in one command, or give another --output"
+            f"{output}: another scheduler, process {lock_file.read_text() or 'unknown'}, uses "
+            "this folder; stop it, name all pipelines in one command, or give another --output"
         ) from None
     except OSError as error:
         if says_full(error):

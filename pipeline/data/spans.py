@@ -226,7 +226,7 @@ def _note_waiting(
             if others
             else ""
         )
-        notes.append(f"{why}, so it is not read yet{more}")
+        notes.append(f"{why}; it is not read yet{more}")
     return notes
 
 

@@ -41,9 +41,9 @@ def pack_argument(content: bytes, name: str) -> str:
     packed = pack(content)
     if len(packed) > MAX_BYTES:
         raise ConfigError(
-            f"{name}: what this step has to be told takes {len(packed):,} bytes, packed; a "
-            f"container can be told {MAX_BYTES:,}: make the config smaller, for example with "
-            "fewer columns in `features` or fewer `evaluate.slices`"
+            f"{name}: the packed arguments of this step have {len(packed):,} bytes; a container "
+            f"takes up to {MAX_BYTES:,}: make the config smaller, for example with fewer columns "
+            "in `features` or fewer `evaluate.slices`"
         )
     return packed
 

@@ -56,7 +56,7 @@ def main() -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="pipeline.kubeflow.step", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    begin = commands.add_parser("begin", help="check data and stores; read the spans that are new")
+    begin = commands.add_parser("begin", help="check data and stores; read new spans")
     begin.add_argument("--code", required=True, help="hash of the code that compiled the pipeline")
     # Parsed later, within the step: argparse would end the process without a report.
     begin.add_argument("--epochs", required=True)
@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="run one TFX node")
     run.add_argument("--root", required=True, help="the pipeline's folder, or URI")
     run.add_argument("--node", required=True, help="the pipeline of this one node, packed")
-    conclude = commands.add_parser("conclude", help="sum the run up")
+    conclude = commands.add_parser("conclude", help="write the summary of the run")
     for command in (begin, conclude):
         command.add_argument("--config", required=True, help="the config, packed")
     for command in (begin, run, conclude):
@@ -221,7 +221,7 @@ def _describe_failure(config: PipelineConfig, name: str, error: BaseException) -
     """Returns the report of a step that failed."""
     if isinstance(error, (KeyboardInterrupt, SystemExit)):
         # A failure, which sends a notification, as no user interrupts a pod at a keyboard.
-        status, message = Status.FAILED, "it was stopped: by somebody, or by its time-out"
+        status, message = Status.FAILED, "it was stopped by a user or by its time-out"
     elif isinstance(error, ScopelineError):
         # Handled without TFX, whose import may have failed.
         status, message = Status.after(error), str(error)

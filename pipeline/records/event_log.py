@@ -240,8 +240,8 @@ class EventLog:
             ) from None
         except sqlite3.DatabaseError as error:
             raise ConfigError(
-                f"{self._path}: this is no ledger, or it is corrupt ({error}); move it aside, and "
-                "a new one is begun"
+                f"{self._path}: this file is not a ledger, or it is corrupt ({error}); move it "
+                "away, and the next command creates a new one"
             ) from None
 
 
@@ -262,8 +262,8 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     if version != SCHEMA_VERSION:
         how = "a newer" if version > SCHEMA_VERSION else "an earlier"
         raise ConfigError(
-            f"{path}: written by {how} Scopeline (format {version}, this one knows "
-            f"{SCHEMA_VERSION}); use that one, or another --output"
+            f"{path}: written by {how} Scopeline (format {version}, this Scopeline reads "
+            f"{SCHEMA_VERSION}); use that Scopeline, or another --output"
         )
 
 

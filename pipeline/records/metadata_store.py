@@ -137,8 +137,8 @@ def copy_to_sqlite(metadata: str | None, layout: Layout, path: Path) -> None:
         server = parse_metadata_url(metadata)
         if isinstance(server, MetadataService):
             raise ConfigError(
-                f"{server}: a metadata service cannot be copied, which this needs; name the "
-                f"database behind it: {EXAMPLE}"
+                f"{server}: this command has to copy the metadata, which a metadata service does "
+                f"not support; give its database: {EXAMPLE}"
             )
         _open_store(sqlite_connection(path), str(path))
         copy_server(server, path)
@@ -203,8 +203,8 @@ def _check_file(layout: Layout) -> None:
         if says_full(error):
             raise disk_full(path) from None
         raise ConfigError(
-            f"{path}: the metadata cannot be opened ({error}); {LEFT}: mend that, or move it "
-            f"aside: {WITHOUT}"
+            f"{path}: the metadata cannot be opened ({error}); {LEFT}: correct the cause, or move "
+            f"it aside: {WITHOUT}"
         ) from None
     except sqlite3.DatabaseError as error:
         raise _corrupt(path, str(error)) from None

@@ -155,7 +155,7 @@ def _explain_mysql_error(server: MetadataServer, code: int, text: str) -> str:
         )
     if code in (_NO_DATABASE, _DATABASE_DENIED):
         return (
-            f"the metadata server has no database {server.database!r} for {server.user!r}; make "
+            f"the metadata server has no database {server.database!r} for {server.user!r}; create "
             f"it: CREATE DATABASE `{server.database}`, and GRANT ALL on it to the user"
         )
     return f"the metadata server cannot be used ({text})"

@@ -82,7 +82,7 @@ def check_secrets(settings: NotifySettings, occasion: Occasion | None = None) ->
             raise ConfigError(
                 f"{key}: the environment variable {shown_name(variable)} is not set, or is empty; "
                 "set it where the pipeline runs, on Kubeflow by kubeflow.secrets, or remove the "
-                "key; --set notify.occasions=[] tells nobody"
+                "key; --set notify.occasions=[] turns notifications off"
             )
     if (webhook := settings.webhook) is not None:
         try:
@@ -173,12 +173,12 @@ def _deliver(
     if why is None:
         logger.info("Notified of %r: %s", occasion.value, what)
         return
-    sentence = f"{what} was not told of {occasion.value!r}: {why}"
+    sentence = f"{what} did not receive {occasion.value!r}: {why}"
     logger.warning("A notification could not be delivered: %s", sentence)
     try:
         event_log.record(EventKind.NOTIFICATION_FAILED, sentence, run=run, occasion=occasion.value)
     except Exception:
-        logger.exception("Nor could that be recorded")
+        logger.exception("The failed notification could not be recorded")
 
 
 def _attempt_twice(attempt: Callable[[], None]) -> str | None:
@@ -205,7 +205,7 @@ def _attempt_twice(attempt: Callable[[], None]) -> str | None:
     thread.start()
     thread.join(max(0.0, ends - time.monotonic()))
     if thread.is_alive():
-        return f"no whole answer within {DEADLINE_SECONDS:g} s"
+        return f"no complete answer within {DEADLINE_SECONDS:g} s"
     return failures[0] if failures else None
 
 
@@ -219,7 +219,7 @@ def _attempt(attempt: Callable[[], None]) -> tuple[str | None, bool]:
         return _explain(error)
     except Exception as error:
         # The text may contain the content or the URL, and is not shown.
-        return f"{type(error).__name__}; is what the config says of it right?", False
+        return f"{type(error).__name__}; check its settings in the config", False
     return None, False
 
 
@@ -257,7 +257,7 @@ def _url(webhook: WebhookSettings) -> str:
     except ValueError as error:
         variable = shown_name(webhook.url_variable)
         raise _UndeliveredError(
-            f"the environment variable {variable} holds none: {error}"
+            f"the environment variable {variable} contains no URL: {error}"
         ) from None
 
 

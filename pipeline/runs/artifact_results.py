@@ -29,16 +29,13 @@ from trainer_module.errors import counted
 def describe_perfection(metric: str, value: float, strongest: Strength | None) -> str:
     """Returns a note with possible causes of a metric that is nearly perfect."""
     causes = (
-        f"{metric} {value:.4g} is nearly perfect: some data is that easy, but a column that is "
-        "known only after the label, or rows that are in train and in eval, give the same"
+        f"{metric} {value:.4g} is nearly perfect: the data may be that easy, but the cause may "
+        "also be label leakage, or rows that are both in train and in eval"
     )
     if strongest is None:
         return causes
     column = json.dumps(strongest.column, ensure_ascii=False)
-    return (
-        f"{causes}; of the columns that the config does not declare, {column} predicts the label "
-        f"best ({strongest})"
-    )
+    return f"{causes}; of the undeclared columns, {column} predicts the label best ({strongest})"
 
 
 class ArtifactResults(ArtifactReader):
@@ -87,7 +84,9 @@ class ArtifactResults(ArtifactReader):
             why = why if summary.waiting is None else summary.waiting.status.value
             return State.SKIPPED, detail or why
         if component == ComponentId.INFRA_VALIDATOR and not detail:
-            return State.SKIPPED, "the model does not say what it takes" if summary.blessed else why
+            return State.SKIPPED, (
+                "the model has no interface description"
+            ) if summary.blessed else why
         return state, detail
 
     def _read_notes(self, summary: RunSummary) -> str:
@@ -139,11 +138,11 @@ class ArtifactResults(ArtifactReader):
             replicas = f"{counted(training['workers'], 'worker')}, {replicas}"
         length = f"{counted(training['epochs'], 'epoch')}, best {training['best_epoch']}"
         if not training["epochs"]:
-            length = "taken as it was published"
+            length = "published weights, not trained"
         if "trees" in training:
             length = counted(training["trees"], "tree")
         if "sparsity" in training:
-            length += f"; {training['sparsity']['overall']:.0%} of the weights zero"
+            length += f"; {training['sparsity']['overall']:.0%} of the weights are zero"
         pace = f"{training['examples_per_second']:,.0f} examples/s"
         return f"{length}; {training['strategy']}, {replicas}; {pace}"
 

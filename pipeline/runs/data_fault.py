@@ -112,14 +112,14 @@ class DataFault:
         (measured,) = self._reader.outputs(ComponentId.EVALUATOR, "evaluation")
         constant = read_constant_prediction(measured.uri)
         collapsed = [
-            f"{result.in_service:.4g} in {name} here, where it had {had[name]:.4g}"
+            f"{result.in_service:.4g} in {name}, but had {had[name]:.4g}"
             for name, result in evaluation.metrics.items()
             if not result.ok and self._has_collapsed(name, result, had.get(name), constant)
         ]
         if not collapsed:
             return ""
         words = f"the model in service has {' and '.join(collapsed)} when it was pushed"
-        return f"{words}: the data is the likelier cause{self._most_moved()}"
+        return f"{words}: the data is the likely cause{self._most_moved()}"
 
     def _metrics_when_pushed(self) -> dict[str, float | None]:
         """Returns the metrics of the model in service at its push."""
@@ -157,10 +157,10 @@ class DataFault:
             return ""
         since = f"span {self._kind.show(older)}"
         if moved := most_moved(before[0], now[0]):
-            return f"; what moved most since {since}: {'; '.join(moved)}"
+            return f"; the largest changes since {since}: {'; '.join(moved)}"
         return (
-            f"; no column by itself has moved since {since}: look at the labels, and at what "
-            "columns have to do with each other"
+            f"; no single column has changed since {since}: check the labels, and relations "
+            "between columns"
         )
 
     def _statistics_of(

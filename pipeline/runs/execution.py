@@ -79,7 +79,7 @@ def execute(
         shutil.rmtree(files.root)
         return 0
     if (signal_name := received_signal()) and error is None:
-        observer.summary.notes.append(f"{signal_name} came too late: the work was done")
+        observer.summary.notes.append(f"{signal_name} arrived after the last component had ended")
     observer.conclude(error)
     if signal_name is None:
         retention = Retention(config.schedule, config.drift, config.metadata, layout, event_log)
@@ -127,11 +127,11 @@ def _hints(summary: RunSummary, layout: Layout, files: RunLayout) -> list[str]:
     """Returns hints for further details, such as paths of logs."""
     hints = [f"summary: {shown(files.summary)}"]
     if summary.anomalies:
-        hints.insert(0, f"where the data is right as it is: {ACCEPT}")
+        hints.insert(0, f"if the data is right: {ACCEPT}")
     if summary.error is not None:
-        hints = [f"everything it said: {shown(files.log)}"]
+        hints = [f"full output: {shown(files.log)}"]
         if any(c.state is not State.FAILED for c in summary.components):
-            hints.append("the next run goes on from the components that are done")
+            hints.append("the next run continues after the finished components")
     elif summary.training:
         tensorboard = shown(Path(sys.executable).parent / "tensorboard")
         logs = shown(layout.pipeline_root / ComponentId.TRAINER)

@@ -47,7 +47,10 @@ class _FirstErrorReporter:
         screen, self._screen = self._screen, None
         if screen is None:
             return
-        why = f"{self._log}: cannot be written ({error.strerror}); it lacks what is said meanwhile"
+        why = (
+            f"{self._log}: cannot be written ({error.strerror}); output is lost as long as this "
+            "lasts"
+        )
         with contextlib.suppress(OSError):
             os.write(screen, f"{why}\n".encode())
 
@@ -131,9 +134,7 @@ def shortened_errors(what: str, log: Path) -> Iterator[None]:
         raise
     except Exception as error:
         logging.getLogger(__name__).exception(what)
-        raise InternalError(
-            f"{type(error).__name__}: {error}; everything that was said: {log}"
-        ) from error
+        raise InternalError(f"{type(error).__name__}: {error}; full output: {log}") from error
 
 
 def _open_target(

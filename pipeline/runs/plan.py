@@ -148,7 +148,7 @@ def _plan_node(node: Node, would_run: set[str]) -> PlannedComponent:
     except _WouldRunError as signal:
         return PlannedComponent(node.id, True, _why(node, signal))
     if state is State.FAILED:
-        return PlannedComponent(node.id, True, "its inputs are not there yet")
+        return PlannedComponent(node.id, True, "its inputs do not exist yet")
     return PlannedComponent(node.id, False, "nothing that it depends on has changed")
 
 
@@ -184,7 +184,7 @@ def _why(node: Node, signal: _WouldRunError) -> str:
         if changes:
             return "changed: " + "; ".join(changes)
         if _inputs(store, last.id) != _inputs(store, signal.execution_id):
-            return "an input is another one than last time"
+            return "an input differs from the last run"
     return "the last run with these inputs did not finish, or its files are gone"
 
 
@@ -257,11 +257,11 @@ def _differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
         if named in HASHES:
             yield HASHES[named]
         elif named == "aside":
-            yield "which columns types are chosen for"
+            yield "the columns whose types are inferred"
         elif named == "mixed_columns":
-            yield "features: which columns are declared categorical or ignored"
+            yield "features: the columns that are declared categorical or ignored"
         elif named == "number_columns":
-            yield "features: which columns are declared numeric"
+            yield "features: the columns that are declared numeric"
         else:
             yield f"{named} {_short(old)} -> {_short(new)}"
 

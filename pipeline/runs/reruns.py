@@ -80,8 +80,8 @@ class LastRun(BaseModel):
         else:
             outcome = f"which pushed nothing: {self.reason}"
         return (
-            f"nothing has changed since run {self.run}, which ended {ended}, {outcome}; "
-            "`run --force` runs all the same"
+            f"nothing has changed since run {self.run}, which ended {ended}, {outcome}; `run "
+            "--force` runs anyway"
         )
 
 
@@ -96,7 +96,7 @@ class Reruns:
         try:
             self._given = inputs_of(context)
         except OSError as error:
-            logger.info("Whether anything has changed cannot be told: %s", error)
+            logger.info("The inputs cannot be compared with the last run's: %s", error)
             self._given = None
 
     def repeated(self) -> LastRun | None:
@@ -149,7 +149,7 @@ class Reruns:
             )
             write_whole(self._file, last.model_dump_json(indent=2) + "\n")
         except Exception:
-            logger.exception("What the run has come to could not be kept for the next one")
+            logger.exception("The outcome of the run could not be stored for the next run")
 
 
 def _differences(before: Facts, now: Facts) -> list[str]:

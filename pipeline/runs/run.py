@@ -146,8 +146,8 @@ def run_pipeline(
     read_tf_config(os.environ)  # Raises now if TF_CONFIG is invalid.
     if config.train.cluster_or_default.launcher != "local":
         raise ConfigError(
-            "train.cluster.launcher: kubernetes starts pods for a pipeline on Kubeflow, see "
-            "kubeflow_runner.py; to run it here: --set train.cluster.launcher=local"
+            "train.cluster.launcher: `kubernetes` is for a pipeline on Kubeflow, see "
+            "`scopeline-kubeflow`; to run here: --set train.cluster.launcher=local"
         )
     check_secrets(config.notify)
     layout = Layout.of(config.name, config.push, output)
@@ -173,7 +173,7 @@ def run_pipeline(
             title = f"{config.name}, run {files.root.name}"
             console.begin(title if context.window is None else f"{title}, {context.window}")
             try:
-                console.started("looking at the data")
+                console.started("checking the data")
                 try:
                     look_at_new_data(context)
                 except DataError as error:

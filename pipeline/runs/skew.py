@@ -67,7 +67,9 @@ def compare_requests(
     """
     serving = find_serving(read_catalog(layout, event_log))
     if serving is None or not serving.is_ours:
-        raise ConfigError(f"{layout.serving}: no version of this pipeline serves; run it first")
+        raise ConfigError(
+            f"{layout.serving}: no version of this pipeline is in service; run the pipeline first"
+        )
     trained = training_statistics(config, layout, serving)
     drift = Drift(config.skew.model_dump()["columns"])
     served = _read(files, list(drift.columns))
@@ -113,14 +115,14 @@ def training_statistics(config: PipelineConfig, layout: Layout, version: Version
                 statistics = stats_artifact_utils.load_statistics(found[-1], DRIFT_SPLIT).proto()
                 return Older(statistics, _name(config, version, span))
     raise ConfigError(
-        f"version {version.number}: there are no statistics of what it was trained on any more; "
-        "they are there again after the next run that pushes"
+        f"version {version.number}: the statistics of its training data have been deleted; the "
+        "next run that pushes creates new ones"
     )
 
 
 def _name(config: PipelineConfig, version: Version, span: int) -> str:
     if not has_spans(config.data):
-        return f"what version {version.number} was trained on"
+        return f"the training data of version {version.number}"
     shown = span_kind(config.data).show(span)
     return f"span {shown}, which version {version.number} was trained on"
 

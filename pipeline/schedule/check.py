@@ -103,7 +103,7 @@ def _conclude(
         is_stale = check_staleness(config, event_log, now, pushed)
         context.health.record_check(pipeline.name, code, pushed, is_stale)
     except (ScopelineError, OSError) as error:
-        context.report(pipeline.name, f"this look leaves no metrics: {error}")
+        context.report(pipeline.name, f"the metrics of this check cannot be written: {error}")
     context.health.expect(
         pipeline.name, config.schedule_or_default.poll.total_seconds() + LOOK_SECONDS
     )
@@ -175,8 +175,8 @@ def _reload_config(pipeline: ScheduledPipeline, context: CheckContext) -> Pipeli
         config = pipeline.load_config()
         if config.name != pipeline.name:
             raise ConfigError(
-                f"{pipeline.config_file}: `name` was {pipeline.name!r} and is {config.name!r} now; "
-                "start the scheduler anew"
+                f"{pipeline.config_file}: `name` was {pipeline.name!r} and is {config.name!r} "
+                "now; restart the scheduler"
             )
         check_secrets(config.notify)
     except ConfigError as error:
@@ -311,7 +311,7 @@ def settle_run(
             config, event_log, f"ran longer than {limit}, and was stopped", "timed out"
         )
     elif is_stopping and code != -signal.SIGKILL:
-        return EXIT_INTERRUPTED, "stopped; the next scheduler goes on with it"
+        return EXIT_INTERRUPTED, "stopped; the next scheduler resumes it"
     elif end is None and code == EXIT_LATER:
         # For example a run that was started by hand a moment earlier: the next check continues.
         _record_wait(config, layout, event_log, result.last_line)

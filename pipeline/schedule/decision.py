@@ -250,7 +250,7 @@ def decide_by_triggers(inputs: DecisionInputs, event_log: EventLog) -> Due | Not
         return due
     if settings.cron is not None and inputs.is_first_check:
         first = next_firings(settings, inputs.now, 1)[0]
-        reason = f"seen for the first time; the clock first fires at {show_time(first, settings)}"
+        reason = f"first check; the clock first fires at {show_time(first, settings)}"
         return NotDue(reason, inputs.clock_details())
     has_only_clock = settings.cron is not None and not settings.on_new_data
     return NotDue("the clock has not fired" if has_only_clock else "nothing new")
@@ -274,7 +274,7 @@ def _decide_at_firing(inputs: DecisionInputs) -> Due | NotDue:
     if trained.details["config"] != inputs.fingerprint:
         return inputs.due(f"{fired}; the config has changed")
     if inputs.snapshot.is_being_written:
-        return NotDue(f"{fired}, and waits")
+        return NotDue(f"{fired}; the run waits until the files are complete")
     return inputs.not_due("nothing is new")
 
 
@@ -293,7 +293,7 @@ def _decide_by_drift(inputs: DecisionInputs, event_log: EventLog) -> Due | None:
         if event.details["span"] == newest.number and event.details["signature"] == newest.signature
     ]
     if not checked:
-        return inputs.due(f"span {newest} is new: has it drifted?", validate_only=True)
+        return inputs.due(f"span {newest} is new, and is checked for drift", validate_only=True)
     drifted = [
         event
         for event in event_log.events(EventKind.DRIFT)
@@ -316,14 +316,14 @@ def continue_interrupted(history: History) -> Due | None:
     """Returns a decision to resume the last run, if it never began, was killed or was stopped."""
     due, started = history.due, history.started
     if due is not None and not history.was_started:
-        return _repeat(due, "goes on with what was decided and did not begin")
+        return _repeat(due, "starts the run that was decided and did not begin")
     continuations = history.continuations + 1
     if history.is_unfinished and started is not None:
         if due is None or history.is_by_hand:
             return _continue_run_by_hand(started, continuations)
-        return _repeat(due, "goes on with the run that was interrupted", continuations)
+        return _repeat(due, "resumes the interrupted run", continuations)
     if due is not None and history.failure_code == EXIT_INTERRUPTED:
-        return _repeat(due, "goes on with the run that was stopped", continuations)
+        return _repeat(due, "resumes the stopped run", continuations)
     return None
 
 
@@ -349,7 +349,7 @@ def decide_after_failure(inputs: DecisionInputs) -> Due | NotDue | None:
             reason = f"attempt {attempt} of {retry.attempts}"
             return _repeat(history.due, reason, attempt=attempt)
         when = show_time(retry_at, inputs.settings)
-        return NotDue(f"the last run failed; it is tried again at {when}")
+        return NotDue(f"the last run failed; it is retried at {when}")
     if inputs.firings or inputs.has_changed:
         return None
     tried = f"failed {history.attempt} times" if history.attempt > 1 else "failed"
@@ -359,7 +359,7 @@ def decide_after_failure(inputs: DecisionInputs) -> Due | NotDue | None:
 def _decide_after_unusable(inputs: DecisionInputs, message: str) -> Due | NotDue:
     """Retries once data, config or schema have changed, or when the clock fires."""
     if inputs.has_changed:
-        return inputs.due("data or config have changed since a run could not use them")
+        return inputs.due("data or config have changed since the last run could not use them")
     if inputs.firings:
         # The cause may have been a server that was down, not data or config.
         return inputs.due(f"{inputs.firings_in_words}; the last run could not use data or config")
@@ -392,7 +392,7 @@ def _continue_run_by_hand(started: LoggedEvent, continuations: int) -> Due:
     """Returns a decision to resume a run that was started by hand, up to its newest span."""
     newest = started.details["window"][-1]
     through = None if newest == NO_SPAN else newest
-    reason = f"goes on with the run that was interrupted ({started.message})"
+    reason = f"resumes the interrupted run ({started.message})"
     details = {
         "because": started.message,
         "through": through,

@@ -31,11 +31,11 @@ LOOK_SECONDS = 900.0
 """The time limit of a check besides its run, in seconds; it may list many remote files."""
 
 _HELP = {
-    "heartbeat_timestamp_seconds": "When a scheduler last gave a sign of life.",
-    "look_timestamp_seconds": "When the last look at the pipeline ended.",
-    "look_exit_code": "What the last look came to: 0 is well, else as of `schedule --once`.",
-    "push_timestamp_seconds": "When a model was last pushed.",
-    "stale": "Whether nothing has been pushed for notify.stale_after.",
+    "heartbeat_timestamp_seconds": "Time of the scheduler's last heartbeat.",
+    "look_timestamp_seconds": "Time when the last check of the pipeline ended.",
+    "look_exit_code": "Exit code of the last check, as of `schedule --once`: 0 means no problem.",
+    "push_timestamp_seconds": "Time of the last push.",
+    "stale": "1 if no model was pushed for notify.stale_after, otherwise 0.",
 }
 
 
@@ -117,23 +117,23 @@ def find_scheduler_problem(
       A sentence; None if there is no problem.
     """
     if not is_held(lock_file):
-        return f"{lock_file.parent}: no scheduler is at work here"
+        return f"{lock_file.parent}: no scheduler is running here"
     try:
         beat: dict[str, Any] = json.loads(heartbeat_file.read_text())
         process, last, silent = beat["process"], float(beat["beat"]), dict(beat["silent_until"])
     except (OSError, ValueError, KeyError, TypeError):
-        return f"{heartbeat_file}: no sign of life can be read; a scheduler writes it as it begins"
+        return f"{heartbeat_file}: no heartbeat can be read; a scheduler writes it when it starts"
     # All processes of a machine share one monotonic clock, which cannot be set.
     now = time.monotonic()
     if not 0 <= now - last <= SILENT_SECONDS:
         return (
-            f"{heartbeat_file}: process {process} has given no sign of life for {now - last:.0f} s"
+            f"{heartbeat_file}: process {process} has written no heartbeat for {now - last:.0f} s"
         )
     for name in names:
         if name not in silent:
-            return f"{name}: process {process} does not look after it"
+            return f"{name}: process {process} does not schedule this pipeline"
         if now > silent[name]:
-            return f"{name}: process {process} hangs in a look, {now - silent[name]:.0f} s overdue"
+            return f"{name}: the check of process {process} is {now - silent[name]:.0f} s overdue"
     return None
 
 
@@ -202,7 +202,7 @@ def check_staleness(
         config,
         event_log,
         now,
-        message + (f"; the last word: {_describe_event(word)}" if word else ""),
+        message + (f"; the last event: {_describe_event(word)}" if word else ""),
     )
     return True
 
@@ -219,7 +219,7 @@ def last_push(event_log: EventLog, now: datetime) -> datetime | None:
     later = (e.at for e in event_log.events(*by_clock) if e.id > pushed.id)
     believed = next((moment for moment in later if not is_future(moment, now)), None)
     if believed is None:  # What follows counts from here; a push by now would never be stale.
-        message = "the last push is dated in the future: it counts as made by now"
+        message = "the last push is dated in the future: it counts as made now"
         event_log.record(EventKind.CLOCK_SET_BACK, message, at=now)
     return believed or now
 

@@ -58,8 +58,8 @@ def load_pipelines(
         name = _name_of(file, overrides, output if is_lenient else None)
         if name in found:
             raise ConfigError(
-                f"{file}: its name is {name!r}, as that of {found[name].config_file}; "
-                "pipelines of one output folder have a name each"
+                f"{file}: its name {name!r} is also that of {found[name].config_file}; pipelines "
+                "of one output folder need different names"
             )
         found[name] = ScheduledPipeline(
             name, file.absolute(), tuple(overrides), output.resolve(), verbose
@@ -89,5 +89,5 @@ def _is_good(file: Path) -> bool:
 def _load_scheduled(file: Path, overrides: Sequence[str]) -> PipelineConfig:
     config = load_config(file, overrides)
     if config.schedule is None or not config.has_trigger:
-        raise ConfigError(f"{file}: schedule: nothing ever sets it off; {TRIGGERS}")
+        raise ConfigError(f"{file}: schedule: the schedule has no trigger; {TRIGGERS}")
     return config

@@ -34,7 +34,7 @@ _POLL_SECONDS = 0.2
 def default_runner() -> tuple[str, ...]:
     """Returns the command that runs a pipeline: this Python, and the runner beside this package."""
     if not LOCAL_RUNNER.is_file():
-        raise ConfigError(f"{LOCAL_RUNNER}: there is no such file; install Scopeline anew")
+        raise ConfigError(f"{LOCAL_RUNNER}: there is no such file; reinstall Scopeline")
     return (sys.executable, str(LOCAL_RUNNER))
 
 
@@ -126,7 +126,7 @@ def serve(pipelines: Sequence[ScheduledPipeline], lock_file: Path, runner: Seque
                     thread.join()
             wait_for_deliveries()
     if not is_stopped_by_user:
-        raise InternalError("a thread of the scheduler has ended, and looks no more; start again")
+        raise InternalError("a thread of the scheduler has ended; restart the scheduler")
 
 
 def _look_after(
@@ -176,7 +176,7 @@ def _describe(settings: ScheduleSettings) -> str:
     """Returns the polling interval of a pipeline, and its next firing."""
     firings = next_firings(settings, system_clock(), 1)
     fires = [f"the clock fires next at {show_time(firing, settings)}" for firing in firings]
-    return "; ".join([f"looks every {show_duration(settings.poll)}", *fires])
+    return "; ".join([f"checks every {show_duration(settings.poll)}", *fires])
 
 
 @contextmanager

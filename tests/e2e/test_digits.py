@@ -40,7 +40,7 @@ def test_first_run_pushes_a_good_model(project: Project, first) -> None:
     assert summary["blessed"] is True
     assert (
         summary["reason"]
-        == "every threshold is kept, and there is no model in service to compare with"
+        == "every threshold is met, and there is no model in service to compare with"
     )
     assert [c["name"] for c in summary["components"]] == COMPONENTS
     assert {c["state"] for c in summary["components"]} == {"ran"}
@@ -57,7 +57,7 @@ def test_first_run_says_so_on_the_screen(project: Project, first) -> None:
     screen = plain(first.stdout)
     for component in COMPONENTS:
         assert f"  {component} " in screen
-    assert "at least 0.95: kept" in screen
+    assert "at least 0.95: met" in screen
     assert "pushed to output/digits/serving/digits/" in screen
     assert first.stderr == ""
     log = next((project.output / "digits" / "runs").glob("*/run.log")).read_text()

@@ -95,7 +95,7 @@ def test_screen_shows_metrics_and_verdict() -> None:
         ["summary: s.json"],
     )
     said = stream.getvalue()
-    assert "at least 0.9: not kept" in said
+    assert "at least 0.9: not met" in said
     assert "not blessed, nothing was pushed: auc is 0.5, below 0.9" in said
     assert said.endswith("summary: s.json\n")
 
@@ -148,7 +148,10 @@ def test_disk_that_is_full_ends_neither_the_run_nor_the_screen(verbose: bool) ->
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-1000:]
     assert done.stdout == "for people\n" * 3
-    why = "/dev/full: cannot be written (No space left on device); it lacks what is said meanwhile"
+    why = (
+        "/dev/full: cannot be written (No space left on device); output is lost as long as this "
+        "lasts"
+    )
     assert done.stderr.count(why) == 1
     assert ("part 2" in done.stderr) == verbose
     assert "Traceback" not in done.stderr

@@ -120,9 +120,7 @@ class Kubeflow:
         self.endpoint = shown_endpoint(self._connection.configuration.host)
         """The address of the API without credentials."""
         try:
-            health = self._call(
-                "ask for its health", self._kfp.healthzs.healthz_service_get_healthz
-            )
+            health = self._call("read its health", self._kfp.healthzs.healthz_service_get_healthz)
         except NotFoundError:
             raise ConfigError(
                 f"{self.endpoint}: this is no API of Kubeflow Pipelines {OLDEST} or newer (404); "
@@ -141,8 +139,8 @@ class Kubeflow:
         if self._is_older and self._settings.retries:
             raise ConfigError(
                 f"kubeflow.retries: found {self._settings.retries}, but {self.endpoint} is older "
-                f"than Kubeflow Pipelines {OLDEST} and tries no step again but the last; upgrade "
-                "it, or set kubeflow.retries=0"
+                f"than Kubeflow Pipelines {OLDEST} and retries only the last step; upgrade it, or "
+                "set kubeflow.retries=0"
             )
         name = compiled.version
         pipeline, _ = _find_or_create(

@@ -54,18 +54,18 @@ def cron_for_kubeflow(config: PipelineConfig) -> str:
     schedule = config.schedule_or_default
     if schedule.cron is None:
         raise ConfigError(
-            "schedule.cron: there is none; a recurring run needs one, such as `0 3 * * *` for 3 "
-            "o'clock every night"
+            "schedule.cron: this key is missing; a recurring run needs it, such as `0 3 * * *` "
+            "for 3 o'clock every night"
         )
     if schedule.timezone != "UTC":
         raise ConfigError(
-            f"schedule.timezone: found {schedule.timezone}; Kubeflow has one clock for the whole "
-            "cluster, which shows UTC: leave the key out, and write `schedule.cron` in UTC"
+            f"schedule.timezone: found {schedule.timezone}; Kubeflow schedules all runs in UTC: "
+            "leave the key out, and write `schedule.cron` in UTC"
         )
     *_, weekday = schedule.cron.split()
     if re.search(r"[LW#]", schedule.cron.upper().replace("JUL", "").replace("WED", "")):
         raise ConfigError(
-            f"schedule.cron: found {schedule.cron}; Kubeflow does not know L, W and #"
+            f"schedule.cron: found {schedule.cron}; Kubeflow does not support L, W and #"
         )
     if "7" in re.split(r"[,\-/]", weekday):
         raise ConfigError(
@@ -173,7 +173,7 @@ def _say_plan(
 ) -> None:
     """Shows the differences and the planned changes."""
     if right is not None and not wrong:
-        say(f"{name}: the recurring run is as the config says; nothing to do")
+        say(f"{name}: the recurring run agrees with the config; nothing to do")
         return
     say(f"{name}:")
     for item in wrong:

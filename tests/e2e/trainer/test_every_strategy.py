@@ -65,7 +65,7 @@ def test_a_tf_config_that_cannot_be_used(project: Project) -> None:
 
 
 def test_a_peer_that_never_comes(project: Project) -> None:
-    """Data components are cached; the Trainer joins the cluster, so it is not read yet for so long."""
+    """Data components are cached; the Trainer joins the cluster, and waits for so long."""
     with socket.create_server(("localhost", 0)) as own, socket.create_server(("", 0)) as other:
         ports = own.getsockname()[1], other.getsockname()[1]
     cluster = {"worker": [f"localhost:{port}" for port in ports]}

@@ -165,7 +165,10 @@ HOOK = "https://hooks.example.com/T00/hush"
             "password_variable: found a str that is not shown here; right is the name of an env",
         ),
         ("metadata={url: 'mysql://u:hush@host/db'}", "metadata: found a dict that is not shown"),
-        ("metadata=http://u:hush@host/db", "metadata: found 'http://u:***@host/db'; 'http' is no"),
+        (
+            "metadata=http://u:hush@host/db",
+            ("metadata: found 'http://u:***@host/db'; 'http' is an unknown scheme"),
+        ),
         ("kubeflow={secrets: {A: hush}}", "kubeflow.secrets.A: found a str that is not shown here"),
         ("kubeflow={environment: {A: [hush]}}", "environment.A: found a list that is not shown"),
     ],
@@ -201,7 +204,7 @@ task: binary
     [
         ("name: {{ env }}", "line 1, column 8: not valid YAML: a key must be plain text; put"),
         ("? [a, b]\n: c", "line 1, column 3: not valid YAML: a key must be plain text"),
-        ("train: {epochs: 1, epochs: 2}", "column 20: not valid YAML: the key `epochs` stands"),
+        ("train: {epochs: 1, epochs: 2}", "column 20: not valid YAML: the key `epochs` appears"),
         ("x: {<<: {a: 1}, a: 2, a: 3}", "the key `a` appears twice"),
         ("schema: 2026-13-45", "line 1, column 9: not valid YAML: month must be in 1..12; if"),
     ],

@@ -22,7 +22,10 @@ def test_url_is_taken_apart(url: str, expected: MetadataServer) -> None:
     ("url", "words"),
     [
         ("mysql://me:hush/hush@db/meta", "found a password in 'mysql://me:***@db/meta'"),
-        ("postgres://me:hush@db/meta", "found 'postgres://me:***@db/meta'; 'postgres' is no"),
+        (
+            "postgres://me:hush@db/meta",
+            ("found 'postgres://me:***@db/meta'; 'postgres' is an unknown scheme"),
+        ),
         ("me:hush@db/meta", "found 'me:***@db/meta'; give null for a SQLite file"),
         ("mysql://db/meta", "it has no user"),
         ("mysql://me@/meta", "it has no host"),

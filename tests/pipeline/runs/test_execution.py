@@ -78,8 +78,8 @@ def test_data_that_lacks_a_column_is_unusable_and_what_is_done_is_kept(
     assert run.states == dict.fromkeys(CHECKS[:3], "cached") | {"ExampleValidator": "failed"}
     assert run.screen.splitlines()[-3:] == [
         f"ExampleValidator failed: {message}",
-        f"everything it said: {run.files.log}",
-        "the next run goes on from the components that are done",
+        f"full output: {run.files.log}",
+        "the next run continues after the finished components",
     ]
     assert kinds(run) == [EventKind.STARTED, EventKind.CACHED, EventKind.FAILED]
     assert run.events[-1].message == f"ExampleValidator: {message}"

@@ -200,7 +200,7 @@ def test_new_rows_are_the_data(plans: Plans, other_rows: None) -> None:
 
 def test_data_that_is_the_same_is_no_reason(plans: Plans) -> None:
     planned = plans(features={"side": {"type": "categorical"}})
-    said = "changed: features: which columns are declared categorical or ignored"
+    said = "changed: features: the columns that are declared categorical or ignored"
     assert planned["ExampleGen"].why == said
 
 
@@ -209,7 +209,7 @@ def test_code_is_named_in_words(plans: Plans, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.syspath_prepend(folder)
     (folder / "planned_features.py").write_text("def prepare(inputs, custom_config): ...\n")
     planned = plans(preprocessing="planned_features.prepare")
-    assert planned["SchemaGen"].why == "changed: which columns types are chosen for"
+    assert planned["SchemaGen"].why == "changed: the columns whose types are inferred"
     why = plans(model={"kind": "planned_features.prepare"})["Trainer"].why
     assert why.startswith("changed: the code that it runs; model.")
     assert "model.kind default -> planned_features.prepare" in why

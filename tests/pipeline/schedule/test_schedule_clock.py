@@ -81,7 +81,7 @@ def test_files_of_the_future_are_told_as_such(tmp_path: Path) -> None:
     for hour in (3, 4):
         decision = days.check(at(5, hour))
         assert isinstance(decision, NotDue)
-        assert f"{why}, so it is not read yet" in decision.reason
+        assert f"{why}; it is not read yet" in decision.reason
         assert "being written" not in decision.reason
     assert [event.message for event in days.events(EventKind.LEFT_OUT)] == [why]
     days.deliver(4, rows=OTHER_ROWS, arrives=at(5, 5))  # As `touch` does.

@@ -46,7 +46,7 @@ def test_new_day_is_due_when_the_clock_fires_and_not_before(nightly: Days) -> No
     due = nightly.check(at(5, 3, 0))
     assert isinstance(due, Due)
     assert due.through == day_number(4)
-    assert due.reason == ("the clock fired at 2026-01-05 03:00 UTC; new or changed: 2026-01-04")
+    assert due.reason == "the clock fired at 2026-01-05 03:00 UTC; new or changed: 2026-01-04"
     nightly.run(at(5))
     assert nightly.check(at(5, 3, 1)) == NotDue("the clock has not fired")
 
@@ -74,7 +74,7 @@ def test_first_check_waits_for_the_next_firing_but_counts_one_just_before(tmp_pa
     late = Days(tmp_path / "late", NIGHTLY)
     late.deliver(1, 2, 3)
     first = late.check(at(4, 14))
-    assert first.reason == "seen for the first time; the clock first fires at 2026-01-05 03:00 UTC"
+    assert first.reason == "first check; the clock first fires at 2026-01-05 03:00 UTC"
     assert [event.message for event in late.events()] == [first.reason]
     late.check(at(4, 15))
     assert len(late.events()) == 1
@@ -222,9 +222,7 @@ def test_killed_run_goes_on_to_the_same_span(eager: Days) -> None:
     goes_on = eager.check(at(6))
     assert isinstance(goes_on, Due)
     assert goes_on.through == day_number(4)
-    assert goes_on.reason == (
-        "goes on with the run that was interrupted (new or changed: 2026-01-04)"
-    )
+    assert goes_on.reason == ("resumes the interrupted run (new or changed: 2026-01-04)")
     # Killed once more, before the run began.
     again = eager.check(at(6, 4))
     assert isinstance(again, Due)
@@ -232,7 +230,7 @@ def test_killed_run_goes_on_to_the_same_span(eager: Days) -> None:
         day_number(4),
         "new or changed: 2026-01-04",
     )
-    assert again.reason.startswith("goes on with what was decided and did not begin (")
+    assert again.reason.startswith("starts the run that was decided and did not begin (")
     eager.run(at(6, 4), through=day_number(4))
     after = eager.check(at(6, 5))
     assert isinstance(after, Due)
@@ -244,7 +242,7 @@ def test_killed_run_by_hand_goes_on(nightly: Days) -> None:
     nightly.begin(at(5, 1, 30), because="by hand")
     goes_on = nightly.check(at(5, 2))
     assert isinstance(goes_on, Due)
-    assert goes_on.reason == "goes on with the run that was interrupted (by hand)"
+    assert goes_on.reason == "resumes the interrupted run (by hand)"
     assert goes_on.through == day_number(4)
 
 
@@ -254,7 +252,7 @@ def test_stopped_run_goes_on_at_once(eager: Days) -> None:
     eager.run(at(5), Status.INTERRUPTED)
     goes_on = eager.check(at(5, 3, 1))
     assert isinstance(goes_on, Due)
-    assert goes_on.reason.startswith("goes on with the run that was stopped (")
+    assert goes_on.reason.startswith("resumes the stopped run (")
 
 
 def test_failed_run_is_tried_again_with_longer_and_longer_waits(nightly: Days) -> None:
@@ -265,7 +263,7 @@ def test_failed_run_is_tried_again_with_longer_and_longer_waits(nightly: Days) -
     nightly.run(at(5), Status.FAILED)
     waits = nightly.check(at(5, 3, 9))
     assert isinstance(waits, NotDue)
-    assert waits.reason == "the last run failed; it is tried again at 2026-01-05 03:10 UTC"
+    assert waits.reason == "the last run failed; it is retried at 2026-01-05 03:10 UTC"
     second = nightly.check(at(5, 3, 11))
     assert isinstance(second, Due)
     assert second.reason.startswith("attempt 2 of 3 (the clock fired at 2026-01-05 03:00 UTC")
@@ -319,7 +317,7 @@ def test_unusable_data_is_tried_again_when_it_has_changed(nightly: Days) -> None
     nightly.deliver(4, rows=OTHER_ROWS, arrives=at(6, 4))
     changed = nightly.check(at(6, 5))
     assert isinstance(changed, Due)
-    assert changed.reason == "data or config have changed since a run could not use them"
+    assert changed.reason == "data or config have changed since the last run could not use them"
 
 
 def test_unusable_data_is_tried_again_when_the_schema_was_edited(eager: Days) -> None:
@@ -373,7 +371,7 @@ def test_drift_makes_a_run_due(tmp_path: Path) -> None:
     first = days.check(at(3, 4))
     assert isinstance(first, Due)
     assert first.validate_only
-    assert first.reason == "span 2026-01-02 is new: has it drifted?"
+    assert first.reason == "span 2026-01-02 is new, and is checked for drift"
     days.run(at(3, 4), Status.VALIDATED)
     assert days.check(at(3, 5)) == NotDue("the clock has not fired")
     days.deliver(3)
