@@ -57,9 +57,9 @@ SECTIONS = {
     "skew",
 }
 """Keys of a config that only some families read."""
-IN_PART = ("model", "train")
+PARTLY_READ_SECTIONS = ("model", "train")
 """Sections of which a family may read only some keys."""
-OF_ROWS = {"splits", "csv", "max_pixels"}
+ROW_KEYS = {"splits", "csv", "max_pixels"}
 """Keys of `data` that every family reads whose data ExampleGen reads."""
 DATA_KEYS = DataSettings.model_fields.keys() - {"format", "path"}
 EVALUATE_KEYS = {"slices", "leakage", "folds"}
@@ -69,20 +69,22 @@ EVALUATE_KEYS = {"slices", "leakage", "folds"}
 def given_keys_are_read(config: PipelineConfig) -> Iterator[Issue]:
     """Checks that the task's family reads every given key; other keys would have no effect."""
     reads, kind = config.family.reads, config.target.kind
-    in_part = {name for name in IN_PART if any(path.startswith(f"{name}.") for path in reads)}
+    partly_read = {
+        name for name in PARTLY_READ_SECTIONS if any(path.startswith(f"{name}.") for path in reads)
+    }
     given = {
-        "": config.model_fields_set & SECTIONS - in_part,
+        "": config.model_fields_set & SECTIONS - partly_read,
         "data.": config.data.model_fields_set
-        & DATA_KEYS - (OF_ROWS if config.family.reads_rows else set()),
+        & DATA_KEYS - (ROW_KEYS if config.family.reads_rows else set()),
         "evaluate.": config.evaluate.model_fields_set & EVALUATE_KEYS,
-        **{f"{name}.": getattr(config, name).model_fields_set - {"run_fn"} for name in in_part},
+        **{f"{name}.": getattr(config, name).model_fields_set - {"run_fn"} for name in partly_read},
     }
     for section, keys in given.items():
         for key in sorted(keys):
             path = f"{section}{'schema' if key == 'schema_file' else key}"
             if path not in reads:
                 advice = "leave it out"
-                if section.rstrip(".") in in_part:
+                if section.rstrip(".") in partly_read:
                     fields = type(getattr(config, section.rstrip("."))).model_fields
                     known = [name for name in fields if f"{section}{name}" in reads]
                     advice = f"its keys are {enumerate_names(known, 'and')}"
@@ -135,7 +137,7 @@ RULES: tuple[Rule, ...] = (
     *OPTIMIZE_RULES,
 )
 """Every rule for supervised tasks, in the order in which problems are reported."""
-OF_ANY_FAMILY: tuple[Rule, ...] = (
+COMMON_RULES: tuple[Rule, ...] = (
     *FAMILY_RULES,
     episodes_are_of_an_environment,
     policy_exists,
@@ -150,7 +152,7 @@ OF_ANY_FAMILY: tuple[Rule, ...] = (
     *NOTIFY_RULES,
 )
 """The rules for tasks of other families; a family adds its own in `Family.problems`."""
-LOOK_AT_FILES = (
+FILE_RULES = (
     path_exists,
     policy_exists,
     labels_exist,
@@ -171,11 +173,11 @@ def check_rules(config: PipelineConfig, looks_at_files: bool = True) -> Iterator
       looks_at_files: whether the pipeline runs on this machine, so that its files can be checked.
     """
     family = config.family
-    of_data = DATA_RULES if family.reads_rows else ()
-    of_family = RULES if family.has_label else (*OF_ANY_FAMILY, *of_data)
-    rules = (*dict.fromkeys(of_family), packages_are_installed)
-    left_out = () if looks_at_files else (*LOOK_AT_FILES, packages_are_installed)
-    yield from config.find_issues(rule for rule in rules if rule not in left_out)
+    data_rules = DATA_RULES if family.reads_rows else ()
+    family_rules = RULES if family.has_label else (*COMMON_RULES, *data_rules)
+    rules = (*dict.fromkeys(family_rules), packages_are_installed)
+    skipped = () if looks_at_files else (*FILE_RULES, packages_are_installed)
+    yield from config.find_issues(rule for rule in rules if rule not in skipped)
 
 
 class _StrictLoader(yaml.SafeLoader):

@@ -61,17 +61,17 @@ class OnAnomaly(StrEnum):
     WARN = "warn"
 
 
-NOT_ABOUT_THE_MODEL = set(ScheduleSettings.model_fields) - {
+SCHEDULE_KEYS_WITHOUT_EFFECT_ON_MODEL = set(ScheduleSettings.model_fields) - {
     "window",
     "missing_span",
     "warm_start",
 }
 """Keys of `schedule` about times and frequencies, without effect on the model."""
 
-NOT_THE_MODEL: Any = {
+KEYS_WITHOUT_EFFECT_ON_MODEL: Any = {
     "beam": True,
     "notify": True,
-    "schedule": NOT_ABOUT_THE_MODEL,
+    "schedule": SCHEDULE_KEYS_WITHOUT_EFFECT_ON_MODEL,
     "kubeflow": True,
     "requests": True,
     "log": True,
@@ -269,7 +269,7 @@ class PipelineConfig(Settings):
     @property
     def fingerprint(self) -> str:
         """A hash of everything that may change the model or its destination."""
-        text = self.model_dump_json(exclude=NOT_THE_MODEL)
+        text = self.model_dump_json(exclude=KEYS_WITHOUT_EFFECT_ON_MODEL)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property

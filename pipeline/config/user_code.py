@@ -233,12 +233,14 @@ def import_closure(
         waiting += [name.rpartition(".")[0], *imported]
         if name not in never_loads:
             # Only pipeline itself loads modules of pipeline that others name.
-            loads = (text for text in named if _is_pipelines(name) or not _is_pipelines(text))
+            loads = (
+                text for text in named if _is_pipeline_module(name) or not _is_pipeline_module(text)
+            )
             waiting += (module for text in loads for module in _loadable(folder, text))
     return found
 
 
-def _is_pipelines(name: str) -> bool:
+def _is_pipeline_module(name: str) -> bool:
     return name.partition(".")[0] == "pipeline"
 
 

@@ -22,11 +22,11 @@ from pipeline.data.files import (
     DataLocation,
     File,
     are_empty,
-    keyed,
     label_files,
     list_empty_folders,
     list_files,
     span_folder,
+    with_span_and_version,
 )
 from trainer_module.errors import DataError, counted
 from trainer_module.settings.durations import show_duration
@@ -62,7 +62,7 @@ class Span:
         return max((file.modified for file in self.files), default=0.0)
 
     @property
-    def touched(self) -> float:
+    def last_modified(self) -> float:
         """The modification time of the latest file, labels included."""
         return max((file.modified for file in (*self.files, *self.labels)), default=0.0)
 
@@ -124,7 +124,7 @@ def list_spans(data: DataSettings, location: DataLocation) -> list[Span]:
     found: dict[tuple[int, int | None], dict[str, list[File]]] = {}
     for split, pattern in location.patterns.items():
         files = list_files(location.base, pattern)
-        for key, file in keyed(files, posixpath.join(location.base, pattern)):
+        for key, file in with_span_and_version(files, posixpath.join(location.base, pattern)):
             found.setdefault(key, {}).setdefault(split, []).append(file)
     labels = label_files(data)
     whole = {key: splits for key, splits in found.items() if set(splits) == set(location.patterns)}
@@ -136,7 +136,7 @@ def list_spans(data: DataSettings, location: DataLocation) -> list[Span]:
     begun = {number for number, _ in found}
     for pattern in location.patterns.values():
         folder = span_folder(pattern)
-        for (number, _), file in keyed(
+        for (number, _), file in with_span_and_version(
             list_empty_folders(location.base, folder), posixpath.join(location.base, folder)
         ):
             if number not in begun:
@@ -270,17 +270,17 @@ def unsettled(span: Span, settings: ScheduleSettings, now: datetime) -> str | No
 
 def is_being_written(span: Span, settings: ScheduleSettings, now: datetime) -> bool:
     """Returns whether files have changed so recently that more may follow."""
-    is_recent = span.touched > (now - settings.settle).timestamp()
+    is_recent = span.last_modified > (now - settings.settle).timestamp()
     return is_recent and not is_dated_ahead(span, now)
 
 
 def is_dated_ahead(span: Span, now: datetime) -> bool:
     """Returns whether files have modification times in the future, which say nothing."""
-    return is_future(datetime.fromtimestamp(span.touched, UTC), now)
+    return is_future(datetime.fromtimestamp(span.last_modified, UTC), now)
 
 
 def _dated(span: Span, settings: ScheduleSettings) -> str:
-    moment = datetime.fromtimestamp(span.touched, settings.zone)
+    moment = datetime.fromtimestamp(span.last_modified, settings.zone)
     return moment.strftime("%Y-%m-%d %H:%M %Z")
 
 

@@ -195,7 +195,7 @@ def read_progress(log: str) -> StepProgress | None:
     return _read_last(log, PROGRESS_MARK, StepProgress)
 
 
-def without_marked(log: bytes) -> bytes:
+def without_records(log: bytes) -> bytes:
     """Returns a log without the lines for programs, which may follow other text in a line."""
     return _MARKED.sub(b"", log)
 

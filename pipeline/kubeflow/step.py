@@ -36,7 +36,7 @@ from pipeline.kubeflow.steps.run_record import RunFolder, RunRecord
 from pipeline.records.summary import State, Status
 from pipeline.runs.console import RunConsole
 from pipeline.runs.imports import defer_evaluation, kept_imports
-from pipeline.runs.logs import captured
+from pipeline.runs.logs import redirected_output
 from trainer_module.errors import ConfigError, ScopelineError
 
 Work = Callable[[RunConsole], StepReport]
@@ -181,7 +181,7 @@ def _execute(config: PipelineConfig, name: str, run_id: str, work: Work) -> int:
         working_folder(config).mkdir(parents=True, exist_ok=True)
         os.chdir(working_folder(config))
         files.root.mkdir(parents=True, exist_ok=True)
-        with captured(files.log_of(name), verbose=True) as stream:
+        with redirected_output(files.log_of(name), verbose=True) as stream:
             console = RunConsole(stream, verbose=True)
             # Otherwise the last step would read an earlier attempt's report.
             folder.delete_report(name)

@@ -169,7 +169,7 @@ class ArtifactResults(ArtifactReader):
         from pipeline.runs.data_fault import DataFault
 
         kind, on_drift = span_kind(self._config.data), self._config.drift.on_drift
-        return DataFault(self, self._criteria, kind, on_drift, self._event_log).in_words()
+        return DataFault(self, self._criteria, kind, on_drift, self._event_log).describe()
 
     def _read_certificate(self, summary: RunSummary) -> str:
         certificate = self.certificate()

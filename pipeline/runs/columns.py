@@ -102,8 +102,7 @@ def plan_columns(context: RunContext) -> ColumnTypes | None:
     extent = "all" if look.is_all else "the first"
     vectors = {name: _vector(*found) for name, found in look.vectors.items()}
     return ColumnTypes(
-        f"columns, inferred from {extent} {counted(look.rows, 'row')}; the first run infers and "
-        "stores the final types",
+        f"columns, inferred from {extent} {counted(look.rows, 'row')} (final after the first run)",
         effective_types(config.features, config.no_features, {**choose_types(facts), **vectors}),
         {one.name for one in facts if one.is_text},
         _split_notes(config, look),

@@ -59,7 +59,7 @@ def read_evaluation(uri: str, criteria: Criteria, blessed: bool) -> EvaluationRe
         )
         for name, one in measured.items()
     }
-    reason = _kept(measured, criteria, noise, constant)
+    reason = _blessing_reason(measured, criteria, noise, constant)
     if not blessed:
         failures = [
             describe_failure(_measured(name, where, by_slice, noise, criteria), criteria, constant)
@@ -158,7 +158,7 @@ def _unmeasured_slices(uri: str, noise: Noise) -> list[str]:
     ] * bool(kinds)
 
 
-def _kept(
+def _blessing_reason(
     measured: Mapping[str, Measured],
     criteria: Criteria,
     noise: Noise,

@@ -60,7 +60,7 @@ class _FirstErrorReporter:
 
 
 @contextmanager
-def captured(log: Path, verbose: bool) -> Iterator[IO[str]]:
+def redirected_output(log: Path, verbose: bool) -> Iterator[IO[str]]:
     """Redirects standard output and error, of C++ too, to a log file; yields the screen.
 
     TensorFlow writes to the file descriptors, not to `sys.stderr`, so these are redirected. A full
@@ -76,13 +76,13 @@ def captured(log: Path, verbose: bool) -> Iterator[IO[str]]:
     sys.stdout.flush()
     sys.stderr.flush()
     saved = os.dup(1), os.dup(2)
-    complain = _FirstErrorReporter(log, saved[1])
-    target, pump = _open_target(log, saved[1] if verbose else None, complain)
+    on_error = _FirstErrorReporter(log, saved[1])
+    target, pump = _open_target(log, saved[1] if verbose else None, on_error)
     os.dup2(target, 1)
     os.dup2(target, 2)
     os.close(target)
     streams = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (_open_stream(descriptor, complain) for descriptor in (1, 2))
+    sys.stdout, sys.stderr = (_open_stream(descriptor, on_error) for descriptor in (1, 2))
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
     root = logging.getLogger()
@@ -102,7 +102,7 @@ def captured(log: Path, verbose: bool) -> Iterator[IO[str]]:
             os.dup2(original, descriptor)
         if pump is not None:
             pump.join(timeout=5)
-        complain.end()
+        on_error.end()
         for original in saved:
             os.close(original)
 

@@ -192,7 +192,7 @@ class RunObserver:
         model = self._results.model_uri() if self.summary.pushed else None
         if error is not None and status is Status.UNUSABLE:
             self._note_refusal(error, has_drifted)
-        self._run_events.concluded(self.summary, model)
+        self._run_events.record_end(self.summary, model)
 
     def note(self, notes: Sequence[str]) -> None:
         """Adds notes to a run that has ended."""

@@ -42,7 +42,7 @@ _PREFIXES = ("CUDA_", "KERAS_", "NVIDIA_", "OMP_", "TF_", "TFX_", "XLA_")
 _VARIABLES = ("LD_LIBRARY_PATH", "PYTHONHASHSEED", NAME_VARIABLE)
 """The environment variables that components and their libraries read."""
 
-_NOT_READ_BY_RUNS = {
+_KINDS_NOT_READ_BY_RUNS = {
     EventKind.SKIPPED,
     EventKind.SKEW_CHECKED,
     EventKind.SKEW,
@@ -209,7 +209,7 @@ def outcomes_of(context: RunContext, run: str) -> Facts | None:
     """
     layout = context.layout
     event_log = EventLog(layout.event_log)
-    last = event_log.last(*(kind for kind in EventKind if kind not in _NOT_READ_BY_RUNS))
+    last = event_log.last(*(kind for kind in EventKind if kind not in _KINDS_NOT_READ_BY_RUNS))
     if last is None:
         return None
     # The glob includes the files of an unfinished transaction.

@@ -25,7 +25,7 @@ from pipeline.records.summary import ErrorSummary, State, Status
 from pipeline.run_context import RunContext, RunRequest, resolve_run
 from pipeline.runs.console import RunConsole, shown
 from pipeline.runs.imports import is_in_tfx_command_line, kept_imports
-from pipeline.runs.logs import captured, shortened_errors
+from pipeline.runs.logs import redirected_output, shortened_errors
 from pipeline.runs.observer import RunObserver, RunResults
 from pipeline.runs.reruns import Reruns
 from trainer_module.errors import ConfigError, DataError
@@ -164,7 +164,7 @@ def run_pipeline(
         files.root.mkdir(parents=True)
         broken = "The run could not be executed"
         with (
-            captured(files.log, verbose) as stream,
+            redirected_output(files.log, verbose) as stream,
             shortened_errors(broken, files.log),
             own_temporary_files(),
         ):

@@ -134,9 +134,9 @@ def _examples_behind(connection: Any, version: Version) -> list[tuple[int, str]]
         waiting = [a.id for a in find_models(store, version.model or "", None)]
         seen, found = set(waiting), []
         while waiting:
-            taken = _taken_for(store, waiting) - seen
-            seen |= taken
-            artifacts = store.get_artifacts_by_id(sorted(taken)) if taken else []
+            inputs = _inputs_behind(store, waiting) - seen
+            seen |= inputs
+            artifacts = store.get_artifacts_by_id(sorted(inputs)) if inputs else []
             artifacts = [a for a in artifacts if a.type not in OF_EARLIER_RUNS]
             found += [a for a in artifacts if a.type == _EXAMPLES]
             waiting = [a.id for a in artifacts]
@@ -144,13 +144,13 @@ def _examples_behind(connection: Any, version: Version) -> list[tuple[int, str]]
     return [(_span_of(artifact), artifact.uri) for artifact in ordered]
 
 
-def _taken_for(store: Any, artifacts: list[int]) -> set[int]:
+def _inputs_behind(store: Any, artifacts: list[int]) -> set[int]:
     """Returns the ids of the input artifacts of the executions that made some artifacts."""
     event = metadata_store_pb2.Event
     made = store.get_events_by_artifact_ids(artifacts)
     makers = sorted({e.execution_id for e in made if e.type == event.OUTPUT})
-    taken = store.get_events_by_execution_ids(makers) if makers else []
-    return {e.artifact_id for e in taken if e.type == event.INPUT}
+    inputs = store.get_events_by_execution_ids(makers) if makers else []
+    return {e.artifact_id for e in inputs if e.type == event.INPUT}
 
 
 def _span_of(artifact: Any) -> int:

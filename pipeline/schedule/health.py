@@ -27,7 +27,7 @@ BEAT_SECONDS = 15.0
 """The interval of heartbeats, in seconds."""
 SILENT_SECONDS = 120.0
 """The age of a heartbeat above which a scheduler counts as hanging, in seconds."""
-LOOK_SECONDS = 900.0
+CHECK_SECONDS = 900.0
 """The time limit of a check besides its run, in seconds; it may list many remote files."""
 
 _HELP = {
@@ -59,7 +59,7 @@ class Health:
         Args:
           layouts: the layouts of the scheduler's pipelines, all below one output folder.
         """
-        first_sign = time.monotonic() + LOOK_SECONDS
+        first_sign = time.monotonic() + CHECK_SECONDS
         self._pipelines = {
             layout.name: _Pipeline(layout.metrics, first_sign, {}) for layout in layouts
         }

@@ -71,13 +71,13 @@ def _name_of(file: Path, overrides: Sequence[str], known_in: Path | None) -> str
     try:
         return _load_scheduled(file, overrides).name
     except ConfigError:
-        name = None if known_in is None or _is_good(file) else read_name(file, overrides)
+        name = None if known_in is None or _is_valid(file) else read_name(file, overrides)
         if known_in is None or name is None or not Layout(known_in, name).event_log.exists():
             raise
         return name
 
 
-def _is_good(file: Path) -> bool:
+def _is_valid(file: Path) -> bool:
     """Returns whether a config is valid without overrides, so that an override is the problem."""
     try:
         _load_scheduled(file, ())

@@ -109,7 +109,9 @@ def serve(pipelines: Sequence[ScheduledPipeline], lock_file: Path, runner: Seque
         for pipeline in pipelines:
             settings = pipeline.load_config().schedule_or_default
             console(pipeline.name, _describe(settings))
-            threads.append(threading.Thread(target=_look_after, args=(pipeline, settings, context)))
+            threads.append(
+                threading.Thread(target=_check_repeatedly, args=(pipeline, settings, context))
+            )
         try:
             for thread in threads:
                 thread.start()
@@ -129,27 +131,27 @@ def serve(pipelines: Sequence[ScheduledPipeline], lock_file: Path, runner: Seque
         raise InternalError("a thread of the scheduler has ended; restart the scheduler")
 
 
-def _look_after(
+def _check_repeatedly(
     pipeline: ScheduledPipeline, settings: ScheduleSettings, context: CheckContext
 ) -> None:
     """Checks a pipeline at once, and then according to its schedule, until the stop event is
     set.
     """
     while not context.stop.is_set():
-        is_due = next_look(settings)
+        is_due = make_due_check(settings)
         current: ScheduleSettings | None = None
         try:
             _, current = check_pipeline(pipeline, context)
         except Exception as error:  # An internal error; the next check may succeed.
             context.report(pipeline.name, f"internal error: {error!r}\n{traceback.format_exc()}")
         if current is not None and current != settings:
-            settings, is_due = current, next_look(current)
+            settings, is_due = current, make_due_check(current)
             context.report(pipeline.name, f"the schedule has changed; {_describe(settings)}")
         while not (is_due() or context.stop.wait(_POLL_SECONDS)):
             pass
 
 
-def next_look(settings: ScheduleSettings) -> Callable[[], bool]:
+def make_due_check(settings: ScheduleSettings) -> Callable[[], bool]:
     """Returns a function that returns whether to check again: on a firing, or after `poll`.
 
     `poll` is measured by the monotonic clock, firings by the machine's clock, so that setting the

@@ -115,8 +115,8 @@ def test_log_takes_what_any_language_prints(verbose: bool, tmp_path: Path) -> No
     script = (
         "import logging, os, sys\n"
         "from pathlib import Path\n"
-        "from pipeline.runs.logs import captured\n"
-        f"with captured(Path({str(tmp_path / 'run.log')!r}), {verbose}) as screen:\n"
+        "from pipeline.runs.logs import redirected_output\n"
+        f"with redirected_output(Path({str(tmp_path / 'run.log')!r}), {verbose}) as screen:\n"
         "    os.write(2, b'from C++\\n')\n"
         "    print('from Python')\n"
         "    logging.getLogger('tfx').info('from a logger')\n"
@@ -138,8 +138,8 @@ def test_disk_that_is_full_ends_neither_the_run_nor_the_screen(verbose: bool) ->
     script = (
         "import logging, os, sys\n"
         "from pathlib import Path\n"
-        "from pipeline.runs.logs import captured\n"
-        f"with captured(Path('/dev/full'), {verbose}) as screen:\n"
+        "from pipeline.runs.logs import redirected_output\n"
+        f"with redirected_output(Path('/dev/full'), {verbose}) as screen:\n"
         "    for part in range(3):\n"
         "        print(f'part {part}' * 10_000)\n"
         "        logging.getLogger('tfx').warning('from a logger')\n"
@@ -161,8 +161,8 @@ def test_screen_that_is_gone_keeps_nothing_out_of_the_log(tmp_path: Path) -> Non
     script = (
         "import os, sys\n"
         "from pathlib import Path\n"
-        "from pipeline.runs.logs import captured\n"
-        f"with captured(Path({str(tmp_path / 'run.log')!r}), True):\n"
+        "from pipeline.runs.logs import redirected_output\n"
+        f"with redirected_output(Path({str(tmp_path / 'run.log')!r}), True):\n"
         "    for part in range(100):\n"
         "        print(f'part {part}')\n"
     )

@@ -35,7 +35,7 @@ from trainer_module.settings.tasks import BaseTask
 from trainer_module.settings.tune import AnyTune
 from trainer_module.strategies.base import Processes
 
-FOUND = ("text",)
+COLUMN_TYPES_FOUND_BY_INFERENCE = ("text",)
 """Types that a column may be inferred to have without an entry in the config."""
 
 
@@ -61,7 +61,7 @@ def model_has_the_feature_it_needs(
     """Checks that there is a feature of the type that the model needs, such as an image."""
     kind = trainer_settings.model.kind
     needs = ZOO[kind].needs if kind in ZOO else ""
-    if not needs or needs in FOUND or preprocessing is not None:
+    if not needs or needs in COLUMN_TYPES_FOUND_BY_INFERENCE or preprocessing is not None:
         return
     if not any(feature.type == needs for feature in features.values()):
         article = "an" if needs[0] in "aeiou" else "a"

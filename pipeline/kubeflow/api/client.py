@@ -28,10 +28,10 @@ from pipeline.kubeflow.api.errors import (
     ServerFailedError,
     UnavailableError,
     check_json,
-    explained,
     find_api,
     message_of,
     shown_endpoint,
+    translated_errors,
     user_namespace,
 )
 from pipeline.kubeflow.cluster_layout import pipeline_name
@@ -100,8 +100,8 @@ class PipelineVersion:
 
 
 class Kubeflow:
-    """A client for an installation of Kubeflow Pipelines; every method raises as `explained`
-    does.
+    """A client for an installation of Kubeflow Pipelines; every method raises as
+    `translated_errors` does.
     """
 
     def __init__(self, settings: KubeflowSettings) -> None:
@@ -202,7 +202,7 @@ class Kubeflow:
           NoLogError: the pod is gone, or the API does not provide logs.
         """
         try:
-            with explained(self.endpoint, f"read the log of {pod}"):
+            with translated_errors(self.endpoint, f"read the log of {pod}"):
                 yield from self._stream(run_id, pod)
         except UnavailableError:
             raise
@@ -350,7 +350,7 @@ class Kubeflow:
     def _call(self, action: str, method: Callable[..., Any], *values: Any, **options: Any) -> Any:
         """Returns the parsed JSON response of a call."""
         # kfp prints links, which contain the endpoint's credentials.
-        with explained(self.endpoint, action), contextlib.redirect_stdout(io.StringIO()):
+        with translated_errors(self.endpoint, action), contextlib.redirect_stdout(io.StringIO()):
             answer = method(*values, **options)
         check_json(self.endpoint, self._connection.last_response.getheader("content-type"))
         return answer

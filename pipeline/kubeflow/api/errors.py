@@ -75,7 +75,7 @@ def shown_endpoint(url: str) -> str:
 
 
 @contextmanager
-def explained(endpoint: str, action: str) -> Iterator[None]:
+def translated_errors(endpoint: str, action: str) -> Iterator[None]:
     """Translates the exceptions of a call into readable errors.
 
     Args:

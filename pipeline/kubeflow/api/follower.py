@@ -28,7 +28,7 @@ from pipeline.kubeflow.compiled import (
     read_progress,
     read_report,
     read_summary,
-    without_marked,
+    without_records,
 )
 from pipeline.records.summary import RunSummary, State
 from pipeline.runs.console import RunConsole
@@ -210,6 +210,6 @@ def _explain_failure(step: Step, log: str) -> str:
         return "it was terminated"
     if not step.pods:
         return "it could not be started"
-    lines = without_marked(log.encode()).decode().splitlines()
+    lines = without_records(log.encode()).decode().splitlines()
     last = next((line.strip() for line in reversed(lines) if line.strip()), "")
     return f"it ended without a report; its last line: {last}" if last else "it was killed"

@@ -158,7 +158,7 @@ def test_files_that_a_run_has_read_are_not_looked_at_again(tmp_path: Path) -> No
         look_at_new_data(context)
     summary = RunSummary(run_id="run 1", pipeline="seen", started="", strategy="default")
     summary.status = Status.VALIDATED
-    events.concluded(summary, None)
+    events.record_end(summary, None)
     look_at_new_data(resolve_run(config, layout))
     other = load_config(write_config(tmp_path, "a.csv", task="multiclass"))
     with pytest.raises(DataError, match="no label column 'label'"):

@@ -83,7 +83,7 @@ class ScheduledPipeline:
         summary = RunSummary(
             run_id=run, pipeline="digits", started="", strategy="default", status=Status.PUSHED
         )
-        self.run_events(run).concluded(summary, None)
+        self.run_events(run).record_end(summary, None)
         self.end(run, "SUCCEEDED")
 
 

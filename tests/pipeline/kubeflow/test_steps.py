@@ -239,11 +239,13 @@ def test_a_run_whose_first_step_never_ran_is_concluded(tmp_path: Path, capfd: An
 
 
 def test_a_node_does_not_run_before_the_run_has_begun(tmp_path: Path, capfd: Any) -> None:
-    from pipeline.kubeflow.nodes import compile_graph, cut
+    from pipeline.kubeflow.nodes import compile_graph, split_into_nodes
     from pipeline.run_context import resolve_elsewhere
 
     pod = Pod(tmp_path, capfd)
-    packed = cut(compile_graph(resolve_elsewhere(pod.config, pod.layout)))["ExampleGen"]
+    packed = split_into_nodes(compile_graph(resolve_elsewhere(pod.config, pod.layout)))[
+        "ExampleGen"
+    ]
     told = pod._step("run", "--root", run_root(pod.layout), "--node", packed)
     assert told == f"{run_root(pod.layout)}: run {RUN} has not begun here"
 

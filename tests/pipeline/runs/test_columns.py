@@ -40,8 +40,8 @@ def lines(pipeline: TinyPipeline, **changes: object) -> list[str]:
 
 def test_before_the_first_run_its_first_rows_tell(pipeline: TinyPipeline) -> None:
     assert lines(pipeline) == [
-        "columns, inferred from all 120 rows; the first run infers and stores the final types: 1 "
-        "ignored, 1 date, 1 numeric, 1 categorical",
+        "columns, inferred from all 120 rows (final after the first run): 1 ignored, 1 date, 1 "
+        "numeric, 1 categorical",
         "  name   ignore       120 different values in 120 rows, as an identifier has; to change "
         "it: features: {name: {type: categorical}}",
         "  when   date         dates such as '01/01/2025'; to change it: features: {when: {type: "
@@ -72,7 +72,7 @@ def test_the_first_rows_are_known_to_be_a_part_of_all(pipeline: TinyPipeline) ->
     shuffled = (i * 7919 % 25_000 for i in range(25_000))
     pipeline.write("sample,size,label\n" + "".join(f"{n},{n % 7}.5,{n % 2}\n" for n in shuffled))
     first, sample, _ = lines(pipeline)
-    assert first.startswith("columns, inferred from the first 20,000 rows;")
+    assert first.startswith("columns, inferred from the first 20,000 rows (")
     assert sample.startswith("  sample  ignore   ")
 
 

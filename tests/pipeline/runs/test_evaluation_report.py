@@ -95,7 +95,7 @@ def test_a_metric_without_threshold_needs_nothing(missed: EvaluationReport) -> N
         (
             "recall",
             "not worse than in service beyond noise",
-            "worse than the 1 of the model in service beyond noise (95 %: -1 to -1). "
+            "worse than the 1 of the model in service beyond noise (95 %: -1 to -1). A larger "
             "evaluate.thresholds.recall.tolerance allows more",
         ),
     ],

@@ -245,7 +245,7 @@ def test_a_tie_is_kept_where_both_have_learnt_from_the_same_data(
         assert re.fullmatch(
             r"auc is 0\.99\d*, worse than the 1 of the model in service within noise \(.*\)\. The "
             r"model in service stays, as both models have learnt from the same data, and a new "
-            r"one has to be better\. `evaluate: \{ties: newest\}` pushes the new one, "
+            r"one has to be better\. `evaluate: \{ties: newest\}` pushes the new one, a larger "
             r"evaluate\.thresholds\.auc\.tolerance allows more",
             report.reason,
         ), report.reason
@@ -275,8 +275,8 @@ def test_a_difference_within_noise_is_said_and_blesses(tmp_path: Path) -> None:
     as_values = config_of({"thresholds": {"accuracy": {"min": 0.5}}, "confidence": None})
     values = report_of(measure(tmp_path / "values", as_values, examples, good, other))
     assert values.reason == (
-        "accuracy is 0.9375, worse than the 0.95 of the model in service "
-        "(evaluate.thresholds.accuracy.tolerance allows for noise)"
+        "accuracy is 0.9375, worse than the 0.95 of the model in service (a larger "
+        "evaluate.thresholds.accuracy.tolerance allows for noise)"
     )
 
 

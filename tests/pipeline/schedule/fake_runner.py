@@ -90,7 +90,7 @@ def main() -> None:
         )
         if status is Status.FAILED:
             summary.error = ErrorSummary(component="Trainer", message="it broke", log="run.log")
-        run_events.concluded(summary, None)
+        run_events.record_end(summary, None)
         sys.exit(status.exit_code)
 
 

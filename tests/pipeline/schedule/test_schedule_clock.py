@@ -24,7 +24,7 @@ def test_a_clock_that_is_set_stops_no_looks(monkeypatch: pytest.MonkeyPatch) -> 
         scheduler, "time", SimpleNamespace(time=lambda: shown, monotonic=lambda: passed)
     )
     monkeypatch.setattr(scheduler, "system_clock", lambda: at(4))
-    is_due = scheduler.next_look(
+    is_due = scheduler.make_due_check(
         ScheduleSettings.model_validate({"cron": "0 4 * * *", "poll": "5m"})
     )
     assert not is_due()

@@ -392,7 +392,7 @@ def test_scheduler_that_can_look_no_more_says_so(
     def fail(*_: object) -> None:
         raise RuntimeError("no time zones")
 
-    monkeypatch.setattr(scheduler_module, "next_look", fail)
+    monkeypatch.setattr(scheduler_module, "make_due_check", fail)
     pipelines = load_pipelines([days.file], [], days.layout.output)
     with pytest.raises(InternalError, match="looks no more"):
         serve(pipelines, lock_file(days), RUNNER)
