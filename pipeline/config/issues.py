@@ -34,7 +34,7 @@ REMOVED_KEYS = {
 
 @dataclass(frozen=True)
 class Issue:
-    """A problem to mend: the dotted path of a key and a sentence about the problem."""
+    """A problem of a config: the dotted path of a key and a sentence about the problem."""
 
     path: str
     message: str

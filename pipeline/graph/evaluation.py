@@ -114,7 +114,7 @@ def _check_configured(evaluate: EvaluateSettings) -> None:
 
 def _find(criteria: Criteria, name: str) -> Metric:
     metric = criteria.metric(name)
-    # TFMA looks among its own first, whatever module is named beside the class.
+    # TFMA searches its own metrics first, even if the config names another module.
     taken = metric_types.registered_metrics().get(metric.class_name)
     if taken and metric.module and not metric.module.startswith(tfma.__name__):
         raise ConfigError(

@@ -177,7 +177,7 @@ def wire(graph_inputs: GraphInputs) -> FamilyNodes:
     trainer = create_trainer(recipe, inputs, warm_start, tuner)
     model = trainer.outputs["model"]
 
-    # Finds the baseline; evaluates both on the newest data, and blesses the new one if it keeps
+    # Finds the baseline; evaluates both on the newest data, and blesses the new one if it meets
     # the thresholds and is not worse.
     baseline = resolve_baseline(model, graph_inputs.baseline_strategy)
     evaluator = create_evaluator(criteria, recipe, inputs, model, baseline, warm_start)

@@ -281,7 +281,7 @@ class RunEvents:
         where = f"{error.component}: " if error and error.component else ""
         message = where + (error.message if error else status.value)
         self._record(EventKind.FAILED, message, **details)
-        if status is not Status.INTERRUPTED:  # The user who stopped it knows.
+        if status is not Status.INTERRUPTED:  # The user stopped the run.
             self._notify(Occasion.FAILED, message)
 
     def _record(self, kind: EventKind, message: str, **details: Any) -> None:

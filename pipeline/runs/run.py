@@ -179,7 +179,7 @@ def run_pipeline(
                 except DataError as error:
                     return refuse(context, request, files, console, error)
                 console.started("starting TFX")
-                # Imported only now: what needs no TensorFlow has been checked, and its output
+                # Imported only now: the checks without TensorFlow are done, and its output
                 # goes to the log.
                 with kept_imports():
                     from pipeline.runs.execution import execute

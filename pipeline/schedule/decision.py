@@ -63,8 +63,8 @@ def decide(
     inputs = DecisionInputs.read(config, layout, history, now)
     if continuation and not (inputs.firings or inputs.has_changed):
         reason = (
-            f"the run was interrupted {MAX_CONTINUATIONS} times in a row; the next waits for the "
-            "clock, or for new data"
+            f"the run was interrupted {MAX_CONTINUATIONS} times in a row; the next waits for cron "
+            "or new data"
         )
         return NotDue(reason, {}, EXIT_FAILED, is_problem=True)
     decision = decide_after_failure(inputs) or decide_by_triggers(inputs, event_log)
@@ -73,7 +73,7 @@ def decide(
     left_out = inputs.snapshot.left_out
     decision = replace(decision, reason=reason, left_out=left_out, empty_spans=empty)
     if isinstance(decision, NotDue) and decision.exit_code == EXIT_PUSHED and history.failure_code:
-        # The last run failed, which an obstacle to the next run does not mend.
+        # The failure of the last run stays the problem while the next run cannot start.
         is_stopped = history.failure_code == EXIT_INTERRUPTED
         decision = replace(decision, exit_code=EXIT_FAILED if is_stopped else history.failure_code)
     return decision
@@ -188,12 +188,12 @@ class DecisionInputs:
 
     @property
     def firings_in_words(self) -> str:
-        """The firings in words, such as `the clock fired at 2026-01-05 03:00 UTC, and 2 missed
+        """The firings in words, such as `cron fired at 2026-01-05 03:00 UTC, and 2 missed
         before`.
         """
         last, missed = self.firings[-1], len(self.firings) - 1
         more = f", and {missed} missed before" if missed and not self.is_first_check else ""
-        return f"the clock fired at {show_time(last, self.settings)}{more}"
+        return f"cron fired at {show_time(last, self.settings)}{more}"
 
     def clock_details(self) -> dict[str, Any]:
         """Returns details that mark all firings up to now as handled."""
@@ -250,10 +250,10 @@ def decide_by_triggers(inputs: DecisionInputs, event_log: EventLog) -> Due | Not
         return due
     if settings.cron is not None and inputs.is_first_check:
         first = next_firings(settings, inputs.now, 1)[0]
-        reason = f"first check; the clock first fires at {show_time(first, settings)}"
+        reason = f"first check; cron first fires at {show_time(first, settings)}"
         return NotDue(reason, inputs.clock_details())
     has_only_clock = settings.cron is not None and not settings.on_new_data
-    return NotDue("the clock has not fired" if has_only_clock else "nothing new")
+    return NotDue("cron has not fired" if has_only_clock else "nothing new")
 
 
 def _decide_without_window(inputs: DecisionInputs, problem: str) -> NotDue:
@@ -353,11 +353,11 @@ def decide_after_failure(inputs: DecisionInputs) -> Due | NotDue | None:
     if inputs.firings or inputs.has_changed:
         return None
     tried = f"failed {history.attempt} times" if history.attempt > 1 else "failed"
-    return NotDue(f"the last run {tried}; the next waits for the clock, or for new data")
+    return NotDue(f"the last run {tried}; the next waits for cron or new data")
 
 
 def _decide_after_unusable(inputs: DecisionInputs, message: str) -> Due | NotDue:
-    """Retries once data, config or schema have changed, or when the clock fires."""
+    """Retries once data, config or schema have changed, or when cron fires."""
     if inputs.has_changed:
         return inputs.due("data or config have changed since the last run could not use them")
     if inputs.firings:

@@ -218,7 +218,7 @@ def last_push(event_log: EventLog, now: datetime) -> datetime | None:
     by_clock = (EventKind.DUE, EventKind.SKIPPED, EventKind.CLOCK_SET_BACK)
     later = (e.at for e in event_log.events(*by_clock) if e.id > pushed.id)
     believed = next((moment for moment in later if not is_future(moment, now)), None)
-    if believed is None:  # What follows counts from here; a push by now would never be stale.
+    if believed is None:  # Later checks use this event: a push dated "now" would never be stale.
         message = "the last push is dated in the future: it counts as made now"
         event_log.record(EventKind.CLOCK_SET_BACK, message, at=now)
     return believed or now

@@ -177,7 +177,7 @@ def _beat(health: Health, heartbeat_file: Path, context: CheckContext) -> None:
 def _describe(settings: ScheduleSettings) -> str:
     """Returns the polling interval of a pipeline, and its next firing."""
     firings = next_firings(settings, system_clock(), 1)
-    fires = [f"the clock fires next at {show_time(firing, settings)}" for firing in firings]
+    fires = [f"cron fires next at {show_time(firing, settings)}" for firing in firings]
     return "; ".join([f"checks every {show_duration(settings.poll)}", *fires])
 
 

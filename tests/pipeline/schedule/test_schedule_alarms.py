@@ -101,7 +101,7 @@ def test_stale_comes_once_again_after_as_long_and_is_over_with_a_push(
     first, _ = told(server, "stale")
     assert first == (
         "nothing has been pushed since 2026-01-03 03:00 UTC, for 37 h (notify.stale_after: 36h); "
-        "the last event: skipped: the clock fired at 2026-01-04 03:00 UTC: nothing is new"
+        "the last event: skipped: cron fired at 2026-01-04 03:00 UTC: nothing is new"
     )
     days.event_log.record(EventKind.PUSHED, "to 2", at=at(6, 5), version="2", path="2")
     for hour in (6, 7):
@@ -150,7 +150,7 @@ def test_skipped_firings_are_told_once_for_each_reason(tmp_path: Path, server: H
     days = watched(tmp_path, server.url)
     for day in (4, 5):
         look(days, at(day))
-    nothing = "the clock fired at 2026-01-04 03:00 UTC: nothing is new"
+    nothing = "cron fired at 2026-01-04 03:00 UTC: nothing is new"
     assert told(server, "skipped") == [nothing]
     days.deliver(3, rows="")
     look(days, at(6))

@@ -42,11 +42,11 @@ def test_firings_of_a_clock_set_back_come_again(tmp_path: Path) -> None:
     assert isinstance(days.check(at(4)), Due)
     days.run(at(4))
     assert isinstance(days.check(at(34)), NotDue)  # Thirty days ahead, and back.
-    assert days.check(at(4, 5)) == NotDue("the clock has not fired")
+    assert days.check(at(4, 5)) == NotDue("cron has not fired")
     days.deliver(4)
     due = days.check(at(5))
     assert isinstance(due, Due)
-    assert due.reason.startswith("the clock fired at 2026-01-05 03:00 UTC; ")
+    assert due.reason.startswith("cron fired at 2026-01-05 03:00 UTC; ")
 
 
 def test_clock_set_back_by_seconds_fires_nothing_twice(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_clock_set_back_by_seconds_fires_nothing_twice(tmp_path: Path) -> None:
     days.check(at(4))
     days.run(at(4))
     days.deliver(3, rows=OTHER_ROWS, arrives=at(4, 2))
-    assert days.check(at(4) - timedelta(seconds=30)) == NotDue("the clock has not fired")
+    assert days.check(at(4) - timedelta(seconds=30)) == NotDue("cron has not fired")
 
 
 def test_retry_does_not_wait_for_the_time_of_another_clock(tmp_path: Path) -> None:

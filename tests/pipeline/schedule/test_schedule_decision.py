@@ -42,13 +42,13 @@ def eager(tmp_path: Path) -> Days:
 
 def test_new_day_is_due_when_the_clock_fires_and_not_before(nightly: Days) -> None:
     nightly.deliver(4)
-    assert nightly.check(at(5, 2, 59)) == NotDue("the clock has not fired")
+    assert nightly.check(at(5, 2, 59)) == NotDue("cron has not fired")
     due = nightly.check(at(5, 3, 0))
     assert isinstance(due, Due)
     assert due.through == day_number(4)
-    assert due.reason == "the clock fired at 2026-01-05 03:00 UTC; new or changed: 2026-01-04"
+    assert due.reason == "cron fired at 2026-01-05 03:00 UTC; new or changed: 2026-01-04"
     nightly.run(at(5))
-    assert nightly.check(at(5, 3, 1)) == NotDue("the clock has not fired")
+    assert nightly.check(at(5, 3, 1)) == NotDue("cron has not fired")
 
 
 def test_nothing_new_at_a_firing_is_skipped_and_recorded_once(nightly: Days) -> None:
@@ -56,7 +56,7 @@ def test_nothing_new_at_a_firing_is_skipped_and_recorded_once(nightly: Days) -> 
         decision = nightly.check(at(5, 3, minute))
         assert isinstance(decision, NotDue)
     (skipped,) = nightly.events(EventKind.SKIPPED)
-    assert skipped.message == "the clock fired at 2026-01-05 03:00 UTC: nothing is new"
+    assert skipped.message == "cron fired at 2026-01-05 03:00 UTC: nothing is new"
     assert skipped.details["firing"] == "2026-01-05T03:00:00+00:00"
 
 
@@ -64,7 +64,7 @@ def test_missed_firings_are_one(nightly: Days) -> None:
     nightly.deliver(4, 5, 6)
     due = nightly.check(at(9, 12))
     assert isinstance(due, Due)
-    assert due.reason.startswith("the clock fired at 2026-01-09 03:00 UTC, and 4 missed before; ")
+    assert due.reason.startswith("cron fired at 2026-01-09 03:00 UTC, and 4 missed before; ")
     assert due.details["firings"] == 5
     nightly.run(at(9, 12))
     assert isinstance(nightly.check(at(9, 13)), NotDue)
@@ -74,7 +74,7 @@ def test_first_check_waits_for_the_next_firing_but_counts_one_just_before(tmp_pa
     late = Days(tmp_path / "late", NIGHTLY)
     late.deliver(1, 2, 3)
     first = late.check(at(4, 14))
-    assert first.reason == "first check; the clock first fires at 2026-01-05 03:00 UTC"
+    assert first.reason == "first check; cron first fires at 2026-01-05 03:00 UTC"
     assert [event.message for event in late.events()] == [first.reason]
     late.check(at(4, 15))
     assert len(late.events()) == 1
@@ -133,11 +133,11 @@ def test_clock_changes(tmp_path: Path, last_check: str, checked_at: str, fired: 
     now = datetime.fromisoformat(checked_at).replace(tzinfo=zone)
     due = days.check(now)
     assert isinstance(due, Due)
-    assert due.reason.startswith(f"the clock fired at {fired}; ")
+    assert due.reason.startswith(f"cron fired at {fired}; ")
     days.run(now)
     days.deliver(2)
     for later in (now.replace(fold=1), now.replace(hour=23)):
-        assert days.check(later) == NotDue("the clock has not fired")
+        assert days.check(later) == NotDue("cron has not fired")
 
 
 def test_new_span_is_due_as_it_comes(eager: Days) -> None:
@@ -266,14 +266,14 @@ def test_failed_run_is_tried_again_with_longer_and_longer_waits(nightly: Days) -
     assert waits.reason == "the last run failed; it is retried at 2026-01-05 03:10 UTC"
     second = nightly.check(at(5, 3, 11))
     assert isinstance(second, Due)
-    assert second.reason.startswith("attempt 2 of 3 (the clock fired at 2026-01-05 03:00 UTC")
+    assert second.reason.startswith("attempt 2 of 3 (cron fired at 2026-01-05 03:00 UTC")
     nightly.run(at(5, 3, 11), Status.FAILED)
     assert isinstance(nightly.check(at(5, 3, 30)), NotDue)
     assert isinstance(nightly.check(at(5, 3, 32)), Due)
     nightly.run(at(5, 3, 32), Status.FAILED)
     given_up = nightly.check(at(5, 23))
     assert given_up == NotDue(
-        "the last run failed 3 times; the next waits for the clock, or for new data", exit_code=1
+        "the last run failed 3 times; the next waits for cron or new data", exit_code=1
     )
     fresh = nightly.check(at(6))
     assert isinstance(fresh, Due)
@@ -297,7 +297,7 @@ def test_given_up_on_data_waits_for_other_data(eager: Days) -> None:
     eager.check(at(5))
     eager.run(at(5), Status.FAILED)
     assert eager.check(at(5, 9)) == NotDue(
-        "the last run failed; the next waits for the clock, or for new data", exit_code=1
+        "the last run failed; the next waits for cron or new data", exit_code=1
     )
     eager.deliver(4, rows=OTHER_ROWS, arrives=at(5, 10))
     assert isinstance(eager.check(at(5, 11)), Due)
@@ -356,7 +356,7 @@ def test_data_that_changes_during_a_run_is_new_after_it(eager: Days) -> None:
 
 def test_failed_run_by_hand_is_not_tried_again(nightly: Days) -> None:
     nightly.run(at(4, 9), Status.FAILED)
-    assert nightly.check(at(4, 20)) == NotDue("the clock has not fired")
+    assert nightly.check(at(4, 20)) == NotDue("cron has not fired")
 
 
 def test_drift_makes_a_run_due(tmp_path: Path) -> None:
@@ -373,7 +373,7 @@ def test_drift_makes_a_run_due(tmp_path: Path) -> None:
     assert first.validate_only
     assert first.reason == "span 2026-01-02 is new, and is checked for drift"
     days.run(at(3, 4), Status.VALIDATED)
-    assert days.check(at(3, 5)) == NotDue("the clock has not fired")
+    assert days.check(at(3, 5)) == NotDue("cron has not fired")
     days.deliver(3)
     assert days.check(at(4, 4)).validate_only
     days.run(at(4, 4), Status.VALIDATED, drift=["a has drifted: 0.3"])
