@@ -233,7 +233,7 @@ def _under_way_or_killed(layout: Layout, started: LoggedEvent) -> str:
     process = started.details.get("process")
     is_alive = process is not None and psutil.pid_exists(process)
     if not is_held(layout.lock):
-        return "killed: it holds its lock no more; the next look goes on with it"
+        return "killed: it holds its lock no more; the next check resumes it"
     if process is None or is_alive:
         return "under way" + (f": process {process}" if is_alive else "")
     return f"killed: process {process} is gone; another run has begun"

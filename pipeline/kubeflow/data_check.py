@@ -186,7 +186,7 @@ def make_check_manifest(config: PipelineConfig, config_text: str) -> str:
     if not config.schedule_or_default.on_new_data:
         raise ConfigError(
             "schedule.on_new_data: found false, so there is nothing to check; set it to true. "
-            "`cron` alone needs no check: Kubeflow Pipelines has a clock"
+            "`cron` alone needs no check: Kubeflow Pipelines runs it"
         )
     if len(config_text.encode()) > LARGEST_CONFIG:
         raise ConfigError(

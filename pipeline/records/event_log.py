@@ -56,7 +56,7 @@ class EventKind(StrEnum):
     DUE = "due"
     """A run became due; the message says why."""
     SKIPPED = "skipped"
-    """A run was not started, for a firing of the clock or at all; the message says why."""
+    """A run was not started, for a firing of cron or at all; the message has the reason."""
     STARTED = "started"
     """A run began; details: `window`, the numbers of its spans, `newest`, `warm_start`, `process`
     (its id).

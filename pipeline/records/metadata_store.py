@@ -244,8 +244,8 @@ def _open_store(connection: Any, name: str) -> None:
         if versions is None:
             raise ConfigError(
                 f"{name}: ML Metadata cannot use this store ({_first_line(error, connection)}); "
-                f"{LEFT}: a server must take the user's login as mysql_native_password; else "
-                f"restore a backup, or move it and pipeline_root aside: {WITHOUT}"
+                f"{LEFT}: a server must accept mysql_native_password for this user; else restore "
+                f"a backup, or move it and pipeline_root aside: {WITHOUT}"
             ) from None
         found, how, known = versions.groups()
         relation = "a newer" if how == "greater" else "an older"

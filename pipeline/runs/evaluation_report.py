@@ -170,7 +170,7 @@ def _blessing_reason(
         kept = f"{constant.metric} is better than a constant prediction's"
         if constant.is_beaten_by_luck:
             kept += (
-                f" (on {counted(constant.examples, 'example')} this is often luck: use more rows "
+                f" (on {counted(constant.examples, 'example')} this may be luck: use more rows "
                 "for eval in data.splits)"
             )
     if all(one.in_service is None for one in measured.values()):
@@ -207,8 +207,8 @@ def _notes(criteria: Criteria, noise: Noise, has_baseline: bool) -> list[str]:
     unknown = held if noise.confidence is None else [name for name in held if name in noise.without]
     if unknown and criteria.evaluate.confidence is not None:
         notes.append(
-            f"there are no intervals of {', '.join(unknown)}, which TFMA computes: thresholds "
-            "apply to the values alone"
+            f"there are no confidence intervals of {', '.join(unknown)}, of which TFMA computes "
+            "only values: thresholds apply to the values"
         )
     return notes
 

@@ -212,7 +212,7 @@ def explain(error: BaseException, sources: Iterable[Path] = ()) -> tuple[Status,
     if says_full(cause):
         return Status.FAILED, f"the disk is full ({_full_disk(cause)}); {MAKE_ROOM}"
     if isinstance(cause, ComponentFailedError):
-        return Status.FAILED, "its inputs could not be resolved; the log says why"
+        return Status.FAILED, "its inputs could not be resolved; the log has the reason"
     if isinstance(cause, WorkerFailedError):
         return Status.FAILED, _place(cause.frames, sources) + str(cause)
     lines = [line.strip() for line in str(cause).splitlines() if line.strip()]

@@ -383,7 +383,7 @@ def image_is_the_only_feature(data: DataSettings, features: dict[str, Feature]) 
         if name != IMAGE_FEATURE:
             yield Issue(
                 f"features.{name}",
-                f"{data.format} data has the one feature `{IMAGE_FEATURE}`",
+                f"{data.format} data has only the feature `{IMAGE_FEATURE}`",
             )
     if not isinstance(features.get(IMAGE_FEATURE), ImageFeature):
         yield Issue(

@@ -294,7 +294,9 @@ class Kubeflow:
             pieces = answer.stream(_PIECE_BYTES)
             first = next(pieces, b"")
             if first.lstrip()[:14].lower().startswith((b"<!doctype html", b"<html")):
-                raise NoLogError(f"the log of {pod} cannot be read: {self.endpoint} gives a page")
+                raise NoLogError(
+                    f"the log of {pod} cannot be read: {self.endpoint} returns a web page"
+                )
             if first.startswith(_ERROR_BEGINS):
                 # The API sends status 200 before it looks for the pod.
                 body = first + b"".join(pieces)

@@ -104,8 +104,8 @@ def translated_errors(endpoint: str, action: str) -> Iterator[None]:
     except (ValueError, TypeError, AttributeError) as error:
         # Errors of kfp's models for a response of another shape.
         raise InternalError(
-            f"{endpoint}: cannot {action}: the answer is not what Kubeflow Pipelines {OLDEST} or "
-            f"newer gives ({_shorten(str(error))})"
+            f"{endpoint}: cannot {action}: the answer is not that of Kubeflow Pipelines {OLDEST} "
+            f"or newer ({_shorten(str(error))})"
         ) from None
 
 

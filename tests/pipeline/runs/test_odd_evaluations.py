@@ -289,5 +289,6 @@ def test_metrics_that_tfma_computes_by_itself_are_held_as_they_are(tmp_path: Pat
     assert report.blessed, report.reason
     assert [metric.interval for metric in report.metrics.values()] == [None, None]
     assert report.notes == [
-        "there are no intervals of auc, which TFMA computes: thresholds apply to the values alone"
+        "there are no confidence intervals of auc, of which TFMA computes only values: "
+        "thresholds apply to the values"
     ]

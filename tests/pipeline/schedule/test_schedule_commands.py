@@ -93,7 +93,7 @@ def test_list_says_of_a_run_without_an_end_what_became_of_it(
     days.check(at(2))
     days.begin(at(2))
     monkeypatch.chdir(days.folder)
-    killed = "killed: it holds its lock no more; the next look goes on with it"
+    killed = "killed: it holds its lock no more; the next check resumes it"
     assert killed in scopeline("schedule", "--list")[1]
     with run_lock(days.layout):
         assert f"under way: process {os.getpid()}" in scopeline("schedule", "--list")[1]
