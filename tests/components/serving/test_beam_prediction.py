@@ -98,7 +98,7 @@ def test_runner_that_fails_is_said_in_a_sentence(
 
 def test_one_file_is_not_for_beam(pushed: Pushed, trips: str, tmp_path: Path) -> None:
     one = trips.replace("*", "1")
-    with pytest.raises(ConfigError, match=r"--input names .*1\.jsonl alone: leave --runner out"):
+    with pytest.raises(ConfigError, match=r"--input names only .*1\.jsonl: leave --runner out"):
         on_beam(pushed, one, tmp_path / "out")
     with pytest.raises(ConfigError, match=r"is a file, but --runner .*: give a folder"):
         on_beam(pushed, trips, tmp_path / "out.parquet")
