@@ -88,10 +88,10 @@ def make_shards(given: Input) -> list[Shard]:
     files = tuple(map(os.path.abspath, given.files))
     parts = [files[start : start + size] for start in range(0, len(files), size)]
     if len(parts) == 1:
-        what = f"the {len(parts[0])} pictures" if len(parts[0]) > 1 else parts[0][0]
+        inputs = f"the {len(parts[0])} pictures" if len(parts[0]) > 1 else parts[0][0]
         raise ConfigError(
-            f"--runner distributes the input files, and --input names only {what}: leave --runner "
-            "out, or split the rows into several files."
+            f"--runner distributes the input files, and --input names only {inputs}: leave "
+            "--runner out, or split the rows into several files."
         )
     return [Shard(number, len(parts), files) for number, files in enumerate(parts)]
 

@@ -82,11 +82,11 @@ def searched_values_fit(
     for path, values in space.items():
         readers = [kind for kind in kinds if reads(str(kind), path)]
         if not readers:
-            able = [kind for kind in ZOO if reads(kind, path)]
+            suitable = [kind for kind in ZOO if reads(kind, path)]
             yield Issue(
                 f"tune.space.{path}",
                 f"{enumerate_names(map(str, kinds), 'and')} do not read this key; leave it out, "
-                f"or search {enumerate_names(able, 'or')} too, by model.kind",
+                f"or search {enumerate_names(suitable, 'or')} too, by model.kind",
             )
             continue
         others = {KIND: readers[0]} if KIND in space else {}
@@ -99,16 +99,16 @@ def _reader_of_option(space: dict[str, Any], path: str) -> dict[str, Any]:
     """Returns the optimizer to check an option with, as some options belong to one optimizer."""
     readers = READERS.get(path.removeprefix(f"{OPTIMIZER}."))
     choices = [v for p in (OPTIMIZER, f"{OPTIMIZER}.kind") if p in space for v in space[p].extremes]
-    able = [choice for choice in choices if readers and choice in readers]
-    return {f"{OPTIMIZER}.kind": able[0]} if able else {}
+    suitable = [choice for choice in choices if readers and choice in readers]
+    return {f"{OPTIMIZER}.kind": suitable[0]} if suitable else {}
 
 
 def _problems_of(
     given: dict[str, Any], path: str, value: Any, others: dict[str, Any]
 ) -> Iterator[Issue]:
     """Yields the problems that one value of a key adds to those of the config."""
-    tried = {**others, path: value}
-    raw = candidate(given, tried)
+    values_of_trial = {**others, path: value}
+    raw = candidate(given, values_of_trial)
     where = f"tune.space.{path}"
     try:
         config = PipelineConfig.model_validate(raw)
@@ -140,10 +140,10 @@ def objectives_are_measured(label_task: BaseTask, tune: TuneSettings | None) -> 
     known = objectives_of(label_task)
     if tune.objective not in known:
         is_evaluated = tune.objective.removeprefix(PREFIX) in label_task.metrics()
-        whose = "only the Evaluator" if is_evaluated else "nothing"
+        measurer = "only the Evaluator" if is_evaluated else "nothing"
         yield Issue(
             "tune.objective",
-            f"found {tune.objective!r}, which {whose} measures for a {label_task.kind} task; "
+            f"found {tune.objective!r}, which {measurer} measures for a {label_task.kind} task; "
             f"right is one of {', '.join(known)}",
         )
 

@@ -177,8 +177,10 @@ def code_fingerprint(
       import_paths: `module.function` paths of the user's code.
       never_loads: packages whose modules the roots never load by name.
     """
-    ours = import_closure(roots, ROOT, never_loads)
-    return files_fingerprint([*(ours[name] for name in sorted(ours)), *own_sources(import_paths)])
+    modules = import_closure(roots, ROOT, never_loads)
+    return files_fingerprint(
+        [*(modules[name] for name in sorted(modules)), *own_sources(import_paths)]
+    )
 
 
 def files_fingerprint(files: Iterable[Path]) -> str:

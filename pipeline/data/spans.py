@@ -133,13 +133,13 @@ def list_spans(data: DataSettings, location: DataLocation) -> list[Span]:
         number: Span(number, version, _sorted(whole[number, version]), span_kind(data), labels)
         for number, version in sorted(whole, key=lambda key: (key[0], key[1] or 0))
     }
-    begun = {number for number, _ in found}
+    listed = {number for number, _ in found}
     for pattern in location.patterns.values():
         folder = span_folder(pattern)
         for (number, _), file in with_span_and_version(
             list_empty_folders(location.base, folder), posixpath.join(location.base, folder)
         ):
-            if number not in begun:
+            if number not in listed:
                 latest[number] = Span(number, None, (file,), span_kind(data))
     return [latest[number] for number in sorted(latest)]
 

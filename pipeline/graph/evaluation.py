@@ -115,11 +115,11 @@ def _check_configured(evaluate: EvaluateSettings) -> None:
 def _find(criteria: Criteria, name: str) -> Metric:
     metric = criteria.metric(name)
     # TFMA searches its own metrics first, even if the config names another module.
-    taken = metric_types.registered_metrics().get(metric.class_name)
-    if taken and metric.module and not metric.module.startswith(tfma.__name__):
+    namesake = metric_types.registered_metrics().get(metric.class_name)
+    if namesake and metric.module and not metric.module.startswith(tfma.__name__):
         raise ConfigError(
             f"evaluate.metrics: {name} is also the name of a metric of TFMA, "
-            f"{taken.__module__}.{taken.__qualname__}; give yours another name."
+            f"{namesake.__module__}.{namesake.__qualname__}; give yours another name."
         )
     return metric
 

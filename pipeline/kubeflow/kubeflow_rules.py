@@ -231,10 +231,10 @@ def spans_have_a_volume(config: PipelineConfig) -> Iterator[Issue]:
         "data in spans": has_spans(config.data),
         "schedule.on_new_data": config.schedule_or_default.on_new_data,
     }
-    for what in (what for what, is_so in needs.items() if is_so):
+    for need in (need for need, is_so in needs.items() if is_so):
         yield Issue(
             "kubeflow.volume",
-            f"this key is missing; {what} needs one for the ledger: {_VOLUME}",
+            f"this key is missing; {need} needs one for the ledger: {_VOLUME}",
         )
     if config.data.path.startswith(BUILTIN_PREFIX):
         yield Issue(

@@ -260,9 +260,9 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
                     connection.execute(statement)
     version = _version(connection)
     if version != SCHEMA_VERSION:
-        how = "a newer" if version > SCHEMA_VERSION else "an earlier"
+        relation = "a newer" if version > SCHEMA_VERSION else "an earlier"
         raise ConfigError(
-            f"{path}: written by {how} Scopeline (format {version}, this Scopeline reads "
+            f"{path}: written by {relation} Scopeline (format {version}, this Scopeline reads "
             f"{SCHEMA_VERSION}); use that Scopeline, or another --output"
         )
 

@@ -247,8 +247,8 @@ def _open_store(connection: Any, name: str) -> None:
                 f"{LEFT}: a server must accept mysql_native_password for this user; else restore "
                 f"a backup, or move it and pipeline_root aside: {WITHOUT}"
             ) from None
-        found, how, known = versions.groups()
-        relation = "a newer" if how == "greater" else "an older"
+        found, comparison, known = versions.groups()
+        relation = "a newer" if comparison == "greater" else "an older"
         raise ConfigError(
             f"{name}: written by {relation} ML Metadata (schema {found}; this one has {known}); "
             f"{LEFT}: run the Scopeline that wrote it, or begin another store: {WITHOUT}"

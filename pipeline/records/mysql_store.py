@@ -66,11 +66,11 @@ def copy_server(server: MetadataServer, path: Path) -> None:
     ):
         c.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
         c.execute("SHOW TABLES")
-        there = {name.decode() for (name,) in c.fetchall()}
+        target_tables = {name.decode() for (name,) in c.fetchall()}
         for (table,) in target.execute(
             "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
         ).fetchall():
-            if table in there:  # All tables exist once ML Metadata has opened it.
+            if table in target_tables:  # All tables exist once ML Metadata has opened it.
                 _copy_table(table, c, target)
         target.commit()
 

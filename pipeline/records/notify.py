@@ -124,8 +124,8 @@ def notify(
     if (webhook := settings.webhook) is not None:
         _begin(_host(webhook), lambda: _post(webhook, content), occasion, event_log, run)
     if (email := settings.email) is not None:
-        what = f"the mail server {email.server}"
-        _begin(what, lambda: _send(email, content), occasion, event_log, run)
+        recipient = f"the mail server {email.server}"
+        _begin(recipient, lambda: _send(email, content), occasion, event_log, run)
 
 
 @contextmanager
@@ -145,21 +145,21 @@ def wait_for_deliveries() -> None:
 
 
 def _begin(
-    what: str,
+    recipient: str,
     attempt: Callable[[], None],
     occasion: Occasion,
     event_log: EventLog,
     run: str | None,
 ) -> None:
     """Starts a delivery in a thread of its own."""
-    arguments = (what, attempt, occasion, event_log, run)
+    arguments = (recipient, attempt, occasion, event_log, run)
     thread = threading.Thread(target=_deliver, args=arguments, name="notify", daemon=True)
     thread.start()
     _under_way.put(thread)
 
 
 def _deliver(
-    what: str,
+    recipient: str,
     attempt: Callable[[], None],
     occasion: Occasion,
     event_log: EventLog,
@@ -171,9 +171,9 @@ def _deliver(
     except RuntimeError as error:  # No more threads can be started.
         why = str(error)
     if why is None:
-        logger.info("Notified of %r: %s", occasion.value, what)
+        logger.info("Notified of %r: %s", occasion.value, recipient)
         return
-    sentence = f"{what} did not receive {occasion.value!r}: {why}"
+    sentence = f"{recipient} did not receive {occasion.value!r}: {why}"
     logger.warning("A notification could not be delivered: %s", sentence)
     try:
         event_log.record(EventKind.NOTIFICATION_FAILED, sentence, run=run, occasion=occasion.value)
@@ -273,7 +273,7 @@ def _host(webhook: WebhookSettings) -> str:
     return "the webhook" if is_odd else f"the webhook at {parts.hostname}{port}"
 
 
-def _secret(variable: str, what: str) -> str:
+def _secret(variable: str, purpose: str) -> str:
     """Returns the secret in an environment variable.
 
     Raises:
@@ -282,8 +282,8 @@ def _secret(variable: str, what: str) -> str:
     secret = read_secret(variable)
     if secret is None:
         raise _UndeliveredError(
-            f"the environment variable {shown_name(variable)} with {what} is not set, or is empty,"
-            " and nothing is sent without it"
+            f"the environment variable {shown_name(variable)} with {purpose} is not set, or is "
+            "empty, and nothing is sent without it"
         )
     return secret
 

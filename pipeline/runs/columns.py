@@ -134,8 +134,8 @@ def _declared_types(config: PipelineConfig) -> ColumnTypes | None:
 
 def _vector(length: int, is_text: bool) -> Choice:
     """Returns the type of a column of lists with a fixed length."""
-    kind, what = ("categorical", "texts") if is_text else ("numeric", "numbers")
-    return Choice({"type": kind}, f"lists of {length:,} {what} in each row")
+    kind, noun = ("categorical", "texts") if is_text else ("numeric", "numbers")
+    return Choice({"type": kind}, f"lists of {length:,} {noun} in each row")
 
 
 def effective_types(

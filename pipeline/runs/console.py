@@ -186,7 +186,7 @@ def _ends_epoch(message: str) -> bool:
 def _notes(summary: RunSummary) -> list[str]:
     """Returns the notes of the run and of its training."""
     training = summary.training
-    restarts = [f"{what}, and training resumed" for what in training.get("restarts", [])]
+    restarts = [f"{cause}, and training resumed" for cause in training.get("restarts", [])]
     return [*summary.notes, *training.get("notes", []), *restarts]
 
 
@@ -303,8 +303,8 @@ def describe_trial(trial: Mapping[str, Any]) -> str:
     value = "" if trial["value"] is None else f"{trial['objective']} {trial['value']:.4g}"
     epochs = counted(trial["epochs"], "epoch") if trial["epochs"] else ""
     best = "best so far" if trial["is_best"] else ""
-    said = ", ".join(filter(None, (value, epochs, best, trial["cause"])))
-    return f"trial {number:<3} {state:<7}  {said}; {_in_words(trial['values'])}"
+    details = ", ".join(filter(None, (value, epochs, best, trial["cause"])))
+    return f"trial {number:<3} {state:<7}  {details}; {_in_words(trial['values'])}"
 
 
 def trials_table(tuning: Mapping[str, Any]) -> Table:

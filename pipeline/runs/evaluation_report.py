@@ -180,8 +180,10 @@ def _blessing_reason(
                 f"{noise.not_compared}"
             )
         return f"{kept}, and there is no model in service to compare with"
-    held = criteria.thresholds
-    within = [describe_within_noise(measured[name], criteria) for name in measured if name in held]
+    thresholds = criteria.thresholds
+    within = [
+        describe_within_noise(measured[name], criteria) for name in measured if name in thresholds
+    ]
     noise_within = "; ".join(filter(None, within))
     compared = "it is not worse than the model in service"
     return f"{kept}, and {compared}" + (f" beyond noise: {noise_within}" if noise_within else "")
@@ -198,13 +200,15 @@ def _notes(criteria: Criteria, noise: Noise, has_baseline: bool) -> list[str]:
             more = f" and {len(slices) - MOST_NAMED} more" if len(slices) > MOST_NAMED else ""
             notes.append(f"{name} is undefined on {named}{more}, and has no threshold there")
     thresholds = criteria.thresholds
-    held = [
+    limited = [
         name
         for name in names
         if (threshold := thresholds.get(name)) is not None
         and (threshold.is_least_sure or threshold.is_most_sure or has_baseline)
     ]
-    unknown = held if noise.confidence is None else [name for name in held if name in noise.without]
+    unknown = (
+        limited if noise.confidence is None else [name for name in limited if name in noise.without]
+    )
     if unknown and criteria.evaluate.confidence is not None:
         notes.append(
             f"there are no confidence intervals of {', '.join(unknown)}, of which TFMA computes "

@@ -141,8 +141,8 @@ def compiled_nodes(
     runtime_parameter_utils.substitute_runtime_parameter(pipeline, parameters)
     deployment = runner_utils.extract_local_deployment_config(pipeline)
     if connection is None:
-        stated = deployment.metadata_connection_config
-        connection = getattr(stated, stated.WhichOneof("connection_config"))
+        configured = deployment.metadata_connection_config
+        connection = getattr(configured, configured.WhichOneof("connection_config"))
     for node in (node.pipeline_node for node in pipeline.nodes):
         executor = runner_utils.extract_executor_spec(deployment, node.node_info.id)
         operators = {}

@@ -118,11 +118,11 @@ def _open_stream(descriptor: int, on_failure: Callable[[OSError], None]) -> Text
 
 
 @contextmanager
-def shortened_errors(what: str, log: Path) -> Iterator[None]:
+def shortened_errors(action: str, log: Path) -> Iterator[None]:
     """Logs an exception in the block with its traceback, and raises a short error.
 
     Args:
-      what: the failed action, for the log.
+      action: the failed action, for the log.
       log: the path of the log, for the message.
 
     Raises:
@@ -133,7 +133,7 @@ def shortened_errors(what: str, log: Path) -> Iterator[None]:
     except ScopelineError:
         raise
     except Exception as error:
-        logging.getLogger(__name__).exception(what)
+        logging.getLogger(__name__).exception(action)
         raise InternalError(f"{type(error).__name__}: {error}; full output: {log}") from error
 
 

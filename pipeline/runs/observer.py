@@ -157,8 +157,8 @@ class RunObserver:
         pushed = self._results.pushed_version() if self.summary.pushed else None
         if pushed is None:
             return
-        if wrong := restore_version(pushed.archive, pushed.destination):
-            self.summary.notes.append(f"the served version {wrong}; pushed again")
+        if problem := restore_version(pushed.archive, pushed.destination):
+            self.summary.notes.append(f"the served version {problem}; pushed again")
 
     def conclude(self, error: BaseException | None) -> None:
         """Settles the status, from the pushed version or from the error."""

@@ -275,11 +275,11 @@ def _without_model_defaults(
     if named[0] == named[1] or None in models:
         return old, new
     both = {s: {"kind", *(old[s].keys() & new[s].keys())} for s in ("model", "train")}
-    ours, theirs = (
+    old_part, new_part = (
         {**side, **{s: {k: side[s][k] for k in both[s] & side[s].keys()} for s in both}}
         for side in (old, new)
     )
-    return ours, theirs
+    return old_part, new_part
 
 
 def _short(value: Any) -> str:

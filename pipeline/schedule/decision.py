@@ -352,8 +352,8 @@ def decide_after_failure(inputs: DecisionInputs) -> Due | NotDue | None:
         return NotDue(f"the last run failed; it is retried at {when}")
     if inputs.firings or inputs.has_changed:
         return None
-    tried = f"failed {history.attempt} times" if history.attempt > 1 else "failed"
-    return NotDue(f"the last run {tried}; the next waits for cron or new data")
+    outcome = f"failed {history.attempt} times" if history.attempt > 1 else "failed"
+    return NotDue(f"the last run {outcome}; the next waits for cron or new data")
 
 
 def _decide_after_unusable(inputs: DecisionInputs, message: str) -> Due | NotDue:

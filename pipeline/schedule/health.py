@@ -192,9 +192,9 @@ def check_staleness(
         return False
     if is_raised and alarm and timedelta() <= now - alarm.at < limit:
         return True
-    what = "nothing has been pushed since" if pushed else "nothing has ever been pushed since"
+    status = "nothing has been pushed since" if pushed else "nothing has ever been pushed since"
     message = (
-        f"{what} {show_time(since, config.schedule_or_default)}, for {_roughly(now - since)} "
+        f"{status} {show_time(since, config.schedule_or_default)}, for {_roughly(now - since)} "
         f"(notify.stale_after: {show_duration(limit)})"
     )
     word = event_log.last(*_REASONS)
@@ -217,11 +217,11 @@ def last_push(event_log: EventLog, now: datetime) -> datetime | None:
         return pushed.at if pushed else None
     by_clock = (EventKind.DUE, EventKind.SKIPPED, EventKind.CLOCK_SET_BACK)
     later = (e.at for e in event_log.events(*by_clock) if e.id > pushed.id)
-    believed = next((moment for moment in later if not is_future(moment, now)), None)
-    if believed is None:  # Later checks use this event: a push dated "now" would never be stale.
+    plausible = next((moment for moment in later if not is_future(moment, now)), None)
+    if plausible is None:  # Later checks use this event: a push dated "now" would never be stale.
         message = "the last push is dated in the future: it counts as made now"
         event_log.record(EventKind.CLOCK_SET_BACK, message, at=now)
-    return believed or now
+    return plausible or now
 
 
 def _first_event(event_log: EventLog, now: datetime) -> datetime:
@@ -238,8 +238,8 @@ def _record_and_notify(
 
 
 def _describe_event(event: LoggedEvent) -> str:
-    what = event.details.get("status", event.kind.value)
-    return f"{str(what).replace('_', ' ')}: {event.message}"
+    status = event.details.get("status", event.kind.value)
+    return f"{str(status).replace('_', ' ')}: {event.message}"
 
 
 def _roughly(age: timedelta) -> str:

@@ -88,18 +88,19 @@ def describe_lasting_problem(
       event_log: the event log, with the run or check that first ended with this code.
       now: the current time.
     """
-    good = event_log.last(EventKind.FINISHED, EventKind.RECOVERED)
-    begun = [
+    last_success = event_log.last(EventKind.FINISHED, EventKind.RECOVERED)
+    failing = [
         event
         for event in event_log.events(EventKind.FAILED, EventKind.SKIPPED)
-        if event.id > (good.id if good else 0) and event.details.get("exit_code") == exit_code
+        if event.id > (last_success.id if last_success else 0)
+        and event.details.get("exit_code") == exit_code
     ]
-    if not begun:
+    if not failing:
         return f"{message} (exit {exit_code})"
     # An event cannot have happened in the future.
-    since = min(begun[0].at, now).astimezone(now.tzinfo).strftime("%Y-%m-%d %H:%M")
-    failures = [event.message for event in begun if event.kind is EventKind.FAILED]
-    cause = failures[-1] if failures else begun[-1].message
+    since = min(failing[0].at, now).astimezone(now.tzinfo).strftime("%Y-%m-%d %H:%M")
+    failures = [event.message for event in failing if event.kind is EventKind.FAILED]
+    cause = failures[-1] if failures else failing[-1].message
     why = f": {cause}" if cause not in message else ""
     return f"{message} (exit {exit_code} since {since}{why})"
 

@@ -129,8 +129,8 @@ def _find(config: PipelineConfig, layout: Layout, name: str) -> Span:
     for span in spans:
         if span.number == number:
             return span
-    there = f"there are {spans[0].name} to {spans[-1].name}" if spans else "there is none"
-    raise ConfigError(f"{name}: there is no such span at data.path; {there}")
+    existing = f"there are {spans[0].name} to {spans[-1].name}" if spans else "there is none"
+    raise ConfigError(f"{name}: there is no such span at data.path; {existing}")
 
 
 def _state_of(span: Span, records: SpanRecords, trained: _Trained, first: int | None) -> ListedSpan:

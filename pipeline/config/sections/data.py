@@ -180,10 +180,10 @@ def span_patterns(data: DataSettings) -> list[str]:
 def data_is_in_files(data: DataSettings, target: LearningTask) -> Iterator[Issue]:
     """Checks that supervised data is in files, as a label is a column of a file."""
     if not FORMATS[data.format].has_files:
-        able = enumerate_names((n for n, f in FORMATS.items() if f.has_files), "or")
+        suitable = enumerate_names((n for n, f in FORMATS.items() if f.has_files), "or")
         yield Issue(
             "data.format",
-            f"found {data.format!r}, which has no labels; task {target.kind} needs {able}",
+            f"found {data.format!r}, which has no labels; task {target.kind} needs {suitable}",
         )
 
 
@@ -309,11 +309,11 @@ def skipped_files_are_examples(data: DataSettings, features: dict[str, Feature])
     if data.on_bad_file is not OnBadFile.SKIP or FORMATS[data.format].has_file_per_example:
         return
     if not any(isinstance(f, ImageFeature) and f.origin == "path" for f in features.values()):
-        able = enumerate_names((n for n, f in FORMATS.items() if f.has_file_per_example), "and")
+        suitable = enumerate_names((n for n, f in FORMATS.items() if f.has_file_per_example), "and")
         yield Issue(
             "data.on_bad_file",
             f"found 'skip'; a {data.format} file contains many rows, so a broken one ends the "
-            f"run; skip is for {able}, and for pictures that a column names (from: path)",
+            f"run; skip is for {suitable}, and for pictures that a column names (from: path)",
         )
 
 
@@ -324,8 +324,8 @@ def joined_labels_are_of_tables(data: DataSettings) -> Iterator[Issue]:
     if data.labels is None:
         return
     if FORMATS[data.format].first_look != FORMATS["csv"].first_look:
-        able = enumerate_names((n for n, f in FORMATS.items() if f.names_pictures), "and")
-        yield Issue("data.labels", f"found {data.format} data; labels are joined to {able}")
+        suitable = enumerate_names((n for n, f in FORMATS.items() if f.names_pictures), "and")
+        yield Issue("data.labels", f"found {data.format} data; labels are joined to {suitable}")
     if data.labels.key == data.label:
         yield Issue(
             "data.labels.key", f"found {data.label!r}, which is the label; name another column"
@@ -402,11 +402,11 @@ def pictures_of_tables_have_files(
         if not isinstance(feature, ImageFeature):
             continue
         if feature.origin == "path" and not spec.names_pictures:
-            able = enumerate_names((n for n, f in FORMATS.items() if f.names_pictures), "and")
+            suitable = enumerate_names((n for n, f in FORMATS.items() if f.names_pictures), "and")
             yield Issue(
                 f"features.{name}.from",
                 f"found 'path', but {data.format} data consists of pictures; leave it out. Paths "
-                f"are for {able}",
+                f"are for {suitable}",
             )
         elif feature.origin != "path" and not spec.holds_bytes:
             yield Issue(
@@ -421,8 +421,8 @@ def picture_folders_exist(data: DataSettings, features: dict[str, Feature]) -> I
     for name, feature in features.items():
         folder = feature.folder if isinstance(feature, ImageFeature) else None
         if folder and not is_remote(folder) and not Path(folder).is_dir():
-            beside = Path(data.path).parent / folder
-            hint = f"; did you mean {str(beside)!r}?" if beside.is_dir() else f" in {Path.cwd()}"
+            sibling = Path(data.path).parent / folder
+            hint = f"; did you mean {str(sibling)!r}?" if sibling.is_dir() else f" in {Path.cwd()}"
             found = f"found {folder!r}; there is no such folder{hint}"
             yield Issue(f"features.{name}.folder", found)
 

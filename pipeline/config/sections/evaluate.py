@@ -301,17 +301,17 @@ def metrics_have_names_of_their_own(
     target: LearningTask, evaluate: EvaluateSettings
 ) -> Iterator[Issue]:
     """Checks that the metrics given as mappings have unique names, which thresholds refer to."""
-    taken = {**target.metrics(), COUNT: None}
+    known = {**target.metrics(), COUNT: None}
     for i, metric in enumerate(evaluate.metrics):
         if isinstance(metric, str):
             continue
-        if metric.name in taken:
+        if metric.name in known:
             yield Issue(
                 f"evaluate.metrics.{i}",
                 f"found {metric.name!r}, which is the name of another metric too; give this "
                 "metric a name by config: {name: ...}",
             )
-        taken[metric.name] = None
+        known[metric.name] = None
 
 
 def thresholds_are_of_numbers(target: LearningTask, evaluate: EvaluateSettings) -> Iterator[Issue]:

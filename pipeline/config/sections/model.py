@@ -84,19 +84,21 @@ def model_supports_task_and_features(
     others = {n: s for n, s in ZOO.items() if not s.needs or s.needs in types}
     for name, feature in features.items():
         if feature.type in spec.refuses and preprocessing is None:
-            able = enumerate_names((n for n, s in others.items() if not types & {*s.refuses}), "or")
+            suitable = enumerate_names(
+                (n for n, s in others.items() if not types & {*s.refuses}), "or"
+            )
             yield Issue(
                 "model.kind",
                 f"found {kind!r}, which takes no {feature.type} features, such as {name!r}; use "
-                f"{able}",
+                f"{suitable}",
             )
     plain = not label_task.has_options
     if spec.tasks and not (plain and label_task.kind in spec.tasks):
-        able = enumerate_names((n for n, s in others.items() if not s.tasks), "or")
+        suitable = enumerate_names((n for n, s in others.items() if not s.tasks), "or")
         yield Issue(
             "task",
             f"found {label_task.kind}{'' if plain else ' with options'}, but {kind} support only "
-            f"{enumerate_names(spec.tasks, 'and')} without options; use the model {able}",
+            f"{enumerate_names(spec.tasks, 'and')} without options; use the model {suitable}",
         )
 
 
@@ -139,9 +141,10 @@ def transferred_network_exists(
         given |= model.model_fields_set & {key for s in specs.values() for key in s.reads}
     for key in (key for key in type(model).model_fields if key in given):
         if not (spec and key in spec.reads) and getattr(model, key) is not None:
-            able = enumerate_names((n for n, s in specs.items() if key in s.reads), "or")
+            suitable = enumerate_names((n for n, s in specs.items() if key in s.reads), "or")
             yield Issue(
-                f"model.{key}", f"{model.kind} does not read this key; leave it out, or use {able}"
+                f"model.{key}",
+                f"{model.kind} does not read this key; leave it out, or use {suitable}",
             )
 
 

@@ -158,10 +158,10 @@ def limits_can_be_met(optimize: OptimizeSettings | None) -> Iterator[Issue]:
     """
     optimize = _optimize(optimize)
     most = optimize.accept.max_size_ratio
-    able = [name for name in optimize.variants if most is None or _least_ratio(name) < most]
-    unable = optimize.required_variants if able else optimize.variants
-    for name in unable:
-        if name not in able and name in optimize.variants:
+    possible = [name for name in optimize.variants if most is None or _least_ratio(name) < most]
+    impossible = optimize.required_variants if possible else optimize.variants
+    for name in impossible:
+        if name not in possible and name in optimize.variants:
             yield Issue(
                 "optimize.accept.max_size_ratio",
                 f"found {most:g}, but a weight of {name.value} has {name.weight_bits} of "

@@ -36,10 +36,10 @@ def loss_fits_the_task(label_task: BaseTask, train: TrainSettings) -> Iterator[I
     loss, known = train.loss, losses_for(label_task.kind)
     if loss is None or loss.is_custom or loss.kind in known:
         return
-    what = f"for {label_task.kind}" if loss.kind in LOSSES else "of Scopeline"
+    kind_of_loss = f"for {label_task.kind}" if loss.kind in LOSSES else "of Scopeline"
     yield Issue(
         "train.loss",
-        f"{loss.kind!r} is no loss {what}; "
+        f"{loss.kind!r} is no loss {kind_of_loss}; "
         + near_match_and(
             loss.kind, known, "A loss of yours is an import path, such as my_losses.asymmetric"
         ),
@@ -110,9 +110,9 @@ def unread_train_keys_are_absent(
         "tune": (tune, "does not read this key"),
         "evaluate.folds": (evaluate.folds, "does not train folds"),
     }
-    for key, (value, what) in unused_keys.items():
+    for key, (value, reason) in unused_keys.items():
         if train.run_fn and value:
-            yield Issue(key, f"{train.run_fn} {what}; leave it out")
+            yield Issue(key, f"{train.run_fn} {reason}; leave it out")
 
 
 def workers_have_a_strategy(train: TrainSettings) -> Iterator[Issue]:

@@ -34,9 +34,9 @@ class Recurring:
     def differences(self, wanted: Recurring, besides: str = "") -> list[str]:
         """Returns a line for each property that differs, except one."""
         return [
-            f"{what}: {existing or 'none'} -> {wanted.properties[what] or 'none'}"
-            for what, existing in self.properties.items()
-            if what != besides and existing != wanted.properties[what]
+            f"{name}: {value or 'none'} -> {wanted.properties[name] or 'none'}"
+            for name, value in self.properties.items()
+            if name != besides and value != wanted.properties[name]
         ]
 
     def __str__(self) -> str:
