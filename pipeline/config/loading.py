@@ -30,9 +30,9 @@ from pipeline.config.sections.model import (
     BERT_RULES,
     MODEL_RULES,
     TRANSFER_RULES,
+    bert_weights_are_valid,
     vocabularies_can_be_read,
     weights_are_a_file_of_weights,
-    weights_are_those_of_a_bert,
 )
 from pipeline.config.sections.notify import NOTIFY_RULES
 from pipeline.config.sections.optimize import OPTIMIZE_RULES, packages_are_installed
@@ -40,7 +40,7 @@ from pipeline.config.sections.push import PUSH_RULES
 from pipeline.config.sections.schedule import SCHEDULE_RULES, SKEW_RULES
 from pipeline.config.sections.train import AUGMENT_RULES, TRAIN_RULES
 from pipeline.config.settings import NAME_PATTERN, PipelineConfig
-from pipeline.config.user_code import import_paths_lead_somewhere
+from pipeline.config.user_code import import_paths_exist
 from trainer_module.errors import ConfigError, counted, enumerate_names
 from trainer_module.settings.tasks import LearningTask
 
@@ -113,7 +113,7 @@ def metrics_belong_to_family(evaluate: EvaluateSettings, target: LearningTask) -
 FAMILY_RULES = (
     given_keys_are_read,
     metrics_belong_to_family,
-    import_paths_lead_somewhere,
+    import_paths_exist,
     family_accepts_config,
 )
 """The rules for tasks of families other than the supervised one."""
@@ -159,7 +159,7 @@ FILE_RULES = (
     schema_exists,
     picture_folders_exist,
     weights_are_a_file_of_weights,
-    weights_are_those_of_a_bert,
+    bert_weights_are_valid,
     vocabularies_can_be_read,
 )
 """The rules that read files, for pipelines that run on this machine."""

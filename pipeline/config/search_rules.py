@@ -176,7 +176,7 @@ def trials_are_processes_of_this_machine(
         )
 
 
-def searched_models_read_the_same(
+def searched_models_share_features(
     tune: TuneSettings | None, trainer_settings: TrainerSettings
 ) -> Iterator[Issue]:
     """Checks that searched models read the features that Transform makes for the config's model."""

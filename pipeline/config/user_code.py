@@ -24,7 +24,7 @@ _ANY_NAME = ("*", "__getattr__")
 """Names with which a module may define any name: a star import or `__getattr__`."""
 
 
-def import_paths_lead_somewhere(own_code: dict[str, str]) -> Iterator[Issue]:
+def import_paths_exist(own_code: dict[str, str]) -> Iterator[Issue]:
     """Checks that the modules of import paths exist and define the names, without running them."""
     for key, path in own_code.items():
         yield from check_import_path(key, path)

@@ -20,8 +20,8 @@ from filelock import FileLock
 
 from components.processes.local.process import module_path
 from pipeline.config.sections.model import (
+    bert_weights_are_valid,
     weights_are_a_file_of_weights,
-    weights_are_those_of_a_bert,
 )
 from pipeline.config.settings import PipelineConfig
 from trainer_module.errors import ConfigError, enumerate_names, shorten
@@ -74,7 +74,7 @@ def fetch_and_check_weights(config: PipelineConfig, show_line: Say) -> None:
       ConfigError: weights cannot be fetched, are damaged, or do not fit the rest of the config.
     """
     if fetch_weights(config, show_line):
-        rules = (weights_are_a_file_of_weights, weights_are_those_of_a_bert)
+        rules = (weights_are_a_file_of_weights, bert_weights_are_valid)
         problems = [str(problem) for problem in config.find_issues(rules)]
         if problems:
             raise ConfigError("; ".join(problems))

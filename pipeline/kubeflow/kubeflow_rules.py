@@ -244,7 +244,7 @@ def spans_have_a_volume(config: PipelineConfig) -> Iterator[Issue]:
         )
 
 
-def drift_is_found_by_runs(config: PipelineConfig) -> Iterator[Issue]:
+def retraining_by_drift_is_local(config: PipelineConfig) -> Iterator[Issue]:
     """Checks that drift does not trigger runs, as only a run can measure drift."""
     if config.drift.on_drift is OnDrift.RETRAIN:
         yield Issue(
@@ -292,6 +292,6 @@ KUBEFLOW_RULES: tuple[Callable[[PipelineConfig], Iterator[Issue]], ...] = (
     resources_name_components,
     limits_cover_requests,
     spans_have_a_volume,
-    drift_is_found_by_runs,
+    retraining_by_drift_is_local,
     object_store_is_on_google_cloud,
 )

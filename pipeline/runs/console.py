@@ -304,7 +304,7 @@ def describe_trial(trial: Mapping[str, Any]) -> str:
     epochs = counted(trial["epochs"], "epoch") if trial["epochs"] else ""
     best = "best so far" if trial["is_best"] else ""
     details = ", ".join(filter(None, (value, epochs, best, trial["cause"])))
-    return f"trial {number:<3} {state:<7}  {details}; {_in_words(trial['values'])}"
+    return f"trial {number:<3} {state:<7}  {details}; {_describe_values(trial['values'])}"
 
 
 def trials_table(tuning: Mapping[str, Any]) -> Table:
@@ -318,7 +318,7 @@ def trials_table(tuning: Mapping[str, Any]) -> Table:
             str(trial["number"]),
             f"{shown} (repeated {statistics.fmean(again.values()):.4f})" if again else shown,
             str(trial.get("epochs", "")),
-            escape(_in_words(trial.get("values", {}))),
+            escape(_describe_values(trial.get("values", {}))),
         )
     if len(trials) > SHOWN:
         table.add_row("", "", "", f"and {len(trials) - SHOWN} more in summary.json")
@@ -347,7 +347,7 @@ def show_values(values: Mapping[str, Any]) -> str:
     return lines.rstrip()
 
 
-def _in_words(values: Mapping[str, Any]) -> str:
+def _describe_values(values: Mapping[str, Any]) -> str:
     if not values:
         return "as in the config"
     return ", ".join(f"{path} {_short(value)}" for path, value in values.items())

@@ -187,7 +187,7 @@ class DecisionInputs:
         )
 
     @property
-    def firings_in_words(self) -> str:
+    def firings_text(self) -> str:
         """The firings in words, such as `cron fired at 2026-01-05 03:00 UTC, and 2 missed
         before`.
         """
@@ -225,7 +225,7 @@ class DecisionInputs:
     def not_due(self, reason: str) -> NotDue:
         """Returns a decision against a run, which marks open firings as handled."""
         if self.firings:
-            return NotDue(f"{self.firings_in_words}: {reason}", self.clock_details())
+            return NotDue(f"{self.firings_text}: {reason}", self.clock_details())
         return NotDue(reason)
 
 
@@ -266,7 +266,7 @@ def _decide_without_window(inputs: DecisionInputs, problem: str) -> NotDue:
 
 def _decide_at_firing(inputs: DecisionInputs) -> Due | NotDue:
     """Runs if data or config are new; a firing waits for files that are still being written."""
-    fired, trained = inputs.firings_in_words, inputs.history.trained
+    fired, trained = inputs.firings_text, inputs.history.trained
     if trained is None:
         return inputs.due(f"{fired}; no run has ended yet")
     if inputs.changes.spans:
@@ -362,7 +362,7 @@ def _decide_after_unusable(inputs: DecisionInputs, message: str) -> Due | NotDue
         return inputs.due("data or config have changed since the last run could not use them")
     if inputs.firings:
         # The cause may have been a server that was down, not data or config.
-        return inputs.due(f"{inputs.firings_in_words}; the last run could not use data or config")
+        return inputs.due(f"{inputs.firings_text}; the last run could not use data or config")
     return inputs.not_due(f"the last run could not use data or config: {message}")
 
 

@@ -327,7 +327,7 @@ def thresholds_are_of_numbers(target: LearningTask, evaluate: EvaluateSettings) 
             )
 
 
-def thresholds_leave_room(evaluate: EvaluateSettings) -> Iterator[Issue]:
+def thresholds_have_valid_bounds(evaluate: EvaluateSettings) -> Iterator[Issue]:
     """Checks that a threshold has a bound, and that its bounds leave values between them."""
     for name, threshold in evaluate.thresholds.items():
         path = f"evaluate.thresholds.{name}"
@@ -337,7 +337,7 @@ def thresholds_leave_room(evaluate: EvaluateSettings) -> Iterator[Issue]:
             yield Issue(path, f"min {threshold.least:g} is above max {threshold.most:g}")
 
 
-def thresholds_can_be_held(evaluate: EvaluateSettings) -> Iterator[Issue]:
+def thresholds_have_intervals_and_slices(evaluate: EvaluateSettings) -> Iterator[Issue]:
     """Checks that `confident` comes with `evaluate.confidence`, and `slices` with
     `evaluate.slices`.
     """

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pipeline.config.issues import Issue, near_match, near_match_and, rules_of
-from pipeline.config.user_code import import_paths_lead_somewhere
+from pipeline.config.user_code import import_paths_exist
 from trainer_module.errors import DataError, TrainingError, counted, enumerate_names
 from trainer_module.families.supervised.models.bert_files import read_files
 from trainer_module.families.supervised.models.weight_formats import check_format
@@ -123,7 +123,7 @@ def layers_keep_a_positive_size(
             yield Issue("model.layers", f"features.{name}: {why}")
 
 
-MODEL_RULES = (import_paths_lead_somewhere, *rules_of(__name__))
+MODEL_RULES = (import_paths_exist, *rules_of(__name__))
 
 
 KEYS = ("size", "weights", "transfer", "sync_batch_norm")
@@ -286,9 +286,7 @@ def bert_reads_subwords(features: dict[str, Feature], model: ModelSettings) -> I
                 )
 
 
-def weights_are_those_of_a_bert(
-    features: dict[str, Feature], model: ModelSettings
-) -> Iterator[Issue]:
+def bert_weights_are_valid(features: dict[str, Feature], model: ModelSettings) -> Iterator[Issue]:
     """Checks that BERT weights fit the files beside them, the requested size and the texts."""
     if model.kind != "bert":
         return
@@ -354,7 +352,7 @@ def vocabularies_can_be_read(features: dict[str, Feature], model: ModelSettings)
             yield Issue(f"features.{name}.vocabulary", str(error).rstrip("."))
 
 
-def layers_decay_where_they_have_numbers(
+def layer_decay_needs_numbered_layers(
     train: TrainSettings, trainer_settings: TrainerSettings
 ) -> Iterator[Issue]:
     """Checks that `layer_decay` is given for BERT, or for a builder whose layers may be

@@ -25,7 +25,7 @@ LITERT_PACKAGES = ("ai_edge_litert",)
 ONNX_PACKAGES = ("onnx", "onnxruntime", "tf2onnx")
 
 
-def trained_in_steps_is_pruned(
+def pruning_needs_an_optimizer(
     model: ModelSettings, train: TrainSettings, optimize: OptimizeSettings | None
 ) -> Iterator[Issue]:
     """Checks that a model trained by an optimizer is pruned or quantised while training."""

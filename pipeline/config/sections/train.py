@@ -174,7 +174,7 @@ def replicas_share_the_batch(train: TrainSettings) -> Iterator[Issue]:
         yield Issue(found, f"found {right}")
 
 
-def kernels_are_of_our_models(model: ModelSettings, train: TrainSettings) -> Iterator[Issue]:
+def l2_is_for_built_in_models(model: ModelSettings, train: TrainSettings) -> Iterator[Issue]:
     """Checks that `l2` is given for our models only: other builders set regularizers themselves."""
     if train.l2 and model.is_custom and train.run_fn is None:
         yield Issue(

@@ -409,7 +409,7 @@ def test_config_that_becomes_bad_is_said_and_can_be_mended(days: Days) -> None:
     days.change({"schedule": EAGER | {"poll": "2s"}})
     days.deliver(2)
     until(lambda: count(days, EventKind.FINISHED) == 2)
-    until(lambda: "the schedule has changed; looks every 2s" in scheduler.log)
+    until(lambda: "the schedule has changed; checks every 2s" in scheduler.log)
     assert scheduler.stop().count("data: this key is missing") == 1
 
 
