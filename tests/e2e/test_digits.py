@@ -141,7 +141,7 @@ def test_missed_threshold_pushes_nothing(project: Project, first) -> None:
     before = project.versions("digits")
     done = project.scopeline("run", "--set", "evaluate.thresholds.accuracy.min=0.9999")
     assert done.returncode == 3
-    assert "not blessed, nothing was pushed: accuracy is 0.9" in done.stdout
+    assert "not blessed, not pushed: accuracy is 0.9" in done.stdout
     assert "below the threshold of 0.9999" in done.stdout
     states = project.states("digits")
     assert states["Trainer"] == "cached"

@@ -96,7 +96,7 @@ def test_screen_shows_metrics_and_verdict() -> None:
     )
     said = stream.getvalue()
     assert "at least 0.9: not met" in said
-    assert "not blessed, nothing was pushed: auc is 0.5, below 0.9" in said
+    assert "not blessed, not pushed: auc is 0.5, below 0.9" in said
     assert said.endswith("summary: s.json\n")
 
 

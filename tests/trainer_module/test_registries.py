@@ -113,7 +113,9 @@ def test_a_task_with_options_that_trees_do_not_know_is_refused() -> None:
     changed = config.model_copy(update={"target": task})
     (issue,) = changed.find_issues([model_supports_task_and_features])
     assert issue.path == "task"
-    assert "found regression with options, but trees know binary, multiclass and" in issue.message
+    assert (
+        "found regression with options, but trees support only binary, multiclass and"
+    ) in issue.message
 
 
 class PlacedStrategy(BaseStrategy):

@@ -75,7 +75,7 @@ def test_other_names_of_pods(server: KfpServer, tmp_path: Path, names: dict[str,
 def test_a_model_that_is_not_blessed(server: KfpServer, tmp_path: Path) -> None:
     code, lines = follow(server, tmp_path, Play(FRAMES, {**LOGS, "conclude": NOT_BLESSED}))
     assert code == 3
-    assert lines[-2] == "not blessed, nothing was pushed: accuracy is 0.5"
+    assert lines[-2] == "not blessed, not pushed: accuracy is 0.5"
 
 
 def test_data_that_is_unusable(server: KfpServer, tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_url_may_come_from_the_environment(
         assert event_log.events() == []
         tell(config, event_log)
     assert len(server.requests) == 2
-    assert failure(event_log).startswith(f"the webhook at 127.0.0.1:{server.server_port} was not")
+    assert failure(event_log).startswith(f"the webhook at 127.0.0.1:{server.server_port} did not")
 
 
 def test_variable_without_a_url_is_recorded(

@@ -90,8 +90,8 @@ def test_text_without_spaces_is_told_where_the_config_wants_words(pipeline: Tiny
     assert found.startswith("  review  text         sentences without spaces between words, taken")
     (told,) = lines(pipeline, features={"review": {"type": "text"}})[1:]
     assert told == (
-        "  review  text         declared in the config; no spaces stand between its words, so "
-        "use tokens: characters or wordpiece"
+        "  review  text         declared in the config; its words are not separated by spaces, "
+        "so use tokens: characters or wordpiece"
     )
 
 
@@ -132,7 +132,7 @@ def test_files_that_a_plan_does_not_look_into_are_said(tmp_path: Path) -> None:
 def test_a_kept_schema_tells(pipeline: TinyPipeline) -> None:
     Path(pipeline.layout.kept_schema).write_text(KEPT)
     first, *rest = lines(pipeline)
-    assert first.endswith("schema.pbtxt says: 1 ignored")
+    assert first.endswith("schema.pbtxt: 1 ignored")
     assert rest == ["  size  ignore       a test; to change it: features: {size: {type: numeric}}"]
 
 

@@ -394,7 +394,7 @@ def test_scheduler_that_can_look_no_more_says_so(
 
     monkeypatch.setattr(scheduler_module, "make_due_check", fail)
     pipelines = load_pipelines([days.file], [], days.layout.output)
-    with pytest.raises(InternalError, match="looks no more"):
+    with pytest.raises(InternalError, match="restart the scheduler"):
         serve(pipelines, lock_file(days), RUNNER)
     assert not is_held(lock_file(days))
 

@@ -329,7 +329,7 @@ def test_password_that_is_wrong_or_not_set(
 @pytest.mark.parametrize("database", ["meta_missing", "others"])
 def test_missing_database_is_not_made(server: MariaDB, layout: Layout, database: str) -> None:
     said = refused(layout, on(server.url(database)))
-    assert f"has no database '{database}' for '{USER}'; make it: CREATE DATABASE" in said
+    assert f"has no database '{database}' for '{USER}'; create it: CREATE DATABASE" in said
     assert (database,) not in server.administer("SHOW DATABASES")
 
 
