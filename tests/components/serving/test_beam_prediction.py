@@ -61,7 +61,7 @@ def test_each_file_is_answered_as_without_beam(
     with only_writer(output), pytest.raises(TryLaterError, match="is being written by another"):
         on_beam(pushed, trips, output)
     with pytest.raises(
-        ConfigError, match=("contains files that this command did not write: give a new")
+        ConfigError, match="contains files that this command did not write: give a new"
     ):
         on_beam(pushed, trips, output)
 
