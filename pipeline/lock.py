@@ -77,7 +77,7 @@ def is_held(path: Path) -> bool:
 
 
 @contextmanager
-def one_at_a_time(layout: Layout) -> Iterator[None]:
+def run_lock(layout: Layout) -> Iterator[None]:
     """Creates the pipeline's folder and holds its lock, which a killed process releases.
 
     Raises:
@@ -119,8 +119,8 @@ def only_scheduler(lock_file: Path) -> Iterator[None]:
         lock = ProcessLock(lock_file, str(os.getpid()))
     except BlockingIOError:
         raise TryLaterError(
-            f"{output}: another scheduler, process {lock_file.read_text() or 'unknown'}, is at "
-            "work on it; stop that one, name all pipelines in one command, or give another --output"
+            f"{output}: another scheduler, process {lock_file.read_text() or 'unknown'}, uses "
+            "this folder; stop it, name all pipelines in one command, or give another --output"
         ) from None
     except OSError as error:
         if says_full(error):

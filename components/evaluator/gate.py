@@ -215,7 +215,7 @@ def decide(
 def _praise(held: Mapping[str, Bounds], metrics: Sequence[GateMetric], has_baseline: bool) -> str:
     """Returns why a model is blessed."""
     has_bounds = any(one.least is not None or one.most is not None for one in held.values())
-    kept = "every threshold is kept" if has_bounds else "no thresholds are set"
+    kept = "every threshold is met" if has_bounds else "no thresholds are set"
     if not has_baseline:
         return f"{kept}, and there is no model in service to compare with"
     told = (held[one.name].describe_tie(one) for one in metrics if one.name in held)

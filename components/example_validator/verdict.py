@@ -10,13 +10,13 @@ from trainer_module.errors import DataError, DriftError
 if TYPE_CHECKING:
     from components.example_validator.anomalies import Anomaly
 
-ACCEPT = "local_runner.py schema accept --config FILE"
+ACCEPT = "scopeline schema accept --config FILE"
 """The command that changes the schema to accept the last run's data."""
 
 
 def accept_span(span: str) -> str:
     """Returns the command that accepts a span that drifted."""
-    return f"local_runner.py spans accept {span} --reason TEXT --config FILE"
+    return f"scopeline spans accept {span} --reason TEXT --config FILE"
 
 
 ACCEPT_SPAN = accept_span("SPAN")

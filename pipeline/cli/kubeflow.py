@@ -23,7 +23,7 @@ from pipeline.kubeflow.compiled import CompiledPipeline, Parameters
 from pipeline.kubeflow.data_check import make_check_manifest
 from pipeline.kubeflow.image import check_image
 from pipeline.runs.console import RunConsole, shown
-from pipeline.runs.logs import captured, told_briefly
+from pipeline.runs.logs import redirected_output, shortened_errors
 from trainer_module.errors import ConfigError, InternalError, ScopelineError
 
 
@@ -200,7 +200,7 @@ def _compile_quietly(config: PipelineConfig) -> CompiledPipeline:
     os.close(descriptor)
     log, broken = Path(name), "The pipeline could not be compiled"
     try:
-        with captured(log, verbose=False) as stream, told_briefly(broken, log):
+        with redirected_output(log, verbose=False) as stream, shortened_errors(broken, log):
             console = RunConsole(stream)
             console.started("compiling")
             try:

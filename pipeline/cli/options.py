@@ -19,7 +19,7 @@ from pipeline.config.loading import load_config
 from pipeline.config.settings import PipelineConfig
 from pipeline.exit_codes import exit_code_of
 from pipeline.own_modules import ROOT, find_modules_in
-from pipeline.runs.logs import captured
+from pipeline.runs.logs import redirected_output
 from trainer_module.errors import ConfigError, ScopelineError
 from trainer_module.scratch import own_temporary_files
 
@@ -153,7 +153,7 @@ def quiet_console(verbose: bool) -> Iterator[Console]:
       verbose: whether the output of libraries is shown.
     """
     with own_temporary_files() as folder:  # noqa: SIM117
-        with captured(Path(folder) / "log", verbose) as stream:
+        with redirected_output(Path(folder) / "log", verbose) as stream:
             yield Console(file=stream, highlight=False, soft_wrap=True)
 
 

@@ -38,7 +38,7 @@ def show_plan(config: PipelineConfig, output: Path, verbose: bool) -> None:
         for component in make_plan(config, layout):
             runs += component.runs
             word = "[green]runs  [/green]" if component.runs else "[cyan]cached[/cyan]"
-            console.print(f"  {component.name:<16}  {word}  {escape(component.why)}")
+            console.print(f"  {component.name:<16}  {word}  {escape(component.reason)}")
             trains |= component.runs and component.name == ComponentId.TRAINER
             pushes = component.runs and component.name == ComponentId.PUSHER
         context = resolve_run(config, layout)

@@ -37,7 +37,7 @@ from pipeline.lock import is_held
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
 from pipeline.records.notify import check_secrets
 from pipeline.schedule.cron import explain, next_firings, show_time
-from pipeline.schedule.health import find_ailment
+from pipeline.schedule.health import find_scheduler_problem
 from pipeline.schedule.history import read_history
 from pipeline.schedule.scheduled_pipeline import ScheduledPipeline, load_pipelines
 from pipeline.versions.hold import read_hold
@@ -99,9 +99,9 @@ def schedule(
     layout = Layout(output.resolve(), pipelines[0].name)
     lock_file = layout.scheduler_lock
     if checks:
-        ailment = find_ailment(lock_file, layout.heartbeat, [p.name for p in pipelines])
-        typer.echo(ailment or "well")
-        raise typer.Exit(EXIT_FAILED if ailment else EXIT_PUSHED)
+        problem = find_scheduler_problem(lock_file, layout.heartbeat, [p.name for p in pipelines])
+        typer.echo(problem or "well")
+        raise typer.Exit(EXIT_FAILED if problem else EXIT_PUSHED)
     runner = default_runner()
     if once:
         clock = system_clock if now is None else _fixed_clock(now)
@@ -212,8 +212,8 @@ def _schedule_table(pipelines: list[ScheduledPipeline], now: datetime) -> Table:
         if started is not None:
             why = f"{show_time(started.at, settings)}: {started.message}"
             end = _how_it_ended(layout, event_log, started)
-        if history.wrong is not None:
-            end = f"{end}\nstuck: {history.wrong.message}".strip()
+        if history.problem is not None:
+            end = f"{end}\nstuck: {history.problem.message}".strip()
         table.add_row(
             pipeline.name, escape("\n".join(when)), "\n".join(firings), escape(why), escape(end)
         )
@@ -233,7 +233,7 @@ def _under_way_or_killed(layout: Layout, started: LoggedEvent) -> str:
     process = started.details.get("process")
     is_alive = process is not None and psutil.pid_exists(process)
     if not is_held(layout.lock):
-        return "killed: it holds its lock no more; the next look goes on with it"
+        return "killed: it holds its lock no more; the next check resumes it"
     if process is None or is_alive:
         return "under way" + (f": process {process}" if is_alive else "")
     return f"killed: process {process} is gone; another run has begun"

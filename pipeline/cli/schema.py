@@ -21,7 +21,7 @@ from pipeline.cli.options import (
 from pipeline.config.loading import load_config
 from pipeline.config.reference import config_schema
 from pipeline.layout import Layout
-from pipeline.lock import one_at_a_time
+from pipeline.lock import run_lock
 from pipeline.records.metadata_store import check_store
 from pipeline.runs.console import shown
 from trainer_module.errors import ConfigError
@@ -100,6 +100,6 @@ def accept(
         if loaded.schema_file is not None and not to_write:
             console.print(f"{path} is your own and was not changed: edit it, or add --write")
             return
-        with one_at_a_time(layout):
+        with run_lock(layout):
             change.write()
         console.print(f"{path}: accepted {', '.join(change.columns)}; the next run goes by it")

@@ -56,7 +56,7 @@ class EventKind(StrEnum):
     DUE = "due"
     """A run became due; the message says why."""
     SKIPPED = "skipped"
-    """A run was not started, for a firing of the clock or at all; the message says why."""
+    """A run was not started, for a firing of cron or at all; the message has the reason."""
     STARTED = "started"
     """A run began; details: `window`, the numbers of its spans, `newest`, `warm_start`, `process`
     (its id).
@@ -240,8 +240,8 @@ class EventLog:
             ) from None
         except sqlite3.DatabaseError as error:
             raise ConfigError(
-                f"{self._path}: this is no ledger, or it is corrupt ({error}); move it aside, and "
-                "a new one is begun"
+                f"{self._path}: this file is not a ledger, or it is corrupt ({error}); move it "
+                "away, and the next command creates a new one"
             ) from None
 
 
@@ -260,10 +260,10 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
                     connection.execute(statement)
     version = _version(connection)
     if version != SCHEMA_VERSION:
-        how = "a newer" if version > SCHEMA_VERSION else "an earlier"
+        relation = "a newer" if version > SCHEMA_VERSION else "an earlier"
         raise ConfigError(
-            f"{path}: written by {how} Scopeline (format {version}, this one knows "
-            f"{SCHEMA_VERSION}); use that one, or another --output"
+            f"{path}: written by {relation} Scopeline (format {version}, this Scopeline reads "
+            f"{SCHEMA_VERSION}); use that Scopeline, or another --output"
         )
 
 

@@ -169,8 +169,8 @@ class CertificateSummary(BaseModel):
         ways = len({*self.ways, self.expected_by})
         # Smaller differences are those of rounding in float32.
         apart = f", at most {largest:.1g} apart" if largest > 1e-6 else ""
-        said = f"{counted(ways, 'interface')} ({counted(self.rows, 'row')}{apart})"
-        return f"same answers from {said}"
+        extent = f"{counted(ways, 'interface')} ({counted(self.rows, 'row')}{apart})"
+        return f"same answers from {extent}"
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,9 @@ def find_last_training(config: PipelineConfig, layout: Layout) -> LastTraining:
     """
     last = find_last_execution(config, layout, ComponentId.TRAINER, has_ended=True)
     if last is None:
-        raise ConfigError(f"no training of {config.name} has ended in {layout.root}; run it first.")
+        raise ConfigError(
+            f"no training of {config.name} has ended in {layout.root}; run the pipeline first."
+        )
     uris = last.uris
     examples = uris["examples"]
     settings = complete(
@@ -78,7 +80,7 @@ def find_checkpoint(training: LastTraining, which: str) -> str:
     folder = f"{training.model_run_dir}/{CHECKPOINTS_FOLDER}"
     latest = tf.train.latest_checkpoint(folder)
     if latest is None and "trees" in _record(training):
-        raise ConfigError("the last training has grown trees, of which there are no checkpoints.")
+        raise ConfigError("the last training has grown trees, which have no checkpoints.")
     if latest is None:
         raise ConfigError(
             "the last training has kept no checkpoint; add `checkpoints: {keep: 3}` to the section "

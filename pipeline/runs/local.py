@@ -141,8 +141,8 @@ def compiled_nodes(
     runtime_parameter_utils.substitute_runtime_parameter(pipeline, parameters)
     deployment = runner_utils.extract_local_deployment_config(pipeline)
     if connection is None:
-        stated = deployment.metadata_connection_config
-        connection = getattr(stated, stated.WhichOneof("connection_config"))
+        configured = deployment.metadata_connection_config
+        connection = getattr(configured, configured.WhichOneof("connection_config"))
     for node in (node.pipeline_node for node in pipeline.nodes):
         executor = runner_utils.extract_executor_spec(deployment, node.node_info.id)
         operators = {}
@@ -212,7 +212,7 @@ def explain(error: BaseException, sources: Iterable[Path] = ()) -> tuple[Status,
     if says_full(cause):
         return Status.FAILED, f"the disk is full ({_full_disk(cause)}); {MAKE_ROOM}"
     if isinstance(cause, ComponentFailedError):
-        return Status.FAILED, "its inputs could not be resolved; the log says why"
+        return Status.FAILED, "its inputs could not be resolved; the log has the reason"
     if isinstance(cause, WorkerFailedError):
         return Status.FAILED, _place(cause.frames, sources) + str(cause)
     lines = [line.strip() for line in str(cause).splitlines() if line.strip()]

@@ -157,8 +157,8 @@ class RunObserver:
         pushed = self._results.pushed_version() if self.summary.pushed else None
         if pushed is None:
             return
-        if wrong := restore_version(pushed.archive, pushed.destination):
-            self.summary.notes.append(f"the served version {wrong}; pushed again")
+        if problem := restore_version(pushed.archive, pushed.destination):
+            self.summary.notes.append(f"the served version {problem}; pushed again")
 
     def conclude(self, error: BaseException | None) -> None:
         """Settles the status, from the pushed version or from the error."""
@@ -192,7 +192,7 @@ class RunObserver:
         model = self._results.model_uri() if self.summary.pushed else None
         if error is not None and status is Status.UNUSABLE:
             self._note_refusal(error, has_drifted)
-        self._run_events.concluded(self.summary, model)
+        self._run_events.record_end(self.summary, model)
 
     def note(self, notes: Sequence[str]) -> None:
         """Adds notes to a run that has ended."""

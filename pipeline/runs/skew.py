@@ -67,7 +67,9 @@ def compare_requests(
     """
     serving = find_serving(read_catalog(layout, event_log))
     if serving is None or not serving.is_ours:
-        raise ConfigError(f"{layout.serving}: no version of this pipeline serves; run it first")
+        raise ConfigError(
+            f"{layout.serving}: no version of this pipeline is in service; run the pipeline first"
+        )
     trained = training_statistics(config, layout, serving)
     drift = Drift(config.skew.model_dump()["columns"])
     served = _read(files, list(drift.columns))
@@ -113,14 +115,14 @@ def training_statistics(config: PipelineConfig, layout: Layout, version: Version
                 statistics = stats_artifact_utils.load_statistics(found[-1], DRIFT_SPLIT).proto()
                 return Older(statistics, _name(config, version, span))
     raise ConfigError(
-        f"version {version.number}: there are no statistics of what it was trained on any more; "
-        "they are there again after the next run that pushes"
+        f"version {version.number}: the statistics of its training data have been deleted; the "
+        "next run that pushes creates new ones"
     )
 
 
 def _name(config: PipelineConfig, version: Version, span: int) -> str:
     if not has_spans(config.data):
-        return f"what version {version.number} was trained on"
+        return f"the training data of version {version.number}"
     shown = span_kind(config.data).show(span)
     return f"span {shown}, which version {version.number} was trained on"
 
@@ -132,9 +134,9 @@ def _examples_behind(connection: Any, version: Version) -> list[tuple[int, str]]
         waiting = [a.id for a in find_models(store, version.model or "", None)]
         seen, found = set(waiting), []
         while waiting:
-            taken = _taken_for(store, waiting) - seen
-            seen |= taken
-            artifacts = store.get_artifacts_by_id(sorted(taken)) if taken else []
+            inputs = _inputs_behind(store, waiting) - seen
+            seen |= inputs
+            artifacts = store.get_artifacts_by_id(sorted(inputs)) if inputs else []
             artifacts = [a for a in artifacts if a.type not in OF_EARLIER_RUNS]
             found += [a for a in artifacts if a.type == _EXAMPLES]
             waiting = [a.id for a in artifacts]
@@ -142,13 +144,13 @@ def _examples_behind(connection: Any, version: Version) -> list[tuple[int, str]]
     return [(_span_of(artifact), artifact.uri) for artifact in ordered]
 
 
-def _taken_for(store: Any, artifacts: list[int]) -> set[int]:
+def _inputs_behind(store: Any, artifacts: list[int]) -> set[int]:
     """Returns the ids of the input artifacts of the executions that made some artifacts."""
     event = metadata_store_pb2.Event
     made = store.get_events_by_artifact_ids(artifacts)
     makers = sorted({e.execution_id for e in made if e.type == event.OUTPUT})
-    taken = store.get_events_by_execution_ids(makers) if makers else []
-    return {e.artifact_id for e in taken if e.type == event.INPUT}
+    inputs = store.get_events_by_execution_ids(makers) if makers else []
+    return {e.artifact_id for e in inputs if e.type == event.INPUT}
 
 
 def _span_of(artifact: Any) -> int:

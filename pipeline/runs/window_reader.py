@@ -98,7 +98,7 @@ def left_out(window: Window, usable: Sequence[Span], event_log: EventLog) -> lis
 def _why(refusal: LoggedEvent | None) -> str:
     if refusal is not None and refusal.details.get("has_drifted"):
         return f"it has drifted; if it is right, accept it by `{ACCEPT_SPAN}`"
-    return "it could not be used; `local_runner.py spans` says why"
+    return "it could not be used; `scopeline spans list` shows the reason"
 
 
 class WindowReader:
@@ -154,7 +154,7 @@ class WindowReader:
             span for span in older if span.number in is_read or self._can_be_used(span, console)
         ]
         usable.append(window.newest)
-        self._run_events.trains_on(usable)
+        self._run_events.record_window(usable)
         return usable
 
     def _can_be_used(self, span: Span, console: RunConsole) -> bool:

@@ -13,7 +13,7 @@ from components.pusher.versions import now, push_new_version
 from pipeline.config.sections.notify import Occasion
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
-from pipeline.lock import one_at_a_time
+from pipeline.lock import run_lock
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.notify import check_secrets, notify, wait_for_deliveries
 from pipeline.versions.catalog import Version, find_version, listed, read_catalog
@@ -76,7 +76,7 @@ def roll_back(
     if not read_catalog(layout, event_log):
         raise ConfigError(f"{layout.serving}: there is no version to go back to: {listed([])}")
     # Neither a run nor a step on Kubeflow, which takes only the second lock, can push meanwhile.
-    with one_at_a_time(layout), pushing(layout):
+    with run_lock(layout), pushing(layout):
         # The hold comes first, so that nothing is pushed even if this is killed after the copy.
         held = holding(layout, event_log, request.reason or "") if request.holds else nullcontext()
         with held as hold:

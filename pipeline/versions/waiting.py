@@ -25,7 +25,7 @@ from pipeline.config.sections.push import Approve
 from pipeline.config.sections.schedule import ALL, KeepSettings
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
-from pipeline.lock import one_at_a_time
+from pipeline.lock import run_lock
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.metadata_store import check_store
 from pipeline.records.notify import check_secrets, notify, wait_for_deliveries
@@ -266,7 +266,7 @@ def approve(
     """
     check_secrets(config.notify, Occasion.PUSHED)
     _find(event_log, request.number)
-    with one_at_a_time(layout), pushing(layout):
+    with run_lock(layout), pushing(layout):
         waiting = _find(event_log, request.number)
         connection = check_store(config.metadata, layout)
         catalog = read_catalog(layout, event_log)

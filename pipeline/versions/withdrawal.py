@@ -10,7 +10,7 @@ from components.example_gen.paths import is_remote
 from components.pusher.versions import WITHDRAWN_PROPERTY, lift_withdrawal, mark_withdrawn
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
-from pipeline.lock import one_at_a_time
+from pipeline.lock import run_lock
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.metadata_store import check_store
 from pipeline.versions.artifacts import find_models
@@ -43,7 +43,7 @@ def withdraw(
         cannot be used.
     """
     find_version(read_catalog(layout, event_log), number, "--withdraw")
-    with one_at_a_time(layout):
+    with run_lock(layout):
         catalog = read_catalog(layout, event_log)
         version = find_version(catalog, number, "--withdraw")
         same = [other for other in catalog if other.identity == version.identity]

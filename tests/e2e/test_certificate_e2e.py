@@ -46,9 +46,7 @@ def test_model_that_answers_otherwise_is_not_pushed(
 ) -> None:
     assert refused.returncode == 3, refused.stdout + refused.stderr
     assert "InfraValidator    ran" in refused.stdout
-    assert "not blessed, nothing was pushed: serving_default and transform_and_keras" in (
-        refused.stdout
-    )
+    assert "not blessed, not pushed: serving_default and transform_and_keras" in (refused.stdout)
     summary = project.summary("plans")
     assert (summary["status"], summary["blessed"], summary["pushed"]) == (
         "not_blessed",

@@ -153,7 +153,7 @@ class Nights:
         model = self._last.made["Trainer", "model"]
         version = Path(self.layout.serving) / str(int(self.now.timestamp()))
         self._push(model, version, run)
-        events.concluded(self._summary(run, version), model.uri)
+        events.record_end(self._summary(run, version), model.uri)
 
     def _launch(self, context: RunContext, run: str) -> None:
         operators = dict.fromkeys(_OutputFolders.SUPPORTED_EXECUTOR_SPEC_TYPE, _OutputFolders)

@@ -104,7 +104,7 @@ def test_no_request_brings_what_is_ignored(trips: Project, screen: str) -> None:
 def test_later_plans_go_by_the_kept_schema(trips: Project, screen: str) -> None:
     del screen
     first, *rest = columns_of(trips.scopeline("plan", *TRIPS).stdout)
-    assert first.startswith("columns, as output/trips/schema.pbtxt says: 10 numeric, 2 categorical")
+    assert first.startswith("columns, from output/trips/schema.pbtxt: 10 numeric, 2 categorical")
     assert rest[-1] == "nothing to do: a run would only confirm this"
 
 

@@ -45,7 +45,7 @@ class Recording:
         file = File(str(data), 4, data.stat().st_mtime)
         numbers = range(1, spans + 1) if spans else [-1]
         found = [Span(number, None, (file,)) for number in numbers]
-        window = Window(tuple(found), ("span 3 is empty, and waits",)) if spans else None
+        window = Window(tuple(found), ("span 3 is empty; it is not read yet",)) if spans else None
         location = DataLocation(str(folder), {"all": data.name})
         context = RunContext(config, self.layout, location, window, tuple(found))
         self.ingestion = context.ingestion.fingerprint
@@ -90,7 +90,7 @@ def test_summary_is_there_before_anything_ran(tmp_path: Path) -> None:
     assert (summary["run_id"], summary["pipeline"]) == ("run 1", "measured")
     assert (summary["status"], summary["components"], summary["error"]) == ("running", [], None)
     assert summary["window"] == {"spans": ["1", "2"], "newest": "2"}
-    assert summary["notes"] == ["span 3 is empty, and waits"]
+    assert summary["notes"] == ["span 3 is empty; it is not read yet"]
     assert recording.kinds() == [], "nothing has begun"
 
 

@@ -95,7 +95,7 @@ def test_slices_of_one_class_and_values_of_megabytes_hold_nobody_up(tmp_path: Pa
     assert report.notes == [
         "evaluate.slices: 2 rows left out of the slices by plan: the value is too long to name "
         "one, up to 10,485,760 bytes",
-        "auc is undefined on plan=free, where no threshold holds it",
+        "auc is undefined on plan=free, and has no threshold there",
     ]
 
 
@@ -160,7 +160,7 @@ def test_of_too_many_slices_none_is_measured(
     assert report.blessed is not is_held
     if is_held:
         assert report.reason == (
-            f"thresholds hold slices by plan, of which none was measured ({note})"
+            f"there are thresholds for slices by plan, but no such slice was measured ({note})"
         )
     assert set(report.slices) == {f"zone={number}" for number in range(4)}
 
@@ -243,10 +243,10 @@ def test_a_tie_is_kept_where_both_have_learnt_from_the_same_data(
     assert next(iter(report.metrics.values())).needs.endswith(f"not worse than in service{beyond}")
     if is_same:
         assert re.fullmatch(
-            r"auc is 0\.99\d*, worse than 1 of the model in service within noise \(.*\)\. That "
-            r"one stays, as both have learnt from the same data and a change has to be for the "
-            r"better\. `evaluate: \{ties: newest\}` pushes the new one, evaluate\.thresholds\.auc"
-            r"\.tolerance allows more",
+            r"auc is 0\.99\d*, worse than the 1 of the model in service within noise \(.*\)\. The "
+            r"model in service stays, as both models have learnt from the same data, and a new "
+            r"one has to be better\. `evaluate: \{ties: newest\}` pushes the new one, a larger "
+            r"evaluate\.thresholds\.auc\.tolerance allows more",
             report.reason,
         ), report.reason
 
@@ -263,9 +263,9 @@ def test_a_difference_within_noise_is_said_and_blesses(tmp_path: Path) -> None:
     report = report_of(measure(tmp_path / "measured", config, examples, good, other))
     assert report.blessed
     assert re.fullmatch(
-        r"every threshold is kept, and it is not worse than the model in service beyond noise: "
-        r"accuracy 0\.9375, 0\.01[23] worse than 0\.95, "
-        r"within noise \(95 %: -0\.0\d+ to \+0\.0\d+\)",
+        r"every threshold is met, and it is not worse than the model in service beyond noise: "
+        r"accuracy 0\.9375, 0\.01[23] worse than 0\.95, within noise \(95 %: -0\.0\d+ to "
+        r"\+0\.0\d+\)",
         report.reason,
     ), report.reason
     accuracy = report.metrics["accuracy"]
@@ -275,8 +275,8 @@ def test_a_difference_within_noise_is_said_and_blesses(tmp_path: Path) -> None:
     as_values = config_of({"thresholds": {"accuracy": {"min": 0.5}}, "confidence": None})
     values = report_of(measure(tmp_path / "values", as_values, examples, good, other))
     assert values.reason == (
-        "accuracy is 0.9375, worse than 0.95 of the model in service "
-        "(evaluate.thresholds.accuracy.tolerance allows for noise)"
+        "accuracy is 0.9375, worse than the 0.95 of the model in service (a larger "
+        "evaluate.thresholds.accuracy.tolerance allows for noise)"
     )
 
 
@@ -289,6 +289,6 @@ def test_metrics_that_tfma_computes_by_itself_are_held_as_they_are(tmp_path: Pat
     assert report.blessed, report.reason
     assert [metric.interval for metric in report.metrics.values()] == [None, None]
     assert report.notes == [
-        "there are no intervals of auc, which TFMA computes by itself: thresholds hold the values "
-        "as they are"
+        "there are no confidence intervals of auc, of which TFMA computes only values: "
+        "thresholds apply to the values"
     ]

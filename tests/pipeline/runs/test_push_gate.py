@@ -21,7 +21,7 @@ from pipeline.config.settings import PipelineConfig
 from pipeline.data.files import DataLocation
 from pipeline.data.spans import Span
 from pipeline.layout import Layout
-from pipeline.lock import one_at_a_time
+from pipeline.lock import run_lock
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.run_events import RunEvents
 from pipeline.run_context import RunContext
@@ -193,7 +193,7 @@ def test_approvals_that_are_refused(pipeline: Pipeline) -> None:
     with pytest.raises(ConfigError, match=rf"approve {old}: pushes are held since .*: complaints"):
         pipeline.approve(old)
     release_hold(pipeline.layout, pipeline.event_log)
-    with one_at_a_time(pipeline.layout), pytest.raises(TryLaterError, match="is under way"):
+    with run_lock(pipeline.layout), pytest.raises(TryLaterError, match="is under way"):
         pipeline.approve(old)
     with pytest.raises(ConfigError, match=f"approve 7: no such model waits; there is {new}, {old}"):
         pipeline.approve(7)

@@ -17,7 +17,7 @@ import pytest
 from scheduled_days import Days, at
 
 import local_runner
-from pipeline.lock import one_at_a_time
+from pipeline.lock import run_lock
 from pipeline.records.event_log import EventKind
 
 ROOT = Path(__file__).parents[3]
@@ -93,9 +93,9 @@ def test_list_says_of_a_run_without_an_end_what_became_of_it(
     days.check(at(2))
     days.begin(at(2))
     monkeypatch.chdir(days.folder)
-    killed = "killed: it holds its lock no more; the next look goes on with it"
+    killed = "killed: it holds its lock no more; the next check resumes it"
     assert killed in scopeline("schedule", "--list")[1]
-    with one_at_a_time(days.layout):
+    with run_lock(days.layout):
         assert f"under way: process {os.getpid()}" in scopeline("schedule", "--list")[1]
         child = subprocess.Popen(["true"])
         child.wait()
@@ -107,7 +107,7 @@ def test_list_says_of_a_run_without_an_end_what_became_of_it(
 
 def test_probe_without_a_scheduler_fails(scopeline: Command, days: Days) -> None:
     code, shown, _ = scopeline("schedule", "--check")
-    assert (code, shown) == (1, f"{days.layout.output}: no scheduler is at work here\n")
+    assert (code, shown) == (1, f"{days.layout.output}: no scheduler is running here\n")
 
 
 def test_once_with_nothing_new_imports_no_tensorflow(days: Days) -> None:
@@ -139,7 +139,7 @@ def test_once_with_nothing_new_imports_no_tensorflow(days: Days) -> None:
         (["--now", "2026-01-02"], "--now 2026-01-02: only --once has a clock that can be set"),
         (["--once", "--now", "noon"], "--now noon: this is no time; one is 2026-01-05T03:00:00"),
         (["--once", "--list"], "--once, --list and --check: give one of them"),
-        (["--once", "--set", "schedule=null"], "schedule: nothing ever sets it off; give it cron"),
+        (["--once", "--set", "schedule=null"], "schedule: the schedule has no trigger; give cron"),
         (["--once", "--set", "schedule.cron=1 2"], "schedule.cron: found '1 2'; it has 2 fields"),
     ],
 )

@@ -14,7 +14,7 @@ import warm
 from pipeline_service import ROOT, Service, add_variants
 
 from components.pusher.versions import push_new_version, read_provenance
-from pipeline.lock import one_at_a_time
+from pipeline.lock import run_lock
 from pipeline.records.event_log import EventKind
 from pipeline.versions.hold import read_hold
 from trainer_module.errors import ConfigError
@@ -114,7 +114,7 @@ def test_rollback_says_what_is_wrong(service: Service) -> None:
     remote = service.command("rollback", "--set", "push.directory=gs://bucket/models")
     assert remote.returncode == 2
     assert "gs://bucket/models is no folder of this machine" in remote.stderr
-    with one_at_a_time(service.layout):
+    with run_lock(service.layout):
         locked = service.command("rollback")
     assert locked.returncode == 75
     assert "is under way" in locked.stderr
