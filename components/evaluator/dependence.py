@@ -68,8 +68,8 @@ class Dependence:
             return places
         if self.column not in rows.schema.names:
             raise DataError(
-                f"the eval split has no column {self.column!r}, by which it was split; it has "
-                f"{show_names(rows.schema.names)}."
+                f"the eval split lacks the column {self.column!r} by which the data was split; its "
+                f"columns: {show_names(rows.schema.names)}."
             )
         if self.order_by:
             return self.blocks(self.keys(rows))

@@ -100,9 +100,9 @@ class Executor(stock.Executor):
                 raise
             found = OF_FEATURE.search(str(error))
             report_notice(
-                "the model in service cannot read this data, whose columns have changed since"
-                f"{f' ({found[0]})' if found else ''}: the new one was not compared with it, and "
-                "only evaluate.thresholds hold it. Once it is pushed, the next ones are compared"
+                "the model in service cannot read this data, because columns have changed"
+                f"{f' ({found[0]})' if found else ''}: only evaluate.thresholds decide on the new "
+                "model. After its push, models are compared again"
             )
             alone = _without_baseline(input_dict, settings, "cannot read this data")
             self._evaluate(alone[0], output_dict, exec_properties, alone[1])
@@ -202,18 +202,17 @@ def _without_overlap(
         return input_dict, settings
     if exec_properties.get(WARM_START_KEY):
         raise DataError(
-            "the new model began with the weights of the model in service, which has learnt from "
-            f"{overlap.share:.0%} of the eval split's rows, as another split of the data had them "
-            "in train: what it comes to on them says nothing. Train it from scratch once: --set "
-            "schedule.warm_start=false"
+            "the new model was trained from the weights of the model in service, which was trained "
+            f"on {overlap.share:.0%} of the eval split's rows by another split of the data; its "
+            "metrics on these rows are not meaningful. Train the model once from scratch: "
+            "--set schedule.warm_start=false"
         )
     report_notice(
-        f"the model in service has learnt from {overlap.share:.0%} of the eval split's rows, which "
-        "another split of the data had in train: a comparison with it would be void. The new one "
-        "is held by evaluate.thresholds and the constant prediction alone; once it is pushed, the "
-        "next ones are compared with it"
+        f"the model in service was trained on {overlap.share:.0%} of the eval split's rows by "
+        "another split of the data, and a comparison is not meaningful. Only evaluate.thresholds "
+        "and the baseline decide on the new model. After its push, models are compared again"
     )
-    why = f"has learnt from {overlap.share:.0%} of the eval split's rows"
+    why = f"was trained on {overlap.share:.0%} of the eval split's rows"
     return _without_baseline(input_dict, settings, why)
 
 

@@ -38,8 +38,8 @@ REPORT_FILE = "measured.json"
 MEASURE_KEY, BOUNDS_KEY, CONFIDENCE_KEY = "measure", "bounds", "confidence"
 
 NOT_COMPARED = (
-    "the model in service could not be measured, and the new one was not compared with it: only"
-    " evaluate.thresholds hold it. Once it is pushed, the next ones are compared"
+    "the model in service cannot be measured: only evaluate.thresholds decide on the new model."
+    " After its push, models are compared again"
 )
 """The note in the summary if the data or the environment no longer fits the model in service."""
 
@@ -92,7 +92,7 @@ class Bounds:
         return replace(found, needs=self._needs(found), failure=self._failure(found))
 
     def _needs(self, found: GateMetric) -> str:
-        sure = {True: " for certain", False: ""}
+        sure = {True: " by the whole interval", False: ""}
         asked = [] if self.least is None else [f"at least {self.least:g}{sure[self.is_least_sure]}"]
         asked += [] if self.most is None else [f"at most {self.most:g}{sure[self.is_most_sure]}"]
         if found.in_service is not None and self.is_compared:
@@ -117,8 +117,8 @@ class Bounds:
             return ""
         if found.interval is None:
             return (
-                f"{said}, of which there is no interval, so that no bound is kept for certain"
-                f" (the family gives no resamples of {self.name} that are all numbers)"
+                f"{said} and has no confidence interval to compare with the threshold"
+                f" (the family returns no resamples of {self.name} that are all numbers)"
             )
         low, high = found.interval
         if self.least is not None and self.is_least_sure and low < self.least:
@@ -148,16 +148,16 @@ class Bounds:
         """Returns why the metric counts as worse than in service; empty if it does not."""
         if not self._is_worse(found):
             return ""
-        worse = f"{said}, worse than {found.in_service:.4g} of the model in service"
+        worse = f"{said}, worse than the {found.in_service:.4g} of the model in service"
         key = f"evaluate.thresholds.{self.name}.tolerance"
         if found.difference is None:
-            return f"{worse} ({key} allows for noise)"
+            return f"{worse} (a larger {key} allows for noise)"
         low, high = found.difference
         shown = f"the difference lies between {low:+.3g} and {high:+.3g}"
         if (high < -self.tolerance) if self.higher_is_better else (low > self.tolerance):
-            return f"{worse} beyond noise: {shown}. {key} allows more"
+            return f"{worse} beyond noise: {shown}. A larger {key} allows more"
         if self.keeps_ties:
-            return f"{worse} within noise: {shown}. That one stays, as evaluate.ties says"
+            return f"{worse} within noise: {shown}. The model in service stays (evaluate.ties)"
         return ""
 
 
@@ -196,8 +196,8 @@ def decide(
     """
     if missing := [one.name for one in bounds if one.name not in measured.metrics]:
         raise TrainingError(
-            f"evaluate: the family measures {', '.join(measured.metrics) or 'nothing'}, and not"
-            f" {', '.join(missing)}, which decides."
+            f"evaluate: the thresholds need {', '.join(missing)}, but the family measures"
+            f" {', '.join(measured.metrics) or 'nothing'}."
         )
     held, others = {one.name: one for one in bounds}, in_service.metrics if in_service else {}
     found = [
@@ -296,7 +296,9 @@ def _as_json(report: GateReport) -> str:
     try:
         return json.dumps(asdict(report), allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise TrainingError(f"evaluate: details of the family are no JSON: {error}.") from None
+        raise TrainingError(
+            f"evaluate: the family's details cannot be written as JSON: {error}."
+        ) from None
 
 
 def _as_measured(found: Mapping[str, float] | Measured) -> Measured:

@@ -104,7 +104,7 @@ def _some(files: list[str]) -> tuple[list[str], float]:
     if total <= MOST_BYTES:
         return files, 1.0
     step = -(-total // MOST_BYTES)
-    logger.info("Reads one of %d files that the model in service has learnt from", step)
+    logger.info("Reads one in %d of the files on which the model in service was trained", step)
     return files[::step], sum(sizes[::step]) / total
 
 

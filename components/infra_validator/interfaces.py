@@ -259,13 +259,13 @@ def certify(
                 try:
                     found = predict_rows(golden, address)
                 except ScopelineError as error:
-                    failures.append(f"{name} does not answer: {error}")
+                    failures.append(f"{name} fails: {error}")
                     continue
                 answers = found if answers is None else answers
                 agreements[name] = compare(answers, found, rows)
     expected_by = next(iter(agreements), EXAMPLES) if reference is None else KERAS
     failures += [
-        f"{name} and {expected_by} are {agreement.largest_difference:.3g} apart in"
+        f"{name} and {expected_by} differ by {agreement.largest_difference:.3g} in output"
         f" {agreement.output!r} of {agreement.row}, more than {tolerance:g}"
         for name, agreement in agreements.items()
         if agreement.largest_difference > tolerance
@@ -297,7 +297,7 @@ def _with_finite_answers(
     kept = [row for row, is_finite in zip(rows, finite, strict=True) if is_finite]
     first = rows[int(np.argmin(finite))].description
     note = (
-        f"{len(rows) - len(kept)} of {len(rows)} golden rows have no finite answer, and are left"
-        f" out; the first is where {first}"
+        f"{len(rows) - len(kept)} of {len(rows)} golden rows have predictions that are not"
+        f" finite, and are left out; in the first, {first}"
     )
     return kept, {name: values[finite] for name, values in reference.items()}, [note]

@@ -95,7 +95,7 @@ def choose_edges(interface: ModelInterface) -> list[GoldenRow]:
         GoldenRow(description, _with(base, some, interface))
         for description, some in _edges(interface, {})
     ]
-    return [GoldenRow("every column is as usual", base), *edges[:EDGE_ROWS]]
+    return [GoldenRow("every column has a default value", base), *edges[:EDGE_ROWS]]
 
 
 def _usual(column: RawColumn) -> Value:
@@ -130,7 +130,7 @@ def _edges(
     """Yields the changed values and descriptions of edge cases, the first of each column first."""
     missing = {column.name: list[Value]() for column in interface.columns if _may_miss(column)}
     if missing:
-        yield "every column is missing that may be", missing
+        yield "every optional column is missing", missing
     by_column = [
         [(f"{column.name!r} {description}", {column.name: values}) for description, values in edges]
         for column in interface.columns
@@ -166,7 +166,7 @@ def _texts(
     column: RawColumn, statistics: statistics_pb2.FeatureNameStatistics | None
 ) -> Iterator[tuple[str, Value]]:
     del column
-    yield "is a value that was never seen", _NEVER_SEEN.encode()
+    yield "is an unknown value", _NEVER_SEEN.encode()
     found = statistics.string_stats.rank_histogram.buckets if statistics else []
     if found:
         yield "is its rarest value", found[-1].label.encode()
@@ -181,9 +181,9 @@ def _numbers(
     if statistics is not None and statistics.HasField("num_stats"):
         least, largest = statistics.num_stats.min, statistics.num_stats.max
         yield "is its largest value", to_number(largest)
-        yield "is its least value", to_number(least)
-        yield "is far beyond its largest value", to_number(min(10 * abs(largest) + 1, 1e15))
-        yield "is far below its least value", to_number(max(-10 * abs(least) - 1, -1e15))
+        yield "is its smallest value", to_number(least)
+        yield "is far above its largest value", to_number(min(10 * abs(largest) + 1, 1e15))
+        yield "is far below its smallest value", to_number(max(-10 * abs(least) - 1, -1e15))
     yield "is 0", to_number(0)
 
 
@@ -236,8 +236,8 @@ def main(payload: dict[str, Any], channel: Channel) -> None:
     """Writes the certificate; `CertifyingExecutor` documents the payload."""
     limits = CertificateLimits(**payload["limits"])
     too_large = TrainingError(
-        f"the model needs more than {limits.memory:g} GiB to answer: a server would as well;"
-        " certificate.memory allows more."
+        f"the model needs more than {limits.memory:g} GiB to predict the golden rows, as a server"
+        " would; a larger certificate.memory allows more."
     )
     end_beyond(limits.memory * 2**30, too_large, channel)
     model = Path(payload["model"])

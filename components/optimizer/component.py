@@ -194,7 +194,7 @@ def _describe(
 ) -> VariantReport:
     """Returns the figures of a variant, before the decision whether it is accepted."""
     if variant is None or evaluated is None or failure:
-        reason = failure or "it could not be made"
+        reason = failure or "the conversion failed"
         return VariantReport(name=name, accepted=False, reasons=[reason])
     return VariantReport(
         name=name,

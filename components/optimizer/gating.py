@@ -153,7 +153,7 @@ def unmet(plan: OptimizerPlan, reports: list[VariantReport]) -> list[str]:
     """Returns sentences about required variants that are refused."""
     required = set(plan.settings.required_variants)
     return [
-        f"variant {report.name} is required, and refused: {'; '.join(report.reasons)}"
+        f"the required variant {report.name} is refused: {'; '.join(report.reasons)}"
         for report in reports
         if report.name in required and not report.accepted
     ]
@@ -166,8 +166,8 @@ def _worse(
     name, most = plan.metric.name, plan.settings.accept.max_metric_drop
     if of_model is None or not math.isfinite(of_model):
         return [
-            f"{name}{where} is not a number for the model itself, so that nothing says what this "
-            "variant loses: give a metric that can be measured a threshold, or name it first in "
+            f"{name}{where} is not a number for the original model, and the loss of the variant is "
+            "unknown: give a threshold to another metric, or write another metric first in "
             "evaluate.metrics"
         ]
     if value is None or not math.isfinite(value):
@@ -180,7 +180,7 @@ def _worse(
         lost, limit = (f"{drop:.2%}", f"{most:.3%}")
     return [
         f"{name}{where} is {value:.4g}, {lost} worse than the model's {of_model:.4g}; at most "
-        f"{limit} may be lost (optimize.accept.max_metric_drop)"
+        f"{limit} is accepted (optimize.accept.max_metric_drop)"
     ]
 
 
@@ -201,7 +201,7 @@ def _worse_slices(
     if not unmeasured:
         return reasons, []
     named = enumerate_names(unmeasured, "and")
-    return reasons, [f"{name} cannot be measured on {named}, which does not decide"]
+    return reasons, [f"{name} cannot be measured on {named} and does not decide there"]
 
 
 def _too_large(accept: AcceptSettings, size: int, ratio: float | None) -> list[str]:
@@ -209,8 +209,8 @@ def _too_large(accept: AcceptSettings, size: int, ratio: float | None) -> list[s
     if most is None or ratio is None or ratio <= most:
         return []
     return [
-        f"its {size:,} bytes are {ratio:.3g} of the weights' as float32; at most {most:g} is "
-        "accepted (optimize.accept.max_size_ratio)"
+        f"its size, {size:,} bytes, is {ratio:.3g} of the size of the float32 weights; at most "
+        f"{most:g} is accepted (optimize.accept.max_size_ratio)"
     ]
 
 
@@ -219,12 +219,12 @@ def _too_slow(accept: AcceptSettings, latency: float | None, ratio: float | None
     if most is None:
         return []
     if ratio is None or latency is None:
-        return ["its time was not measured, which optimize.accept.max_latency_ratio asks for"]
+        return ["its latency was not measured, but optimize.accept.max_latency_ratio limits it"]
     if ratio <= most:
         return []
     return [
-        f"one example takes {latency:.3g} ms, {ratio:.3g} of the model's time; at most {most:g} is "
-        "accepted (optimize.accept.max_latency_ratio)"
+        f"its latency, {latency:.3g} ms, is {ratio:.3g} of the original model's; at most {most:g} "
+        "is accepted (optimize.accept.max_latency_ratio)"
     ]
 
 
@@ -232,9 +232,8 @@ def _unknown(accept: AcceptSettings, unmeasured: str) -> list[str]:
     if not unmeasured or accept.unmeasured:
         return []
     return [
-        f"it is {unmeasured}, so that nobody knows how quick it is there, nor how exact; run the "
-        "Optimizer on a machine with one, or give optimize.accept.unmeasured: true to push it all "
-        "the same"
+        f"it is {unmeasured}: its latency and accuracy there are unknown; run the Optimizer on a "
+        "machine with a GPU, or push it unmeasured by optimize.accept.unmeasured: true"
     ]
 
 

@@ -113,7 +113,7 @@ def find_damage(version: Path, certificate: Path | None = None) -> str:
       certificate: the folder of the certificate, if it is outside of the version.
     """
     if not (version / SAVED_MODEL).is_file():
-        return f"{SAVED_MODEL} is not there"
+        return f"{SAVED_MODEL} is missing"
     try:
         check_certified_files(version, certificate)
     except DamagedFileError as error:
@@ -272,7 +272,7 @@ def _incoming(
             raise _explained(error, model, incoming) from None
         (incoming / WITHDRAWN_FILE).unlink(missing_ok=True)  # A pushed copy is not withdrawn.
         if damage := find_damage(incoming) or find_variant_damage(incoming):
-            raise DataError(f"{model}: it is not pushed, as of its copy {damage}.")
+            raise DataError(f"{model} is not pushed: in its copy, {damage}.")
         if provenance is not None:
             file = incoming / PROVENANCE_FILE
             file.parent.mkdir(exist_ok=True)
@@ -365,7 +365,7 @@ def restore_version(archive: Path, destination: str) -> str:
     version = Path(destination)
     if not version.exists():
         push_version(archive, version)
-        return "was gone"
+        return "was missing"
     damage = find_damage(version) or find_variant_damage(version)
     if not damage or read_withdrawal(version) is not None:
         return ""

@@ -87,7 +87,7 @@ def read_golden(folder: Path) -> tuple[list[GoldenRow], Arrays]:
         )
     except (OSError, KeyError, pa.ArrowException) as error:
         what = f"is damaged ({type(error).__name__})"
-        raise DamagedFileError.of(path, what, "push it again.") from None
+        raise DamagedFileError.of(path, what, "push the version again.") from None
     rows = [GoldenRow(*row) for row in zip(descriptions, examples, strict=True)]
     answers = {
         name.removeprefix(_ANSWER): _to_array(table.column(name).combine_chunks())
@@ -256,7 +256,7 @@ def _read_columns(rows: Sequence[GoldenRow], interface: ModelInterface) -> pa.Re
         parsed = [tf.train.Example.FromString(row.example).features.feature for row in rows]
     except DecodeError as error:
         raise DataError(
-            f"a golden row is no tf.Example ({error}): push the version again."
+            f"a golden row is not a tf.Example ({error}): push the version again."
         ) from None
     columns = [_read_column(parsed, column) for column in interface.columns]
     return pa.RecordBatch.from_arrays(columns, [column.name for column in interface.columns])
@@ -325,7 +325,7 @@ def check_answers(model: Model) -> None:
         apart = compare(expected, predict(golden), rows)
         if apart.largest_difference > certificate.tolerance:
             raise DataError(
-                f"{model.folder} does not answer as its certificate says:"
-                f" {apart.output!r} of {apart.row} is {apart.largest_difference:.3g} apart from"
-                f" what it was, more than {certificate.tolerance:g}."
+                f"the predictions of {model.folder} differ from its certificate:"
+                f" {apart.output!r} of {apart.row} by {apart.largest_difference:.3g}, more than"
+                f" {certificate.tolerance:g}."
             )

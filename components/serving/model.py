@@ -184,8 +184,8 @@ def open_named(version: Path, name: str, interface: ModelInterface) -> RunnableV
     classes = opened.variant.classes
     if classes and interface.classes and tuple(classes) != tuple(interface.classes):
         raise DataError(
-            f"the variant {name} of {version} names the classes {', '.join(classes)}, and the"
-            f" version {', '.join(interface.classes)}: push it again."
+            f"the variant {name} of {version} has the classes {', '.join(classes)}, but the"
+            f" version has {', '.join(interface.classes)}: push the version again."
         )
     return opened
 
@@ -256,11 +256,11 @@ class Model:
         try:
             found = self._signatures.call(name, columns)
         except tf.errors.InvalidArgumentError as error:
-            raise DataError(f"the model cannot take the rows: {_reason(error.message)}") from error
+            raise DataError(f"the model fails for these rows: {_reason(error.message)}") from error
         except UnicodeDecodeError as error:
             # TensorFlow's message quotes input bytes, which may not be UTF-8.
             said = error.object.decode(errors="backslashreplace")
-            raise DataError(f"the model cannot take the rows: {_reason(said)}") from error
+            raise DataError(f"the model fails for these rows: {_reason(said)}") from error
         return found if self.variant is None else self.variant.answer(self.variant.predict(found))
 
 
@@ -296,7 +296,7 @@ def load_model(folder: Path, variant: str | None = None) -> Model:
         said = shorten(error)
         raise DataError(
             f"{folder} cannot be loaded ({type(error).__name__}: {said}): it is damaged; push it"
-            " again, or go back by `rollback`."
+            " again, or run `rollback`."
         ) from error
 
 
@@ -331,8 +331,8 @@ class TransformedModel:
     def predict_examples(self, columns: Mapping[str, np.ndarray]) -> Arrays:
         """Raises DataError: tf.Examples contain columns, which only TensorFlow transforms."""
         raise DataError(
-            f"this server takes transformed features ({', '.join(self.interface.by_request)}), and"
-            " no tf.Examples: ask one that was started without --transformed."
+            f"this server takes transformed features ({', '.join(self.interface.by_request)}), not"
+            " tf.Examples: use a server that was started without --transformed."
         )
 
 

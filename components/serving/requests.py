@@ -88,8 +88,8 @@ def _check_finite(column: pa.Array, wanted: RawColumn, first: Cell) -> None:
     if found is not None:
         place, number = found
         raise DataError(
-            f"Column {wanted.name!r} is {number} in row {first.row + place} of {first.file} (32"
-            " bits hold numbers up to 3.4e38): write a number, or leave it empty for a missing one."
+            f"Column {wanted.name!r} is {number} in row {first.row + place} of {first.file} (the"
+            " largest float32 is 3.4e38): write a number, or leave a missing value empty."
         )
 
 
@@ -100,7 +100,7 @@ def _check_lengths(lengths: np.ndarray, wanted: RawColumn, width: int, first: Ce
         place = int(np.argmax(wrong))
         raise DataError(
             f"Column {wanted.name!r} has {counted(int(lengths[place]), 'value')} in row"
-            f" {first.row + place} of {first.file}, where the model takes"
+            f" {first.row + place} of {first.file}, expected"
             f" {counted(width, 'value')}."
         )
 
@@ -190,7 +190,7 @@ def measure_pictures(
                     pixels[place] += read_header(value, most).pixels
             except DataError as error:
                 raise DataError(
-                    f"{name!r} of {where(place)} holds no picture that can be decoded: {error}."
+                    f"{name!r} of {where(place)} cannot be decoded as a picture: {error}."
                 ) from None
     return MeasuredRows(dict(columns), pixels)
 
@@ -219,7 +219,7 @@ def _parsed(examples: np.ndarray, where: Callable[[int], str]) -> Iterator[Any]:
         try:
             yield tf.train.Example.FromString(serialised)
         except DecodeError:
-            raise DataError(f"{where(place)} is no serialised tf.Example.") from None
+            raise DataError(f"{where(place)} is not a serialised tf.Example.") from None
 
 
 def _texts_of(example: Any, name: str) -> Sequence[bytes]:

@@ -81,10 +81,10 @@ _ARGUMENTS = (
 TFX."""
 
 _BEGINS_ANEW = (
-    "does not go on from the interrupted training in {}, whose data, settings or code were others;"
-    " delete that folder unless a run as then is to go on from it"
+    "does not resume the interrupted training in {}, which had other data, settings or code; delete"
+    " that folder unless you want to resume it with the previous ones"
 )
-_KEEPS_NONE = "train.checkpoints: no checkpoint is kept of what {} trains, which leaves no record"
+_KEEPS_NONE = "train.checkpoints: {} writes no training record, and no checkpoint is kept"
 
 
 class ClusterTrainerExecutor(GenericExecutor):
@@ -127,7 +127,7 @@ class ClusterTrainerExecutor(GenericExecutor):
         _train(run_fn, fn_args, backup, continued, options)
         if not fileio.exists(fn_args.serving_model_dir):
             raise TrainingError(
-                f"{run_fn} ended without a model; it must export one to "
+                f"{run_fn} exported no model; it must export the model to "
                 f"fn_args.serving_model_dir, {fn_args.serving_model_dir}."
             )
         if train.checkpoints and has_record(fn_args.model_run_dir):
@@ -231,7 +231,7 @@ def _launcher(
         return
     if options.pods is None:
         raise ConfigError(
-            "train.cluster.launcher is kubernetes, but nothing says which image its pods have; "
+            "train.cluster.launcher is kubernetes, but the image of the pods is unknown; "
             "compile the pipeline with kubeflow_runner.py, or use the launcher local."
         )
     # It takes a second to import.
@@ -259,7 +259,7 @@ def _name_missing(tf_config: TFConfig, limit: float) -> StartTimeoutError | None
         return None
     return StartTimeoutError(
         f"no answer from {', '.join(missing)} within {limit:g} s; start "
-        f"{'it' if len(missing) == 1 else 'them'}, or mend TF_CONFIG."
+        f"{'it' if len(missing) == 1 else 'them'}, or correct TF_CONFIG."
     )
 
 

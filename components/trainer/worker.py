@@ -126,8 +126,8 @@ def check_own_address(address: str) -> None:
     port = int(address.rpartition(":")[2])
     if not is_free(port):
         raise ConfigError(
-            f"{address}, the address of this task in TF_CONFIG, is taken by another process; stop "
-            "that, or give this task another port in the TF_CONFIG of every task."
+            f"{address}, the address of this task in TF_CONFIG, is used by another process; stop "
+            "that process, or give this task another port in the TF_CONFIG of every task."
         )
 
 

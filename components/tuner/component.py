@@ -129,7 +129,7 @@ def take_over(anomalies: Sequence[types.Artifact], best: str, results: str, sear
     found = posixpath.join(posixpath.dirname(results.rstrip("/")), number)
     write_leaderboard(results, {**read_leaderboard(found), "reused": number})
     write_best(best, read_best(earlier), search)
-    report_notice(f"takes the values that execution {number} has found (tune.reuse)")
+    report_notice(f"reuses the best values of execution {number} (tune.reuse)")
     return True
 
 

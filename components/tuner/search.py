@@ -103,7 +103,7 @@ class Search:
         before = self._study.trials()
         self._told = {trial.number for trial in before if trial.has_ended}
         if self._told:
-            report_notice(f"goes on after {counted(len(self._told), 'trial')}")
+            report_notice(f"resumes after {counted(len(self._told), 'trial')}")
         self._set_times(before)
         try:
             if not self._study.measured_again():
@@ -153,7 +153,9 @@ class Search:
         done = self._study.measured_again()
         if left := [final for final in finals if final not in done]:
             few = {number for number, _ in finals}
-            report_notice(f"measures the config and the best {len(few) - 1} again")
+            report_notice(
+                f"trains the config and {counted(len(few) - 1, 'trial')} again on other folds"
+            )
             self._start_all(finals=left)
             self._watch()
 
@@ -220,7 +222,9 @@ class Search:
             self._study.measure_again(final, None, 0.0)
         for number in self._study.running(member.name):
             self._study.fail(number, failure.sentence.removeprefix("it "))
-            report_notice(f"trial {number} {failure.sentence.removeprefix('it ')}; others go on")
+            report_notice(
+                f"trial {number} {failure.sentence.removeprefix('it ')}; the search continues"
+            )
         self._early_deaths = 0 if member.has_begun else self._early_deaths + 1
         if self._early_deaths >= EARLY_DEATHS:
             raise failure.to_exception(member.worker.handle.log_tail())
@@ -255,9 +259,9 @@ class Search:
         failed = [trial for trial in trials if trial.state is TrialState.FAILED]
         if failed and len(failed) == len([t for t in trials if t.state is not TrialState.STOPPED]):
             count = "the only trial" if len(failed) == 1 else f"all {len(failed)} trials"
-            raise TrainingError(f"{count} failed, the first one as follows: {failed[0].cause}")
+            raise TrainingError(f"{count} failed; the error of the first: {failed[0].cause}")
         limit = show_seconds(self._tune.most_seconds or 0)
         raise TrainingError(
-            f"tune.timeout: {limit} passed before the first trial was done; allow more time, or "
-            "make trials shorter, as by train.epochs."
+            f"tune.timeout: no trial ended within {limit}; allow more time, or make trials shorter,"
+            " for example by train.epochs."
         )

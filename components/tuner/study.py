@@ -132,8 +132,8 @@ class Study:
                 k for k in known.keys() | space.keys() if known.get(k) != space.get(k)
             )
             raise ConfigError(
-                f"{folder} holds a study of another space, which differs in "
-                f"{', '.join(different)}; delete that folder, or search in another one."
+                f"{folder} holds a study of another search space, which differs in "
+                f"{', '.join(different)}; delete that folder, or use another folder."
             )
 
     def interrupted(self) -> list[int]:
@@ -165,7 +165,7 @@ class Study:
         """
         attempts = self._known(number).user_attrs.get(_ATTEMPTS, 1)
         if attempts >= ATTEMPTS:
-            self.fail(number, f"it ended the search {counted(attempts, 'time')}")
+            self.fail(number, f"it was interrupted {counted(attempts, 'time')}")
             return None
         self._study.sampler = self._make_sampler(number)
         trial = optuna.trial.Trial(self._study, self._id(number))

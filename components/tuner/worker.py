@@ -84,7 +84,7 @@ class _Worker:
                     settings = self._plan.settings(values)
                     value = self._runner.run(settings, values, folder, _go_on, part).value
                 except Exception:  # As for a trial.
-                    logger.exception("trial %d failed on part %d", number, part)
+                    logger.exception("trial %d failed in fold %d", number, part)
             self._study.measure_again(final, value, time.monotonic() - start)
             self._channel.send("measured")
 

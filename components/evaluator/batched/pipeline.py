@@ -205,7 +205,9 @@ def evaluate_if_possible(
     """
     columns = slice_columns(config)
     if columns is None or Computations.of(config) is None:
-        logger.info("Some of the metrics or slices are TFMA's to compute")
+        logger.info(
+            "TFMA computes the metrics: some metrics or slices have no batched implementation"
+        )
         return False
     read = [*(name for names in columns for name in names), settings.dependence.column]
     question = Question.of(config, schema, read, models, variants or {})

@@ -60,7 +60,9 @@ def _make_signature(exported: Any, runnable: RunnableVariant) -> Any:
         found = runnable.predict(dict(zip(names, values, strict=True)))
         for name in outputs:
             if not np.isfinite(found[name]).all():
-                raise DataError(f"it gives NaN or infinity as {name!r}, on the eval split")
+                raise DataError(
+                    f"its output {name!r} has NaN or infinite values for rows of the eval split"
+                )
         return [found[name].astype(specs[name].dtype.as_numpy_dtype) for name in outputs]
 
     @tf.function(
@@ -184,7 +186,7 @@ class Asker:
         if len(values) != rows:
             raise DataError(
                 f"{rows - len(values)} of {rows} rows of the eval split have no weight {name!r};"
-                " give each a number, or leave data.weight out."
+                " give each row a number, or remove data.weight."
             )
         return values
 
@@ -202,7 +204,7 @@ class Asker:
             # It has read the features, so that the label cannot be read.
             raise DataError(
                 f"the eval split has rows whose label cannot be read: {_what_is_missing(error)}. "
-                "Give every row a label, or leave those without one out (data.unlabelled: skip)."
+                "Give every row a label, or skip rows without a label (data.unlabelled: skip)."
             ) from error
         rows = len(weights)
         predictions = said["predictions"].numpy().reshape(rows, -1)

@@ -249,8 +249,8 @@ def _as_key(name: str, value: Any) -> Any:
     except UnicodeDecodeError:
         shown = value[:LONGEST_SHOWN].decode(errors="backslashreplace")
         raise DataError(
-            f"evaluate.slices: column {name!r} holds {shown!r}, which is no UTF-8 text, so that a"
-            " slice cannot be named by it; slice by another column."
+            f"evaluate.slices: the value {shown!r} of column {name!r} is not UTF-8 text and cannot"
+            " name a slice; slice by another column."
         ) from None
 
 

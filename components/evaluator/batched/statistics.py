@@ -120,7 +120,7 @@ class Statistic(ABC):
         is_weighed = weighs_examples(self.combiner)
         if is_weighed is None:
             kind = type(self.combiner).__name__
-            raise NotByBatches(f"whether a {kind} weighs examples is not known")
+            raise NotByBatches(f"{kind} does not declare its use of example weights")
         return batch.weights if is_weighed else np.ones(len(batch.weights))
 
 

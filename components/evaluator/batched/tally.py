@@ -280,25 +280,25 @@ class Tally:
     def notes(self) -> list[str]:
         """Returns sentences about the rows and slices that were left out."""
         notes = [
-            f"evaluate.slices: {counted(rows, 'row')} left out of the slices by {name}: the value "
-            f"is too long to name one, up to {size:,} bytes"
+            f"evaluate.slices: {counted(rows, 'row')} left out of the slices by {name}: their "
+            f"values are too long for the name of a slice, up to {size:,} bytes"
             for name, (rows, size) in sorted(self.slicer.too_long.items())
         ]
         reported = set(self.reported())
         for kind in sorted(set(self.slicer.columns)):
-            by, advice = " and ".join(kind), "Slice by a column of fewer values"
+            by, advice = " and ".join(kind), "Slice by a column with fewer values"
             if kind in self.slicer.crowded:
                 notes.append(
-                    f"evaluate.slices: there are more than {MOST_TRACKED:,} slices by {by}, so "
-                    f"that none of them is measured. {advice}"
+                    f"evaluate.slices: there are more than {MOST_TRACKED:,} slices by {by}, "
+                    f"and none of them is measured. {advice}"
                 )
                 continue
             there = [n for n, key in enumerate(self.slicer.keys) if kind_of(key) == kind]
             kept = [number for number in there if number in reported]
             if len(kept) < len(there):
                 notes.append(
-                    f"evaluate.slices: there are {len(there):,} slices by {by}; the {len(kept):,} "
-                    f"of the most examples are measured, with {int(self._rows[kept].sum()):,} of "
+                    f"evaluate.slices: there are {len(there):,} slices by {by}; only the "
+                    f"{len(kept):,} largest are measured, with {int(self._rows[kept].sum()):,} of "
                     f"{self.rows:,} rows. {advice}"
                 )
         return notes

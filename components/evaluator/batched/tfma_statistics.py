@@ -116,7 +116,7 @@ class KerasMeans(MeanStatistic):
         for per_row in self._per_row:
             values = per_row(labels, batch.predictions)
             if values.size != len(labels):
-                raise NotByBatches("a Keras metric that is no mean over the rows")
+                raise NotByBatches("a Keras metric is not a mean over the rows")
             # Keras drops the axis for a single row.
             columns.append(weighed(values.reshape(-1), weights))
         return np.concatenate(columns, axis=1)
@@ -148,7 +148,7 @@ def _is_root(metric: tf_keras.metrics.Metric) -> bool:
 
 def _squared_errors(labels: np.ndarray, said: np.ndarray) -> np.ndarray:
     if said.shape[1] != 1:
-        raise NotByBatches("squared errors of several outputs")
+        raise NotByBatches("the squared error has several outputs")
     return np.square(labels - said)[:, 0]
 
 
@@ -245,7 +245,7 @@ def _is_true(combiner: Any, labels: np.ndarray, threshold: float) -> np.ndarray:
 def _check_binary(labels: np.ndarray) -> None:
     """Raises NotByBatches for labels other than 0 and 1, which TFMA divides or refuses."""
     if not np.isin(labels, (0, 1)).all():
-        raise NotByBatches("labels other than 0 and 1")
+        raise NotByBatches("the labels are not only 0 and 1")
 
 
 _MATRICES = re.compile(
@@ -282,7 +282,7 @@ class Histogram(CellStatistic):
         _check_binary(batch.labels)
         scale, said = self.scale, batch.numbers.astype(np.float64)
         if np.isnan(said).any():
-            raise NotByBatches("predictions that are not numbers")
+            raise NotByBatches("some predictions are NaN")
         buckets = (said - scale.left) / scale.width * scale.buckets + 1
         buckets = np.clip(buckets, 0, self.cells - 1).astype(np.int64)
         weights = self.weights(batch)
@@ -399,7 +399,7 @@ class ClassMatrix(CellStatistic):
     def values(self, batch: ModelRows) -> tuple[np.ndarray, np.ndarray]:
         """Returns the pair of the true and the predicted class of each row, and its weight."""
         if batch.predictions.shape[1] == 1:
-            raise NotByBatches("a matrix of classes of one output")
+            raise NotByBatches("the confusion matrix of the classes has only one output")
         said = batch.predictions.argmax(1)
         score = np.take_along_axis(batch.predictions, said[:, np.newaxis], 1)[:, 0]
         none = multi_class_confusion_matrix_metrics.NO_PREDICTED_CLASS_ID

@@ -197,8 +197,8 @@ def _unmeasured_notes(found: Mapping[str, Mapping[str, MetricNoise]]) -> list[st
             if name and noise.is_unmeasurable:
                 unmeasured.setdefault(metric, []).append(name)
     return [
-        f"slices with too few examples of some class to compare {metric} with the model in "
-        f"service's: {len(slices):,}, such as {slices[0]}; they do not hold the model back"
+        f"{metric} is not compared with the model in service in {len(slices):,} slices with too "
+        f"few examples of a class, such as {slices[0]}"
         for metric, slices in sorted(unmeasured.items())
     ]
 
@@ -312,7 +312,7 @@ def _others_against(
             continue
         if interval.high < 0 if higher_is_better else interval.low > 0:
             failure = validation_result_pb2.ValidationFailure(
-                message="it is worse than the model in service's beyond noise"
+                message="it is worse than in service beyond noise"
             )
             failure.metric_key.CopyFrom(key.to_proto())
             failure.metric_value.double_value.value = float(value)

@@ -171,7 +171,7 @@ class TopLabelBins(CellStatistic):
     def values(self, batch: ModelRows) -> tuple[np.ndarray, np.ndarray]:
         """Returns the bin of each row's highest probability, and the sums' terms."""
         if batch.predictions.shape[1] == 1:
-            raise NotByBatches("the most probable class of one output")
+            raise NotByBatches("the most probable class has only one output")
         chosen = batch.predictions.argmax(1)
         confidence = np.take_along_axis(batch.predictions, chosen[:, np.newaxis], 1)[:, 0]
         confidence = confidence.astype(np.float64)

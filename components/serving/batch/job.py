@@ -111,7 +111,7 @@ def _with_kept(error: ScopelineError | OSError, job: PredictionJob, parts: Parts
     verb = "is" if parts.rows == 1 else "are"
     return type(error)(
         f"{error} The {counted(parts.rows, 'row')} before {verb} kept in {parts.folder}: the same"
-        " command goes on from there."
+        " command resumes after them."
     )
 
 
@@ -206,7 +206,7 @@ def _answer(
         one = unreadable[0]
         raise DataError(
             f"Column {one.column!r} is {one.text!r} in row {first.row + one.row} of {first.file},"
-            f" expected {one.right}, or nothing where it is missing."
+            f" expected {one.right}, or an empty field for a missing value."
         )
     ask = job.model.predict_examples if block.rows is None else job.model.predict
     answers = ask(asked)

@@ -121,7 +121,7 @@ def find_files(pattern: str, usual: str | None = None) -> tuple[tuple[str, ...],
     if len(formats) > 1 or "" in formats:
         shown = ", ".join(sorted({posixpath.splitext(file)[1] or file for file in found}))
         raise ConfigError(
-            f"--input {pattern} holds {shown}: right are files of one kind, pictures or"
+            f"--input {pattern} matches {shown}, expected files of one kind, pictures or"
             f" {', '.join(ending for spec in FORMATS.values() for ending in spec.endings)}."
         )
     return tuple(found), formats.pop()
@@ -141,15 +141,17 @@ def check_not_read(output: Path, pattern: str, given: Input) -> None:
     """
     target, looked_at = output.resolve(), Path(pattern).resolve()
     if any(Path(f).name == target.name and Path(f).resolve() == target for f in given.files):
-        raise ConfigError(f"--output {output} is a file of --input {pattern}: name another one.")
+        raise ConfigError(
+            f"--output {output} is also a file of --input {pattern}: name another output file."
+        )
     if given.format == "images":
         return  # Only pictures are read from such folders.
     written = (target, target / "part.parquet", Path(f"{target}.parts", f"part{target.suffix}"))
     is_inside = looked_at.is_dir() and target.is_relative_to(looked_at)
     if is_inside or any(_matches(path, str(looked_at)) for path in written):
         raise ConfigError(
-            f"--output {output} is where --input {pattern} looks for rows, so that the next command"
-            " would read these answers: name a file elsewhere."
+            f"--output {output} matches --input {pattern}, and the next command would read these"
+            " predictions as input: name a file in another folder."
         )
 
 
@@ -279,14 +281,14 @@ def _check_columns(
     interface: ModelInterface,
 ) -> None:
     asked = [*(column.name for column in interface.columns), *given.also]
-    named = {f"column {name!r}, which is needed": name for name in asked}
+    named = {f"column {name!r}, which the model needs": name for name in asked}
     named |= {f"--columns {name}": name for name in given.kept}
     check_named_columns(named, seen, f"input {file}")
     for column in interface.columns:
         is_text = seen[column.name] is ColumnKind.BYTES
         if given.format != "csv" and is_text and column.dtype != "string":
             raise DataError(
-                f"Column {column.name!r} of {file} holds text, where the model takes numbers."
+                f"Column {column.name!r} of {file} holds text, but the model takes numbers."
             )
 
 
@@ -303,7 +305,9 @@ def _picture_paths(given: Input, interface: ModelInterface) -> dict[str, str]:
 def _kept(rows: pa.RecordBatch, name: str) -> pa.Array:
     column = rows.column(name)
     if list_lengths(column).max(initial=0) > 1:
-        raise ConfigError(f"--columns {name}: it holds lists, which do not go along; leave it out.")
+        raise ConfigError(
+            f"--columns {name}: the column holds lists, which cannot be copied; remove it."
+        )
     values = first_values(column)
     return text_column(values) if pa.types.is_binary(values.type) else values
 
@@ -312,11 +316,11 @@ def _read_pictures(given: Input, interface: ModelInterface) -> Iterator[Block]:
     asked = [column.name for column in interface.columns]
     if len(asked) != 1 or not interface.columns[0].picture:
         raise ConfigError(
-            f"--input holds pictures, and the model takes {enumerate_names(asked, 'and')}: give"
-            " it a table with these columns."
+            f"--input holds pictures, but the model takes {enumerate_names(asked, 'and')}: give"
+            " a table with these columns."
         )
     if unknown := [name for name in given.kept if name != FILE_COLUMN]:
-        raise ConfigError(f"--columns {unknown[0]}: of pictures there is `{FILE_COLUMN}` alone.")
+        raise ConfigError(f"--columns {unknown[0]}: pictures have only the column `{FILE_COLUMN}`.")
     source = make_source(
         ExampleGenSettings(
             format="images",
@@ -368,8 +372,8 @@ def _read_records(
                 row += len(examples)
         except tf.errors.OpError as error:
             raise DataError(
-                f"{file} is damaged or cut off after about {counted(row - 1, 'record')}: copy or"
-                " write it again (a gzipped file's name must end in .gz)."
+                f"{file} is damaged or truncated after about {counted(row - 1, 'record')}: copy or"
+                " write the file again (the name of a gzipped file must end in .gz)."
             ) from error
 
 
@@ -400,7 +404,7 @@ def _value(name: str, serialised: bytes, first: Cell, place: int) -> str | float
     if len(found) > 1:
         raise ConfigError(
             f"--columns {name}: record {first.row + place} of {first.file} has {len(found)}"
-            " values of it; leave it out."
+            " values, expected one; remove the column."
         )
     if not found:
         return None

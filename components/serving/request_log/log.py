@@ -80,13 +80,13 @@ class RequestLog:
         self._thread = threading.Thread(target=self._work, name="request log", daemon=True)
         self._rows = Counter(
             "scopeline_request_log_rows",
-            "Rows of the request log: written, or lost to the queue, to the disk or as damaged.",
+            "Rows of the request log, written or lost (a full queue, a write error, damage).",
             ["outcome"],
             registry=registry,
         )
         self._deleted = Counter(
             "scopeline_request_log_deleted_files",
-            "Files of the request log that went, as it had its limit.",
+            "Files of the request log that were deleted to keep its size limit.",
             registry=registry,
         )
         for outcome in ("written", "queue_full", "disk_failed", "damaged"):
@@ -197,7 +197,10 @@ class RequestLog:
             room = make_room(self._options.folder, most)
             if room.deleted:
                 self._deleted.inc(room.deleted)
-                logger.info("the request log had its limit: its %d oldest files went", room.deleted)
+                logger.info(
+                    "the request log reached its size limit: its %d oldest files were deleted",
+                    room.deleted,
+                )
             if room.error is not None:
                 raise room.error
 
@@ -206,12 +209,12 @@ class RequestLog:
         if loss is not None:
             self._rows.labels("damaged").inc(loss.lost)
             logger.warning(
-                "the request log: %s %s: %d rows of it are kept, and at least %d are lost%s",
+                "the request log: %s %s: %d of its rows are kept, and at least %d are lost%s",
                 loss.stream,
-                "is damaged" if loss.is_aside else "was cut off at its end",
+                "is damaged" if loss.is_aside else "was truncated",
                 loss.kept,
                 loss.lost,
-                "; it stays there until there is no room" if loss.is_aside else "",
+                "; the file is kept until the log reaches its size limit" if loss.is_aside else "",
             )
 
 

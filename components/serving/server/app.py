@@ -130,7 +130,7 @@ def _make_app(endpoints: _Endpoints) -> Starlette:
 _PIECE_BYTES = 1 << 18
 _VERBS = ("predict", "classify", "regress", "infer", "metadata", "ready", "metrics", "healthz")
 _NO_KEY = Reply(
-    orjson.dumps({"error": "a key is needed: Authorization: Bearer KEY, or X-API-Key."}),
+    orjson.dumps({"error": "send the header Authorization: Bearer KEY, or X-API-Key: KEY."}),
     headers=((b"www-authenticate", b"Bearer"),),
     status=401,
 )
@@ -258,13 +258,13 @@ class _Endpoints:
 
         A worker that no longer follows the versions exits, and the supervisor restarts it.
         """
-        failure_log = FailureLog(logger, "to tell the other workers failed, and is tried again")
+        failure_log = FailureLog(logger, "cannot report to the other workers, retrying")
         while self._repository.is_following:
             with failure_log.suppressed():
                 place.report(self._repository.number)
                 self._predictions.metrics.refresh()
             await asyncio.sleep(_SHARE_SECONDS)
-        logger.error("the versions are not followed any more: worker %d ends", place.number)
+        logger.error("the thread that loads new versions has died: worker %d ends", place.number)
         signal.raise_signal(signal.SIGTERM)
 
     async def live(self, request: Request) -> Response:
@@ -280,7 +280,9 @@ class _Endpoints:
         A withdrawn version would then be served indefinitely.
         """
         if not self._repository.is_following:
-            raise RequestError("the versions are not followed any more: start it again.", status)
+            raise RequestError(
+                "the thread that loads new versions has died: restart the server.", status
+            )
 
     def _check_workers(self, there: int, status: int) -> None:
         """Raises RequestError unless all workers are present."""
@@ -369,4 +371,4 @@ async def _refuse_path(request: Request, error: Exception) -> Response:
 
 async def _fail(request: Request, error: Exception) -> Response:
     """Returns the response for an unexpected error, whose traceback uvicorn logs."""
-    return _json({"error": "the server failed; its log says more."}, 500)
+    return _json({"error": "internal server error; see the log of the server."}, 500)

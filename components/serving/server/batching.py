@@ -219,7 +219,9 @@ class Batcher:
           RequestError: too many rows wait, or the memory limit is reached; the status is 503.
         """
         if self.waiting_rows and self.waiting_rows + rows > self._queue_rows:
-            raise RequestError(f"{self.waiting_rows} rows wait already: come again later.", 503)
+            raise RequestError(
+                f"the queue is full ({self.waiting_rows} rows): try again later.", 503
+            )
         self._room.take(size)
         loop = asyncio.get_running_loop()
         one = _PendingRequest(predict, request, rows, size, answer, loop.time() + self._seconds)
@@ -372,9 +374,9 @@ def _resolve(awaited: ResponseFuture, answer: Any) -> None:
         if not awaited.done():
             awaited.set_result(answer)
     except Exception:
-        logger.exception("an answer could not be given to a client")
+        logger.exception("a response could not be sent to a client")
 
 
 def late(seconds: float) -> RequestError:
     """Returns the error for a request that has timed out."""
-    return RequestError(f"there was no answer within {seconds:g} seconds.", 504)
+    return RequestError(f"the prediction took longer than {seconds:g} seconds.", 504)

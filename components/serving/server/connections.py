@@ -96,7 +96,7 @@ class OpenConnections:
 
     def refusal(self) -> RequestError:
         """Returns the error for a client that exceeds the limit of connections."""
-        return RequestError(f"all {self.limit} connections are in use: come again later.", 503)
+        return RequestError(f"all {self.limit} connections are in use: try again later.", 503)
 
 
 class ClientConnection(HttpConnection):
@@ -244,7 +244,7 @@ class ClientConnection(HttpConnection):
         elif self._is_silent or self._gets_body:
             self.transport.close()  # A connection pool would take a 408 for its next response.
         else:
-            said = f"the head did not come within {self._seconds:g} seconds."
+            said = f"the request's headers did not arrive within {self._seconds:g} seconds."
             self._refuse(RequestError(said, 408))
 
     def _refuse(self, error: RequestError) -> None:
@@ -395,7 +395,7 @@ class ClientConnection(HttpConnection):
             rest = self._feed(rest)
         self._head_bytes = 0 if self._is_in_order else self._head_bytes + size
         if self._head_bytes > MOST_HEAD_BYTES:
-            said = f"the head of the request is larger than {MOST_HEAD_BYTES:,} bytes."
+            said = f"the request's headers are larger than {MOST_HEAD_BYTES:,} bytes."
             self._refuse(RequestError(said, 431))
 
     def _feed(self, data: bytes) -> bytes:
@@ -416,7 +416,7 @@ class ClientConnection(HttpConnection):
         else:
             return b""
         if self.parser.get_method() == b"CONNECT":
-            self._refuse(RequestError("CONNECT is for proxies, which this is none.", 405))
+            self._refuse(RequestError("this server is not a proxy: CONNECT is not supported.", 405))
             return b""
         version = self.parser.get_http_version().encode()
         head = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, version)]
@@ -438,11 +438,11 @@ class ClientConnection(HttpConnection):
             return cause
         if isinstance(cause, httptools.HttpParserInvalidURLError):
             is_long = len(self.url) >= MOST_HEAD_BYTES
-            return RequestError("the request is for no path.", 414 if is_long else 400)
+            return RequestError("the request has no valid path.", 414 if is_long else 400)
         if isinstance(error, httptools.HttpParserCallbackError):
             logger.error("a request failed", exc_info=cause)
-            return RequestError("the server failed; its log says more.", 500)
-        return RequestError(f"the request is no HTTP: {error}.")
+            return RequestError("internal server error; see the log of the server.", 500)
+        return RequestError(f"the request is not valid HTTP: {error}.")
 
     def on_message_begin(self) -> None:
         """Resets the state for a new request."""
@@ -597,19 +597,19 @@ def _check_head(
     """
     if version not in ("1.1", "1.0"):  # 0.9 stands for a request without a version.
         status = 400 if version == "0.9" else 505
-        raise RequestError(f"HTTP/{version} is not spoken: right are HTTP/1.1 and 1.0.", status)
+        raise RequestError(f"HTTP/{version} is not supported, expected HTTP/1.1 or 1.0.", status)
     hosts = 1 if len(named) == len(headers) else sum(name == b"host" for name, _ in headers)
     if hosts > 1 or (b"host" not in named and version == "1.1"):
-        raise RequestError("a request of HTTP/1.1 has the header Host, once.")
+        raise RequestError("an HTTP/1.1 request needs exactly one Host header.")
     if len(named.get(b"content-length", b"")) > MOST_DIGITS:
         raise RequestError(f"Content-Length has more than {MOST_DIGITS} digits.")
     if b"transfer-encoding" in named:
         values = [value for name, value in headers if name == b"transfer-encoding"]
         *others, last = [coding.strip().lower() for coding in b",".join(values).split(b",")]
         if last != b"chunked" or b"chunked" in others:
-            raise RequestError("Transfer-Encoding does not end with chunked, once.")
+            raise RequestError("Transfer-Encoding must end with chunked, and name it once.")
         if others:
-            raise RequestError("of Transfer-Encoding chunked alone is taken.", 501)
+            raise RequestError("Transfer-Encoding supports only chunked.", 501)
 
 
 async def _answer_unless_gone(

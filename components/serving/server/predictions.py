@@ -168,15 +168,15 @@ class SignatureCall:
         pixels, most = sum(measured.pixels) if measured else 0, PICTURES_AT_ONCE * most
         if pixels > most:
             raise RequestError(
-                f"the pictures have {pixels:,} pixels together: at most {most:,} are decoded for a "
-                "request; send fewer at once.",
+                f"the pictures have {pixels:,} pixels in total, more than the {most:,} of a "
+                "request; send fewer pictures per request.",
                 413,
             )
         if self.options.on_unreadable is OnUnreadable.REFUSE:
             for one in self._find_unreadable(tensors):
                 raise RequestError(
                     f"{one.column!r} of row {one.row} is {one.text!r}, expected {one.right}, or"
-                    " null where it is missing."
+                    " null for a missing value."
                 )
         return tensors
 
@@ -316,7 +316,7 @@ class Predictions:
         """
         if name != self._options.name:
             raise RequestError(
-                f"there is no model {name!r} here; {self._options.name!r} is served.", 404
+                f"there is no model {name!r}; this server has {self._options.name!r}.", 404
             )
         return self._repository.find(version, label)
 
@@ -429,7 +429,7 @@ class Predictions:
                 if held.size > self._options.max_bytes:
                     raise RequestError(
                         f"the answer is larger than {self._options.max_bytes:,} bytes: send fewer"
-                        " rows at once.",
+                        " rows per request.",
                         413,
                     )
                 parts.append(part)

@@ -79,7 +79,7 @@ def _allow_files(connections: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and needed > hard:
         raise ConfigError(
-            f"--connections {connections:,} takes {needed:,} open files, of which `ulimit -Hn`"
+            f"--connections {connections:,} needs {needed:,} open files, but `ulimit -Hn`"
             f" allows {hard:,}: give at most {hard - _OTHER_FILES:,}."
         )
     if soft != resource.RLIM_INFINITY and needed > soft:
@@ -96,7 +96,7 @@ def _bind(host: str, port: int) -> socket.socket:
     except OSError as error:
         bound.close()
         raise ConfigError(
-            f"--port {port} at {host} cannot be had ({error.strerror}): give another one."
+            f"--port {port} is not available on {host} ({error.strerror}): give another port."
         ) from None
     return bound
 
@@ -254,11 +254,11 @@ class Supervisor:
             raise ConfigError(said)
         if not said:
             name = name_signal(process.exitcode or 0)
-            said = f"by {name}" if name else f"exit code {process.exitcode}"
+            said = f"killed by {name}" if name else f"exit code {process.exitcode}"
         self._workers.report_exit(number)
         mark_process_dead(process.pid, self._metrics)
         self._due[number] = time.monotonic() + (0.0 if had_answered else _RESTART_SECONDS)
-        logger.error("worker %d has died (%s): it is started again", number, said)
+        logger.error("worker %d has died (%s) and is restarted", number, said)
 
     def _end(self) -> None:
         # New connections are refused once the last worker has stopped listening.
@@ -270,7 +270,7 @@ class Supervisor:
         alive = self._alive()
         for which, process in alive.items():
             if number == signal.SIGKILL:
-                logger.error("worker %d does not end: it is killed", which)
+                logger.error("worker %d does not end and is killed", which)
             # The process is not reaped yet, so its id cannot have been reused.
             os.kill(process.ident or 0, number)
         return bool(alive)

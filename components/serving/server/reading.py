@@ -118,7 +118,7 @@ class MemoryBudget:
         limit = self._limit if is_small else int(self._limit * _SHARE_OF_LARGE)
         if self.taken + size > limit:
             raise RequestError(
-                f"requests of {self.taken:,} bytes are under way: come again later.", 503
+                f"requests of {self.taken:,} bytes are in progress: try again later.", 503
             )
         self.taken += size
 
@@ -195,8 +195,8 @@ async def read_body(
     encoding = headers.get(b"content-encoding", b"").decode("latin-1").strip().lower()
     if encoding not in _AS_IT_IS + _PACKED:
         raise RequestError(
-            f"a body in {encoding[:_SHOWN]} is not taken: right are gzip and deflate, or send it as"
-            " it is.",
+            f"the Content-Encoding {encoding[:_SHOWN]} is not supported: use gzip or deflate, or"
+            " send the body uncompressed.",
             415,
         )
     length = read_length(headers.get(b"content-length", b""))
@@ -217,7 +217,7 @@ async def read_body(
                 is_whole = not message.get("more_body", False)
     except TimeoutError:
         raise RequestError(
-            f"the body did not come within {options.body_seconds:g} seconds.", 408
+            f"the body did not arrive within {options.body_seconds:g} seconds.", 408
         ) from None
     body = parts[0] if len(parts) == 1 else b"".join(parts)
     if encoding in _AS_IT_IS:
@@ -236,9 +236,7 @@ async def _unpack(body: bytes, options: ServeOptions, held: Reservation) -> byte
         try:
             part = await asyncio.to_thread(unpacker.decompress, body, _UNPACKED_BYTES)
         except zlib.error as error:
-            raise RequestError(
-                f"the body is not what its Content-Encoding says: {error}."
-            ) from None
+            raise RequestError(f"the body does not match its Content-Encoding: {error}.") from None
         parts.append(part)
         size += len(part)
         if size > options.max_bytes:
@@ -246,13 +244,15 @@ async def _unpack(body: bytes, options: ServeOptions, held: Reservation) -> byte
         held.take(len(part))
         body = unpacker.unconsumed_tail
     if not unpacker.eof or unpacker.unused_data:
-        raise RequestError("the body is not what its Content-Encoding says: it ends elsewhere.")
+        raise RequestError(
+            "the body does not match its Content-Encoding: the compressed data ends elsewhere."
+        )
     return b"".join(parts)
 
 
 def _too_large(options: ServeOptions) -> RequestError:
     return RequestError(
-        f"the body is larger than {options.max_bytes:,} bytes: send fewer rows at once.", 413
+        f"the body is larger than {options.max_bytes:,} bytes: send fewer rows per request.", 413
     )
 
 
@@ -303,7 +303,7 @@ def read_request(
     rows = row_count(inputs)
     if rows > most_rows:
         raise RequestError(
-            f"the request has {rows:,} rows: at most {most_rows:,} are answered at once.", 413
+            f"the request has {rows:,} rows, expected at most {most_rows:,} per request.", 413
         )
     return ReadRequest(signature, inputs, form, rows)
 
@@ -319,5 +319,5 @@ def json_length(request: PredictionRequest) -> int:
     length = len(request.body) if header is None else read_length(header)
     if length is None or length > len(request.body):
         said = (header or b"")[:_SHOWN].decode("latin-1")
-        raise RequestError(f"{open_inference.HEADER_LENGTH} is {said!r}, not a length.")
+        raise RequestError(f"{open_inference.HEADER_LENGTH} is {said!r}, expected a length.")
     return length

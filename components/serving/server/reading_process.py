@@ -118,7 +118,7 @@ class LargeReader:
                 self._process = _Process(self._options)
         except OSError as error:
             logger.error("the process that reads large requests cannot be started: %s", error)
-            return refusal(RequestError("large requests cannot be read: come again later.", 503))
+            return refusal(RequestError("large requests cannot be read now: try again later.", 503))
         answer: ReadRequest | Reply | None = None
         try:
             answer = self._process.read(task, body, until)
@@ -184,7 +184,9 @@ def _end(process: subprocess.Popen[bytes], connection: Connection) -> None:
 
 
 def _memory_error() -> RequestError:
-    return RequestError("the request takes too much memory to read: send fewer rows at once.", 413)
+    return RequestError(
+        "the request takes too much memory to read: send fewer rows per request.", 413
+    )
 
 
 def _take(tensor: _Tensor, connection: Connection) -> np.ndarray:

@@ -43,7 +43,7 @@ def unknown_name(where: str, name: str, known: Iterable[str]) -> RequestError:
     """Returns the error for a name that the model does not have, with a suggestion."""
     names, name = list(known), name[:_LONGEST_NAME]
     near = difflib.get_close_matches(name, names, n=1)  # Slow for long names, hence the limit.
-    hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(sorted(names))}."
+    hint = f"did you mean {near[0]!r}?" if near else f"expected {', '.join(sorted(names))}."
     return RequestError(f"{where} has {name!r}, which the model does not take; {hint}")
 
 
@@ -105,7 +105,7 @@ def refusal(error: BaseException) -> Reply:
     error, only garbage collection would free them.
     """
     if isinstance(error, MemoryError) or str(error) == _NO_THREAD:
-        error = RequestError("there is too little memory for this now: come again later.", 503)
+        error = RequestError("the server is out of memory: try again later.", 503)
     if isinstance(error, RequestError | DataError):
         status = error.status if isinstance(error, RequestError) else 400
         headers = ((b"retry-after", _RETRY_SECONDS),) if status == 503 else ()
@@ -116,7 +116,9 @@ def refusal(error: BaseException) -> Reply:
         said = said.encode(errors="replace").decode()
         return Reply(orjson.dumps({"error": said}), headers=headers, status=status)
     logger.error("a request failed", exc_info=error)
-    return Reply(orjson.dumps({"error": "the server failed; its log says more."}), status=500)
+    return Reply(
+        orjson.dumps({"error": "internal server error; see the log of the server."}), status=500
+    )
 
 
 def attempt(make: Callable[..., _Result], *given: Any) -> _Result | Reply:

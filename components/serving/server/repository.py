@@ -126,15 +126,15 @@ class Repository:
         """
         current = self._current
         if current is None:
-            raise RequestError("no version is loaded yet: come again later.", 503)
+            raise RequestError("no version is loaded yet: try again later.", 503)
         if label not in (None, STABLE):
             # Clients of TF Serving match this message.
             raise RequestError(
-                f"Unrecognized servable version label: {label}; there is {STABLE!r} alone, which is"
-                " the version that answers."
+                f"Unrecognized servable version label: {label}; the only label is {STABLE!r},"
+                " the version in service."
             )
         if number is not None and number != str(current[0]):
-            raise RequestError(f"version {number} is not served; {current[0]} is.", 404)
+            raise RequestError(f"version {number} is not in service; version {current[0]} is.", 404)
         return current
 
     def scan(self) -> None:
@@ -182,7 +182,7 @@ class Repository:
     def _keep_withdrawn(self, said: str) -> None:
         """Continues to serve a withdrawn version, as no other version can be loaded."""
         assert self.number is not None  # noqa: S101 - the served version is the withdrawn one
-        said += "; it goes on answering, as no other version can be loaded"
+        said += "; it stays in service, as no other version can be loaded"
         if self._states[self.number].message != said:
             logger.error("version %d: %s", self.number, said)
         self._set_state(self.number, "AVAILABLE", said)
@@ -246,7 +246,7 @@ class Repository:
         self._clear(number)
         if old is not None and old != number:
             self._set_state(old, "END")
-        logger.info("version %d answers", number)
+        logger.info("version %d is in service", number)
 
     def _clear(self, number: int) -> None:
         """Marks a version as available, without an error."""
@@ -266,10 +266,10 @@ class Repository:
             pause = min(2 * before.pause, LAST_PAUSE_SECONDS)
         self._failures[number] = _Failure(listing, pause, time.monotonic() + pause)
         if number == self.number:
-            words += "; what was loaded of it before goes on answering"
+            words += "; the model that was loaded before stays in service"
         self._set_state(number, "AVAILABLE" if number == self.number else "END", words)
         logger.error(
-            "version %d does not serve: %s (it is tried again in %.0f s, or when its files change)",
+            "version %d cannot be loaded: %s (the next try is in %.0f s, or when its files change)",
             number,
             words,
             pause,
@@ -286,7 +286,7 @@ class Repository:
     def _follow(self) -> None:
         loads, failure_log = (
             self._loads,
-            FailureLog(logger, "the look at the versions failed, and is tried again"),
+            FailureLog(logger, "the check for new versions failed, retrying"),
         )
         while not self._stop.wait(_SETTLE_SECONDS if self._is_settling else POLL_SECONDS):
             with failure_log.suppressed():

@@ -122,7 +122,7 @@ def test_resamples_that_are_no_numbers_excuse_nothing() -> None:
 def test_no_bound_is_kept_for_certain_without_an_interval(found: float | Estimate) -> None:
     sure = replace(RETURN, is_least_sure=True)
     report = decide([sure], Measured({"return": found}), None, 0.95)
-    assert report.reason.startswith("return is 150, of which there is no interval")
+    assert report.reason.startswith("return is 150 and has no confidence interval")
     assert decide([RETURN], Measured({"return": found}), None, 0.95).blessed
 
 

@@ -115,7 +115,7 @@ def test_wrong_type_is_said_with_its_row_and_what_was_done_is_kept(
     assert f"Column 'fare' holds 'many' in row 151 of {path}, expected a number" in str(
         caught.value
     )
-    assert f"rows before are kept in {output}.parts: the same command goes on" in str(caught.value)
+    assert f"rows before are kept in {output}.parts: the same command resumes" in str(caught.value)
     assert not output.exists()
 
     path.write_text("\n".join(lines))
@@ -180,7 +180,9 @@ def test_infinite_number_is_refused_as_a_request_with_it_is(
 ) -> None:
     path = tmp_path / "in.csv"
     path.write_text(f"fare,price (EUR),area,company,tags\n1,2,8,Ace,t1\n{number},2,8,Ace,t1\n")
-    with pytest.raises(DataError, match=rf"Column 'fare' is -?inf in row 3 of {path} \(32 bits"):
+    with pytest.raises(
+        DataError, match=rf"Column 'fare' is -?inf in row 3 of {path} \(the largest float32"
+    ):
         run(model, path, tmp_path / "out.csv")
 
 
@@ -228,8 +230,8 @@ def test_missing_column_is_named_with_a_near_one(model: Model, rows: Rows, tmp_p
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"fare": "many"}, "Column 'fare' of .* holds text, where the model takes numbers"),
-        ({"fare": [1.0, 2.0]}, r"Column 'fare' has 2 values in row 1 of .*takes 1 value\."),
+        ({"fare": "many"}, "Column 'fare' of .* holds text, but the model takes numbers"),
+        ({"fare": [1.0, 2.0]}, r"Column 'fare' has 2 values in row 1 of .*expected 1 value\."),
         ({"area": 2.5}, "Column 'area' of .*2.5"),
     ],
 )
@@ -244,11 +246,11 @@ def test_values_of_another_type_are_refused(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("in.jsonl", "out.xls"), "ends in '.xls': right is one of .csv, .jsonl, .parquet"),
+        (("in.jsonl", "out.xls"), "ends in '.xls', expected one of .csv, .jsonl, .parquet"),
         (("in.jsonl", "."), "is a folder: name a file"),
-        (("in.jsonl", "no/out.csv"), "there is no folder"),
-        (("in.xlsx", "out.csv"), "right are files of one kind"),
-        (("im.jsonl", "out.csv"), r"holds in\.jsonl, in\.xlsx; did you mean 'in\.jsonl'\?"),
+        (("in.jsonl", "no/out.csv"), "the folder .* does not exist"),
+        (("in.xlsx", "out.csv"), "expected files of one kind"),
+        (("im.jsonl", "out.csv"), r"matches in\.jsonl, in\.xlsx; did you mean 'in\.jsonl'\?"),
         (("no/*.csv", "out.csv"), r"No file matches .*/no', which is missing .*; correct --input"),
     ],
 )
@@ -268,12 +270,12 @@ def test_column_that_is_not_there_or_an_answer_is_refused(
     path = write_jsonl(tmp_path / "in.jsonl", [{**row, "class": "a"} for row in rows])
     with pytest.raises(DataError, match=r"--columns trip_id: .*did you mean `trip id`"):
         run(model, path, tmp_path / "out.csv", "trip_id")
-    with pytest.raises(ConfigError, match="the answers have a column of that name"):
+    with pytest.raises(ConfigError, match="the predictions have a column of the same name"):
         run(model, path, tmp_path / "out.csv", "class")
 
 
 def test_version_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is no folder: give the folder of a pushed version"):
+    with pytest.raises(ConfigError, match="is not a folder: give the folder of a pushed version"):
         asked_model(None, tmp_path, tmp_path / "none", None)
     with pytest.raises(ConfigError, match="give --config FILE, or --model DIR"):
         asked_model(None, tmp_path, None, None)

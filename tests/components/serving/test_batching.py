@@ -113,7 +113,7 @@ def test_requests_beyond_the_queue_are_told_to_come_again(model: Model) -> None:
     answers = asked_at_once(Gate(model), [1, 2, 3, 4, 5], 2)
     assert [isinstance(answer, RequestError) for answer in answers] == [False] * 3 + [True] * 2
     assert answers[4].status == 503
-    assert "come again later" in str(answers[4])
+    assert "try again later" in str(answers[4])
 
 
 class Threads:

@@ -250,7 +250,7 @@ def test_a_full_disk_keeps_no_answer(pushed: Pushed, asked: Rows, tmp_path: Path
 
 @pytest.mark.parametrize("sample", [0.0, 1.5])
 def test_a_share_that_is_none_is_refused(tmp_path: Path, sample: float) -> None:
-    with pytest.raises(ConfigError, match=f"--sample {sample:g}: right is a share"):
+    with pytest.raises(ConfigError, match=f"--sample {sample:g}: expected a share"):
         check_log(LogOptions(tmp_path, sample))
 
 
@@ -535,7 +535,7 @@ def test_damaged_leftovers_keep_the_limit_and_what_can_be_read(
         assert not list((folder / ".unfinished").glob("*.rows"))
         lost = registry.get_sample_value("scopeline_request_log_rows_total", {"outcome": "damaged"})
         assert caplog.text.count(
-            f"{len(kept)} rows of it are kept, and at least {lost:.0f} are"
+            f"{len(kept)} of its rows are kept, and at least {lost:.0f} are"
         ) == (content != left.content)
         caplog.clear()
 

@@ -112,7 +112,7 @@ def test_picture_that_would_end_the_server_is_refused(ask, address: str) -> None
     ):
         answer = ask(address, GOOD, hostile)
         assert answer.status_code == 400
-        assert "'photo' of row 1 holds no picture that can be decoded" in answer.json()["error"]
+        assert "'photo' of row 1 cannot be decoded as a picture" in answer.json()["error"]
         assert reason in answer.json()["error"]
     assert ask(address, GOOD).ok
 
@@ -151,7 +151,7 @@ def _field(number: int, content: bytes) -> bytes:
 def test_model_decodes_a_picture_only_if_it_was_measured(version: Path) -> None:
     """Whoever asks a model: there is no way around."""
     model = load_model(version)
-    with pytest.raises(DataError, match="'photo' of row 0 holds no picture"):
+    with pytest.raises(DataError, match="'photo' of row 0 cannot be decoded"):
         model.predict({"photo": np.array([top_down_bmp()], object)})
     photos = np.array([GOOD, encode("JPEG", (4000, 5000)), encode("GIF", (4000, 4000))], object)
     answers = model.predict({"photo": photos})["value"]

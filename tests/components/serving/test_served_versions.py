@@ -218,7 +218,7 @@ def test_version_that_is_withdrawn_goes_on_only_while_no_other_can_be_loaded(
     mark_withdrawn(tmp_path / "2", None)
     look(repository)
     assert repository.number == 2
-    said = "it was withdrawn; it goes on answering, as no other version can be loaded"
+    said = "it was withdrawn; it stays in service, as no other version can be loaded"
     assert (repository.states[0].state, repository.states[0].message) == ("AVAILABLE", said)
     lift_withdrawal(tmp_path / "2")
     repository.scan()
@@ -262,7 +262,7 @@ def test_versions_are_followed_whatever_fails(
             for path in ("/healthz", "/v2/health/ready", "/v2/models/trips/ready")
         }
     assert list(statuses.values()) == [503, 400, 400]
-    assert len([line for line in caplog.messages if "is tried again" in line]) == 1
+    assert len([line for line in caplog.messages if "retrying" in line]) == 1
 
 
 def ask_one(model: Model) -> Arrays:
@@ -279,7 +279,9 @@ def ask_one(model: Model) -> Arrays:
 
 def test_server_that_anybody_could_ask_is_refused(tmp_path: Path) -> None:
     options = ServeOptions("trips", tmp_path, host="0.0.0.0")  # noqa: S104 - what is refused
-    with pytest.raises(ConfigError, match="would let anybody ask the model: set SCOPELINE_API_KEY"):
+    with pytest.raises(
+        ConfigError, match="lets everybody in the network query the model: set SCOPELINE_API_KEY"
+    ):
         check_options(options, is_insecure=False)
     check_options(options, is_insecure=True)
     check_options(ServeOptions("trips", tmp_path, host="0.0.0.0", key="k"), False)  # noqa: S104
@@ -331,7 +333,7 @@ def test_command_takes_up_versions_and_answers_what_came_before_a_stop(
         assert set(statuses) == {200}
         with serve_process(tmp_path / "taken", port, *options) as another:
             assert another.wait(120) == 2
-        assert f"--port {port} at 127.0.0.1 cannot be had" in (tmp_path / "taken").read_text()
+        assert f"--port {port} is not available on 127.0.0.1" in (tmp_path / "taken").read_text()
         process.send_signal(signal.SIGTERM)
         process.wait(60)
     log = (tmp_path / "log").read_text()

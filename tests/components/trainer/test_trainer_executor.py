@@ -124,7 +124,7 @@ def test_a_loop_that_leaves_no_record_keeps_its_model(
 ) -> None:
     execution.run("train", checkpoints={"keep": 2})
     assert execution.told()
-    assert "no checkpoint is kept of what own_run_fns.train trains" in caplog.text
+    assert "own_run_fns.train writes no training record, and no checkpoint is kept" in caplog.text
 
 
 def test_training_in_one_process(execution: Execution) -> None:
@@ -177,7 +177,7 @@ def test_killed_process_goes_on_from_its_backup(
         for r in caplog.records
         if f"interrupted training in {other}," in r.getMessage()
     )
-    assert notice.startswith("does not go on")
+    assert notice.startswith("does not resume")
     assert other.exists()
 
 
@@ -191,7 +191,7 @@ def test_workers_but_the_first_leave_only_their_own_records(execution: Execution
 
 
 def test_training_without_a_model_fails(execution: Execution) -> None:
-    with pytest.raises(TrainingError, match=r"own_run_fns\.export_nothing ended without a model; "):
+    with pytest.raises(TrainingError, match=r"own_run_fns\.export_nothing exported no model; "):
         execution.run("export_nothing")
 
 
@@ -209,8 +209,8 @@ def test_address_of_this_task_is_taken(execution: Execution, peers: list[str]) -
     ):
         execution.run("train", strategy="multi_worker_mirrored")
     assert str(caught.value) == (
-        f"{peers[0]}, the address of this task in TF_CONFIG, is taken by another process; stop "
-        "that, or give this task another port in the TF_CONFIG of every task."
+        f"{peers[0]}, the address of this task in TF_CONFIG, is used by another process; stop "
+        "that process, or give this task another port in the TF_CONFIG of every task."
     )
 
 
@@ -220,7 +220,7 @@ def test_missing_peer_is_named(
     with pytest.raises(StartTimeoutError) as caught:
         execution.run("wait_for_peers", strategy="multi_worker_mirrored")
     assert str(caught.value) == (
-        f"no answer from worker 1 at {peers[1]} within 3 s; start it, or mend TF_CONFIG."
+        f"no answer from worker 1 at {peers[1]} within 3 s; start it, or correct TF_CONFIG."
     )
     notices = [record for record in caplog.records if getattr(record, "notice", False)]
     assert [r.getMessage() for r in notices] == [f"waits for worker 1 at {peers[1]}, 3 s at most"]

@@ -93,8 +93,8 @@ def test_slices_of_one_class_and_values_of_megabytes_hold_nobody_up(tmp_path: Pa
     assert math.isnan(report.slices["plan=free"]["auc"])
     assert report.slices["plan=free"]["accuracy"] == 1.0
     assert report.notes == [
-        "evaluate.slices: 2 rows left out of the slices by plan: the value is too long to name "
-        "one, up to 10,485,760 bytes",
+        "evaluate.slices: 2 rows left out of the slices by plan: their values are too long for "
+        "the name of a slice, up to 10,485,760 bytes",
         "auc is undefined on plan=free, where no threshold holds it",
     ]
 
@@ -135,8 +135,8 @@ def test_of_very_many_slices_the_largest_are_measured(tmp_path: Path) -> None:
     assert len(report.slices) == MOST_SLICES
     assert {f"zone={number}" for number in range(100)} <= set(report.slices)
     assert report.notes == [
-        "evaluate.slices: there are 1,500 slices by zone; the 1,000 of the most examples are "
-        "measured, with 1,100 of 1,600 rows. Slice by a column of fewer values"
+        "evaluate.slices: there are 1,500 slices by zone; only the 1,000 largest are "
+        "measured, with 1,100 of 1,600 rows. Slice by a column with fewer values"
     ]
 
 
@@ -153,8 +153,8 @@ def test_of_too_many_slices_none_is_measured(
     config = config_of({"metrics": ["auc"], "slices": ["plan", "zone"], "thresholds": thresholds})
     report = report_of(measure(tmp_path / "measured", config, examples, good))
     note = (
-        "evaluate.slices: there are more than 100 slices by plan, so that none of them is "
-        "measured. Slice by a column of fewer values"
+        "evaluate.slices: there are more than 100 slices by plan, and none of them is "
+        "measured. Slice by a column with fewer values"
     )
     assert note in report.notes
     assert report.blessed is not is_held
@@ -191,8 +191,8 @@ def test_a_model_in_service_that_cannot_read_the_data_is_said(
     assert report.blessed
     (notice,) = [r.message for r in caplog.records if r.name == "scopeline.progress"]
     assert notice.startswith(
-        "the model in service cannot read this data, whose columns have changed since (Feature: "
-        "gone (data type: float) is required but could not be found): the new one was not compared"
+        "the model in service cannot read this data, because columns have changed (Feature: gone "
+        "(data type: float) is required but could not be found): only evaluate.thresholds decide"
     )
     assert "evaluate.thresholds" in notice
 
@@ -218,10 +218,10 @@ def test_a_model_in_service_that_has_learnt_from_the_rows_is_not_compared_with(
     assert report.blessed
     assert report.reason == (
         "auc is better than a constant prediction's, and it was not compared with the model in "
-        "service, which has learnt from 60% of the eval split's rows"
+        "service, which was trained on 60% of the eval split's rows"
     )
     (notice,) = [r.message for r in caplog.records if r.name == "scopeline.progress"]
-    assert notice.startswith("the model in service has learnt from 60% of the eval split's rows")
+    assert notice.startswith("the model in service was trained on 60% of the eval split's rows")
 
 
 @pytest.mark.parametrize("is_same", [True, False])

@@ -39,11 +39,11 @@ def parse_json(body: bytes) -> Any:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
         if b"NaN" not in body and b"Infinity" not in body:
-            raise RequestError(f"the body is no JSON: {error}.") from None
+            raise RequestError(f"the body is not JSON: {error}.") from None
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise RequestError(f"the body is no JSON: {shorten(error)}.") from None
+        raise RequestError(f"the body is not JSON: {shorten(error)}.") from None
 
 
 def to_array(values: list[Any], column: RawColumn) -> np.ndarray:
@@ -94,7 +94,7 @@ def _flat(value: Any, shape: tuple[int, ...], column: FeatureColumn, place: int)
         return [value]
     if not isinstance(value, list) or len(value) != shape[0]:
         raise RequestError(
-            f"{column.request!r} of row {place} is not of the shape {list(column.shape)}."
+            f"{column.request!r} of row {place} does not have the shape {list(column.shape)}."
         )
     return [one for item in value for one in _flat(item, shape[1:], column, place)]
 
@@ -181,8 +181,8 @@ def check_size(rows: int, width: int, name: str = "") -> None:
     if rows * width > _MOST_VALUES:
         where = f"{name!r}: " if name else ""
         raise RequestError(
-            f"{where}{rows} rows of lists of up to {width} values are too many together: send rows"
-            " with long lists by themselves.",
+            f"{where}{rows} rows of lists of up to {width} values are too many: send rows"
+            " with long lists in their own requests.",
             413,
         )
 
@@ -217,7 +217,7 @@ def _to_number(value: Any, column: RawColumn, place: int) -> Any:
         if column.is_whole and not is_whole:
             raise RequestError(f"{where} is {value}, expected a whole number.")
         if column.dtype == "float32" and abs(value) > _LARGEST_FLOAT32:
-            raise RequestError(f"{where} is {value}, which is infinite as {column.dtype}.")
+            raise RequestError(f"{where} is {value}, which is too large for {column.dtype}.")
         if missing is not None or value == value:
             return value
     if kind is int and abs(value) < _LARGEST:
@@ -227,7 +227,7 @@ def _to_number(value: Any, column: RawColumn, place: int) -> Any:
     raise RequestError(
         f"{where} is {type_of(value)}, expected a number"
         f"{', such as 1 or 0' if kind is bool else ''}"
-        f"{', or null where it is missing' if missing is not None else ''}."
+        f"{', or null for a missing value' if missing is not None else ''}."
     )
 
 
@@ -238,7 +238,9 @@ def _to_text(value: Any, column: RawColumn, place: int) -> bytes:
         try:
             return value.encode()
         except UnicodeEncodeError:
-            raise RequestError(f"{where} holds half a surrogate pair.") from None
+            raise RequestError(
+                f"{where} has an unpaired surrogate, which is not valid Unicode."
+            ) from None
     if value is None:
         return b""
     if isinstance(value, dict) and value.keys() == {"b64"}:
@@ -262,7 +264,7 @@ def decode_base64(text: Any, where: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, TypeError, ValueError):
-        raise RequestError(f"{where} is no valid base64 of RFC 4648.") from None
+        raise RequestError(f"{where} is not valid base64 (RFC 4648).") from None
 
 
 def type_of(value: Any) -> str:
