@@ -22,7 +22,7 @@ from tfx.types.standard_component_specs import (
     STATISTICS_KEY,
 )
 
-from components.evaluator.noise import BASELINE_EXAMPLES_KEY
+from components.evaluator.intervals import BASELINE_EXAMPLES_KEY
 from components.pusher.versions import WAITS_PROPERTY, WITHDRAWN_PROPERTY
 from trainer_module.errors import DataError
 

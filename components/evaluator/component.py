@@ -12,7 +12,11 @@ from tfx.types.component_spec import ChannelParameter
 from tfx.utils import json_utils
 
 from components.evaluator.executor import CONSTANT_KEY, VERDICT_KEY, WARM_START_KEY, Executor
-from components.evaluator.noise import BASELINE_EXAMPLES_KEY, LEARNT_EXAMPLES_KEY, VerdictSettings
+from components.evaluator.intervals import (
+    BASELINE_EXAMPLES_KEY,
+    LEARNT_EXAMPLES_KEY,
+    VerdictSettings,
+)
 from trainer_module.settings import Task
 
 

@@ -26,7 +26,11 @@ from components.evaluator.batched.reading import OF_FEATURE, UNREADABLE
 from components.evaluator.constant_prediction import ConstantPrediction, predict_constant
 from components.evaluator.dependence import Dependence, block_ends
 from components.evaluator.gate import mark_blessing
-from components.evaluator.noise import BASELINE_EXAMPLES_KEY, LEARNT_EXAMPLES_KEY, VerdictSettings
+from components.evaluator.intervals import (
+    BASELINE_EXAMPLES_KEY,
+    LEARNT_EXAMPLES_KEY,
+    VerdictSettings,
+)
 from components.evaluator.slices import metric_name
 from components.evaluator.train_overlap import find_train_overlap
 from components.examples_reader import read_columns

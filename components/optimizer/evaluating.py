@@ -23,7 +23,7 @@ from tfx.utils import io_utils
 from tfx_bsl.tfxio import tensor_adapter
 
 from components.evaluator.batched.pipeline import evaluate_if_possible
-from components.evaluator.batched.reading import answer_by_variant
+from components.evaluator.batched.reading import make_variant_module
 from components.evaluator.slices import CANDIDATE, metrics_by_slice
 from components.optimizer.converting.exported import load_numeric
 from components.optimizer.gating import Evaluated, ModelFigures, latency_of
@@ -265,4 +265,4 @@ def config_of(eval_config: tfma.EvalConfig, names: Sequence[str]) -> tfma.EvalCo
 
 
 def _answer(saved_model: str, folder: str) -> tf.Module:
-    return answer_by_variant(load_exported(saved_model), folder)
+    return make_variant_module(load_exported(saved_model), folder)

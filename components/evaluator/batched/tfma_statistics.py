@@ -14,14 +14,14 @@ from tensorflow_model_analysis.metrics import (
 )
 
 from components.compat import tfma
-from components.evaluator.batched.slices import ModelRows, NotByBatches
+from components.evaluator.batched.slices import ModelRows, UnsupportedInBatches
 from components.evaluator.batched.statistics import (
     THRESHOLDS,
     CellStatistic,
     MeanStatistic,
     SumStatistic,
     Values,
-    joined_cells,
+    merge_cells,
     ratio,
     statistic_for,
     table,
@@ -116,7 +116,7 @@ class KerasMeans(MeanStatistic):
         for per_row in self._per_row:
             values = per_row(labels, batch.predictions)
             if values.size != len(labels):
-                raise NotByBatches("a Keras metric is not a mean over the rows")
+                raise UnsupportedInBatches("a Keras metric is not a mean over the rows")
             # Keras drops the axis for a single row.
             columns.append(weighed(values.reshape(-1), weights))
         return np.concatenate(columns, axis=1)
@@ -148,7 +148,7 @@ def _is_root(metric: tf_keras.metrics.Metric) -> bool:
 
 def _squared_errors(labels: np.ndarray, said: np.ndarray) -> np.ndarray:
     if said.shape[1] != 1:
-        raise NotByBatches("the squared error has several outputs")
+        raise UnsupportedInBatches("the squared error has several outputs")
     return np.square(labels - said)[:, 0]
 
 
@@ -243,9 +243,9 @@ def _is_true(combiner: Any, labels: np.ndarray, threshold: float) -> np.ndarray:
 
 
 def _check_binary(labels: np.ndarray) -> None:
-    """Raises NotByBatches for labels other than 0 and 1, which TFMA divides or refuses."""
+    """Raises UnsupportedInBatches for labels other than 0 and 1, which TFMA divides or refuses."""
     if not np.isin(labels, (0, 1)).all():
-        raise NotByBatches("the labels are not only 0 and 1")
+        raise UnsupportedInBatches("the labels are not only 0 and 1")
 
 
 _MATRICES = re.compile(
@@ -282,7 +282,7 @@ class Histogram(CellStatistic):
         _check_binary(batch.labels)
         scale, said = self.scale, batch.numbers.astype(np.float64)
         if np.isnan(said).any():
-            raise NotByBatches("some predictions are NaN")
+            raise UnsupportedInBatches("some predictions are NaN")
         buckets = (said - scale.left) / scale.width * scale.buckets + 1
         buckets = np.clip(buckets, 0, self.cells - 1).astype(np.int64)
         weights = self.weights(batch)
@@ -310,7 +310,7 @@ class Histogram(CellStatistic):
           parts: the numbers of the parts to add up.
           wanted: the keys of all results that are derived from statistics.
         """
-        buckets, sums = self.together(parts)
+        buckets, sums = self.sum_cells(parts)
         output = self.combiner.extract_output(self.accumulator(buckets, sums))
         (own,) = output
         same = ("model_name", "output_name", "sub_key", "example_weighted")
@@ -348,8 +348,8 @@ class Histogram(CellStatistic):
         """Returns the areas under curves, from the weights of both classes by the size of the
         prediction.
         """
-        of, cells, totals = self.used(parts)
-        columns = joined_cells(cells, totals[:, 2])
+        of, cells, totals = self.cells_of(parts)
+        columns = merge_cells(cells, totals[:, 2])
         # From the largest prediction down.
         positive = table(counts, of, columns, totals[:, 0])[:, ::-1]
         negative = table(counts, of, columns, totals[:, 2] - totals[:, 0])[:, ::-1]
@@ -399,7 +399,7 @@ class ClassMatrix(CellStatistic):
     def values(self, batch: ModelRows) -> tuple[np.ndarray, np.ndarray]:
         """Returns the pair of the true and the predicted class of each row, and its weight."""
         if batch.predictions.shape[1] == 1:
-            raise NotByBatches("the confusion matrix of the classes has only one output")
+            raise UnsupportedInBatches("the confusion matrix of the classes has only one output")
         said = batch.predictions.argmax(1)
         score = np.take_along_axis(batch.predictions, said[:, np.newaxis], 1)[:, 0]
         none = multi_class_confusion_matrix_metrics.NO_PREDICTED_CLASS_ID
@@ -420,7 +420,7 @@ class ClassMatrix(CellStatistic):
         """Returns means over the classes that occur in a resample, as `own_metrics.classes` defines
         them.
         """
-        of, pairs, totals = self.used(parts)
+        of, pairs, totals = self.cells_of(parts)
         true, said = np.divmod(pairs, 1 << 20)
         classes, where = np.unique(np.concatenate([true, said]), return_inverse=True)
         true, said = where[: len(pairs)], where[len(pairs) :]

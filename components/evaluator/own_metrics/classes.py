@@ -24,7 +24,7 @@ from tensorflow_model_analysis.metrics import (
 )
 from tensorflow_model_analysis.proto import config_pb2, metrics_for_slice_pb2
 
-from components.evaluator.batched.slices import ModelRows, NotByBatches
+from components.evaluator.batched.slices import ModelRows, UnsupportedInBatches
 from components.evaluator.batched.statistics import THRESHOLDS, CellStatistic
 from components.evaluator.batched.tfma_statistics import class_means
 from components.evaluator.own_metrics import (
@@ -171,7 +171,7 @@ class TopLabelBins(CellStatistic):
     def values(self, batch: ModelRows) -> tuple[np.ndarray, np.ndarray]:
         """Returns the bin of each row's highest probability, and the sums' terms."""
         if batch.predictions.shape[1] == 1:
-            raise NotByBatches("the most probable class has only one output")
+            raise UnsupportedInBatches("the most probable class has only one output")
         chosen = batch.predictions.argmax(1)
         confidence = np.take_along_axis(batch.predictions, chosen[:, np.newaxis], 1)[:, 0]
         confidence = confidence.astype(np.float64)
@@ -184,7 +184,7 @@ class TopLabelBins(CellStatistic):
     def output(self, parts: np.ndarray) -> dict[Any, Bins]:
         """Returns all bins, including empty ones."""
         bins = np.zeros((BINS, 3))
-        places, sums = self.together(parts)
+        places, sums = self.sum_cells(parts)
         bins[places] = sums
         return {self.combiner.key: bins}
 

@@ -17,13 +17,13 @@ import numpy as np
 from tensorflow_model_analysis.metrics import metric_types
 from tensorflow_model_analysis.proto import config_pb2
 
-from components.evaluator.batched.slices import Members, ModelRows
+from components.evaluator.batched.slices import ModelRows, SliceMembership
 from components.evaluator.batched.statistics import (
     CellStatistic,
     MeanStatistic,
     SumStatistic,
     Values,
-    padded,
+    pad,
     ratio,
     weighed,
 )
@@ -157,7 +157,7 @@ class Determination(SumStatistic):
         errors = weights * (truth - batch.numbers.astype(np.float64)) ** 2
         return np.stack([weights, truth, np.zeros(len(truth)), errors], axis=1)
 
-    def add(self, batch: ModelRows, members: Members) -> None:
+    def add(self, batch: ModelRows, members: SliceMembership) -> None:
         """Adds the spread of the batch, by part."""
         weights, truth, _, errors = self.values(batch).T
         weight, total = members.total(weights), members.total(weights * truth)
@@ -165,13 +165,13 @@ class Determination(SumStatistic):
         squares = weights[members.rows] * (truth[members.rows] - mean[members.slices]) ** 2
         squares = np.bincount(members.slices, squares, members.count)
         found = np.stack([weight, mean, squares, members.total(errors)], axis=1)
-        self.totals = _both(padded(self.totals, members.count), found)
+        self.totals = _both(pad(self.totals, members.count), found)
 
     def merge(self, other: Any, places: np.ndarray, count: int) -> None:
         """Adds the spreads of the other statistic."""
-        self.totals = padded(self.totals, count).copy()
+        self.totals = pad(self.totals, count).copy()
         kept = places >= 0
-        also = padded(other.totals, len(places))[kept]
+        also = pad(other.totals, len(places))[kept]
         self.totals[places[kept]] = _both(self.totals[places[kept]], also)
 
     def resampled(self, parts: np.ndarray, counts: np.ndarray) -> list[Values]:
@@ -276,7 +276,7 @@ class ErrorCells(CellStatistic):
 
     def output(self, parts: np.ndarray) -> dict[Any, Any]:
         """Returns the cells and their weights."""
-        cells, sums = self.together(parts)
+        cells, sums = self.sum_cells(parts)
         return {self.combiner.key: (cells, sums[:, 0])}
 
 

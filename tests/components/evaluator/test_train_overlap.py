@@ -15,7 +15,7 @@ from tfx.types import standard_component_specs as specs
 
 from components.evaluator import train_overlap
 from components.evaluator.executor import WARM_START_KEY, Executor
-from components.evaluator.noise import BASELINE_EXAMPLES_KEY, LEARNT_EXAMPLES_KEY
+from components.evaluator.intervals import BASELINE_EXAMPLES_KEY, LEARNT_EXAMPLES_KEY
 from components.evaluator.train_overlap import TrainOverlap, find_train_overlap
 from trainer_module.errors import DataError
 

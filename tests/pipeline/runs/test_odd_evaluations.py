@@ -15,8 +15,8 @@ import tensorflow as tf
 from evaluation_artifacts import Measured, config_of, measure, write_model
 from tfx.types import Artifact, artifact_utils, standard_artifacts
 
-from components.evaluator.batched.tally import MOST_SLICES
-from components.evaluator.noise import read_noise
+from components.evaluator.batched.accumulator import MOST_SLICES
+from components.evaluator.intervals import read_intervals
 from components.user_errors import find_user_error
 from pipeline.records.summary import EvaluationReport
 from pipeline.runs.evaluation_report import read_evaluation
@@ -146,7 +146,7 @@ def test_of_too_many_slices_none_is_measured(
 ) -> None:
     """A threshold on slices that nobody has measured is not kept."""
     monkeypatch.setattr("components.evaluator.batched.slices.MOST_TRACKED", 100)
-    monkeypatch.setattr("components.evaluator.batched.tally.MOST_TRACKED", 100)
+    monkeypatch.setattr("components.evaluator.batched.accumulator.MOST_TRACKED", 100)
     rows = [row(number, plan=f"p{number}", zone=number % 4) for number in range(400)]
     examples, good = write_rows(tmp_path, rows), write_model(tmp_path, "good")
     thresholds = {"auc": {"min": 0.6, "slices": is_held}}
@@ -175,7 +175,7 @@ def test_the_same_rows_have_the_same_intervals_however_they_are_serialized(tmp_p
         folder = tmp_path / f"backwards {backwards}"
         examples = write_rows(folder, rows, backwards)
         measured = measure(folder / "measured", config, examples, good)
-        found.append(read_noise(measured.uri))
+        found.append(read_intervals(measured.uri))
     assert found[0].of("auc").interval is not None
     assert found[0] == found[1]
 
