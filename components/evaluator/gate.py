@@ -70,7 +70,7 @@ class GateMetric:
 
 @dataclass(frozen=True)
 class Bounds:
-    """The requirements of a metric: its bounds, and its tolerance against the model in service."""
+    """The parts of a metric: its bounds, and its tolerance against the model in service."""
 
     name: str
     higher_is_better: bool
@@ -89,42 +89,44 @@ class Bounds:
 
     def judge(self, found: GateMetric) -> GateMetric:
         """Returns the metric with its requirement and, if it is not met, the reason."""
-        return replace(found, needs=self._needs(found), failure=self._failure(found))
+        return replace(found, needs=self._requirement(found), failure=self._failure(found))
 
-    def _needs(self, found: GateMetric) -> str:
-        sure = {True: " by the whole interval", False: ""}
-        asked = [] if self.least is None else [f"at least {self.least:g}{sure[self.is_least_sure]}"]
-        asked += [] if self.most is None else [f"at most {self.most:g}{sure[self.is_most_sure]}"]
+    def _requirement(self, found: GateMetric) -> str:
+        scope = {True: " by the whole interval", False: ""}
+        parts = (
+            [] if self.least is None else [f"at least {self.least:g}{scope[self.is_least_sure]}"]
+        )
+        parts += [] if self.most is None else [f"at most {self.most:g}{scope[self.is_most_sure]}"]
         if found.in_service is not None and self.is_compared:
             slack = f" by more than {self.tolerance:g}" if self.tolerance else ""
             noise = " beyond noise" if found.difference and not self.keeps_ties else ""
-            asked.append(f"not worse than in service{slack}{noise}")
-        return ", ".join(asked)
+            parts.append(f"not worse than in service{slack}{noise}")
+        return ", ".join(parts)
 
     def _failure(self, found: GateMetric) -> str:
         if found.value is None:
             return f"{self.name} is not a number"
-        said = f"{self.name} is {found.value:.4g}"
+        text = f"{self.name} is {found.value:.4g}"
         if self.least is not None and found.value < self.least:
-            return f"{said}, below the threshold of {self.least:g}"
+            return f"{text}, below the threshold of {self.least:g}"
         if self.most is not None and found.value > self.most:
-            return f"{said}, above the threshold of {self.most:g}"
-        return self._doubt(found, said) or self._loss(found, said)
+            return f"{text}, above the threshold of {self.most:g}"
+        return self._interval_failure(found, text) or self._comparison_failure(found, text)
 
-    def _doubt(self, found: GateMetric, said: str) -> str:
+    def _interval_failure(self, found: GateMetric, text: str) -> str:
         """Returns why an interval breaks a bound that its end has to keep; empty if it does not."""
         if not (self.is_least_sure or self.is_most_sure):
             return ""
         if found.interval is None:
             return (
-                f"{said} and has no confidence interval to compare with the threshold"
+                f"{text} and has no confidence interval to compare with the threshold"
                 f" (the family returns no resamples of {self.name} that are all numbers)"
             )
         low, high = found.interval
         if self.least is not None and self.is_least_sure and low < self.least:
-            return f"{said}, and the lower end of its interval, {low:.4g}, is below {self.least:g}"
+            return f"{text}, and the lower end of its interval, {low:.4g}, is below {self.least:g}"
         if self.most is not None and self.is_most_sure and high > self.most:
-            return f"{said}, and the upper end of its interval, {high:.4g}, is above {self.most:g}"
+            return f"{text}, and the upper end of its interval, {high:.4g}, is above {self.most:g}"
         return ""
 
     def _is_worse(self, found: GateMetric) -> bool:
@@ -144,11 +146,11 @@ class Bounds:
             f" ({low:+.3g} to {high:+.3g})"
         )
 
-    def _loss(self, found: GateMetric, said: str) -> str:
+    def _comparison_failure(self, found: GateMetric, text: str) -> str:
         """Returns why the metric counts as worse than in service; empty if it does not."""
         if not self._is_worse(found):
             return ""
-        worse = f"{said}, worse than the {found.in_service:.4g} of the model in service"
+        worse = f"{text}, worse than the {found.in_service:.4g} of the model in service"
         key = f"evaluate.thresholds.{self.name}.tolerance"
         if found.difference is None:
             return f"{worse} (a larger {key} allows for noise)"
@@ -199,27 +201,34 @@ def decide(
             f"evaluate: the thresholds need {', '.join(missing)}, but the family measures"
             f" {', '.join(measured.metrics) or 'nothing'}."
         )
-    held, others = {one.name: one for one in bounds}, in_service.metrics if in_service else {}
+    by_name, others = (
+        {one.name: one for one in bounds},
+        in_service.metrics if in_service else {},
+    )
     found = [
         _compare(name, value, others.get(name), confidence)
         for name, value in measured.metrics.items()
     ]
-    metrics = tuple(held[one.name].judge(one) if one.name in held else one for one in found)
+    metrics = tuple(by_name[one.name].judge(one) if one.name in by_name else one for one in found)
     failures = [*measured.failures, *(metric.failure for metric in metrics if metric.failure)]
-    reason = "; ".join(failures) or _praise(held, metrics, in_service is not None)
-    is_sure = any(metric.interval for metric in metrics)
-    sure = confidence if is_sure else None
-    return GateReport(not failures, reason, metrics, sure, measured.notes, measured.details)
+    reason = "; ".join(failures) or _blessing_reason(by_name, metrics, in_service is not None)
+    has_intervals = any(metric.interval for metric in metrics)
+    used_confidence = confidence if has_intervals else None
+    return GateReport(
+        not failures, reason, metrics, used_confidence, measured.notes, measured.details
+    )
 
 
-def _praise(held: Mapping[str, Bounds], metrics: Sequence[GateMetric], has_baseline: bool) -> str:
+def _blessing_reason(
+    by_name: Mapping[str, Bounds], metrics: Sequence[GateMetric], has_baseline: bool
+) -> str:
     """Returns why a model is blessed."""
-    has_bounds = any(one.least is not None or one.most is not None for one in held.values())
+    has_bounds = any(one.least is not None or one.most is not None for one in by_name.values())
     kept = "every threshold is kept" if has_bounds else "no thresholds are set"
     if not has_baseline:
         return f"{kept}, and there is no model in service to compare with"
-    told = (held[one.name].describe_tie(one) for one in metrics if one.name in held)
-    ties = ", ".join(tie for tie in told if tie)
+    described = (by_name[one.name].describe_tie(one) for one in metrics if one.name in by_name)
+    ties = ", ".join(tie for tie in described if tie)
     noise = f" beyond noise: {ties}" if ties else ""
     return f"{kept}, and it is not worse than the model in service{noise}"
 
@@ -228,24 +237,24 @@ def _compare(
     name: str, found: float | Estimate, other: float | Estimate | None, confidence: float | None
 ) -> GateMetric:
     """Returns a metric of both models, with intervals if the family has resampled it."""
-    value, in_service = _finite(found), None if other is None else _finite(other)
+    value, in_service = _finite_value(found), None if other is None else _finite_value(other)
     interval = difference = None
     if confidence is not None and isinstance(found, Estimate) and value is not None:
-        interval = _if_finite(found.interval(confidence))
+        interval = _finite_interval(found.interval(confidence))
         if isinstance(other, Estimate) and in_service is not None:
             try:
-                difference = _if_finite(found.difference(other, confidence))
+                difference = _finite_interval(found.difference(other, confidence))
             except ValueError as error:
                 raise TrainingError(f"evaluate: {name}: {error}.") from None
     return GateMetric(name, value, in_service, "", "", interval, difference)
 
 
-def _if_finite(ends: Ends) -> Ends | None:
+def _finite_interval(ends: Ends) -> Ends | None:
     """Returns an interval; None if an end is not finite, in which case the values are compared."""
     return ends if all(math.isfinite(end) for end in ends) else None
 
 
-def _finite(found: float | Estimate) -> float | None:
+def _finite_value(found: float | Estimate) -> float | None:
     value = found.value if isinstance(found, Estimate) else found
     return float(value) if math.isfinite(value) else None
 
@@ -270,19 +279,19 @@ class GateExecutor(base_executor.BaseExecutor):
         Raises:
           TrainingError: the measuring function does not exist, or leaves out a metric that decides.
         """
-        told = json.loads(exec_properties[specs.CUSTOM_CONFIG_KEY])
+        custom_config = json.loads(exec_properties[specs.CUSTOM_CONFIG_KEY])
         if examples := input_dict.get(specs.EXAMPLES_KEY):
             names = artifact_utils.decode_split_names(examples[0].split_names)
-            told[EXAMPLES_KEY] = {name: split_files(examples, name) for name in names}
+            custom_config[EXAMPLES_KEY] = {name: split_files(examples, name) for name in names}
         measure = load_own("the measure of the task's family", exec_properties[MEASURE_KEY])
         bounds = [Bounds(**one) for one in json.loads(exec_properties[BOUNDS_KEY])]
         confidence = json.loads(exec_properties[CONFIDENCE_KEY])
         (model,), baselines = input_dict[specs.MODEL_KEY], input_dict.get(specs.BASELINE_MODEL_KEY)
-        measured = _as_measured(measure(_exported(model), told))
+        measured = _to_measured(measure(_model_folder(model), custom_config))
         in_service, notes = None, measured.notes
         if baselines:
             try:
-                in_service = _as_measured(measure(_exported(baselines[0]), told))
+                in_service = _to_measured(measure(_model_folder(baselines[0]), custom_config))
             except ScopelineError as error:
                 notes = (*notes, f"{NOT_COMPARED} ({error})")
         report = decide(bounds, replace(measured, notes=notes), in_service, confidence)
@@ -301,11 +310,11 @@ def _as_json(report: GateReport) -> str:
         ) from None
 
 
-def _as_measured(found: Mapping[str, float] | Measured) -> Measured:
+def _to_measured(found: Mapping[str, float] | Measured) -> Measured:
     return found if isinstance(found, Measured) else Measured(found)
 
 
-def _exported(artifact: Artifact) -> Path:
+def _model_folder(artifact: Artifact) -> Path:
     return Path(path_utils.serving_model_path(artifact.uri, is_old_artifact=False))
 
 
@@ -334,8 +343,8 @@ def mark_blessing(
             blessing.set_string_custom_property(uri, artifact.uri)
             blessing.set_int_custom_property(number, artifact.id)
     found = (constants.BLESSED_FILE_NAME, constants.BLESSED_VALUE)
-    missed = (constants.NOT_BLESSED_FILE_NAME, constants.NOT_BLESSED_VALUE)
-    file, value = found if is_good else missed
+    refused = (constants.NOT_BLESSED_FILE_NAME, constants.NOT_BLESSED_VALUE)
+    file, value = found if is_good else refused
     write_text("", blessing.uri, file)
     blessing.set_int_custom_property(constants.ARTIFACT_PROPERTY_BLESSED_KEY, value)
 

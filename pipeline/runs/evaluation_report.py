@@ -173,7 +173,7 @@ def _kept(
     kept = "every threshold is kept" if criteria.evaluate.thresholds else "no thresholds are set"
     if constant is not None:
         kept = f"{constant.metric} is better than a constant prediction's"
-        if constant.is_beaten_by_luck:
+        if constant.is_inconclusive:
             kept += (
                 f" (on {counted(constant.examples, 'example')} luck alone often is as well: hold "
                 "more rows back by data.splits)"

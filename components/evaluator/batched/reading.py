@@ -82,7 +82,7 @@ def _make_signature(exported: Any, runnable: RunnableVariant) -> Any:
 
 UNREADABLE = "Fail to call signature func"
 """The beginning of TFMA's error for a model that cannot parse an example."""
-OF_FEATURE = re.compile(r"(Feature|Key): [^\n{]*[^\n{.\s]")
+FEATURE_PATTERN = re.compile(r"(Feature|Key): [^\n{]*[^\n{.\s]")
 """The part of TensorFlow's error that names a feature that cannot be parsed."""
 
 
@@ -215,7 +215,7 @@ class Predictor:
 
 
 def _unreadable_feature(error: Exception) -> str:
-    found = OF_FEATURE.search(str(error))
+    found = FEATURE_PATTERN.search(str(error))
     return found[0] if found else str(error).splitlines()[0]
 
 

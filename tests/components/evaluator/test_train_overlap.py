@@ -116,7 +116,7 @@ def test_of_very_many_files_some_tell(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_the_more_rows_the_less_may_be_known_of_them() -> None:
     shares = [(0.04, 500), (0.06, 500), (0.015, 10_000), (0.017, 10_000), (0.0, 0)]
-    found = [TrainOverlap(*known).is_too_much for known in shares]
+    found = [TrainOverlap(*known).exceeds_limit for known in shares]
     assert found == [False, True, False, True, False]
 
 
