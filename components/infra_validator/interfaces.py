@@ -25,7 +25,7 @@ from components.serving.batch.job import PredictionJob, predict
 from components.serving.batch.reading import Input
 from components.serving.batch.writing import SCORE
 from components.serving.certificate import (
-    AT_ONCE,
+    GOLDEN_BATCH_ROWS,
     GoldenInputs,
     compare,
     predict_examples,
@@ -157,7 +157,7 @@ def predict_batch(golden: GoldenInputs, address: str) -> Arrays:
         pq.write_table(table, given)
         folders = dict.fromkeys(pictures, scratch)
         rows = Input((str(given),), "parquet", pictures=folders, max_pixels=sys.maxsize)
-        job = PredictionJob(golden.model, rows, output, AT_ONCE)
+        job = PredictionJob(golden.model, rows, output, GOLDEN_BATCH_ROWS)
         predict(job, lambda rows: None)
         table = pq.read_table(output)
     columns = {n: table.column(n).to_numpy(zero_copy_only=False) for n in table.column_names}

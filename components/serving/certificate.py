@@ -145,17 +145,17 @@ def _differences(name: str, expected: np.ndarray, found: np.ndarray, answers: Ar
         return np.full(len(expected), np.inf)
     if expected.dtype != object:
         numbers = expected.astype(np.float64)
-        usual = 1.0 if name == _SCORES else _usual_size(numbers)
-        apart = _of_numbers(numbers, found.astype(np.float64), usual)
+        usual = 1.0 if name == _SCORES else _root_mean_square(numbers)
+        apart = _number_differences(numbers, found.astype(np.float64), usual)
     else:
         differs = _as_text(expected) != _as_text(found)
         apart = np.where(differs, np.inf, 0.0)
         if name == _CLASS and differs.any() and {_CLASSES, _SCORES} <= answers.keys():
-            apart = np.where(differs, _gaps(expected, found, answers), 0.0)
+            apart = np.where(differs, _score_gaps(expected, found, answers), 0.0)
     return apart.reshape(len(apart), -1).max(axis=1, initial=0.0)
 
 
-def _usual_size(numbers: np.ndarray) -> float:
+def _root_mean_square(numbers: np.ndarray) -> float:
     """Returns the root mean square of the finite numbers; 1 if they are all 0 or there are none."""
     finite = np.abs(numbers[np.isfinite(numbers)])
     largest = finite.max(initial=0.0)
@@ -163,14 +163,14 @@ def _usual_size(numbers: np.ndarray) -> float:
     return float(largest * np.sqrt(np.mean((finite / largest) ** 2))) if largest else 1.0
 
 
-def _of_numbers(expected: np.ndarray, found: np.ndarray, usual: float) -> np.ndarray:
+def _number_differences(expected: np.ndarray, found: np.ndarray, usual: float) -> np.ndarray:
     with np.errstate(invalid="ignore", over="ignore"):
         apart = np.abs(expected - found) / np.maximum(usual, np.abs(expected))
     same = (expected == found) | (np.isnan(expected) & np.isnan(found))
     return np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
 
 
-def _gaps(expected: np.ndarray, found: np.ndarray, answers: Arrays) -> np.ndarray:
+def _score_gaps(expected: np.ndarray, found: np.ndarray, answers: Arrays) -> np.ndarray:
     """Returns the difference between the scores of two classes in each row.
 
     The gap is infinite where a name is not among the classes.
@@ -192,7 +192,7 @@ def _as_text(values: np.ndarray) -> np.ndarray:
     return np.array(decoded, object).reshape(values.shape)
 
 
-AT_ONCE = 32
+GOLDEN_BATCH_ROWS = 32
 """The number of golden rows in a batch; the rows may contain pictures."""
 
 
@@ -223,7 +223,10 @@ class GoldenInputs:
     @property
     def slices(self) -> list[slice]:
         """The slices that cut the rows into batches."""
-        return [slice(start, start + AT_ONCE) for start in range(0, len(self.rows), AT_ONCE)]
+        return [
+            slice(start, start + GOLDEN_BATCH_ROWS)
+            for start in range(0, len(self.rows), GOLDEN_BATCH_ROWS)
+        ]
 
     def table(self) -> pa.Table:
         """Returns the rows as a table; columns of several values per row are lists."""

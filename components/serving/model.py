@@ -168,7 +168,7 @@ def _without_advice() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def open_named(version: Path, name: str, interface: ModelInterface) -> RunnableVariant:
+def load_variant(version: Path, name: str, interface: ModelInterface) -> RunnableVariant:
     """Loads a variant, and checks that its classes are those of the version, in the same order.
 
     Args:
@@ -190,8 +190,8 @@ def open_named(version: Path, name: str, interface: ModelInterface) -> RunnableV
     return opened
 
 
-_BUDGET = PixelBudget()
-_PLACES = re.compile(
+_PIXEL_BUDGET = PixelBudget()
+_GRAPH_LOCATIONS = re.compile(
     r"^Graph execution error:|^Detected at node .*|^<stack traces unavailable>"
     r"|^\t? *\[\[.*\]\]|\{\{function_node [^}]*\}\}|\[Op:[^\]]*\]"
 )
@@ -243,7 +243,7 @@ class Model:
             return self._predict_part(signature, columns)
         parts = []
         for part, pixels in measured.portions():
-            with _BUDGET.take(pixels):
+            with _PIXEL_BUDGET.take(pixels):
                 parts.append(self._predict_part(signature, part))
         if len(parts) == 1:
             return parts[0]
@@ -266,7 +266,7 @@ class Model:
 
 def _reason(message: str) -> str:
     """Returns the cause in a message of TensorFlow, without places in the graph."""
-    lines = (_PLACES.sub("", line).strip() for line in message.splitlines())
+    lines = (_GRAPH_LOCATIONS.sub("", line).strip() for line in message.splitlines())
     said = next((line for line in lines if line), message)
     return "".join(sign if sign.isprintable() else "?" for sign in shorten(said))
 
@@ -286,7 +286,7 @@ def load_model(folder: Path, variant: str | None = None) -> Model:
     interface = read_interface(folder)
     runnable = None
     if variant is not None:
-        runnable = open_named(folder, variant, interface)
+        runnable = load_variant(folder, variant, interface)
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     has_pictures = any(column.picture for column in interface.columns)
@@ -352,7 +352,7 @@ def load_transformed(version: Path, variant: str) -> TransformedModel:
       DataError: the variant is damaged, or its runtime is not installed.
     """
     given = read_interface(version)
-    opened = open_named(version, variant, given)
+    opened = load_variant(version, variant, given)
     inputs = opened.variant.inputs
     interface = ModelInterface(
         tuple(_to_column(tensor) for tensor in inputs),

@@ -16,7 +16,7 @@ import pyarrow as pa
 from components.disk import disk_full, says_full
 from components.pusher.versions import SAVED_MODEL
 from components.serving.batch.reading import Block, Input, read_blocks
-from components.serving.batch.writing import Part, Parts, check_names, only_writer, to_columns
+from components.serving.batch.writing import Part, Parts, check_names, exclusive_output, to_columns
 from components.serving.model import Model
 from components.serving.requests import (
     EXAMPLES_INPUT,
@@ -79,7 +79,7 @@ def predict(job: PredictionJob, on_progress: Callable[[int], None]) -> Predictio
       ScopelineError: rows cannot be read or written; the message has the number of rows kept.
       TryLaterError: another command writes the output.
     """
-    with only_writer(job.output):
+    with exclusive_output(job.output):
         return _predict_alone(job, on_progress)
 
 
@@ -94,14 +94,14 @@ def _predict_alone(job: PredictionJob, on_progress: Callable[[int], None]) -> Pr
     except (ScopelineError, OSError) as error:
         with suppress(OSError):  # The disk may be full.
             parts.complete()
-        raise _with_kept(error, job, parts) from error
+        raise _add_kept_rows(error, job, parts) from error
     except BaseException:
         parts.complete()
         raise
     return PredictionResult(sum(part.rows for part in parts.done), kept, dict(unreadable))
 
 
-def _with_kept(error: ScopelineError | OSError, job: PredictionJob, parts: Parts) -> Exception:
+def _add_kept_rows(error: ScopelineError | OSError, job: PredictionJob, parts: Parts) -> Exception:
     if isinstance(error, OSError):
         if not says_full(error):
             return error
@@ -119,13 +119,15 @@ def _skip_done(job: PredictionJob, parts: Parts) -> Iterator[Block]:
     """Returns the blocks that no part contains; drops parts whose rows have changed."""
     while True:
         blocks = read_blocks(job.given, job.model.interface)
-        wrong = next((i for i, part in enumerate(parts.done) if not _holds(blocks, part)), None)
+        wrong = next(
+            (i for i, part in enumerate(parts.done) if not _contains_next(blocks, part)), None
+        )
         if wrong is None:
             return blocks
         parts.keep(wrong)
 
 
-def _holds(blocks: Iterator[Block], part: Part) -> bool:
+def _contains_next(blocks: Iterator[Block], part: Part) -> bool:
     """Returns whether a part was made from the next blocks."""
     rows, checksum = 0, 0
     while rows < part.rows:
@@ -152,10 +154,10 @@ def _predict_blocks(
                 waiting.append((block, [pool.submit(_answer, job, block, s) for s in starts]))
                 if len(waiting) > _AHEAD:
                     checksum = _write_next(waiting.popleft(), parts, checksum, unreadable)
-                    on_progress(parts.rows_until_now)
+                    on_progress(parts.rows_so_far)
             while waiting:
                 checksum = _write_next(waiting.popleft(), parts, checksum, unreadable)
-            on_progress(parts.rows_until_now)
+            on_progress(parts.rows_so_far)
         finally:
             pool.shutdown(cancel_futures=True)
     if readable.error is not None:

@@ -131,7 +131,7 @@ def _format_of(file: str) -> str | None:
     return "images" if is_picture(file) else format_by_name(file)
 
 
-def check_not_read(output: Path, pattern: str, given: Input) -> None:
+def check_not_input(output: Path, pattern: str, given: Input) -> None:
     """Raises ConfigError if the input includes the output of this command or of an earlier one.
 
     Args:

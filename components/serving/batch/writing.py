@@ -168,7 +168,7 @@ class Part:
 
 
 @contextmanager
-def only_writer(output: Path) -> Iterator[None]:
+def exclusive_output(output: Path) -> Iterator[None]:
     """Locks an output against other commands in a `with` block; a killed process releases the lock.
 
     Args:
@@ -227,7 +227,7 @@ class Parts:
         return sum(part.rows for part in self.done)
 
     @property
-    def rows_until_now(self) -> int:
+    def rows_so_far(self) -> int:
         """The number of rows written, including the part in progress."""
         return self.rows + self._rows
 

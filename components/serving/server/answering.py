@@ -110,7 +110,7 @@ def answer(options: ServeOptions, bound: socket.socket, place: WorkerPlace | Non
     _Server(config, ending).run([bound])
     for one in ending:  # The event loop has removed its handlers during shutdown.
         signal.signal(one, signal.SIG_IGN)
-    if repository.is_following:
+    if repository.is_watching:
         # A version is being loaded, and TensorFlow aborts a process that exits normally meanwhile.
         logging.shutdown()
         os._exit(0)

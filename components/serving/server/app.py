@@ -180,11 +180,11 @@ class _PredictionMiddleware:
     async def _predict(
         self, path: PredictionPath, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        with Reservation(self._predictions.room) as held:
+        with Reservation(self._predictions.room) as reservation:
             try:
-                reply = await self._answer(path, scope, receive, held)
-                held.give_back(held.size)
-                held.take(len(reply.body))  # Until the client has read most of it.
+                reply = await self._answer(path, scope, receive, reservation)
+                reservation.release(reservation.size)
+                reservation.take(len(reply.body))  # Until the client has read most of it.
             except ClientDisconnect:
                 return
             except Exception as error:
@@ -192,13 +192,13 @@ class _PredictionMiddleware:
             await _send_reply(send, reply)
 
     async def _answer(
-        self, path: PredictionPath, scope: Scope, receive: Receive, held: Reservation
+        self, path: PredictionPath, scope: Scope, receive: Receive, reservation: Reservation
     ) -> Reply:
         headers = dict(scope["headers"])
-        body = await read_body(headers, receive, self._options, held)
+        body = await read_body(headers, receive, self._options, reservation)
         request = PredictionRequest(path, headers, body, request_id.get())
         answer = AsyncResponseFuture(scope["client"])
-        self._predictions.answer(request, answer, held)
+        self._predictions.answer(request, answer, reservation)
         del body, request  # Frees them while the request waits.
         try:
             reply: Reply = await answer
@@ -259,7 +259,7 @@ class _Endpoints:
         A worker that no longer follows the versions exits, and the supervisor restarts it.
         """
         failure_log = FailureLog(logger, "cannot report to the other workers, retrying")
-        while self._repository.is_following:
+        while self._repository.is_watching:
             with failure_log.suppressed():
                 place.report(self._repository.number)
                 self._predictions.metrics.refresh()
@@ -279,7 +279,7 @@ class _Endpoints:
 
         A withdrawn version would then be served indefinitely.
         """
-        if not self._repository.is_following:
+        if not self._repository.is_watching:
             raise RequestError(
                 "the thread that loads new versions has died: restart the server.", status
             )
@@ -324,7 +324,7 @@ class _Endpoints:
         return _json({"name": self._options.name, "version": str(number), "ready": True})
 
     def _named(self, path: dict[str, str]) -> tuple[int, Servable]:
-        return self._predictions.named(path["name"], path.get("version"), path.get("label"))
+        return self._predictions.find_version(path["name"], path.get("version"), path.get("label"))
 
     async def tf_serving(self, request: Request) -> Response:
         """Answers TF Serving's paths other than predictions: status and metadata."""
@@ -339,7 +339,7 @@ class _Endpoints:
         return self._status(path.groupdict())
 
     def _status(self, path: dict[str, str | None]) -> Response:
-        number, _ = self._predictions.named(path["name"] or "", label=path["label"])
+        number, _ = self._predictions.find_version(path["name"] or "", label=path["label"])
         asked = path["version"] if path["label"] is None else str(number)
         states = [s for s in self._repository.states if asked in (None, str(s.number))]
         if not states:

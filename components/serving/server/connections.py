@@ -567,7 +567,7 @@ class ClientConnection(HttpConnection):
 
     def _give_back_room(self) -> None:
         if not self.flow.write_paused or self.transport.is_closing():
-            self._predictions.room.give_back(self._unsent_bytes)
+            self._predictions.room.release(self._unsent_bytes)
             self._unsent_bytes = 0
 
     def _write(self, reply: Reply, name: bytes, keep_alive: bool) -> None:

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from components.serving.server.batching import late
+from components.serving.server.batching import timeout_error
 from components.serving.server.options import ServeOptions
 from components.serving.server.protocols.values import as_tensors
 from components.serving.server.reading import (
@@ -123,7 +123,7 @@ class LargeReader:
         try:
             answer = self._process.read(task, body, until)
         except TimeoutError:
-            return refusal(late(self._options.answer_seconds))
+            return refusal(timeout_error(self._options.answer_seconds))
         except (EOFError, OSError):
             return refusal(_memory_error())
         finally:

@@ -50,7 +50,7 @@ def unknown_name(where: str, name: str, known: Iterable[str]) -> RequestError:
 ID_HEADER = "X-Request-Id"
 HEADER = ID_HEADER.lower().encode()
 """The header of the request id, as ASGI has it."""
-_GOOD = re.compile(rb"[\x21-\x7e]{1,200}")
+_VALID_ID = re.compile(rb"[\x21-\x7e]{1,200}")
 """The pattern of an acceptable id: one word of ASCII. Any other id is replaced by a new one, which
 the response shows."""
 
@@ -60,7 +60,7 @@ request_id: ContextVar[bytes] = ContextVar("request_id", default=b"")
 
 def choose_id(given: bytes) -> bytes:
     """Returns the id from a request's header, or a new one if that is missing or invalid."""
-    return given if given and _GOOD.fullmatch(given) else os.urandom(16).hex().encode()
+    return given if given and _VALID_ID.fullmatch(given) else os.urandom(16).hex().encode()
 
 
 def identify(headers: Iterable[tuple[bytes, bytes]]) -> tuple[bytes, bytes]:
@@ -131,7 +131,7 @@ def attempt(make: Callable[..., _Result], *given: Any) -> _Result | Reply:
 
 Texts = list[bytes]
 """The JSON of each row."""
-_OF_TEXT = 64
+_TEXT_BYTES = 64
 """The approximate size in bytes of a short text in an array."""
 
 
@@ -200,7 +200,7 @@ def size_of_part(part: Any) -> int:
     if isinstance(part, bytes):
         return len(part)
     if isinstance(part, np.ndarray):
-        return part.size * _OF_TEXT if part.dtype == object else part.nbytes
+        return part.size * _TEXT_BYTES if part.dtype == object else part.nbytes
     return sum(map(size_of_part, part.values()))
 
 

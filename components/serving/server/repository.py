@@ -39,7 +39,7 @@ _QUIET_SECONDS = 2.0
 """The seconds without a change after which files count as completely written."""
 _ABANDONED_SECONDS = 60.0
 """The seconds after which a folder without a SavedModel is reported as such."""
-_LAST_LOOK_SECONDS = 0.2
+_JOIN_SECONDS = 0.2
 """The seconds that the shutdown waits for a scan of the folder in progress."""
 STABLE = "stable"
 """The label of the served version, which is also the default."""
@@ -98,7 +98,7 @@ class Repository:
     def of(cls, model: Servable) -> Repository:
         """Returns a repository of one model, as version 1, which follows no folder."""
         repository = cls(Path(os.devnull))
-        repository._put_in_place(1, model, {})
+        repository._activate(1, model, {})
         return repository
 
     @property
@@ -151,19 +151,19 @@ class Repository:
         except OSError as error:
             logger.warning("%s cannot be read: %s", self._folder, error)
             return
-        self._forget_all_but(versions)
+        self._drop_deleted(versions)
         withdrawn = ""
         for number, path in versions.items():
             reason = reasons[number]
             if reason is not None:
                 said = "it was withdrawn" + (f": {reason}" if reason else "")
-                withdrawn = self._pass_over(number, said) or withdrawn
-            elif self._follow_version(number, path):
+                withdrawn = self._end_withdrawn(number, said) or withdrawn
+            elif self._update_version(number, path):
                 return
         if withdrawn:
             self._keep_withdrawn(withdrawn)
 
-    def _forget_all_but(self, versions: Mapping[int, Path]) -> None:
+    def _drop_deleted(self, versions: Mapping[int, Path]) -> None:
         """Drops the state of deleted versions, except for the served one."""
         for gone in self._states.keys() - {*versions, self.number}:
             del self._states[gone]
@@ -171,7 +171,7 @@ class Repository:
             for gone in known.keys() - versions.keys():
                 known.pop(gone)
 
-    def _pass_over(self, number: int, said: str) -> str:
+    def _end_withdrawn(self, number: int, said: str) -> str:
         """Marks a withdrawn version as ended; returns the message if the version is served."""
         self._failures.pop(number, None)
         if number == self.number:
@@ -187,7 +187,7 @@ class Repository:
             logger.error("version %d: %s", self.number, said)
         self._set_state(self.number, "AVAILABLE", said)
 
-    def _follow_version(self, number: int, path: Path) -> bool:
+    def _update_version(self, number: int, path: Path) -> bool:
         """Loads a version unless it is served already; returns whether to skip older versions."""
         listing = self._settled_files(number, path)
         answers = number == self.number
@@ -234,13 +234,13 @@ class Repository:
         except Exception as error:  # The old version stays in service after any error.
             words = str(error) if isinstance(error, ScopelineError) else f"{error!r}"
         else:
-            self._put_in_place(number, model, listing)
+            self._activate(number, model, listing)
             return True
         self._fail(number, path, listing, words)
         _free_memory()
         return False
 
-    def _put_in_place(self, number: int, model: Servable, listing: Listing) -> None:
+    def _activate(self, number: int, model: Servable, listing: Listing) -> None:
         old, self._current, self._loaded = self.number, (number, model), listing
         self._loads += 1
         self._clear(number)
@@ -280,10 +280,10 @@ class Repository:
 
     def start(self) -> None:
         """Starts the thread that follows the folder."""
-        self._thread = threading.Thread(target=self._follow, name="versions", daemon=True)
+        self._thread = threading.Thread(target=self._watch, name="versions", daemon=True)
         self._thread.start()
 
-    def _follow(self) -> None:
+    def _watch(self) -> None:
         loads, failure_log = (
             self._loads,
             FailureLog(logger, "the check for new versions failed, retrying"),
@@ -299,10 +299,10 @@ class Repository:
         """Stops following the folder; a load in progress continues."""
         self._stop.set()
         if self._thread is not None:
-            self._thread.join(_LAST_LOOK_SECONDS)
+            self._thread.join(_JOIN_SECONDS)
 
     @property
-    def is_following(self) -> bool:
+    def is_watching(self) -> bool:
         """Whether the thread that follows the folder is running."""
         return self._thread is not None and self._thread.is_alive()
 

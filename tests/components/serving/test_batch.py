@@ -25,10 +25,10 @@ from trainer_data import to_example, write_examples
 
 from components.serving.batch import writing
 from components.serving.batch.job import PredictionJob, predict
-from components.serving.batch.reading import Input, check_not_read, find_files, read_blocks
+from components.serving.batch.reading import Input, check_not_input, find_files, read_blocks
 from components.serving.model import Model, load_model
 from components.serving.settings import OnUnreadable
-from pipeline.cli.predict import ChosenModel, asked_model, write_predictions
+from pipeline.cli.predict import ChosenModel, chosen_model, write_predictions
 from trainer_module.errors import ConfigError, DataError, TryLaterError
 from trainer_module.export.interface import ModelInterface, RawColumn
 
@@ -171,7 +171,7 @@ def test_answers_are_not_put_where_rows_are_read(tmp_path: Path, given: str, out
         write_predictions(model, str(tmp_path / given), tmp_path / output, "", 64, False)
     files, data_format = find_files(str(tmp_path / given))
     for other in ("out.csv", "in/out.jsonl" if "*" in given else "out.jsonl"):
-        check_not_read(tmp_path / other, str(tmp_path / given), Input(files, data_format))
+        check_not_input(tmp_path / other, str(tmp_path / given), Input(files, data_format))
 
 
 @pytest.mark.parametrize("number", ["inf", "-1e300"])
@@ -276,9 +276,9 @@ def test_column_that_is_not_there_or_an_answer_is_refused(
 
 def test_version_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is not a folder: give the folder of a pushed version"):
-        asked_model(None, tmp_path, tmp_path / "none", None)
+        chosen_model(None, tmp_path, tmp_path / "none", None)
     with pytest.raises(ConfigError, match="give --config FILE, or --model DIR"):
-        asked_model(None, tmp_path, None, None)
+        chosen_model(None, tmp_path, None, None)
 
 
 def test_damaged_version_is_said_to_be(pushed: Pushed, tmp_path: Path) -> None:

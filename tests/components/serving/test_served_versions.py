@@ -256,7 +256,7 @@ def test_versions_are_followed_whatever_fails(
         wait_until(lambda: requests.get(f"{server}/v2/health/ready", timeout=30).ok)
         assert requests.get(f"{server}/healthz", timeout=30).ok
         repository.stop()
-        wait_until(lambda: not repository.is_following)
+        wait_until(lambda: not repository.is_watching)
         statuses = {
             path: requests.get(server + path, timeout=30).status_code
             for path in ("/healthz", "/v2/health/ready", "/v2/models/trips/ready")

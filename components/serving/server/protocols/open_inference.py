@@ -73,10 +73,10 @@ def read_request(
     """
     head = body[:end]
     may_be_known = end < len(body) and end <= _LONGEST_HEAD
-    known = _known_heads.get(head) if may_be_known else None
+    known = _head_cache.get(head) if may_be_known else None
     asked = known or _read_head(head)
     tensors = _read_tensors(asked.described, body[end:])
-    form = Inference(name, number, *asked.wishes)
+    form = Inference(name, number, *asked.output_options)
     if tensors.keys() == {EXAMPLES_INPUT}:
         examples = tensors[EXAMPLES_INPUT].reshape(-1)
         if not len(examples):
@@ -85,16 +85,16 @@ def read_request(
     else:
         signature, tensors = RAW, _to_columns(tensors, interface)
     if may_be_known and known is None:
-        _learn(head, asked)
+        _cache_head(head, asked)
     return signature, tensors, form
 
 
 class _Head(NamedTuple):
     """The parsed JSON of a request."""
 
-    described: list[_Description]
+    described: list[_InputDescription]
     """The descriptions of the tensors."""
-    wishes: _Wishes
+    output_options: _OutputOptions
 
 
 def _read_head(head: bytes) -> _Head:
@@ -102,23 +102,23 @@ def _read_head(head: bytes) -> _Head:
     inputs = asked.get("inputs") if isinstance(asked, dict) else None
     if not isinstance(inputs, list) or not inputs:
         raise RequestError("the body needs `inputs`, a list of tensors.")
-    return _Head(list(map(_describe, inputs)), _read_wishes(asked))
+    return _Head(list(map(_describe, inputs)), _read_output_options(asked))
 
 
-_known_heads: dict[bytes, _Head] = {}
+_head_cache: dict[bytes, _Head] = {}
 
 
-def _learn(head: bytes, asked: _Head) -> None:
+def _cache_head(head: bytes, asked: _Head) -> None:
     """Caches a head that the model accepts, if its tensors are binary.
 
     A client with binary tensors sends the same head again and again.
     """
-    outputs = asked.wishes[1] or ()
+    outputs = asked.output_options[1] or ()
     are_bytes = all(one.size is not None and one.data is None for one in asked.described)
     if are_bytes and len(outputs) <= _KNOWN_OUTPUTS:
-        if len(_known_heads) >= _KNOWN_HEADS:
-            _known_heads.clear()
-        _known_heads[head] = asked
+        if len(_head_cache) >= _KNOWN_HEADS:
+            _head_cache.clear()
+        _head_cache[head] = asked
 
 
 def _to_columns(tensors: Mapping[str, np.ndarray], interface: ModelInterface) -> Arrays:
@@ -203,10 +203,10 @@ def _check_shape(shape: tuple[int, ...], column: RawColumn) -> None:
         )
 
 
-_Wishes = tuple[str | None, tuple[tuple[str, bool], ...] | None, bool]
+_OutputOptions = tuple[str | None, tuple[tuple[str, bool], ...] | None, bool]
 
 
-def _read_wishes(body: Mapping[str, Any]) -> _Wishes:
+def _read_output_options(body: Mapping[str, Any]) -> _OutputOptions:
     """Returns what a request specifies for its response: the last fields of `Inference`."""
     given, parameters, outputs = (body.get(key) for key in ("id", "parameters", "outputs"))
     if given is not None and not (isinstance(given, str | int) and len(str(given)) <= _LONGEST_ID):
@@ -282,7 +282,7 @@ class Inference:
         return Reply(b"".join([text, *tail]), BYTES, (length,))
 
 
-class _Description(NamedTuple):
+class _InputDescription(NamedTuple):
     """The description of a tensor in a request."""
 
     name: str
@@ -296,7 +296,7 @@ class _Description(NamedTuple):
     """The values in the JSON; None for a binary tensor."""
 
 
-def _describe(given: Any) -> _Description:
+def _describe(given: Any) -> _InputDescription:
     if not isinstance(given, dict) or not isinstance(name := given.get("name"), str):
         raise RequestError("every input must be an object with a `name`.")
     parameters, shape = given.get("parameters") or {}, given.get("shape")
@@ -311,7 +311,7 @@ def _describe(given: Any) -> _Description:
         )
     if not shape or not shape[0]:
         raise RequestError(f"`shape` of input {name!r} is {shape}, expected [rows] or [rows, n].")
-    return _Description(
+    return _InputDescription(
         name, shape, math.prod(shape), given.get("datatype"), size, given.get("data")
     )
 
@@ -325,7 +325,7 @@ def from_tensors(described: list[Any], tail: bytes) -> Arrays:
     return _read_tensors(list(map(_describe, described)), tail)
 
 
-def _read_tensors(described: list[_Description], tail: bytes) -> Arrays:
+def _read_tensors(described: list[_InputDescription], tail: bytes) -> Arrays:
     tensors, place = {}, 0
     for name, shape, expected, datatype, size, data in described:
         if name in tensors:
