@@ -19,7 +19,7 @@ from trainer_module.settings.optimize import AcceptSettings, OptimizeSettings, V
 OPTIMIZE_KEY, METRIC_KEY = "optimize", "metric"
 """The keys of the plan in a `custom_config`: the config's section, and the metric that decides."""
 
-DECIDING = {"accept", "required", "variants"}
+DECISION_KEYS = {"accept", "required", "variants"}
 """The keys of the section that concern the Optimizer's decisions; none changes how a variant is
 made."""
 
@@ -62,13 +62,13 @@ class OptimizerPlan(BaseModel):
     @classmethod
     def from_custom_config(cls, custom_config: str) -> OptimizerPlan:
         """Returns the plan from the JSON of `to_custom_config`."""
-        told = json.loads(custom_config)
-        return cls(settings=told[OPTIMIZE_KEY], metric=told[METRIC_KEY])
+        config = json.loads(custom_config)
+        return cls(settings=config[OPTIMIZE_KEY], metric=config[METRIC_KEY])
 
     def to_custom_config(self) -> dict[str, Any]:
         """Returns the plan as a `custom_config` for the executor."""
         return {
-            OPTIMIZE_KEY: self.settings.model_dump(mode="json", include=DECIDING),
+            OPTIMIZE_KEY: self.settings.model_dump(mode="json", include=DECISION_KEYS),
             METRIC_KEY: self.metric.model_dump(mode="json"),
         }
 
@@ -85,7 +85,7 @@ Metrics = Mapping[str, float]
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class VariantMetrics:
     """The metrics of a model or a variant on the eval split."""
 
     metrics: Metrics
@@ -95,7 +95,7 @@ class Evaluated:
 
 
 @dataclass(frozen=True)
-class ModelFigures:
+class ModelMeasurements:
     """The size and the latency of the model itself."""
 
     bytes: int
@@ -111,7 +111,10 @@ def latency_of(measured: Mapping[str, Any]) -> float | None:
 
 
 def decide(
-    plan: OptimizerPlan, found: VariantReport, model: Evaluated, taken: ModelFigures
+    plan: OptimizerPlan,
+    found: VariantReport,
+    model: VariantMetrics,
+    measurements: ModelMeasurements,
 ) -> VariantReport:
     """Returns the report of a variant, with the decision and the reasons for a refusal.
 
@@ -119,23 +122,26 @@ def decide(
       plan: the conditions.
       found: the figures of the variant; one with reasons could not be made or evaluated.
       model: the metrics of its model on the same examples.
-      taken: the size and latency of its model.
+      measurements: the size and latency of its model.
     """
     if found.reasons:
         return found
     accept, name = plan.settings.accept, plan.metric.name
     value, of_model = found.metrics.get(name), model.metrics.get(name)
     bytes_, latency = found.bytes or 0, latency_of(found.measured)
-    size, slower = _ratio(bytes_, taken.bytes), _ratio(latency, latency_of(taken.measured))
+    size, slower = (
+        _ratio(bytes_, measurements.bytes),
+        _ratio(latency, latency_of(measurements.measured)),
+    )
     worse_slices, unmeasured = (
-        _worse_slices(plan, found.slices, model) if accept.slices else ([], [])
+        _slice_reasons(plan, found.slices, model) if accept.slices else ([], [])
     )
     reasons = [
-        *_worse(plan, value, of_model, ""),
+        *_metric_reasons(plan, value, of_model, ""),
         *worse_slices,
-        *_too_large(accept, bytes_, size),
-        *_too_slow(accept, latency, slower),
-        *_unknown(accept, found.unmeasured),
+        *_size_reasons(accept, bytes_, size),
+        *_latency_reasons(accept, latency, slower),
+        *_unmeasured_reasons(accept, found.unmeasured),
     ]
     changes = {
         "accepted": not reasons,
@@ -149,7 +155,7 @@ def decide(
     return found.model_copy(update=changes)
 
 
-def unmet(plan: OptimizerPlan, reports: list[VariantReport]) -> list[str]:
+def unmet_requirements(plan: OptimizerPlan, reports: list[VariantReport]) -> list[str]:
     """Returns sentences about required variants that are refused."""
     required = set(plan.settings.required_variants)
     return [
@@ -159,7 +165,7 @@ def unmet(plan: OptimizerPlan, reports: list[VariantReport]) -> list[str]:
     ]
 
 
-def _worse(
+def _metric_reasons(
     plan: OptimizerPlan, value: float | None, of_model: float | None, where: str
 ) -> list[str]:
     """Returns why a metric's value is too bad; empty if it is not."""
@@ -184,8 +190,8 @@ def _worse(
     ]
 
 
-def _worse_slices(
-    plan: OptimizerPlan, variant: Mapping[str, Metrics], model: Evaluated
+def _slice_reasons(
+    plan: OptimizerPlan, variant: Mapping[str, Metrics], model: VariantMetrics
 ) -> tuple[list[str], list[str]]:
     """Returns why slices are too bad, and a remark on slices where the model has no metric."""
     name = plan.metric.name
@@ -197,14 +203,14 @@ def _worse_slices(
             unmeasured.append(title)
             continue
         found = variant.get(title, {}).get(name)
-        reasons += _worse(plan, found, of_model, f" of {title}")
+        reasons += _metric_reasons(plan, found, of_model, f" of {title}")
     if not unmeasured:
         return reasons, []
     named = enumerate_names(unmeasured, "and")
     return reasons, [f"{name} cannot be measured on {named} and does not decide there"]
 
 
-def _too_large(accept: AcceptSettings, size: int, ratio: float | None) -> list[str]:
+def _size_reasons(accept: AcceptSettings, size: int, ratio: float | None) -> list[str]:
     most = accept.max_size_ratio
     if most is None or ratio is None or ratio <= most:
         return []
@@ -214,7 +220,9 @@ def _too_large(accept: AcceptSettings, size: int, ratio: float | None) -> list[s
     ]
 
 
-def _too_slow(accept: AcceptSettings, latency: float | None, ratio: float | None) -> list[str]:
+def _latency_reasons(
+    accept: AcceptSettings, latency: float | None, ratio: float | None
+) -> list[str]:
     most = accept.max_latency_ratio
     if most is None:
         return []
@@ -228,7 +236,7 @@ def _too_slow(accept: AcceptSettings, latency: float | None, ratio: float | None
     ]
 
 
-def _unknown(accept: AcceptSettings, unmeasured: str) -> list[str]:
+def _unmeasured_reasons(accept: AcceptSettings, unmeasured: str) -> list[str]:
     if not unmeasured or accept.unmeasured:
         return []
     return [

@@ -88,7 +88,7 @@ def make_variants(
     for number, name in enumerate(names):
         check_stop()
         report_progress(number, len(names), "variant", name)
-        kept = _kept(folder / name)
+        kept = _reusable_variant(folder / name)
         if kept is not None:
             made[name] = kept
             continue
@@ -101,7 +101,7 @@ def make_variants(
     return made, failed
 
 
-def _kept(folder: Path) -> Variant | None:
+def _reusable_variant(folder: Path) -> Variant | None:
     """Returns the variant of an earlier attempt; None if there is none or its files are damaged."""
     if not folder.exists():
         return None
@@ -115,7 +115,7 @@ def _kept(folder: Path) -> Variant | None:
     return variant
 
 
-def take_over(names: Sequence[str], folder: Path, output: str, made_from: str) -> None:
+def reuse_variants(names: Sequence[str], folder: Path, output: str, made_from: str) -> None:
     """Copies variants that an earlier execution with other conditions has made of the same model.
 
     Args:

@@ -32,10 +32,10 @@ from trainer_module.training.checkpoint import (
 )
 from trainer_module.training.folds import FOLDS_FOLDER
 
-_KEPT_FILE = "scopeline.json"
+_CHECKPOINT_FILE = "scopeline.json"
 """The file, beside kept checkpoints, with the key of their steps and the number of epochs. Weights
 alone have none, as no training resumes from them."""
-_HOW_LONG = ("epochs", "early_stopping", "checkpoints", "tensorboard")
+_DURATION_KEYS = ("epochs", "early_stopping", "checkpoints", "tensorboard")
 """The keys of `train` for when to stop, what to keep and what to show, which do not change a
 step."""
 
@@ -81,18 +81,18 @@ def steps_key(input_dict: Inputs, exec_properties: Mapping[str, Any]) -> str:
     """Returns a key that trainings with identical steps share, however many steps they have."""
     custom_config = json.loads(exec_properties[CUSTOM_CONFIG_KEY])
     settings = TrainerSettings.from_custom_config(custom_config)
-    for key in _HOW_LONG:
+    for key in _DURATION_KEYS:
         custom_config[SETTINGS_KEY]["train"].pop(key, None)
     # Folds are trained besides.
     custom_config[SETTINGS_KEY].pop("evaluate", None)
     # Then some rows are held out of training, from whichever epoch on.
     custom_config["chooses"] = is_chosen(settings.train, steps_per_epoch=1)
-    if _goes_by_all_epochs(settings):
+    if _depends_on_epochs(settings):
         custom_config["epochs"] = settings.train.epochs
     return _hash(input_dict, {**exec_properties, CUSTOM_CONFIG_KEY: custom_config})
 
 
-def _goes_by_all_epochs(settings: TrainerSettings) -> bool:
+def _depends_on_epochs(settings: TrainerSettings) -> bool:
     """Returns whether a step depends on the number of steps that follow."""
     is_planned = isinstance(settings.train.learning_rate, CosineSchedule | LinearSchedule)
     # A model and callbacks of the user's are called with the settings, and may plan by them.
@@ -100,7 +100,7 @@ def _goes_by_all_epochs(settings: TrainerSettings) -> bool:
     return is_planned or settings.optimize.prune is not None or is_own
 
 
-def begin_with_kept(backup: str, model_run_uri: str, key: str, epochs: int) -> int:
+def restore_checkpoints(backup: str, model_run_uri: str, key: str, epochs: int) -> int:
     """Creates a backup from the checkpoints of an earlier, shorter training.
 
     Args:
@@ -112,7 +112,7 @@ def begin_with_kept(backup: str, model_run_uri: str, key: str, epochs: int) -> i
     Returns:
       The epochs of the longest such training; 0 if there is none.
     """
-    pattern = posixpath.join(_executions(model_run_uri), "*", CHECKPOINTS_FOLDER, _KEPT_FILE)
+    pattern = posixpath.join(_executions(model_run_uri), "*", CHECKPOINTS_FOLDER, _CHECKPOINT_FILE)
     kept = {posixpath.dirname(path): _read(path) for path in fileio.glob(pattern)}
     done = {
         folder: told["epochs"]
@@ -126,7 +126,7 @@ def begin_with_kept(backup: str, model_run_uri: str, key: str, epochs: int) -> i
         fileio.makedirs(backup)
         clear(backup)  # Left by a killed attempt.
         for name in fileio.listdir(longest):
-            if name not in (STATE_FILE, _KEPT_FILE):
+            if name not in (STATE_FILE, _CHECKPOINT_FILE):
                 copy = posixpath.join(backup, name)
                 fileio.copy(posixpath.join(longest, name), copy, overwrite=True)
         # The state file comes last: without it there is no backup yet.
@@ -157,9 +157,9 @@ def keep_backup(backup: str, model_run_uri: str, key: str, settings: CheckpointS
     epochs = finish_checkpoints(kept, settings, record["best_epoch"])
     if not settings.weights_only:
         # Half of the file, where this is killed, would break every later training.
-        part = posixpath.join(kept, f"{_KEPT_FILE}.new")
+        part = posixpath.join(kept, f"{_CHECKPOINT_FILE}.new")
         write_text(json.dumps({"steps": key, "epochs": epochs}), part)
-        fileio.rename(part, posixpath.join(kept, _KEPT_FILE))
+        fileio.rename(part, posixpath.join(kept, _CHECKPOINT_FILE))
 
 
 def remove_backup(directory: str) -> None:

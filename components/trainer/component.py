@@ -42,11 +42,11 @@ from components.processes.supervisor import ClusterJob, Supervisor
 from components.split_files import split_files
 from components.trainer.backups import (
     backup_directory,
-    begin_with_kept,
     find_interrupted,
     has_record,
     keep_backup,
     remove_backup,
+    restore_checkpoints,
     steps_key,
 )
 from components.trainer.best_values import add_best
@@ -80,11 +80,11 @@ _ARGUMENTS = (
 """The fields of FnArgs for `run_fn` that are JSON, so that the child process need not import
 TFX."""
 
-_BEGINS_ANEW = (
+_NOT_RESUMED = (
     "does not resume the interrupted training in {}, which had other data, settings or code; delete"
     " that folder unless you want to resume it with the previous ones"
 )
-_KEEPS_NONE = "train.checkpoints: {} writes no training record, and no checkpoint is kept"
+_NO_CHECKPOINTS = "train.checkpoints: {} writes no training record, and no checkpoint is kept"
 
 
 class ClusterTrainerExecutor(GenericExecutor):
@@ -122,8 +122,8 @@ class ClusterTrainerExecutor(GenericExecutor):
         interrupted = find_interrupted(backup)
         # Where others may train at the same time, what they have is not interrupted.
         if interrupted and not options.backup_scope:
-            report_notice(_BEGINS_ANEW.format(interrupted[-1]))
-        continued = begin_with_kept(backup, fn_args.model_run_dir, key, epochs)
+            report_notice(_NOT_RESUMED.format(interrupted[-1]))
+        continued = restore_checkpoints(backup, fn_args.model_run_dir, key, epochs)
         _train(run_fn, fn_args, backup, continued, options)
         if not fileio.exists(fn_args.serving_model_dir):
             raise TrainingError(
@@ -133,7 +133,7 @@ class ClusterTrainerExecutor(GenericExecutor):
         if train.checkpoints and has_record(fn_args.model_run_dir):
             keep_backup(backup, fn_args.model_run_dir, key, train.checkpoints)
         elif train.checkpoints:
-            report_notice(_KEEPS_NONE.format(run_fn))
+            report_notice(_NO_CHECKPOINTS.format(run_fn))
         remove_backup(backup)
 
     def make_arguments(

@@ -101,14 +101,14 @@ def _search(folder: str, plan: SearchPlan, fn_args: FnArgs) -> list[TrialRecord]
     return Search(LocalLauncher(current_server()), job).run()
 
 
-def _without_length(custom_config: dict[str, Any]) -> dict[str, Any]:
+def _without_duration(custom_config: dict[str, Any]) -> dict[str, Any]:
     space = {k: v for k, v in custom_config[TUNE_KEY].items() if k not in HOW_LONG}
     return {**custom_config, TUNE_KEY: space}
 
 
 def _fingerprint(custom_config: dict[str, Any]) -> str:
     """Returns a key that searches of the same space by the same code share, whatever their data."""
-    told = json.dumps(_without_length(custom_config), sort_keys=True)
+    told = json.dumps(_without_duration(custom_config), sort_keys=True)
     return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
@@ -139,7 +139,7 @@ def _study_folder(input_dict: Inputs, exec_properties: dict[str, Any], results: 
     It lies beside the executions, as TFX deletes the output of a failed execution. If they are not
     in a local file system, it is a temporary folder of this machine.
     """
-    told = _without_length(json.loads(exec_properties[CUSTOM_CONFIG_KEY]))
+    told = _without_duration(json.loads(exec_properties[CUSTOM_CONFIG_KEY]))
     properties = {**exec_properties, CUSTOM_CONFIG_KEY: told}
     scope = TrainerOptions.from_environment().backup_scope
     folder = backup_directory(input_dict, properties, results, scope)

@@ -21,7 +21,7 @@ from components.tuner.records import (
     TrialRecord,
     TrialState,
     best_of,
-    is_hopeless,
+    has_too_many_failures,
     plan_finals,
 )
 from components.tuner.study import Study
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 MODULE = "components.tuner.worker"
 
-EARLY_DEATHS = 3
+MOST_EARLY_FAILURES = 3
 """The number of successive processes without a trial after which the search fails."""
 
 
@@ -83,8 +83,8 @@ class Search:
         self._study = Study(job.folder, job.plan)
         self._members: list[_Member] = []
         self._started = 0
-        self._early_deaths = 0
-        self._told: set[int] = set()
+        self._early_failures = 0
+        self._reported: set[int] = set()
         self._deadline: float | None = None
         """The deadline of the trials, and later of the finals."""
         self._end = math.inf
@@ -101,9 +101,9 @@ class Search:
           ScopelineError: a process could not begin a trial.
         """
         before = self._study.trials()
-        self._told = {trial.number for trial in before if trial.has_ended}
-        if self._told:
-            report_notice(f"resumes after {counted(len(self._told), 'trial')}")
+        self._reported = {trial.number for trial in before if trial.has_ended}
+        if self._reported:
+            report_notice(f"resumes after {counted(len(self._reported), 'trial')}")
         self._set_times(before)
         try:
             if not self._study.measured_again():
@@ -130,7 +130,7 @@ class Search:
     def _watch(self) -> None:
         """Watches until the processes have ended, or the time is over; afterwards none is left."""
         while self._members:
-            self._look()
+            self._poll()
             if self._deadline is not None and time.time() > self._deadline:
                 if time.time() > self._end or best_of(self._study.trials(), self._objective):
                     self._stop_all()
@@ -188,18 +188,18 @@ class Search:
         worker = WatchedWorker(spec, self._launcher.start(spec), said.append)
         self._members.append(_Member(name, worker, said, finals=list(finals)))
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         for member in list(self._members):
             member.worker.look()
             for event in member.said:
-                self._hear(member, event.kind, event.values)
+                self._handle_event(member, event.kind, event.values)
             member.said.clear()
             if member.worker.has_ended:
                 self._members.remove(member)
                 if member.worker.failure is not None:
-                    self._lose(member, member.worker.failure)
+                    self._handle_failure(member, member.worker.failure)
 
-    def _hear(self, member: _Member, kind: str, values: Mapping[str, Any]) -> None:
+    def _handle_event(self, member: _Member, kind: str, values: Mapping[str, Any]) -> None:
         if kind == "begun":
             member.has_begun = True
             self._report(values["number"], 0)
@@ -211,7 +211,7 @@ class Search:
             del member.finals[0]
             self._report(None, 0)
 
-    def _lose(self, member: _Member, failure: Failure) -> None:
+    def _handle_failure(self, member: _Member, failure: Failure) -> None:
         """Records the trial of a process that died as failed, and starts another process."""
         if failure.error_type:
             raise replace(failure, worker="the search").to_exception(
@@ -225,12 +225,12 @@ class Search:
             report_notice(
                 f"trial {number} {failure.sentence.removeprefix('it ')}; the search continues"
             )
-        self._early_deaths = 0 if member.has_begun else self._early_deaths + 1
-        if self._early_deaths >= EARLY_DEATHS:
+        self._early_failures = 0 if member.has_begun else self._early_failures + 1
+        if self._early_failures >= MOST_EARLY_FAILURES:
             raise failure.to_exception(member.worker.handle.log_tail())
         if member.finals[1:]:
             self._start([], member.finals[1:])
-        elif not member.finals and not is_hopeless(self._study.trials()):
+        elif not member.finals and not has_too_many_failures(self._study.trials()):
             self._start([], [])
 
     def _report(self, current: int | None, epoch: int) -> None:
@@ -240,8 +240,8 @@ class Search:
         ended = [trial for trial in trials if trial.has_ended]
         left = None if self._deadline is None else max(0.0, self._deadline - time.time())
         for trial in ended:
-            if trial.number not in self._told:
-                self._told.add(trial.number)
+            if trial.number not in self._reported:
+                self._reported.add(trial.number)
                 told = {"objective": self._objective.name, "is_best": trial == best}
                 report_trial({**trial.model_dump(mode="json"), **told})
         said = [] if current is None else [f"trial {current}"]

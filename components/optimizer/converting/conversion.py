@@ -20,7 +20,7 @@ from components.optimizer.converting.exported import (
     Arrays,
     ConvertedFile,
     NumericModel,
-    load_numeric,
+    load_numeric_model,
 )
 from components.processes.failures import WorkerFailedError
 from components.processes.launcher import Place, WorkerSpec
@@ -103,7 +103,7 @@ def main(payload: dict[str, Any], channel: Channel) -> None:
     convert(payload["name"], Path(payload["saved_model"]), sample, Path(payload["folder"]))
 
 
-FARTHEST = 1e-3
+MOST_DIFFERENCE = 1e-3
 """The largest difference of a float variant's output, relative to the largest output; with a larger
 one the variant is wrong, and the evaluation measures the effect of smaller ones."""
 
@@ -123,8 +123,8 @@ def convert(
       TrainingError: the model cannot be converted, with the operation and the remedies; or the
         variant's outputs differ from the model's.
     """
-    model = load_numeric(saved_model)
-    examples = model.fitting(sample)
+    model = load_numeric_model(saved_model)
+    examples = model.select_features(sample)
     module, precision = KINDS[name]
     made: ConvertedFile = importlib.import_module(f"{__package__}.{module}").convert(
         model, precision, examples, folder
@@ -198,7 +198,7 @@ def _check(model: NumericModel, folder: Path, examples: Arrays, is_float: bool) 
                 f"{counted(len(given), 'example')} of the train split, unlike in the "
                 "original model: the precision is too low."
             )
-        allowed = FARTHEST * max(1.0, float(np.abs(expected).max()))
+        allowed = MOST_DIFFERENCE * max(1.0, float(np.abs(expected).max()))
         largest = max(largest, float(np.abs(given.astype(np.float64) - expected).max()))
         if is_float and largest > allowed:
             raise TrainingError(

@@ -73,7 +73,7 @@ class NumericModel:
         tensors = {f.request: tf.constant(features[f.name]) for f in self.interface.features}
         return {name: value.numpy() for name, value in self.function(**tensors).items()}
 
-    def fitting(self, sample: Mapping[str, np.ndarray]) -> Arrays:
+    def select_features(self, sample: Mapping[str, np.ndarray]) -> Arrays:
         """Returns the sample's features that the model takes, by name and in their dtypes.
 
         Raises:
@@ -94,7 +94,7 @@ class NumericModel:
         return found
 
 
-def load_numeric(saved_model: Path) -> NumericModel:
+def load_numeric_model(saved_model: Path) -> NumericModel:
     """Loads an exported model.
 
     Raises:

@@ -25,7 +25,7 @@ TABLE = "calibration.flatbuffers"
 """The file with the ranges of all tensors, for ONNX Runtime's provider."""
 TRTEXEC_TABLE = "trtexec.cache"
 """The file with the same ranges in TensorRT's own format."""
-OF_CPU = "its metrics were measured on its ONNX file in float32 on a CPU"
+CPU_NOTE = "its metrics were measured on its ONNX file in float32 on a CPU"
 
 
 def convert(model: NumericModel, precision: str, sample: Arrays, folder: Path) -> ConvertedFile:
@@ -50,7 +50,7 @@ def convert(model: NumericModel, precision: str, sample: Arrays, folder: Path) -
         beside=tables,
         provider={TENSORRT: _settings(model, precision)},
         trtexec=_command(model, precision),
-        notes=(OF_CPU,),
+        notes=(CPU_NOTE,),
     )
 
 

@@ -68,9 +68,9 @@ def serve(options: ServeOptions) -> None:
             finally:
                 del os.environ[METRICS_VARIABLE]
     else:
-        from components.serving.server.answering import answer
+        from components.serving.server.worker import run_server
 
-        answer(options, bound)
+        run_server(options, bound)
 
 
 def _allow_files(connections: int) -> None:
@@ -144,10 +144,10 @@ def work(
     _log_as_json(place.number)
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     # Imported here, as the parent process needs this module but not the application.
-    from components.serving.server.answering import answer
+    from components.serving.server.worker import run_server
 
     try:
-        answer(options, bound, place)
+        run_server(options, bound, place)
     except ScopelineError as error:
         failed.send(str(error))
         sys.exit(_EXIT_UNUSABLE)

@@ -232,5 +232,7 @@ def test_options_and_weights_that_cannot_be_told_are_not_taken_for_none() -> Non
 
     assert weights_of(_key=key) == [2, 3]
     assert weights_of(_key=key, _example_weighted=False) == [1, 1]
-    with pytest.raises(UnsupportedInBatches, match="whether a SimpleNamespace weighs examples"):
+    with pytest.raises(
+        UnsupportedInBatches, match="SimpleNamespace does not declare its use of example weights"
+    ):
         weights_of(_renamed_key=key, _weighted=True)

@@ -130,5 +130,5 @@ def test_weights_that_know_the_eval_rows_are_not_judged_by_them(tmp_path: Path) 
         LEARNT_EXAMPLES_KEY: [now],
     }
     properties = {specs.EXAMPLE_SPLITS_KEY: json.dumps(["eval"]), WARM_START_KEY: 1}
-    with pytest.raises(DataError, match=r"learnt from 80% .* --set schedule\.warm_start=false"):
+    with pytest.raises(DataError, match=r"trained on 80% .* --set schedule\.warm_start=false"):
         Executor().Do(inputs, {}, properties)

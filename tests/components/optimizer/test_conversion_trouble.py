@@ -45,7 +45,9 @@ def test_operation_that_litert_lacks(tmp_path: Path) -> None:
         lambda x: tf.cast(tf.bitwise.bitwise_and(tf.cast(x[:, :1], tf.int32), 3), tf.float32),
         tmp_path / "model",
     )
-    with pytest.raises(TrainingError, match=r"no operation BitwiseAnd: replace .* leave float out"):
+    with pytest.raises(
+        TrainingError, match=r"no operation BitwiseAnd: replace .* remove float from"
+    ):
         convert("float", model, make_sample(PRICE), tmp_path)
 
 

@@ -10,20 +10,20 @@ import pytest
 
 from components.optimizer.gating import (
     DecidingMetric,
-    Evaluated,
-    ModelFigures,
+    ModelMeasurements,
     OptimizerPlan,
+    VariantMetrics,
     decide,
-    unmet,
+    unmet_requirements,
 )
 from components.optimizer.report import OptimizerReport, VariantReport
 from trainer_module.settings.optimize import OptimizeSettings
 
-MODEL = Evaluated(
+MODEL = VariantMetrics(
     {"accuracy": 0.96, "log_loss": 0.1, "bias": 0.02},
     {"plan=gold": {"accuracy": 0.9}, "plan=free": {"accuracy": math.nan}},
 )
-TAKEN = ModelFigures(bytes=4_000, measured={"p50_ms_batch_1": 1.0})
+TAKEN = ModelMeasurements(bytes=4_000, measured={"p50_ms_batch_1": 1.0})
 
 
 def plan_of(
@@ -141,7 +141,7 @@ def test_what_is_worse_depends_on_the_metric() -> None:
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 3.378e6])
 def test_errors_in_the_labels_unit_may_grow_by_a_share_whatever_the_unit(scale: float) -> None:
     plan = plan_of("mse", better=False, has_unit=True)
-    model = Evaluated({"mse": scale})
+    model = VariantMetrics({"mse": scale})
 
     def judged_at(share: float) -> VariantReport:
         return decide(plan, made(mse=scale * share), model, TAKEN)
@@ -156,14 +156,14 @@ def test_errors_in_the_labels_unit_may_grow_by_a_share_whatever_the_unit(scale: 
 
 
 def test_a_variant_of_a_model_without_errors_may_have_none() -> None:
-    plan, model = plan_of("mse", better=False, has_unit=True), Evaluated({"mse": 0.0})
+    plan, model = plan_of("mse", better=False, has_unit=True), VariantMetrics({"mse": 0.0})
     assert decide(plan, made(mse=0.0), model, TAKEN).accepted
     assert not decide(plan, made(mse=1e-6), model, TAKEN).accepted
 
 
 @pytest.mark.parametrize("metrics", [{}, {"accuracy": math.nan}])
 def test_a_variant_whose_model_was_not_measured_is_refused(metrics: dict[str, float]) -> None:
-    report = decide(plan_of(), made(), Evaluated(metrics), TAKEN)
+    report = decide(plan_of(), made(), VariantMetrics(metrics), TAKEN)
     (reason,) = report.reasons
     assert reason.startswith("accuracy is not a number for the original model, and the loss")
 
@@ -176,10 +176,10 @@ def test_a_slice_that_cannot_be_measured_excuses_and_is_named() -> None:
 
 def test_required_variants_that_are_refused_are_named() -> None:
     reports = [judged(made(accuracy=0.5)), VariantReport(name="float", accepted=True)]
-    assert unmet(plan_of(), reports) == []
-    (said,) = unmet(plan_of(required=True), reports)
+    assert unmet_requirements(plan_of(), reports) == []
+    (said,) = unmet_requirements(plan_of(required=True), reports)
     assert said.startswith("the required variant int8 is refused: accuracy is 0.5, ")
-    assert unmet(plan_of(required=["float"]), reports) == []
+    assert unmet_requirements(plan_of(required=["float"]), reports) == []
 
 
 def test_a_report_and_a_plan_are_read_as_they_were_written() -> None:

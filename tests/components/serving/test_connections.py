@@ -26,7 +26,7 @@ from served_trips import Pushed
 from servers import running, wait_until
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from components.infra_validator.interfaces import served
+from components.infra_validator.interfaces import run_server
 from components.serving.model import Model
 from components.serving.server import connections
 from components.serving.server.app import make_config
@@ -510,7 +510,7 @@ class Waiting:
 
 def test_requests_of_clients_that_have_gone_are_waited_for_by_nobody() -> None:
     model = Waiting()
-    with served(cast("Model", model)) as address, ExitStack() as stack:
+    with run_server(cast("Model", model)) as address, ExitStack() as stack:
         stack.callback(model.may_answer.set)
         model.may_answer.clear()
         model.is_asked.clear()

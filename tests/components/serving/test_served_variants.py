@@ -81,7 +81,7 @@ def started(
 
 
 @contextmanager
-def served(serving: Path, log: Path, *options: str) -> Iterator[tuple[str, int]]:
+def run_server(serving: Path, log: Path, *options: str) -> Iterator[tuple[str, int]]:
     """The same, up to SIGTERM, after which it ends well; gives its address and its process."""
     with started(serving, log, *options) as (address, process):
         yield address, process.pid
@@ -112,7 +112,7 @@ def test_variant_answers_features_without_tensorflow(
 ) -> None:
     right = model.predict(to_arrays(from_rows(asked, model.interface), model.interface))
     options = ("--variant", name, "--transformed")
-    with served(serving, tmp_path / "log", *options) as (address, process):
+    with run_server(serving, tmp_path / "log", *options) as (address, process):
         url = f"http://{address}/v1/models/trips:predict"
         lists = {feature: values.tolist() for feature, values in features.items()}
         by_column = requests.post(url, json={"inputs": lists}, timeout=60).json()["outputs"]
@@ -253,7 +253,7 @@ def test_stop_while_a_version_loads_answers_what_has_come(serving: Path, tmp_pat
     versions = tmp_path / "trips"
     shutil.copytree(serving, versions)
     log = tmp_path / "log"
-    with served(versions, log) as (address, _):
+    with run_server(versions, log) as (address, _):
         newest = shutil.copytree(next(serving.iterdir()), tmp_path / "next")
         weights = newest / "variables" / "variables.data-00000-of-00001"
         weights.unlink()

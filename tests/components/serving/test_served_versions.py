@@ -30,7 +30,6 @@ from components.pusher.versions import (
 from components.serving.model import Model
 from components.serving.requests import Arrays
 from components.serving.server import repository as repository_module
-from components.serving.server.answering import open_repository
 from components.serving.server.options import (
     KEY_VARIABLE,
     ServeOptions,
@@ -38,6 +37,7 @@ from components.serving.server.options import (
 )
 from components.serving.server.replies import RequestError
 from components.serving.server.repository import Repository
+from components.serving.server.worker import open_repository
 from pipeline.cli.serve import read_key
 from trainer_module.errors import ConfigError, DataError
 

@@ -20,8 +20,8 @@ from components.processes.failures import StartTimeoutError, WorkerFailedError
 from components.processes.ports import free_ports
 from components.trainer.backups import (
     backup_directory,
-    begin_with_kept,
     keep_backup,
+    restore_checkpoints,
     steps_key,
 )
 from components.trainer.component import _ARGUMENTS, ClusterTrainerExecutor
@@ -319,7 +319,7 @@ def test_checkpoints_are_kept_and_called_as_the_config_says(
     found = tf.train.latest_checkpoint(str(folder))
     assert Path(f"{found}.index").read_text() == latest
     new = execution.model / "new"
-    gone_on = begin_with_kept(str(new), str(execution.model_run.with_name("9")), "same", 9)
+    gone_on = restore_checkpoints(str(new), str(execution.model_run.with_name("9")), "same", 9)
     assert gone_on == (0 if settings.weights_only else max(kept))
     if gone_on:
         names = {path.stem for path in new.glob("*.index")}
@@ -343,9 +343,9 @@ def test_a_beginning_that_was_killed_begins_again(
 
     monkeypatch.setattr(checkpoint, "_rename", killed)
     with pytest.raises(KeyboardInterrupt):
-        begin_with_kept(str(new), run, "same", 9)
+        restore_checkpoints(str(new), run, "same", 9)
     monkeypatch.undo()
-    assert begin_with_kept(str(new), run, "same", 9) == 5
+    assert restore_checkpoints(str(new), run, "same", 9) == 5
     said = {path.name: path.read_text() for path in new.glob("*.index")}
     assert said == {f"ckpt-{2 * epoch}.index": f"ckpt {epoch}" for epoch in (2, 3, 4, 5)}
     assert tf.train.latest_checkpoint(str(new)) == str(new / "ckpt-10")
@@ -355,7 +355,7 @@ def test_nothing_goes_on_from_weights_that_went_on_from_a_whole_state(execution:
     backup, first = leave_backup(execution, 3), execution.model_run
     keep_backup(str(backup), str(first), "same", CheckpointSettings())
     execution.model_run = first.with_name("8")
-    assert begin_with_kept(str(backup), str(execution.model_run), "same", 5) == 3
+    assert restore_checkpoints(str(backup), str(execution.model_run), "same", 5) == 3
     shutil.rmtree(first)  # As retention does.
     shutil.move(backup, begun := execution.model / "begun")
     backup = leave_backup(execution, 5, ("ckpt", "weights"))
@@ -364,7 +364,7 @@ def test_nothing_goes_on_from_weights_that_went_on_from_a_whole_state(execution:
         str(backup), str(execution.model_run), "same", CheckpointSettings(weights_only=True)
     )
     new = str(execution.model / "new")
-    assert begin_with_kept(new, str(execution.model_run.with_name("9")), "same", 9) == 0
+    assert restore_checkpoints(new, str(execution.model_run.with_name("9")), "same", 9) == 0
 
 
 def test_training_that_was_kept_goes_on_for_more_epochs_of_the_same_steps(
@@ -388,12 +388,12 @@ def test_training_that_was_kept_goes_on_for_more_epochs_of_the_same_steps(
         backup = leave_backup(execution, epochs)
         keep_backup(str(backup), str(execution.model_run), steps, CheckpointSettings())
     new, run = execution.model / "new", str(execution.model_run)
-    assert begin_with_kept(str(new), run, key(seed=3), 9) == 0
+    assert restore_checkpoints(str(new), run, key(seed=3), 9) == 0
     assert not new.exists()
-    assert begin_with_kept(str(new), run, same, 9) == 5, "the longest of those that are shorter"
+    assert restore_checkpoints(str(new), run, same, 9) == 5, "the longest of those that are shorter"
     assert (new / "ckpt-10.index").read_text() == "ckpt 5"
     (new / "checkpoint").write_text("epoch 6")
-    assert begin_with_kept(str(new), run, same, 9) == 5
+    assert restore_checkpoints(str(new), run, same, 9) == 5
     assert (new / "checkpoint").read_text() == "epoch 6", "an interrupted training goes on itself"
 
 

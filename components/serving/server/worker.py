@@ -74,7 +74,9 @@ def _loader(options: ServeOptions) -> Callable[[Path], Servable]:
     return functools.partial(load_certified, variant=options.variant)
 
 
-def answer(options: ServeOptions, bound: socket.socket, place: WorkerPlace | None = None) -> None:
+def run_server(
+    options: ServeOptions, bound: socket.socket, place: WorkerPlace | None = None
+) -> None:
     """Serves requests until a signal is received.
 
     Args:
