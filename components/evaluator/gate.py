@@ -92,11 +92,11 @@ class Bounds:
         return replace(found, needs=self._requirement(found), failure=self._failure(found))
 
     def _requirement(self, found: GateMetric) -> str:
-        scope = {True: " by the whole interval", False: ""}
+        certain = {True: " for certain", False: ""}
         parts = (
-            [] if self.least is None else [f"at least {self.least:g}{scope[self.is_least_sure]}"]
+            [] if self.least is None else [f"at least {self.least:g}{certain[self.is_least_sure]}"]
         )
-        parts += [] if self.most is None else [f"at most {self.most:g}{scope[self.is_most_sure]}"]
+        parts += [] if self.most is None else [f"at most {self.most:g}{certain[self.is_most_sure]}"]
         if found.in_service is not None and self.is_compared:
             slack = f" by more than {self.tolerance:g}" if self.tolerance else ""
             noise = " beyond noise" if found.difference and not self.keeps_ties else ""

@@ -106,7 +106,7 @@ def test_bounds_are_kept_for_certain_where_that_is_asked() -> None:
     sure = replace(RETURN, is_least_sure=True)
     report = decide([sure], measured, None, 0.9)
     assert report.reason == "return is 105, and the lower end of its interval, 96, is below 100"
-    assert report.metrics[0].needs == "at least 100 by the whole interval"
+    assert report.metrics[0].needs == "at least 100 for certain"
     most = Bounds("return", higher_is_better=True, most=110, is_most_sure=True)
     report = decide([most], measured, None, 0.9)
     assert "upper end of its interval, 114, is above 110" in report.reason
