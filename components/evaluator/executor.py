@@ -80,7 +80,7 @@ class Executor(stock.Executor):
         named = json.loads(exec_properties.get(CONSTANT_KEY) or "{}")
         if settings.keeps_ties is None:
             settings = replace(settings, keeps_ties=_have_same_data(input_dict))
-        # Otherwise it only measures how far a model in service has degraded.
+        # A constant that does not decide only shows how far a model in service has degraded.
         if named and not (named["decides"] or input_dict.get(specs.BASELINE_MODEL_KEY)):
             named = {}
         splits = evaluated_splits(exec_properties)
@@ -262,7 +262,7 @@ def _add_bound(eval_config: str, constant: ConstantPrediction) -> str:
                     )
                     del per_slice.slicing_specs[:]
                     per_slice.slicing_specs.add()
-                # Both bounds are given: a NaN keeps neither, and a missing one would let it pass.
+                # With both bounds a NaN fails; it would pass a missing bound.
                 bounds = per_slice.threshold.value_threshold
                 largest = sys.float_info.max
                 bounds.lower_bound.value = -largest if constant.lower_is_better else constant.needed

@@ -86,7 +86,7 @@ def find_train_overlap(
     def share(files: Sequence[str], byte_share: float) -> float:
         found = np.zeros(len(hashes), bool)
         for batch in (batch for file in files for batch in _read(file)):
-            # Not by `np.isin`, which sorts all hashes with each batch.
+            # `np.isin` would sort all hashes again for each batch.
             wanted = _hashes(batch, known)
             places = np.searchsorted(hashes, wanted).clip(max=len(hashes) - 1)
             found[places[hashes[places] == wanted]] = True

@@ -96,7 +96,7 @@ def _measure_variant(variant: Variant, folder: Path, sample: Path) -> dict[str, 
     providers = tuple(variant.provider)
     try:
         with ScratchFolder() as room:
-            # Where engines are built, which are of no use on another GPU.
+            # Engines are built in a copy, as they only run on this type of GPU.
             copied = shutil.copytree(folder, Path(room, folder.name)) if providers else folder
             figures = measure_in_process(copied, sample, providers=providers)
     except DataError:

@@ -199,7 +199,7 @@ def _slice_reasons(
     for title, metrics in model.slices.items():
         of_model = metrics.get(name)
         if of_model is None or not math.isfinite(of_model):
-            # Such as the AUC of a slice of one class.
+            # For example, the AUC of a slice with one class is undefined.
             unmeasured.append(title)
             continue
         found = variant.get(title, {}).get(name)

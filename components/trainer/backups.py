@@ -36,8 +36,7 @@ _CHECKPOINT_FILE = "scopeline.json"
 """The file, beside kept checkpoints, with the key of their steps and the number of epochs. Weights
 alone have none, as no training resumes from them."""
 _DURATION_KEYS = ("epochs", "early_stopping", "checkpoints", "tensorboard")
-"""The keys of `train` for when to stop, what to keep and what to show, which do not change a
-step."""
+"""The keys of `train` that change no step: for the duration, checkpoints and displays."""
 
 Inputs = Mapping[str, Sequence[types.Artifact]]
 
@@ -83,9 +82,9 @@ def steps_key(input_dict: Inputs, exec_properties: Mapping[str, Any]) -> str:
     settings = TrainerSettings.from_custom_config(custom_config)
     for key in _DURATION_KEYS:
         custom_config[SETTINGS_KEY]["train"].pop(key, None)
-    # Folds are trained besides.
+    # Folds are separate trainings.
     custom_config[SETTINGS_KEY].pop("evaluate", None)
-    # Then some rows are held out of training, from whichever epoch on.
+    # If the best epoch is chosen, rows are held out of training.
     custom_config["chooses"] = is_chosen(settings.train, steps_per_epoch=1)
     if _depends_on_epochs(settings):
         custom_config["epochs"] = settings.train.epochs
@@ -95,7 +94,7 @@ def steps_key(input_dict: Inputs, exec_properties: Mapping[str, Any]) -> str:
 def _depends_on_epochs(settings: TrainerSettings) -> bool:
     """Returns whether a step depends on the number of steps that follow."""
     is_planned = isinstance(settings.train.learning_rate, CosineSchedule | LinearSchedule)
-    # A model and callbacks of the user's are called with the settings, and may plan by them.
+    # Models and callbacks of the user receive the settings, and may depend on the epochs.
     is_own = settings.model.is_custom or bool(settings.train.callbacks)
     return is_planned or settings.optimize.prune is not None or is_own
 
@@ -151,12 +150,12 @@ def keep_backup(backup: str, model_run_uri: str, key: str, settings: CheckpointS
     remove_backup(posixpath.join(backup, FOLDS_FOLDER))
     record = _read(posixpath.join(model_run_uri, RECORD_FILE))
     kept = posixpath.join(model_run_uri, CHECKPOINTS_FOLDER)
-    # Executions count from 1 again in a new store: one of this number may have left some.
+    # A new store counts executions from 1 again, and an older one may have left this folder.
     remove_backup(kept)
     fileio.rename(backup, kept)
     epochs = finish_checkpoints(kept, settings, record["best_epoch"])
     if not settings.weights_only:
-        # Half of the file, where this is killed, would break every later training.
+        # A truncated file, after a kill, would break every later training.
         part = posixpath.join(kept, f"{_CHECKPOINT_FILE}.new")
         write_text(json.dumps({"steps": key, "epochs": epochs}), part)
         fileio.rename(part, posixpath.join(kept, _CHECKPOINT_FILE))

@@ -117,10 +117,10 @@ class ClusterTrainerExecutor(GenericExecutor):
             # The search may have chosen another kind of model than the config names.
             run_fn = f"{trainer_of(settings.model.kind)}.run_fn"
         key = steps_key(input_dict, exec_properties)
-        # How many `auto` stands for is known to those that read the data.
+        # The number of epochs of `auto` is computed later, from the data.
         epochs = 0 if train.epochs == AUTO else train.epochs
         interrupted = find_interrupted(backup)
-        # Where others may train at the same time, what they have is not interrupted.
+        # With a backup scope, other backups may belong to trainings in progress.
         if interrupted and not options.backup_scope:
             report_notice(_NOT_RESUMED.format(interrupted[-1]))
         continued = restore_checkpoints(backup, fn_args.model_run_dir, key, epochs)
@@ -234,10 +234,10 @@ def _launcher(
             "train.cluster.launcher is kubernetes, but the image of the pods is unknown; "
             "compile the pipeline with kubeflow_runner.py, or use the launcher local."
         )
-    # It takes a second to import.
+    # Imported here, as the import takes a second.
     from components.processes.kubernetes.launcher import KubernetesLauncher, exits_on_sigterm
 
-    # The folder of the execution: every attempt has the same, and another run never has it.
+    # All attempts of an execution share its folder, and no other run uses it.
     with exits_on_sigterm():
         yield KubernetesLauncher(options.pods, model_run_dir)
 

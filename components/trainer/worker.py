@@ -66,7 +66,7 @@ def _prepare(payload: dict[str, Any]) -> Any:
     runtime = WorkerContext.model_validate({**payload["runtime"], "restarts": payload["restarts"]})
     arguments = _make_arguments(payload["arguments"], runtime)
     if _is_own(payload["arguments"]):
-        # It may build its strategy by TensorFlow alone.
+        # Our `run_fn` may build its strategy with TensorFlow alone.
         keep_port_local(config)
     return arguments
 
@@ -91,7 +91,7 @@ def _own_arguments(runtime: WorkerContext, plain: dict[str, Any]) -> Any:
     from tfx.types import standard_artifacts
 
     examples = standard_artifacts.Examples()
-    # What Transform writes, whatever it has read.
+    # The format of Transform's output.
     examples_utils.set_payload_format(examples, example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE)
     told = [examples], ["Trainer"]
     accessor = DataAccessor(

@@ -68,7 +68,7 @@ def suggest(trial: optuna.Trial, dimension: Dimension) -> Any:
     if values.choice is not None:
         if len(values.choice) == 1:
             return values.choice[0]
-        # Choices may be lists, which Optuna does not take.
+        # Choices may be lists, which Optuna does not support.
         return json.loads(trial.suggest_categorical(name, list(map(json.dumps, values.choice))))
     if values.integers is not None:
         return trial.suggest_int(name, *values.integers)
@@ -82,7 +82,7 @@ FIRST_RUNG = 6
 """The number of parts of the epochs, after the first of which trials are first compared."""
 
 FEWEST_EPOCHS = 2
-"""The least number of epochs before a comparison, as the first epoch alone says little."""
+"""The least number of epochs before a comparison, as the first metric is not reliable."""
 
 KEPT_FIRST, KEPT = 3, 2
 """The number of best trials among which one has to be to continue at the first rung, and at later

@@ -169,7 +169,7 @@ class Search:
 
     def _start(self, interrupted: Sequence[int], finals: Sequence[Final]) -> None:
         self._started += 1
-        # Another search has processes of the same number.
+        # Another search may have a process of the same number.
         name = f"{os.getpid()}-{time.time_ns()}-{self._started}"
         payload = {
             "name": name,

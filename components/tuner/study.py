@@ -235,7 +235,7 @@ class Study:
     def measure_again(self, final: Final, value: float | None, seconds: float) -> None:
         """Records the result of a final training; None if it has failed."""
         number, part = final
-        # Optuna takes no more notes of a trial that has ended.
+        # Optuna allows no further attributes on a trial that has ended.
         self._study.set_user_attr(f"{_AGAIN}{number}:{part}", [value, round(seconds, 3)])
 
     def measured_again(self) -> list[Final]:
@@ -301,7 +301,7 @@ class Study:
             )
         if number < len(self._starts) and (kind := self._starts[number]):
             with warnings.catch_warnings():
-                # Experimental since 2020.
+                # The option has been experimental since 2020.
                 warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
                 return optuna.samplers.PartialFixedSampler({KIND: json.dumps(kind)}, sampler)
         return sampler

@@ -33,7 +33,7 @@ def main(payload: dict[str, Any], channel: Channel) -> None:
     logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT, stream=sys.stderr)
     # The search reports trials instead of epochs.
     logging.getLogger(PROGRESS_LOGGER).propagate = False
-    # Messages about each column, repeated for each trial.
+    # Silences messages about each column, which every trial would repeat.
     logging.getLogger("absl").setLevel(logging.WARNING)
     plan = SearchPlan.model_validate(payload["plan"])
     runner = TrialRunner(
@@ -85,7 +85,7 @@ class _Worker:
                 try:
                     settings = self._plan.settings(values)
                     value = self._runner.run(settings, values, folder, _never_prune, part).value
-                except Exception:  # As for a trial.
+                except Exception:  # As for a trial: the others continue.
                     logger.exception("trial %d failed in fold %d", number, part)
             self._study.measure_again(final, value, time.monotonic() - start)
             self._channel.send("measured")
@@ -104,7 +104,7 @@ class _Worker:
         try:
             settings = self._plan.settings(proposal.values)
             result = self._runner.run(settings, proposal.values, folder, report)
-        except Exception as error:  # One candidate may be beyond this machine; others are not.
+        except Exception as error:  # One candidate may exceed the memory; the others continue.
             logger.exception("trial %d failed", number)
             cause = Failure.of_error(f"trial {number}", describe(error))
             self._study.fail(number, cause.message if cause.user_error else cause.summary)

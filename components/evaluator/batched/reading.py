@@ -201,7 +201,7 @@ class Predictor:
         except (tf.errors.OpError, KeyError) as error:
             if name == BASELINE:
                 raise RuntimeError(f"{UNREADABLE}: {error}") from error
-            # It has read the features, so that the label cannot be read.
+            # The model has parsed the features, so the label is missing.
             raise DataError(
                 f"the eval split has rows whose label cannot be read: {_unreadable_feature(error)}."
                 " Give every row a label, or skip rows without a label (data.unlabelled: skip)."

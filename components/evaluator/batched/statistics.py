@@ -269,7 +269,7 @@ class CellStatistic(Statistic):
 
     def _add(self, places: np.ndarray, values: np.ndarray) -> None:
         self._waiting.append(_sum_duplicates([(places, values)]))
-        # Merged once they outnumber the sums, so that each cell is sorted only a few times.
+        # Merging only once they outnumber the sums sorts each cell only a few times.
         if sum(len(waiting[0]) for waiting in self._waiting) > len(self._sums[0]):
             self.sums = _sum_duplicates([self._sums, *self._waiting])
 
@@ -288,7 +288,7 @@ class CellStatistic(Statistic):
           [used] places in `parts`, [used] cells, and their totals, [used, width].
         """
         where, totals = self.sums
-        if self._starts is None:  # Found once for all slices.
+        if self._starts is None:  # Computed once for all slices.
             count = int(where[-1]) // self.cells + 1 if len(where) else 0
             self._starts = np.searchsorted(where, np.arange(count + 1) * self.cells)
         last = len(self._starts) - 1

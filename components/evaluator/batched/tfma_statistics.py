@@ -142,7 +142,7 @@ def _per_row(metric: tf_keras.metrics.Metric) -> tfma.PerRow | None:
 
 
 def _is_root(metric: tf_keras.metrics.Metric) -> bool:
-    # Its own `update_state` takes squares and `result` a root: the exact class alone.
+    # A subclass may not square in `update_state` or take the root in `result`.
     return type(metric) is tf_keras.metrics.RootMeanSquaredError
 
 
@@ -328,7 +328,7 @@ class Histogram(CellStatistic):
         starts = (buckets - 1) / scale.buckets * scale.width + scale.left
         starts = np.where(buckets == 0, -np.inf, starts)
         starts = np.where(buckets == self.cells - 1, np.inf, starts)
-        # Intervals begin at their thresholds there, and end at them in a matrix.
+        # A bucket includes its start, but a matrix counts predictions above its threshold.
         bounds = thresholds + tfma.epsilon()
         places = np.clip(np.searchsorted(bounds, starts, "right") - 1, 0, count - 1)
         positive = np.bincount(places, sums[:, 0], count)
@@ -350,14 +350,14 @@ class Histogram(CellStatistic):
         """
         of, cells, totals = self.cells_of(parts)
         columns = merge_cells(cells, totals[:, 2])
-        # From the largest prediction down.
+        # The columns are in descending order of predictions.
         positive = table(counts, of, columns, totals[:, 0])[:, ::-1]
         negative = table(counts, of, columns, totals[:, 2] - totals[:, 0])[:, ::-1]
         found, false = positive.cumsum(1), negative.cumsum(1)
         positives, negatives = positive.sum(1), negative.sum(1)
         ranked = (negative * (found - positive / 2)).sum(1)
         steps = np.nan_to_num(ratio(found, found + false)) * positive
-        # By Davis and Goadrich (2006), as Keras and TFMA interpolate it.
+        # The interpolation of Davis and Goadrich (2006), as in Keras and TFMA.
         said, slope = found + false, np.nan_to_num(ratio(positive, positive + negative))
         before = said - positive - negative
         intercept = (found - positive) - slope * before
@@ -424,7 +424,7 @@ class ClassMatrix(CellStatistic):
         true, said = np.divmod(pairs, 1 << 20)
         classes, where = np.unique(np.concatenate([true, said]), return_inverse=True)
         true, said = where[: len(pairs)], where[len(pairs) :]
-        # Each table as wide as there are classes: the last class is in all of them, if only with 0.
+        # A cell of weight 0 for the last class makes each table as wide as the number of classes.
         last, none = np.array([len(classes) - 1]), np.zeros(1)
         of = np.concatenate([of, np.zeros(1, np.int64)])
         tables = []

@@ -156,7 +156,7 @@ class CalibrationError(OwnMetric):
 def _of_histogram(histogram: Any) -> float:
     bins, buckets = np.zeros((BINS, 3)), calibration_histogram.DEFAULT_NUM_BUCKETS
     for one in histogram:
-        # Its first and its last bucket hold what is below 0, and from 1 on.
+        # The first bucket holds predictions below 0, the last one those of 1 and above.
         place = min(max((one.bucket_id - 1) * BINS // buckets, 0), BINS - 1)
         bins[place] += one.weighted_labels, one.weighted_predictions, one.weighted_examples
     return expected_calibration_error(bins)

@@ -41,7 +41,7 @@ def convert(model: NumericModel, precision: str, sample: Arrays, folder: Path) -
         content = converter.convert() if precision != "int8" else _in_int8(converter, model)
     except InternalError as error:
         raise TrainingError(str(error)) from error
-    except Exception as error:  # MLIR's errors have no class of their own.
+    except Exception as error:  # MLIR raises plain exceptions.
         raise _refusal(error, precision) from error
     (folder / FILE).write_bytes(_in_order(content, [output.tensor for output in model.outputs]))
     return ConvertedFile("litert", precision, folder / FILE)

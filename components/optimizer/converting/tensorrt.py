@@ -67,7 +67,7 @@ def _calibrate(model: NumericModel, sample: Arrays, path: Path) -> tuple[str, ..
     ranges = calibrator.compute_data()
     augmented.unlink()
     write_calibration_table(ranges.data, str(path.parent))
-    for name in ("calibration.json", "calibration.cache"):  # The same once more, in other forms.
+    for name in ("calibration.json", "calibration.cache"):  # Copies of the table in other formats.
         path.with_name(name).unlink()
     path.with_name(TRTEXEC_TABLE).write_text(_native_table(ranges.data))
     return (TABLE, TRTEXEC_TABLE)

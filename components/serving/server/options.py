@@ -14,7 +14,7 @@ from trainer_module.export.interface import read_interface
 from trainer_module.features.pixels import SERVED_PIXELS
 
 KEY_VARIABLE = "SCOPELINE_API_KEY"
-"""The environment variable with the key that clients have to give."""
+"""The environment variable with the API key that clients must send."""
 MEMORY_OF_BODY = 5
 """The least memory limit for all requests, as a multiple of the largest body."""
 _LOCAL = ("127.0.0.1", "::1", "localhost")

@@ -1,9 +1,9 @@
 """The process or processes of a server, and their socket.
 
 With several workers, a parent process starts, restarts and stops them. uvicorn's `Multiprocess`
-(0.54) lacks some of this: its workers survive a killed parent and go on answering; a worker that
+(0.54) lacks some of this: its workers survive a killed parent and continue to serve; a worker that
 repeatedly fails to start ends all others; a worker that does not end is awaited forever; and
-workers do not know which others are running.
+workers have no information on the other workers.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ _SETTLE_SECONDS = 0.5
 _QUIET_SECONDS = 2.0
 """The seconds without a change after which files count as completely written."""
 _ABANDONED_SECONDS = 60.0
-"""The seconds after which a folder without a SavedModel is reported as such."""
+"""The seconds after which a folder without a SavedModel counts as complete; its load then fails."""
 _JOIN_SECONDS = 0.2
 """The seconds that the shutdown waits for a scan of the folder in progress."""
 STABLE = "stable"
