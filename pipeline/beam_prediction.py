@@ -278,7 +278,7 @@ def _identity(work: Work) -> list[object]:
     graph = work.version / SAVED_MODEL
     status, given = graph.stat(), work.given
     network = [str(graph.resolve()), status.st_size, status.st_mtime_ns, work.variant]
-    return [network, given.format, given.kept, given.files, work.on_unreadable]
+    return [network, given.format, given.copied, given.files, work.on_unreadable]
 
 
 def _run(work: Work, shards: Sequence[Shard], args: Sequence[str]) -> None:

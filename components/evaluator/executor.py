@@ -221,17 +221,17 @@ def _drop_overlapping_baseline(
 
 
 def _drop_baseline(
-    input_dict: Inputs, settings: VerdictSettings, why: str
+    input_dict: Inputs, settings: VerdictSettings, reason: str
 ) -> tuple[Inputs, VerdictSettings]:
     """Returns the inputs and settings of an evaluation without the model in service.
 
     Args:
       input_dict: inputs that include the model in service.
       settings: the verdict's settings.
-      why: the reason, as a clause after `which`.
+      reason: the reason, as a clause after `which`.
     """
     alone = {key: a for key, a in input_dict.items() if key != specs.BASELINE_MODEL_KEY}
-    return alone, replace(settings, not_compared=why)
+    return alone, replace(settings, not_compared=reason)
 
 
 def _have_same_data(input_dict: Inputs) -> bool:

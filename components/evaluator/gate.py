@@ -87,74 +87,74 @@ class Bounds:
     keeps_ties: bool = False
     """Whether the model in service stays if this metric is worse, but within noise."""
 
-    def judge(self, found: GateMetric) -> GateMetric:
+    def judge(self, metric: GateMetric) -> GateMetric:
         """Returns the metric with its requirement and, if it is not met, the reason."""
-        return replace(found, needs=self._requirement(found), failure=self._failure(found))
+        return replace(metric, needs=self._requirement(metric), failure=self._failure(metric))
 
-    def _requirement(self, found: GateMetric) -> str:
+    def _requirement(self, metric: GateMetric) -> str:
         certain = {True: " for certain", False: ""}
         parts = (
             [] if self.least is None else [f"at least {self.least:g}{certain[self.is_least_sure]}"]
         )
         parts += [] if self.most is None else [f"at most {self.most:g}{certain[self.is_most_sure]}"]
-        if found.in_service is not None and self.is_compared:
+        if metric.in_service is not None and self.is_compared:
             slack = f" by more than {self.tolerance:g}" if self.tolerance else ""
-            noise = " beyond noise" if found.difference and not self.keeps_ties else ""
+            noise = " beyond noise" if metric.difference and not self.keeps_ties else ""
             parts.append(f"not worse than in service{slack}{noise}")
         return ", ".join(parts)
 
-    def _failure(self, found: GateMetric) -> str:
-        if found.value is None:
+    def _failure(self, metric: GateMetric) -> str:
+        if metric.value is None:
             return f"{self.name} is not a number"
-        text = f"{self.name} is {found.value:.4g}"
-        if self.least is not None and found.value < self.least:
+        text = f"{self.name} is {metric.value:.4g}"
+        if self.least is not None and metric.value < self.least:
             return f"{text}, below the threshold of {self.least:g}"
-        if self.most is not None and found.value > self.most:
+        if self.most is not None and metric.value > self.most:
             return f"{text}, above the threshold of {self.most:g}"
-        return self._interval_failure(found, text) or self._comparison_failure(found, text)
+        return self._interval_failure(metric, text) or self._comparison_failure(metric, text)
 
-    def _interval_failure(self, found: GateMetric, text: str) -> str:
+    def _interval_failure(self, metric: GateMetric, text: str) -> str:
         """Returns why an interval breaks a bound that its end has to keep; empty if it does not."""
         if not (self.is_least_sure or self.is_most_sure):
             return ""
-        if found.interval is None:
+        if metric.interval is None:
             return (
                 f"{text} and has no confidence interval to compare with the threshold"
                 f" (the family returns no resamples of {self.name} that are all numbers)"
             )
-        low, high = found.interval
+        low, high = metric.interval
         if self.least is not None and self.is_least_sure and low < self.least:
             return f"{text}, and the lower end of its interval, {low:.4g}, is below {self.least:g}"
         if self.most is not None and self.is_most_sure and high > self.most:
             return f"{text}, and the upper end of its interval, {high:.4g}, is above {self.most:g}"
         return ""
 
-    def _is_worse(self, found: GateMetric) -> bool:
+    def _is_worse(self, metric: GateMetric) -> bool:
         """Returns whether the metric is worse than in service by more than the tolerance."""
-        if found.in_service is None or found.value is None or not self.is_compared:
+        if metric.in_service is None or metric.value is None or not self.is_compared:
             return False
-        loss = (found.in_service - found.value) * (1 if self.higher_is_better else -1)
+        loss = (metric.in_service - metric.value) * (1 if self.higher_is_better else -1)
         return loss > self.tolerance
 
-    def describe_tie(self, found: GateMetric) -> str:
+    def describe_tie(self, metric: GateMetric) -> str:
         """Returns by how much a metric is worse within noise; empty if it is not worse."""
-        if found.difference is None or not self._is_worse(found):
+        if metric.difference is None or not self._is_worse(metric):
             return ""
-        low, high = found.difference
+        low, high = metric.difference
         return (
-            f"{self.name} {found.value:.4g}, worse than {found.in_service:.4g}, within noise"
+            f"{self.name} {metric.value:.4g}, worse than {metric.in_service:.4g}, within noise"
             f" ({low:+.3g} to {high:+.3g})"
         )
 
-    def _comparison_failure(self, found: GateMetric, text: str) -> str:
+    def _comparison_failure(self, metric: GateMetric, text: str) -> str:
         """Returns why the metric counts as worse than in service; empty if it does not."""
-        if not self._is_worse(found):
+        if not self._is_worse(metric):
             return ""
-        worse = f"{text}, worse than the {found.in_service:.4g} of the model in service"
+        worse = f"{text}, worse than the {metric.in_service:.4g} of the model in service"
         key = f"evaluate.thresholds.{self.name}.tolerance"
-        if found.difference is None:
+        if metric.difference is None:
             return f"{worse} (a larger {key} allows for noise)"
-        low, high = found.difference
+        low, high = metric.difference
         shown = f"the difference lies between {low:+.3g} and {high:+.3g}"
         if (high < -self.tolerance) if self.higher_is_better else (low > self.tolerance):
             return f"{worse} beyond noise: {shown}. A larger {key} allows more"
@@ -234,16 +234,22 @@ def _blessing_reason(
 
 
 def _compare(
-    name: str, found: float | Estimate, other: float | Estimate | None, confidence: float | None
+    name: str,
+    measured: float | Estimate,
+    baseline: float | Estimate | None,
+    confidence: float | None,
 ) -> GateMetric:
     """Returns a metric of both models, with intervals if the family has resampled it."""
-    value, in_service = _finite_value(found), None if other is None else _finite_value(other)
+    value, in_service = (
+        _finite_value(measured),
+        None if baseline is None else _finite_value(baseline),
+    )
     interval = difference = None
-    if confidence is not None and isinstance(found, Estimate) and value is not None:
-        interval = _finite_interval(found.interval(confidence))
-        if isinstance(other, Estimate) and in_service is not None:
+    if confidence is not None and isinstance(measured, Estimate) and value is not None:
+        interval = _finite_interval(measured.interval(confidence))
+        if isinstance(baseline, Estimate) and in_service is not None:
             try:
-                difference = _finite_interval(found.difference(other, confidence))
+                difference = _finite_interval(measured.difference(baseline, confidence))
             except ValueError as error:
                 raise TrainingError(f"evaluate: {name}: {error}.") from None
     return GateMetric(name, value, in_service, "", "", interval, difference)
@@ -254,8 +260,8 @@ def _finite_interval(ends: Ends) -> Ends | None:
     return ends if all(math.isfinite(end) for end in ends) else None
 
 
-def _finite_value(found: float | Estimate) -> float | None:
-    value = found.value if isinstance(found, Estimate) else found
+def _finite_value(measured: float | Estimate) -> float | None:
+    value = measured.value if isinstance(measured, Estimate) else measured
     return float(value) if math.isfinite(value) else None
 
 
@@ -310,8 +316,8 @@ def _as_json(report: GateReport) -> str:
         ) from None
 
 
-def _to_measured(found: Mapping[str, float] | Measured) -> Measured:
-    return found if isinstance(found, Measured) else Measured(found)
+def _to_measured(result: Mapping[str, float] | Measured) -> Measured:
+    return result if isinstance(result, Measured) else Measured(result)
 
 
 def _model_folder(artifact: Artifact) -> Path:

@@ -112,7 +112,7 @@ def latency_of(measured: Mapping[str, Any]) -> float | None:
 
 def decide(
     plan: OptimizerPlan,
-    found: VariantReport,
+    report: VariantReport,
     model: VariantMetrics,
     measurements: ModelMeasurements,
 ) -> VariantReport:
@@ -120,39 +120,39 @@ def decide(
 
     Args:
       plan: the conditions.
-      found: the figures of the variant; one with reasons could not be made or evaluated.
+      report: the figures of the variant; one with reasons could not be made or evaluated.
       model: the metrics of its model on the same examples.
       measurements: the size and latency of its model.
     """
-    if found.reasons:
-        return found
+    if report.reasons:
+        return report
     accept, name = plan.settings.accept, plan.metric.name
-    value, of_model = found.metrics.get(name), model.metrics.get(name)
-    bytes_, latency = found.bytes or 0, latency_of(found.measured)
+    value, of_model = report.metrics.get(name), model.metrics.get(name)
+    bytes_, latency = report.bytes or 0, latency_of(report.measured)
     size, slower = (
         _ratio(bytes_, measurements.bytes),
         _ratio(latency, latency_of(measurements.measured)),
     )
     worse_slices, unmeasured = (
-        _slice_reasons(plan, found.slices, model) if accept.slices else ([], [])
+        _slice_reasons(plan, report.slices, model) if accept.slices else ([], [])
     )
     reasons = [
         *_metric_reasons(plan, value, of_model, ""),
         *worse_slices,
         *_size_reasons(accept, bytes_, size),
         *_latency_reasons(accept, latency, slower),
-        *_unmeasured_reasons(accept, found.unmeasured),
+        *_unmeasured_reasons(accept, report.unmeasured),
     ]
     changes = {
         "accepted": not reasons,
         "reasons": reasons,
-        "remarks": [*found.remarks, *unmeasured],
+        "remarks": [*report.remarks, *unmeasured],
         "size_ratio": size,
         "drop": None if value is None or of_model is None else plan.metric.drop(of_model, value),
         "drop_is_share": plan.metric.has_unit,
         "latency_ratio": slower,
     }
-    return found.model_copy(update=changes)
+    return report.model_copy(update=changes)
 
 
 def unmet_requirements(plan: OptimizerPlan, reports: list[VariantReport]) -> list[str]:
@@ -245,5 +245,5 @@ def _unmeasured_reasons(accept: AcceptSettings, unmeasured: str) -> list[str]:
     ]
 
 
-def _ratio(value: float | None, of: float | None) -> float | None:
-    return value / of if value is not None and of else None
+def _ratio(value: float | None, base: float | None) -> float | None:
+    return value / base if value is not None and base else None

@@ -114,7 +114,7 @@ def _to_array(column: pa.Array) -> np.ndarray:
 _CLASS, _CLASSES, _SCORES = "class", "classes", "scores"
 
 
-def compare(expected: Arrays, found: Arrays, rows: Sequence[GoldenRow]) -> Agreement:
+def compare(expected: Arrays, actual: Arrays, rows: Sequence[GoldenRow]) -> Agreement:
     """Returns the largest difference between two sets of outputs, over all rows and outputs.
 
     Scores are compared by absolute difference. Other numbers, whose unit is unknown, are compared
@@ -124,34 +124,36 @@ def compare(expected: Arrays, found: Arrays, rows: Sequence[GoldenRow]) -> Agree
 
     Args:
       expected: the expected outputs by name, [rows, ...] each.
-      found: the outputs of another interface for the same rows.
+      actual: the outputs of another interface for the same rows.
       rows: the golden rows that were predicted.
     """
     worst = Agreement(0.0, "", "")
-    if found.keys() != expected.keys():
-        missing = sorted(found.keys() ^ expected.keys())[0]
+    if actual.keys() != expected.keys():
+        missing = sorted(actual.keys() ^ expected.keys())[0]
         return Agreement(float("inf"), rows[0].description, missing)
     for name, values in expected.items():
-        apart = _differences(name, values, found[name], expected)
+        apart = _differences(name, values, actual[name], expected)
         row = int(np.argmax(apart))
         if apart[row] > worst.largest_difference:
             worst = Agreement(float(apart[row]), rows[row].description, name)
     return worst
 
 
-def _differences(name: str, expected: np.ndarray, found: np.ndarray, answers: Arrays) -> np.ndarray:
+def _differences(
+    name: str, expected: np.ndarray, actual: np.ndarray, answers: Arrays
+) -> np.ndarray:
     """Returns the largest difference of an output in each row, [rows] float64."""
-    if expected.shape != found.shape:
+    if expected.shape != actual.shape:
         return np.full(len(expected), np.inf)
     if expected.dtype != object:
         numbers = expected.astype(np.float64)
         usual = 1.0 if name == _SCORES else _root_mean_square(numbers)
-        apart = _number_differences(numbers, found.astype(np.float64), usual)
+        apart = _number_differences(numbers, actual.astype(np.float64), usual)
     else:
-        differs = _as_text(expected) != _as_text(found)
+        differs = _as_text(expected) != _as_text(actual)
         apart = np.where(differs, np.inf, 0.0)
         if name == _CLASS and differs.any() and {_CLASSES, _SCORES} <= answers.keys():
-            apart = np.where(differs, _score_gaps(expected, found, answers), 0.0)
+            apart = np.where(differs, _score_gaps(expected, actual, answers), 0.0)
     return apart.reshape(len(apart), -1).max(axis=1, initial=0.0)
 
 
@@ -163,14 +165,14 @@ def _root_mean_square(numbers: np.ndarray) -> float:
     return float(largest * np.sqrt(np.mean((finite / largest) ** 2))) if largest else 1.0
 
 
-def _number_differences(expected: np.ndarray, found: np.ndarray, usual: float) -> np.ndarray:
+def _number_differences(expected: np.ndarray, actual: np.ndarray, scale: float) -> np.ndarray:
     with np.errstate(invalid="ignore", over="ignore"):
-        apart = np.abs(expected - found) / np.maximum(usual, np.abs(expected))
-    same = (expected == found) | (np.isnan(expected) & np.isnan(found))
+        apart = np.abs(expected - actual) / np.maximum(scale, np.abs(expected))
+    same = (expected == actual) | (np.isnan(expected) & np.isnan(actual))
     return np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
 
 
-def _score_gaps(expected: np.ndarray, found: np.ndarray, answers: Arrays) -> np.ndarray:
+def _score_gaps(expected: np.ndarray, actual: np.ndarray, answers: Arrays) -> np.ndarray:
     """Returns the difference between the scores of two classes in each row.
 
     The gap is infinite where a name is not among the classes.
@@ -182,7 +184,7 @@ def _score_gaps(expected: np.ndarray, found: np.ndarray, answers: Arrays) -> np.
         scores = np.where(is_it, answers[_SCORES], 0.0).sum(axis=1)
         return np.where(is_it.any(axis=1), scores, np.inf)
 
-    gaps: np.ndarray = np.abs(score_of(expected) - score_of(found))
+    gaps: np.ndarray = np.abs(score_of(expected) - score_of(actual))
     return np.where(np.isnan(gaps), np.inf, gaps)
 
 

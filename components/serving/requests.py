@@ -65,41 +65,41 @@ def to_request(
     return {c.request: _to_array(rows.column(c.name), c, first) for c in interface.columns}
 
 
-def _to_array(column: pa.Array, wanted: RawColumn, first: Cell) -> np.ndarray:
+def _to_array(column: pa.Array, raw_column: RawColumn, first: Cell) -> np.ndarray:
     lengths = list_lengths(column)
-    _check_finite(column, wanted, first)
-    if wanted.width is not None:
-        _check_lengths(lengths, wanted, wanted.width, first)
-    if wanted.width == 1:
-        return _to_numpy(first_values(column), wanted.dtype)
+    _check_finite(column, raw_column, first)
+    if raw_column.width is not None:
+        _check_lengths(lengths, raw_column, raw_column.width, first)
+    if raw_column.width == 1:
+        return _to_numpy(first_values(column), raw_column.dtype)
     if pa.types.is_null(column.type) or not len(column):
         values = np.empty(0)
     else:
-        values = _to_numpy(column.flatten(), wanted.dtype)
-    shape = len(lengths), wanted.width or max(1, int(lengths.max(initial=0)))
-    dense = np.full(shape, MISSING.get(wanted.dtype, 0), numpy_dtype(wanted.dtype))
+        values = _to_numpy(column.flatten(), raw_column.dtype)
+    shape = len(lengths), raw_column.width or max(1, int(lengths.max(initial=0)))
+    dense = np.full(shape, MISSING.get(raw_column.dtype, 0), numpy_dtype(raw_column.dtype))
     dense[np.arange(shape[1]) < lengths[:, np.newaxis]] = values
     return dense
 
 
-def _check_finite(column: pa.Array, wanted: RawColumn, first: Cell) -> None:
+def _check_finite(column: pa.Array, raw_column: RawColumn, first: Cell) -> None:
     """Raises DataError for infinite numbers, which training data may not contain either."""
     found = find_infinite(column)
     if found is not None:
         place, number = found
         raise DataError(
-            f"Column {wanted.name!r} is {number} in row {first.row + place} of {first.file} (the"
-            " largest float32 is 3.4e38): write a number, or leave a missing value empty."
+            f"Column {raw_column.name!r} is {number} in row {first.row + place} of {first.file}"
+            " (the largest float32 is 3.4e38): write a number, or leave a missing value empty."
         )
 
 
-def _check_lengths(lengths: np.ndarray, wanted: RawColumn, width: int, first: Cell) -> None:
-    may_miss = width == 1 and wanted.dtype in MISSING
+def _check_lengths(lengths: np.ndarray, raw_column: RawColumn, width: int, first: Cell) -> None:
+    may_miss = width == 1 and raw_column.dtype in MISSING
     wrong = lengths > 1 if may_miss else lengths != width
     if wrong.any():
         place = int(np.argmax(wrong))
         raise DataError(
-            f"Column {wanted.name!r} has {counted(int(lengths[place]), 'value')} in row"
+            f"Column {raw_column.name!r} has {counted(int(lengths[place]), 'value')} in row"
             f" {first.row + place} of {first.file}, expected"
             f" {counted(width, 'value')}."
         )

@@ -59,7 +59,7 @@ class _Member:
 
     name: str
     worker: WatchedWorker
-    said: list[WorkerEvent]
+    events: list[WorkerEvent]
     """The unprocessed events of its trials."""
     has_begun: bool = False
     """Whether it has begun a trial."""
@@ -117,13 +117,13 @@ class Search:
             self._stop_all()
         return self._conclude()
 
-    def _set_times(self, before: Sequence[TrialRecord]) -> None:
+    def _set_times(self, trials: Sequence[TrialRecord]) -> None:
         """Sets the deadlines of the trials and of the search, less the time that a killed search
         has used.
         """
         if (limit := self._tune.most_seconds) is None:
             return
-        used = sum(trial.seconds + trial.seconds_again for trial in before) / self._tune.parallel
+        used = sum(trial.seconds + trial.seconds_again for trial in trials) / self._tune.parallel
         self._end = time.time() + limit - used
         self._deadline = self._end - (limit * SHARE_OF_TIME if self._has_finals else 0)
 
@@ -184,16 +184,16 @@ class Search:
         }
         label = "the search" if self._tune.parallel == 1 else f"search {self._started}"
         spec = WorkerSpec(Place("worker", self._started - 1, label=label), MODULE, payload)
-        said: list[WorkerEvent] = []
-        worker = WatchedWorker(spec, self._launcher.start(spec), said.append)
-        self._members.append(_Member(name, worker, said, finals=list(finals)))
+        events: list[WorkerEvent] = []
+        worker = WatchedWorker(spec, self._launcher.start(spec), events.append)
+        self._members.append(_Member(name, worker, events, finals=list(finals)))
 
     def _poll(self) -> None:
         for member in list(self._members):
             member.worker.look()
-            for event in member.said:
+            for event in member.events:
                 self._handle_event(member, event.kind, event.values)
-            member.said.clear()
+            member.events.clear()
             if member.worker.has_ended:
                 self._members.remove(member)
                 if member.worker.failure is not None:

@@ -81,19 +81,19 @@ class MergeAccumulators(beam.CombineFn):
         """Returns an empty list of totals."""
         return []
 
-    def add_input(self, totals: list[Accumulator], found: Accumulator) -> list[Accumulator]:
+    def add_input(self, totals: list[Accumulator], accumulator: Accumulator) -> list[Accumulator]:
         """Adds the accumulator of one file."""
         rest = list(totals)
-        while rest and rest[-1].rows <= 2 * found.rows:
+        while rest and rest[-1].rows <= 2 * accumulator.rows:
             earlier = rest.pop()
-            earlier.merge(found)
-            found = earlier
-        return [*rest, found]
+            earlier.merge(accumulator)
+            accumulator = earlier
+        return [*rest, accumulator]
 
-    def merge_accumulators(self, several: Iterable[list[Accumulator]]) -> list[Accumulator]:
+    def merge_accumulators(self, accumulators: Iterable[list[Accumulator]]) -> list[Accumulator]:
         """Merges the totals of several processes."""
         merged = self.create_accumulator()
-        for total in (total for totals in several for total in totals):
+        for total in (total for totals in accumulators for total in totals):
             merged = self.add_input(merged, total)
         return merged
 
@@ -134,12 +134,12 @@ def _compute_results(
     yield _Evaluation(slices, compute_intervals(accumulator, sliced, settings, has_thresholds))
 
 
-def _metrics(slice_key: SliceKey, found: Metrics) -> tuple[SliceKey, Metrics]:
-    return slice_key, {key: value for key, value in found.items() if not is_plot(key)}
+def _metrics(slice_key: SliceKey, results: Metrics) -> tuple[SliceKey, Metrics]:
+    return slice_key, {key: value for key, value in results.items() if not is_plot(key)}
 
 
-def _plots(slice_key: SliceKey, found: Metrics) -> tuple[SliceKey, Metrics]:
-    return slice_key, {key: value for key, value in found.items() if is_plot(key)}
+def _plots(slice_key: SliceKey, results: Metrics) -> tuple[SliceKey, Metrics]:
+    return slice_key, {key: value for key, value in results.items() if is_plot(key)}
 
 
 def evaluate(

@@ -146,10 +146,10 @@ def _is_root(metric: tf_keras.metrics.Metric) -> bool:
     return type(metric) is tf_keras.metrics.RootMeanSquaredError
 
 
-def _squared_errors(labels: np.ndarray, said: np.ndarray) -> np.ndarray:
-    if said.shape[1] != 1:
+def _squared_errors(labels: np.ndarray, predictions: np.ndarray) -> np.ndarray:
+    if predictions.shape[1] != 1:
         raise UnsupportedInBatches("the squared error has several outputs")
-    return np.square(labels - said)[:, 0]
+    return np.square(labels - predictions)[:, 0]
 
 
 @statistic_for(tfma.SQUARED_CORRELATION)
@@ -436,20 +436,20 @@ class ClassMatrix(CellStatistic):
 
 
 def class_means(
-    found: np.ndarray, there: np.ndarray, predicted: np.ndarray, occurs: np.ndarray
+    correct: np.ndarray, there: np.ndarray, predicted: np.ndarray, occurs: np.ndarray
 ) -> list[Values]:
     """Returns the means over classes of precision, recall, F1, and of recall where there are
     examples.
 
     Args:
-      found: [..., classes], the weights of the examples that are rightly predicted as each class.
+      correct: [..., classes], the weights of the examples that are rightly predicted as each class.
       there: [..., classes], the weights of the examples of each class.
       predicted: [..., classes], the weights of the examples that are predicted as each class.
       occurs: whether a class counts in the first three means, with 0 where a ratio is undefined.
     """
-    recall, f1 = ratio(found, there), ratio(2 * found, there + predicted)
+    recall, f1 = ratio(correct, there), ratio(2 * correct, there + predicted)
     return [
-        _mean(np.nan_to_num(ratio(found, predicted)), occurs),
+        _mean(np.nan_to_num(ratio(correct, predicted)), occurs),
         _mean(np.nan_to_num(recall), occurs),
         _mean(np.nan_to_num(f1), occurs),
         _mean(recall, there > 0),

@@ -43,7 +43,7 @@ def compute_intervals(
     accumulator: Accumulator,
     sliced: Mapping[int, Metrics],
     settings: VerdictSettings,
-    held: Callable[[SliceKey], bool],
+    has_thresholds: Callable[[SliceKey], bool],
 ) -> EvaluationIntervals:
     """Returns the confidence intervals of an evaluation.
 
@@ -51,12 +51,12 @@ def compute_intervals(
       accumulator: the accumulator of all rows.
       sliced: the metrics of the reported slices by number, largest slices first.
       settings: the confidence of the intervals, and which rows depend on one another.
-      held: returns whether a slice has thresholds.
+      has_thresholds: returns whether a slice has thresholds.
     """
     found, others = {}, 0
     for number, metrics in sliced.items():
         key = accumulator.slicer.keys[number]
-        is_held = not key or held(key)
+        is_held = not key or has_thresholds(key)
         others += not is_held
         with_intervals = is_held or others <= MOST_WITH_INTERVALS
         found[name_of(key)] = _SliceIntervals(
@@ -196,10 +196,10 @@ class _SliceIntervals:
         return Interval(low=max(value - missed, 0.0), high=min(value + missed, 1.0))
 
 
-def _unmeasured_notes(found: Mapping[str, Mapping[str, MetricIntervals]]) -> list[str]:
+def _unmeasured_notes(by_slice: Mapping[str, Mapping[str, MetricIntervals]]) -> list[str]:
     """Returns notes on the slices that are too small for a comparison with the model in service."""
     unmeasured: dict[str, list[str]] = {}
-    for name, metrics in found.items():
+    for name, metrics in by_slice.items():
         for metric, intervals in metrics.items():
             if name and intervals.is_unmeasurable:
                 unmeasured.setdefault(metric, []).append(name)
@@ -308,7 +308,7 @@ def _is_ignored(
 
 
 def _differences_beyond_noise(
-    metrics: Metrics, known: Mapping[str, MetricIntervals], settings: VerdictSettings
+    metrics: Metrics, intervals: Mapping[str, MetricIntervals], settings: VerdictSettings
 ) -> list[Any]:
     """Returns failures for metrics without thresholds that are worse than in service beyond
     noise.
@@ -316,7 +316,7 @@ def _differences_beyond_noise(
     failures = []
     for key, value in metrics.items():
         higher_is_better = settings.others.get(key.name)
-        interval = known.get(key.name, MetricIntervals()).shared
+        interval = intervals.get(key.name, MetricIntervals()).shared
         if higher_is_better is None or interval is None or not key.is_diff:
             continue
         if interval.high < 0 if higher_is_better else interval.low > 0:

@@ -42,7 +42,7 @@ class PredictionJob:
     """The input, model and output of a batch prediction."""
 
     model: Model
-    given: Input
+    inputs: Input
     output: Path
     batch_rows: int = BATCH_ROWS
     on_unreadable: OnUnreadable = OnUnreadable.MISSING
@@ -50,11 +50,11 @@ class PredictionJob:
     def identity(self) -> list[object]:
         """Returns a value that is equal for a command that may resume an interrupted one."""
         graph = zlib.crc32((self.model.folder / SAVED_MODEL).read_bytes())
-        given = self.given
+        inputs = self.inputs
         variant = self.model.variant
         network = graph if variant is None else [graph, variant.variant.sha256]
         folder, odd = str(self.model.folder.resolve()), self.on_unreadable
-        return [folder, network, given.format, given.files, given.kept, odd]
+        return [folder, network, inputs.format, inputs.files, inputs.copied, odd]
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def _add_kept_rows(error: ScopelineError | OSError, job: PredictionJob, parts: P
 def _skip_done(job: PredictionJob, parts: Parts) -> Iterator[Block]:
     """Returns the blocks that no part contains; drops parts whose rows have changed."""
     while True:
-        blocks = read_blocks(job.given, job.model.interface)
+        blocks = read_blocks(job.inputs, job.model.interface)
         wrong = next(
             (i for i, part in enumerate(parts.done) if not _contains_next(blocks, part)), None
         )
@@ -178,9 +178,11 @@ class _Readable:
             self.error = error
 
 
-def _write_next(asked: _PendingBlock, parts: Parts, checksum: int, unreadable: Counter[str]) -> int:
+def _write_next(
+    pending: _PendingBlock, parts: Parts, checksum: int, unreadable: Counter[str]
+) -> int:
     """Writes the predictions of a block; returns the checksum of the part in progress."""
-    block, futures = asked
+    block, futures = pending
     answers = [future.result() for future in futures]
     table = pa.concat_tables([table for table, _ in answers])
     for one in (one for _, found in answers for one in found):
@@ -213,6 +215,6 @@ def _answer(
     ask = job.model.predict_examples if block.rows is None else job.model.predict
     answers = ask(asked)
     columns = to_columns(answers)
-    check_names(list(block.kept), columns)
-    table = pa.table({name: v.slice(start, size) for name, v in block.kept.items()} | columns)
+    check_names(list(block.copied), columns)
+    table = pa.table({name: v.slice(start, size) for name, v in block.copied.items()} | columns)
     return table, unreadable

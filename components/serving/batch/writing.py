@@ -48,9 +48,9 @@ def to_columns(answers: Mapping[str, np.ndarray]) -> dict[str, pa.Array]:
     return columns
 
 
-def check_names(kept: list[str], answers: Mapping[str, pa.Array]) -> None:
+def check_names(copied: list[str], answers: Mapping[str, pa.Array]) -> None:
     """Raises ConfigError if a copied column has the name of a column of predictions."""
-    if twice := [name for name in kept if name in answers]:
+    if twice := [name for name in copied if name in answers]:
         raise ConfigError(
             f"--columns {twice[0]}: the predictions have a column of the same name; rename yours."
         )

@@ -144,45 +144,45 @@ def _ids(request: LoggedRequest) -> list[str]:
     return [f"{request.name}/{place}" for place in range(start, start + request.rows)]
 
 
-def _column(parts: Sequence[np.ndarray], wanted: RawColumn) -> pa.Array:
+def _column(parts: Sequence[np.ndarray], raw_column: RawColumn) -> pa.Array:
     """Returns a column of values, or of lists, from the arrays of several batches."""
-    if wanted.width == 1:
-        return _values(np.concatenate(parts), wanted)
+    if raw_column.width == 1:
+        return _values(np.concatenate(parts), raw_column)
     alike = (list(some) for _, some in groupby(parts, key=lambda part: part.shape[1]))
-    return pa.concat_arrays([_lists(np.concatenate(some), wanted) for some in alike])
+    return pa.concat_arrays([_lists(np.concatenate(some), raw_column) for some in alike])
 
 
-def _lists(part: np.ndarray, wanted: RawColumn) -> pa.Array:
+def _lists(part: np.ndarray, raw_column: RawColumn) -> pa.Array:
     """Returns lists without the padding up to the longest."""
     known = np.ones(part.shape, bool)
-    if wanted.width is None and wanted.dtype in MISSING:
+    if raw_column.width is None and raw_column.dtype in MISSING:
         is_known = part != b"" if part.dtype == object else ~np.isnan(part)
         # Only trailing missing values are padding; gaps within a list stay.
         known = np.cumsum(is_known[:, ::-1], axis=1)[:, ::-1] > 0
     ends = np.concatenate([[0], np.cumsum(known.sum(axis=1))])
-    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), _values(part[known], wanted))
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), _values(part[known], raw_column))
 
 
-def _values(values: np.ndarray, wanted: RawColumn) -> pa.Array:
-    if wanted.dtype == "string":
+def _values(values: np.ndarray, raw_column: RawColumn) -> pa.Array:
+    if raw_column.dtype == "string":
         found = pa.array(values.tolist(), pa.binary())
         found = pc.if_else(pc.equal(pc.binary_length(found), 0), None, found)
-        return found if wanted.picture == "bytes" else text_column(found)
+        return found if raw_column.picture == "bytes" else text_column(found)
     if not np.issubdtype(values.dtype, np.floating):
         return pa.array(values)
     missing = np.isnan(values)
-    if wanted.is_whole:
+    if raw_column.is_whole:
         return pa.array(np.where(missing, 0, values).astype(np.int64), mask=missing)
     return pa.array(values, mask=missing)
 
 
-def _from_examples(examples: np.ndarray, wanted: Sequence[RawColumn]) -> dict[str, pa.Array]:
+def _from_examples(examples: np.ndarray, columns: Sequence[RawColumn]) -> dict[str, pa.Array]:
     """Returns the columns of serialised tf.Examples, which the model has already accepted."""
     import tensorflow as tf
 
-    spec = {c.name: tf.io.RaggedFeature(_dtype_of(c)) for c in wanted}
+    spec = {c.name: tf.io.RaggedFeature(_dtype_of(c)) for c in columns}
     parsed = tf.io.parse_example(tf.constant(examples, tf.string), spec)
-    return {c.name: _ragged(parsed[c.name], c) for c in wanted}
+    return {c.name: _ragged(parsed[c.name], c) for c in columns}
 
 
 def _dtype_of(column: RawColumn) -> str:
@@ -191,10 +191,10 @@ def _dtype_of(column: RawColumn) -> str:
     return "int64" if column.is_whole else "float32"
 
 
-def _ragged(lists: Any, wanted: RawColumn) -> pa.Array:
+def _ragged(lists: Any, raw_column: RawColumn) -> pa.Array:
     values, ends = lists.values.numpy(), lists.row_splits.numpy()
-    column = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), _values(values, wanted))
-    if wanted.width != 1:
+    column = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), _values(values, raw_column))
+    if raw_column.width != 1:
         return column
     starts = pa.array(ends[:-1], mask=ends[:-1] == ends[1:])
     return column.values.take(starts)

@@ -240,13 +240,13 @@ class Batcher:
         if one is not None:
             self._mark_dropped(one)
 
-    def _mark_dropped(self, one: _PendingRequest) -> None:
+    def _mark_dropped(self, pending: _PendingRequest) -> None:
         """Marks a waiting request as dropped; its place in the queue is skipped later."""
-        if one.is_queued:
-            one.is_queued, one.request = False, None
+        if pending.is_queued:
+            pending.is_queued, pending.request = False, None
             self._queued -= 1
-            self.waiting_rows -= one.rows
-            self._room.release(one.size)
+            self.waiting_rows -= pending.rows
+            self._room.release(pending.size)
             if len(self._queue) + len(self._suspect_queue) > 2 * self._queued + _MOST_DROPPED:
                 for queue in (self._queue, self._suspect_queue):
                     alive = [other for other in queue if other.is_queued]

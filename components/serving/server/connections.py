@@ -120,12 +120,16 @@ class ClientConnection(HttpConnection):
         self,
         predictions: Predictions,
         options: ServeOptions,
-        others: OpenConnections,
+        open_connections: OpenConnections,
         *arguments: Any,
         **named: Any,
     ) -> None:
         super().__init__(*arguments, **named)
-        self._predictions, self._options, self._others = predictions, options, others
+        self._predictions, self._options, self._open_connections = (
+            predictions,
+            options,
+            open_connections,
+        )
         self._seconds = options.body_seconds
         """The seconds for a head to arrive, and for the client to read some of a response."""
         self._is_spare = False
@@ -176,14 +180,14 @@ class ClientConnection(HttpConnection):
         self._wait_for_client()
 
     def _find_room(self) -> None:
-        beyond, now = len(self.connections) - self._others.limit, self.loop.time()
-        if beyond <= 0 or self._others.make_room(cast("Any", self.connections), now):
+        beyond, now = len(self.connections) - self._open_connections.limit, self.loop.time()
+        if beyond <= 0 or self._open_connections.make_room(cast("Any", self.connections), now):
             return
         if beyond <= SPARE_CONNECTIONS:
             self._is_spare = True
         else:
             self._is_over = True
-            self._write_error(refusal(self._others.refusal()))
+            self._write_error(refusal(self._open_connections.refusal()))
             self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -464,7 +468,7 @@ class ClientConnection(HttpConnection):
         if version == "1.0":
             self.expect_100_continue = False
         if self._is_spare and self.url.decode("latin-1") not in OPEN_PATHS:
-            raise self._others.refusal()
+            raise self._open_connections.refusal()
         self._start_asgi()
         if self._is_spare:
             self.cycle.keep_alive = False
@@ -537,17 +541,17 @@ class ClientConnection(HttpConnection):
         self.cycle = cast("Any", asked)
         self._running, self._task = asked, None
         body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-        self._predictions.answer(PredictionRequest(path, self._head, body, asked.name), asked)
+        self._predictions.answer(PredictionRequest(path, self._head, body, cycle.name), asked)
 
-    def send(self, asked: _PredictionCycle, reply: Reply) -> None:
+    def send(self, cycle: _PredictionCycle, reply: Reply) -> None:
         """Sends the response to a request that avoided ASGI."""
         if len(reply.body) > _LARGE_BYTES:
             reply = self._take_room(reply)
         self._predictions.metrics.observe(
-            asked.route, reply.status, time.perf_counter() - asked.began
+            cycle.route, reply.status, time.perf_counter() - cycle.began
         )
-        self._write(reply, asked.name, asked.keep_alive)
-        if not asked.keep_alive:
+        self._write(reply, cycle.name, cycle.keep_alive)
+        if not cycle.keep_alive:
             self.transport.close()
         self.on_response_complete()
 

@@ -113,12 +113,12 @@ class Metrics:
         for value, number in Counts(classes.tolist()).items():
             self._predictions.labels(value.decode(errors="replace")).inc(number)
 
-    def count_unreadable(self, found: Sequence[UnreadableValues]) -> None:
+    def count_unreadable(self, unreadable: Sequence[UnreadableValues]) -> None:
         """Counts texts that the model cannot parse; logs a line per column at most once a minute.
 
         The log does not show the texts, as a client may have sent anything.
         """
-        for one in found:
+        for one in unreadable:
             self._unreadable.labels(one.column).inc(one.count)
             if time.monotonic() - self._said.get(one.column, -math.inf) >= _PAUSE_SECONDS:
                 self._said[one.column] = time.monotonic()

@@ -104,17 +104,17 @@ class MemoryBudget:
         self._limit = limit
         self.taken = 0
 
-    def take(self, size: int, before: int = 0) -> None:
+    def take(self, size: int, reserved: int = 0) -> None:
         """Reserves memory for a request.
 
         Args:
           size: the bytes to reserve.
-          before: the bytes that the same request has reserved already.
+          reserved: the bytes that the same request has reserved already.
 
         Raises:
           RequestError: the limit is reached; the status is 503.
         """
-        is_small = before + size <= SMALL_BYTES
+        is_small = reserved + size <= SMALL_BYTES
         limit = self._limit if is_small else int(self._limit * _SHARE_OF_LARGE)
         if self.taken + size > limit:
             raise RequestError(

@@ -227,14 +227,14 @@ def _read(task: _ReadTask, body: bytes, most_bytes: int, most_rows: int) -> Read
         return refusal(error)
 
 
-def _answer(connection: Connection, found: ReadRequest | Reply) -> None:
-    if isinstance(found, Reply):
-        connection.send(found)
+def _answer(connection: Connection, result: ReadRequest | Reply) -> None:
+    if isinstance(result, Reply):
+        connection.send(result)
         return
-    inputs: Any = found.inputs
+    inputs: Any = result.inputs
     sent = [_send(name, values) for name, values in inputs.items()]
     described: Any = [tensor for tensor, _ in sent]
-    connection.send(found._replace(inputs=described))
+    connection.send(result._replace(inputs=described))
     for _, data in sent:
         connection.send_bytes(data)
 

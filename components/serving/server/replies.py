@@ -39,9 +39,9 @@ class RequestError(Exception):
         self.status = status
 
 
-def unknown_name(where: str, name: str, known: Iterable[str]) -> RequestError:
+def unknown_name(where: str, name: str, known_names: Iterable[str]) -> RequestError:
     """Returns the error for a name that the model does not have, with a suggestion."""
-    names, name = list(known), name[:_LONGEST_NAME]
+    names, name = list(known_names), name[:_LONGEST_NAME]
     near = difflib.get_close_matches(name, names, n=1)  # Slow for long names, hence the limit.
     hint = f"did you mean {near[0]!r}?" if near else f"expected {', '.join(sorted(names))}."
     return RequestError(f"{where} has {name!r}, which the model does not take; {hint}")
@@ -58,9 +58,9 @@ request_id: ContextVar[bytes] = ContextVar("request_id", default=b"")
 """The id of the request in progress."""
 
 
-def choose_id(given: bytes) -> bytes:
+def choose_id(header: bytes) -> bytes:
     """Returns the id from a request's header, or a new one if that is missing or invalid."""
-    return given if given and _VALID_ID.fullmatch(given) else os.urandom(16).hex().encode()
+    return header if header and _VALID_ID.fullmatch(header) else os.urandom(16).hex().encode()
 
 
 def identify(headers: Iterable[tuple[bytes, bytes]]) -> tuple[bytes, bytes]:
@@ -166,23 +166,23 @@ class BatchResults:
 class ResultSlice:
     """The slice of a batch's outputs that belongs to one request."""
 
-    of: BatchResults
+    batch: BatchResults
     rows: slice
 
     @property
     def arrays(self) -> Arrays:
         """The outputs by name, [rows, ...] each."""
-        return {name: values[self.rows] for name, values in self.of.arrays.items()}
+        return {name: values[self.rows] for name, values in self.batch.arrays.items()}
 
     @property
     def column_texts(self) -> dict[str, Texts]:
         """The JSON of each output of each row, by name of the output."""
-        return {name: texts[self.rows] for name, texts in self.of.column_texts.items()}
+        return {name: texts[self.rows] for name, texts in self.batch.column_texts.items()}
 
     @property
     def row_texts(self) -> Texts:
         """The JSON of each row."""
-        return self.of.row_texts[self.rows]
+        return self.batch.row_texts[self.rows]
 
 
 class ResponseFormat(Protocol):

@@ -171,21 +171,21 @@ class Repository:
             for gone in known.keys() - versions.keys():
                 known.pop(gone)
 
-    def _end_withdrawn(self, number: int, said: str) -> str:
+    def _end_withdrawn(self, number: int, message: str) -> str:
         """Marks a withdrawn version as ended; returns the message if the version is served."""
         self._failures.pop(number, None)
         if number == self.number:
-            return said
-        self._set_state(number, "END", said)
+            return message
+        self._set_state(number, "END", message)
         return ""
 
-    def _keep_withdrawn(self, said: str) -> None:
+    def _keep_withdrawn(self, message: str) -> None:
         """Continues to serve a withdrawn version, as no other version can be loaded."""
         assert self.number is not None  # noqa: S101 - the served version is the withdrawn one
-        said += "; it stays in service, as no other version can be loaded"
-        if self._states[self.number].message != said:
-            logger.error("version %d: %s", self.number, said)
-        self._set_state(self.number, "AVAILABLE", said)
+        message += "; it stays in service, as no other version can be loaded"
+        if self._states[self.number].message != message:
+            logger.error("version %d: %s", self.number, message)
+        self._set_state(self.number, "AVAILABLE", message)
 
     def _update_version(self, number: int, path: Path) -> bool:
         """Loads a version unless it is served already; returns whether to skip older versions."""
@@ -253,7 +253,7 @@ class Repository:
         self._failures.pop(number, None)
         self._set_state(number, "AVAILABLE")
 
-    def _fail(self, number: int, path: Path, listing: Listing, words: str) -> None:
+    def _fail(self, number: int, path: Path, listing: Listing, message: str) -> None:
         """Records that a version cannot be loaded, unless its files have changed meanwhile."""
         if _list_files(path)[0] != listing:
             self._is_settling = True
@@ -266,12 +266,12 @@ class Repository:
             pause = min(2 * before.pause, LAST_PAUSE_SECONDS)
         self._failures[number] = _Failure(listing, pause, time.monotonic() + pause)
         if number == self.number:
-            words += "; the model that was loaded before stays in service"
-        self._set_state(number, "AVAILABLE" if number == self.number else "END", words)
+            message += "; the model that was loaded before stays in service"
+        self._set_state(number, "AVAILABLE" if number == self.number else "END", message)
         logger.error(
             "version %d cannot be loaded: %s (the next try is in %.0f s, or when its files change)",
             number,
-            words,
+            message,
             pause,
         )
 

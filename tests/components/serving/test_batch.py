@@ -49,7 +49,7 @@ def job(
     model: Model, files: str | Path, output: Path, *kept: str, batch_rows: int = 64
 ) -> PredictionJob:
     found, data_format = find_files(str(files))
-    return PredictionJob(model, Input(found, data_format, kept=kept), output, batch_rows)
+    return PredictionJob(model, Input(found, data_format, copied=kept), output, batch_rows)
 
 
 def run(model: Model, files: str | Path, output: Path, *kept: str) -> int:
@@ -328,8 +328,8 @@ def folder(tmp_path: Path) -> Path:
 def test_pictures_of_a_folder_are_read_in_the_order_of_their_names(folder: Path) -> None:
     files, data_format = find_files(str(folder))
     assert data_format == "images"
-    (block,) = read_blocks(Input(files, data_format, kept=("file",)), of_pictures("bytes"))
-    names = [Path(name).name for name in block.kept["file"].to_pylist()]
+    (block,) = read_blocks(Input(files, data_format, copied=("file",)), of_pictures("bytes"))
+    names = [Path(name).name for name in block.copied["file"].to_pylist()]
     assert names == ["c.webp", "d.png", "b.png"]
     pictures = [value[0] for value in block.rows.column("photo").to_pylist()]
     assert pictures[2] == (folder / "b.png").read_bytes()
@@ -340,8 +340,8 @@ def test_pictures_of_a_folder_are_read_in_the_order_of_their_names(folder: Path)
 def test_pictures_that_a_table_names_are_read(folder: Path) -> None:
     table = folder / "in.csv"
     table.write_text("id,photo\n7,b.png\n8,a/d.png\n")
-    (block,) = read_blocks(Input((str(table),), "csv", kept=("id",)), of_pictures("path"))
-    assert block.kept["id"].to_pylist() == ["7", "8"]
+    (block,) = read_blocks(Input((str(table),), "csv", copied=("id",)), of_pictures("path"))
+    assert block.copied["id"].to_pylist() == ["7", "8"]
     assert block.rows.column("photo")[1].as_py() == [(folder / "a/d.png").read_bytes()]
     table.write_text("id,photo\n7,b.png\n8,in.csv\n")
     message = r"names .*in\.csv in row 3 of .*which cannot be decoded .*, or remove the row\.$"

@@ -108,17 +108,17 @@ def _read_head(head: bytes) -> _Head:
 _head_cache: dict[bytes, _Head] = {}
 
 
-def _cache_head(head: bytes, asked: _Head) -> None:
+def _cache_head(head: bytes, parsed: _Head) -> None:
     """Caches a head that the model accepts, if its tensors are binary.
 
     A client with binary tensors sends the same head again and again.
     """
-    outputs = asked.output_options[1] or ()
-    are_bytes = all(one.size is not None and one.data is None for one in asked.described)
+    outputs = parsed.output_options[1] or ()
+    are_bytes = all(one.size is not None and one.data is None for one in parsed.described)
     if are_bytes and len(outputs) <= _KNOWN_OUTPUTS:
         if len(_head_cache) >= _KNOWN_HEADS:
             _head_cache.clear()
-        _head_cache[head] = asked
+        _head_cache[head] = parsed
 
 
 def _to_columns(tensors: Mapping[str, np.ndarray], interface: ModelInterface) -> Arrays:
@@ -220,9 +220,9 @@ def _read_output_options(body: Mapping[str, Any]) -> _OutputOptions:
     return None if given is None else str(given), tuple(wanted.items()) or None, default
 
 
-def _read_output(wanted: Any, default: bool) -> tuple[str, bool]:
-    title = wanted.get("name") if isinstance(wanted, dict) else None
-    own = wanted.get("parameters") if isinstance(wanted, dict) else None
+def _read_output(output: Any, default: bool) -> tuple[str, bool]:
+    title = output.get("name") if isinstance(output, dict) else None
+    own = output.get("parameters") if isinstance(output, dict) else None
     own = own if isinstance(own, dict) else {}
     for name in ("classification", "shared_memory_region"):
         if name in own:  # Ignoring the parameter would give the client an unexpected response.
@@ -296,10 +296,10 @@ class _InputDescription(NamedTuple):
     """The values in the JSON; None for a binary tensor."""
 
 
-def _describe(given: Any) -> _InputDescription:
-    if not isinstance(given, dict) or not isinstance(name := given.get("name"), str):
+def _describe(tensor: Any) -> _InputDescription:
+    if not isinstance(tensor, dict) or not isinstance(name := tensor.get("name"), str):
         raise RequestError("every input must be an object with a `name`.")
-    parameters, shape = given.get("parameters") or {}, given.get("shape")
+    parameters, shape = tensor.get("parameters") or {}, tensor.get("shape")
     size = parameters.get("binary_data_size") if isinstance(parameters, dict) else None
     if size is not None and (type(size) is not int or size < 0):
         raise RequestError(f"binary_data_size of input {name!r} must be a non-negative integer.")
@@ -312,7 +312,7 @@ def _describe(given: Any) -> _InputDescription:
     if not shape or not shape[0]:
         raise RequestError(f"`shape` of input {name!r} is {shape}, expected [rows] or [rows, n].")
     return _InputDescription(
-        name, shape, math.prod(shape), given.get("datatype"), size, given.get("data")
+        name, shape, math.prod(shape), tensor.get("datatype"), size, tensor.get("data")
     )
 
 

@@ -162,7 +162,7 @@ class _Results:
     """The response to `:regress`: a number per row."""
 
     def part(self, answer: ResultSlice) -> bytes:
-        if "value" not in answer.of.arrays:
+        if "value" not in answer.batch.arrays:
             raise RequestError("the model predicts a class: use :classify or :predict.")
         return b",".join(answer.column_texts["value"])
 
@@ -174,7 +174,7 @@ class _Classes(_Results):
     """The response to `:classify`: pairs of a class and its score, per row."""
 
     def part(self, answer: ResultSlice) -> bytes:
-        if not {"classes", "scores"} <= answer.of.arrays.keys():
+        if not {"classes", "scores"} <= answer.batch.arrays.keys():
             raise RequestError("the model predicts a number: use :regress or :predict.")
         rows = zip(*(answer.column_texts[name] for name in ("classes", "scores")), strict=True)
         return b",".join(orjson.dumps([*zip(*map(orjson.loads, row), strict=True)]) for row in rows)

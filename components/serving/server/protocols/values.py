@@ -115,28 +115,28 @@ def _convert_column(values: list[Any], column: RawColumn) -> np.ndarray | None:
     return None if found is None else found[column.request]
 
 
-def _convert_numbers(values: list[Any], wanted: Sequence[RawColumn]) -> Arrays | None:
+def _convert_numbers(values: list[Any], columns: Sequence[RawColumn]) -> Arrays | None:
     """Returns columns of numbers, in a third of the time of `_convert_values`.
 
     Args:
       values: the values of all columns, column by column.
-      wanted: the columns; either all or none of them may have missing values.
+      columns: the columns; either all or none of them may have missing values.
 
     Returns:
       An array [values] per column; None if a value is, or may be, invalid.
     """
     kinds = set(map(type, values))
-    if wanted[0].dtype in MISSING:
+    if columns[0].dtype in MISSING:
         numbers = _floats(values, kinds)
     else:
         numbers = _integers(values) if kinds == {int} else None
     if numbers is None:
         return None
-    shaped = numbers.reshape(len(wanted), -1)
-    if not are_whole(shaped[[column.is_whole for column in wanted]]):
+    shaped = numbers.reshape(len(columns), -1)
+    if not are_whole(shaped[[column.is_whole for column in columns]]):
         return None
-    of_dtype = {dtype: np.ascontiguousarray(shaped, dtype) for dtype in {c.dtype for c in wanted}}
-    return {c.request: of_dtype[c.dtype][place] for place, c in enumerate(wanted)}
+    of_dtype = {dtype: np.ascontiguousarray(shaped, dtype) for dtype in {c.dtype for c in columns}}
+    return {c.request: of_dtype[c.dtype][place] for place, c in enumerate(columns)}
 
 
 def _floats(values: list[Any], kinds: set[type]) -> np.ndarray | None:
@@ -282,30 +282,30 @@ RequestInputs = Rows | Columns | Arrays
 """The inputs of a request: JSON rows, JSON columns, or tensors."""
 
 
-def row_count(asked: RequestInputs) -> int:
+def row_count(inputs: RequestInputs) -> int:
     """Returns the number of rows of a request."""
-    first: Any = asked if isinstance(asked, list) else next(iter(asked.values()))
+    first: Any = inputs if isinstance(inputs, list) else next(iter(inputs.values()))
     return len(first)
 
 
-def as_tensors(asked: RequestInputs, interface: ModelInterface) -> Arrays:
+def as_tensors(inputs: RequestInputs, interface: ModelInterface) -> Arrays:
     """Returns the tensors of a request.
 
     Raises:
       RequestError: the model cannot take the inputs.
     """
-    if isinstance(asked, list):
-        return rows_to_arrays(asked, interface)
+    if isinstance(inputs, list):
+        return rows_to_arrays(inputs, interface)
     return (
-        cast("Arrays", asked)
-        if are_tensors(asked)
-        else to_arrays(cast("Columns", asked), interface)
+        cast("Arrays", inputs)
+        if are_tensors(inputs)
+        else to_arrays(cast("Columns", inputs), interface)
     )
 
 
-def are_tensors(asked: RequestInputs) -> bool:
+def are_tensors(inputs: RequestInputs) -> bool:
     """Returns whether the inputs of a request are tensors rather than JSON."""
-    return not isinstance(asked, list) and isinstance(next(iter(asked.values())), np.ndarray)
+    return not isinstance(inputs, list) and isinstance(next(iter(inputs.values())), np.ndarray)
 
 
 def from_rows(rows: Rows, interface: ModelInterface) -> Columns:
@@ -385,9 +385,9 @@ def to_arrays(columns: Columns, interface: ModelInterface) -> Arrays:
     }
 
 
-def _wrong_keys(where: str, given: Mapping[str, Any], names: Sequence[str]) -> RequestError:
-    for name in given:
+def _wrong_keys(where: str, keys: Mapping[str, Any], names: Sequence[str]) -> RequestError:
+    for name in keys:
         if name not in names:
             return unknown_name(where, str(name), names)
-    missing = [name for name in names if name not in given]
+    missing = [name for name in names if name not in keys]
     return RequestError(f"{where} lacks {', '.join(map(repr, missing))}: give every column.")
