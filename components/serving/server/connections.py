@@ -537,11 +537,11 @@ class ClientConnection(HttpConnection):
                 )
             return
         path, self._path = self._path, None
-        asked = _PredictionCycle(self, path, choose_id(self._head.get(HEADER, b"")))
-        self.cycle = cast("Any", asked)
-        self._running, self._task = asked, None
+        cycle = _PredictionCycle(self, path, choose_id(self._head.get(HEADER, b"")))
+        self.cycle = cast("Any", cycle)
+        self._running, self._task = cycle, None
         body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-        self._predictions.answer(PredictionRequest(path, self._head, body, cycle.name), asked)
+        self._predictions.answer(PredictionRequest(path, self._head, body, cycle.name), cycle)
 
     def send(self, cycle: _PredictionCycle, reply: Reply) -> None:
         """Sends the response to a request that avoided ASGI."""
