@@ -123,8 +123,8 @@ class ClusterTrainerExecutor(GenericExecutor):
         # With a backup scope, other backups may belong to trainings in progress.
         if interrupted and not options.backup_scope:
             report_notice(_NOT_RESUMED.format(interrupted[-1]))
-        continued = restore_checkpoints(backup, fn_args.model_run_dir, key, epochs)
-        _train(run_fn, fn_args, backup, continued, options)
+        continued_epochs = restore_checkpoints(backup, fn_args.model_run_dir, key, epochs)
+        _train(run_fn, fn_args, backup, continued_epochs, options)
         if not fileio.exists(fn_args.serving_model_dir):
             raise TrainingError(
                 f"{run_fn} exported no model; it must export the model to "
@@ -164,7 +164,7 @@ class ClusterTrainerExecutor(GenericExecutor):
 
 
 def _train(
-    run_fn: str, fn_args: FnArgs, backup: str, continued: int, options: TrainerOptions
+    run_fn: str, fn_args: FnArgs, backup: str, continued_epochs: int, options: TrainerOptions
 ) -> None:
     """Runs the workers of the strategy to their end."""
     settings = TrainerSettings.from_custom_config(fn_args.custom_config)
@@ -174,15 +174,15 @@ def _train(
         choice=choice,
         backup_directory=backup,
         backup_steps=options.backup_steps,
-        continued_epochs=continued,
+        continued_epochs=continued_epochs,
     )
     arguments = {name: getattr(fn_args, name) for name in _ARGUMENTS}
     strategy = choice.strategy.kind
-    joins = None if processes_of(strategy) is Processes.ONE else tf_config
+    peers_config = None if processes_of(strategy) is Processes.ONE else tf_config
     with _scratch(options) as scratch:
         training = Training(run_fn, arguments, settings, runtime, scratch)
         workers = make_workers(training, strategy, tf_config)
-        if len(workers) == 1 and joins is None:
+        if len(workers) == 1 and peers_config is None:
             restarts = run_one(workers[0], options.retries)
         else:
             job = ClusterJob(
@@ -190,21 +190,23 @@ def _train(
                 restart_policy(strategy),
                 start_timeout=options.start_timeout,
                 retries=options.retries,
-                missing=functools.partial(_missing_peers, joins) if joins else None,
+                missing=functools.partial(_missing_peers, peers_config) if peers_config else None,
             )
-            restarts = _run_cluster(job, joins, options, fn_args.model_run_dir)
+            restarts = _run_cluster(job, peers_config, options, fn_args.model_run_dir)
     add_restarts(fn_args.model_run_dir, restarts)
 
 
 def _run_cluster(
-    job: ClusterJob, joins: TFConfig | None, options: TrainerOptions, model_run_dir: str
+    job: ClusterJob, peers_config: TFConfig | None, options: TrainerOptions, model_run_dir: str
 ) -> list[str]:
     """Runs workers that wait for each other, or for workers of other runs."""
     try:
         with _launcher(options, job.specs, model_run_dir) as launcher:
             return Supervisor(launcher, job).run()
     except StartTimeoutError:
-        if joins is not None and (error := _name_missing(joins, options.start_timeout)):
+        if peers_config is not None and (
+            error := _missing_peers_error(peers_config, options.start_timeout)
+        ):
             raise error from None
         raise
 
@@ -247,7 +249,7 @@ def _missing_peers(tf_config: TFConfig) -> list[str]:
     return [f"{name} at {address}" for name, address in tf_config.peers if not answers(address)]
 
 
-def _name_missing(tf_config: TFConfig, limit: float) -> StartTimeoutError | None:
+def _missing_peers_error(tf_config: TFConfig, limit: float) -> StartTimeoutError | None:
     """Returns the error that names the peers that do not answer; None if all do.
 
     Args:

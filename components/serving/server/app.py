@@ -245,10 +245,10 @@ class _Endpoints:
         self._repository.start()
         if log is not None:
             log.start()
-        telling = asyncio.create_task(self._share_state(self._place)) if self._place else None
+        reporting = asyncio.create_task(self._share_state(self._place)) if self._place else None
         yield
-        if telling is not None:
-            telling.cancel()
+        if reporting is not None:
+            reporting.cancel()
         self._repository.stop()
         if log is not None:
             log.close()
@@ -271,7 +271,7 @@ class _Endpoints:
         """Responds 200 while this process and all workers run and follow the versions, else 503."""
         self._check_following(503)
         if self._place is not None:
-            self._check_workers(self._place.workers.up, 503)
+            self._check_workers(self._place.workers.running, 503)
         return _json({"live": True})
 
     def _check_following(self, status: int) -> None:
@@ -284,10 +284,10 @@ class _Endpoints:
                 "the thread that loads new versions has died: restart the server.", status
             )
 
-    def _check_workers(self, there: int, status: int) -> None:
+    def _check_workers(self, count: int, status: int) -> None:
         """Raises RequestError unless all workers are present."""
-        if there < self._options.workers:
-            raise RequestError(f"{there} of {self._options.workers} workers are ready.", status)
+        if count < self._options.workers:
+            raise RequestError(f"{count} of {self._options.workers} workers are ready.", status)
 
     async def ready(self, request: Request) -> Response:
         """Responds 200 if each worker serves a version, else 400."""

@@ -18,7 +18,7 @@ KEY_VARIABLE = "SCOPELINE_API_KEY"
 MEMORY_OF_BODY = 5
 """The least memory limit for all requests, as a multiple of the largest body."""
 _LOCAL = ("127.0.0.1", "::1", "localhost")
-_NEAR = 0.8
+_LEAST_SIMILARITY = 0.8
 """The similarity from which two names may be spellings of the same column."""
 
 
@@ -138,7 +138,7 @@ def check_dropped(options: LogOptions, serving: Path) -> None:
         return
     columns = [column.name for column in read_interface(version).columns]
     for name in sorted(options.dropped.difference(columns)):
-        if near := difflib.get_close_matches(name, columns, n=1, cutoff=_NEAR):
+        if near := difflib.get_close_matches(name, columns, n=1, cutoff=_LEAST_SIMILARITY):
             raise ConfigError(
                 f"log.drop: the model has no column {name!r}; did you mean {near[0]!r}?"
             )

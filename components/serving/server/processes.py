@@ -247,8 +247,8 @@ class Supervisor:
     def _schedule_restart(self, number: int, worker: _Worker) -> None:
         """Schedules the restart of a worker that has died."""
         del self._running[number]
-        process, had_answered = worker.process, self._workers.is_up(number)
-        self._have_answered |= any(map(self._workers.is_up, range(self._options.workers)))
+        process, had_answered = worker.process, self._workers.is_running(number)
+        self._have_answered |= any(map(self._workers.is_running, range(self._options.workers)))
         said = worker.error_message()
         if said and not self._have_answered:
             raise ConfigError(said)

@@ -128,13 +128,13 @@ def test_workers_that_have_nothing_to_serve_end_the_command(pushed: Pushed, tmp_
 
 def test_worker_that_tells_nothing_for_long_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     together = Workers(2)
-    assert (together.up, together.ready) == (0, 0)
+    assert (together.running, together.ready) == (0, 0)
     together.report(0, 7)
     together.report(1, None)
-    assert (together.up, together.ready) == (2, 1)
+    assert (together.running, together.ready) == (2, 1)
     monkeypatch.setattr(workers, "_STALE_SECONDS", -1.0)
-    assert (together.up, together.ready) == (0, 0)
-    assert together.is_up(0)  # It has answered since it was started.
+    assert (together.running, together.ready) == (0, 0)
+    assert together.is_running(0)  # It has answered since it was started.
 
 
 def test_worker_that_cannot_be_started_again_does_not_end_the_others(
