@@ -134,7 +134,9 @@ class Repository:
                 " the version in service."
             )
         if number is not None and number != str(current[0]):
-            raise RequestError(f"version {number} is not in service; version {current[0]} is.", 404)
+            raise RequestError(
+                f"version {number} is not in service, but version {current[0]} is.", 404
+            )
         return current
 
     def scan(self) -> None:

@@ -167,7 +167,7 @@ def test_answers_are_not_put_where_rows_are_read(tmp_path: Path, given: str, out
     for name in ("in/a.csv", "in/deeper/b.csv"):
         (tmp_path / name).write_text("fare\n1\n")
     model = ChosenModel(tmp_path)
-    with pytest.raises(ConfigError, match=r"is where|is a file of"):
+    with pytest.raises(ConfigError, match=r"matches --input|is also a file of"):
         write_predictions(model, str(tmp_path / given), tmp_path / output, "", 64, False)
     files, data_format = find_files(str(tmp_path / given))
     for other in ("out.csv", "in/out.jsonl" if "*" in given else "out.jsonl"):
@@ -250,7 +250,7 @@ def test_values_of_another_type_are_refused(
         (("in.jsonl", "."), "is a folder: name a file"),
         (("in.jsonl", "no/out.csv"), "the folder .* does not exist"),
         (("in.xlsx", "out.csv"), "expected files of one kind"),
-        (("im.jsonl", "out.csv"), r"matches in\.jsonl, in\.xlsx; did you mean 'in\.jsonl'\?"),
+        (("im.jsonl", "out.csv"), r"holds in\.jsonl, in\.xlsx; did you mean 'in\.jsonl'\?"),
         (("no/*.csv", "out.csv"), r"No file matches .*/no', which is missing .*; correct --input"),
     ],
 )
@@ -380,7 +380,7 @@ def test_pictures_of_too_many_pixels_are_named(folder: Path) -> None:
 def test_pictures_for_a_model_that_takes_more_are_refused(folder: Path) -> None:
     price = RawColumn("price", "price", "float32", False, 1)
     files, data_format = find_files(str(folder))
-    with pytest.raises(ConfigError, match="the model takes photo and price: give it a table"):
+    with pytest.raises(ConfigError, match="the model takes photo and price: give a table"):
         list(read_blocks(Input(files, data_format), of_pictures("bytes", price)))
     (folder / "b.png").write_bytes(b"none")
     with pytest.raises(DataError, match=r"Image .*b\.png cannot be decoded .*, or remove it\.$"):

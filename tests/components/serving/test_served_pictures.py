@@ -127,7 +127,7 @@ def test_many_at_once_end_no_server(address: str) -> None:
     assert by_rows(address, *[large] * 4).json() == {"predictions": [1.0] * 4}
     refusal = by_rows(address, *[large] * 5)
     assert refusal.status_code == 413
-    assert "the pictures have 125,000,000 pixels together" in refusal.json()["error"]
+    assert "the pictures have 125,000,000 pixels in total" in refusal.json()["error"]
 
 
 def test_what_one_parser_of_examples_sees_another_does_not_miss(address: str) -> None:

@@ -70,7 +70,7 @@ def test_newest_version_that_can_be_loaded_answers(pushed: Pushed, tmp_path: Pat
     assert repository.number == 3
     # What was asked before is still answered.
     assert ask_one(model)["class"].shape == (1,)
-    with pytest.raises(RequestError, match="version 1 is not served; 3 is"):
+    with pytest.raises(RequestError, match="version 1 is not in service, but version 3 is"):
         repository.find("1")
 
     delete_whole(serving / "3")
@@ -338,6 +338,6 @@ def test_command_takes_up_versions_and_answers_what_came_before_a_stop(
         process.wait(60)
     log = (tmp_path / "log").read_text()
     assert process.returncode == 0, log
-    assert "no version has been pushed to" in log
+    assert "has no version yet" in log
     for number in (2, 1):
         assert f'"message": "version {number} answers"' in log

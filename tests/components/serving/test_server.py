@@ -175,7 +175,7 @@ def test_malformed_requests_are_refused_with_a_sentence(server: str, asked: Rows
         ({"fare": True}, "'fare' of row 0 is true or false, expected a number, such as 1 or 0"),
         ({"area": 2.5}, "'area' of row 0 is 2.5, expected a whole number"),
         ({"tags": "t1"}, "'tags' of row 0 is text, expected a list of values"),
-        ({"company": {"b64": "*"}}, "'company' of row 0 is no valid base64"),
+        ({"company": {"b64": "*"}}, "'company' of row 0 is not valid base64"),
     ],
 )
 def test_messages_name_the_column(
@@ -197,7 +197,7 @@ def test_bytes_that_are_no_example_are_said_to_be(server: str) -> None:
 
 def test_paths_that_are_not_there_are_404(server: str) -> None:
     for path, message in {
-        "/v1/models/trip": "there is no model 'trip' here; 'trips' is served",
+        "/v1/models/trip": "there is no model 'trip'; this server has 'trips'",
         "/v2/models/trip/ready": "there is no model 'trip' here",
         "/v2/models/trips/versions/1/ready": "version 1 is not served",
         "/v1/models/trips/versions/1": "there is no version 1",
