@@ -207,7 +207,7 @@ def test_export_that_is_corrupt_gets_no_certificate(
     if change is flip_bytes:
         assert "it is damaged" in certificate.failure
     else:
-        assert f"serving_default and {KERAS} are " in certificate.failure
+        assert f"serving_default and {KERAS} differ by " in certificate.failure
         assert "more than 0.001" in certificate.failure
 
 

@@ -265,7 +265,7 @@ def test_stop_while_a_version_loads_answers_what_has_come(serving: Path, tmp_pat
             time.sleep(0.005)
         # `served` sends SIGTERM now, and asserts the exit code.
         assert requests.get(f"http://{address}/v2/health/ready", timeout=10).ok
-    assert "version 9999999999 answers" not in log.read_text()
+    assert "version 9999999999 is in service" not in log.read_text()
 
 
 def test_workers_whose_parent_is_killed_end_and_what_it_left_goes(

@@ -340,4 +340,4 @@ def test_command_takes_up_versions_and_answers_what_came_before_a_stop(
     assert process.returncode == 0, log
     assert "has no version yet" in log
     for number in (2, 1):
-        assert f'"message": "version {number} answers"' in log
+        assert f'"message": "version {number} is in service"' in log
