@@ -72,7 +72,7 @@ class SearchExecutor(base_executor.BaseExecutor):
         results = artifact_utils.get_single_uri(output_dict[TUNER_RESULTS_KEY])
         best = artifact_utils.get_single_uri(output_dict[BEST_HYPERPARAMETERS_KEY])
         search = _fingerprint(fn_args.custom_config)
-        if plan.tune.reuse and take_over(input_dict.get(ANOMALIES_KEY, []), best, results, search):
+        if plan.tune.reuse and reuse_best(input_dict.get(ANOMALIES_KEY, []), best, results, search):
             return
         folder = _study_folder(input_dict, exec_properties, results)
         os.makedirs(folder, exist_ok=True)
@@ -112,7 +112,7 @@ def _fingerprint(custom_config: dict[str, Any]) -> str:
     return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
-def take_over(anomalies: Sequence[types.Artifact], best: str, results: str, search: str) -> bool:
+def reuse_best(anomalies: Sequence[types.Artifact], best: str, results: str, search: str) -> bool:
     """Copies the result of the last search of the same space; returns whether it is still valid.
 
     Args:
