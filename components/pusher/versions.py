@@ -387,7 +387,7 @@ def _age(path: Path) -> float:
         return 0.0
 
 
-def delete_whole(folder: Path) -> None:
+def delete_atomically(folder: Path) -> None:
     """Deletes a folder atomically: other processes see either the whole folder or none."""
     outgoing = folder.with_name(f"{OUTGOING_PREFIX}{folder.name}")
     folder.rename(outgoing)
@@ -396,7 +396,7 @@ def delete_whole(folder: Path) -> None:
 
 
 def delete_abandoned(base: Path) -> None:
-    """Deletes folders that a killed `delete_whole` has left."""
+    """Deletes folders that a killed `delete_atomically` has left."""
     for outgoing in base.glob(f"{OUTGOING_PREFIX}*"):
         shutil.rmtree(outgoing)
 

@@ -25,7 +25,7 @@ _POLL_SECONDS = 0.5
 _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
-class _Reports(logging.Handler):
+class _LogForwarder(logging.Handler):
     """A logging handler that forwards the trainer's progress to the channel."""
 
     def __init__(self, channel: Channel) -> None:
@@ -112,7 +112,7 @@ def _is_own(arguments: dict[str, Any]) -> bool:
 def _set_up_logging(channel: Channel) -> None:
     logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT, stream=sys.stderr)
     progress = logging.getLogger(PROGRESS_LOGGER)
-    progress.addHandler(_Reports(channel))
+    progress.addHandler(_LogForwarder(channel))
     # The process that receives the events logs them.
     progress.propagate = False
 

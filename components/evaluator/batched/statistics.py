@@ -60,7 +60,7 @@ class Statistic(ABC):
         self.combiner = combiner
 
     @classmethod
-    def suits(cls, combiner: Any) -> bool:
+    def supports(cls, combiner: Any) -> bool:
         """Returns whether the combiner has only options that this statistic supports."""
         return is_plain(combiner)
 
@@ -140,7 +140,7 @@ def find_statistic(combiner: Any) -> Statistic | None:
     kind = STATISTICS.get(name_of(type(combiner)))
     if isinstance(combiner, RowsCombiner):
         kind = combiner.kind
-    if kind is None or not (_is_known(kind) and kind.suits(combiner)):
+    if kind is None or not (_is_known(kind) and kind.supports(combiner)):
         return None
     return kind(combiner)
 
@@ -221,7 +221,7 @@ class MeanStatistic(SumStatistic):
         return [ratio(sums[:, at], sums[:, at + 1]) for at in range(0, self.width, 2)]
 
 
-def weighed(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def weigh(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Returns values, [rows], times their weights, beside the weights: [rows, 2] float64."""
     return np.stack([values.astype(np.float64) * weights, weights], axis=1)
 

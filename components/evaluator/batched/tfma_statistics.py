@@ -25,7 +25,7 @@ from components.evaluator.batched.statistics import (
     ratio,
     statistic_for,
     table,
-    weighed,
+    weigh,
 )
 
 
@@ -65,7 +65,7 @@ class RegressionError(MeanStatistic):
         errors = _ERRORS[tfma.name_of(type(self.combiner))](batch.labels, batch.numbers)
         known = ~np.isnan(errors)
         weights = np.where(known, self.weights(batch), 0.0)
-        return weighed(np.where(known, errors, 0.0), weights)
+        return weigh(np.where(known, errors, 0.0), weights)
 
 
 @statistic_for(tfma.BINARY_CROSS_ENTROPY)
@@ -75,15 +75,15 @@ class BinaryCrossEntropy(MeanStatistic):
     fields = ("total_cross_entropy", "total_example_weights")
 
     @classmethod
-    def suits(cls, combiner: Any) -> bool:
+    def supports(cls, combiner: Any) -> bool:
         """Returns whether the combiner takes probabilities, without label smoothing."""
-        return super().suits(combiner) and not tfma.has_logits_or_smoothing(combiner)
+        return super().supports(combiner) and not tfma.has_logits_or_smoothing(combiner)
 
     def values(self, batch: ModelRows) -> np.ndarray:
         """Returns the cross-entropy of each row."""
         truth, said = batch.labels, batch.numbers
         entropy = -(truth * np.log(said)) - (1 - truth) * np.log(1 - said)
-        return weighed(entropy, self.weights(batch))
+        return weigh(entropy, self.weights(batch))
 
 
 @statistic_for(tfma.KERAS_METRICS)
@@ -101,13 +101,13 @@ class KerasMeans(MeanStatistic):
         super().__init__(combiner)
 
     @classmethod
-    def suits(cls, combiner: Any) -> bool:
+    def supports(cls, combiner: Any) -> bool:
         """Returns whether the combiner has one output and its metrics are all means of a value per
         row.
         """
         if not tfma.has_one_output(combiner):
             return False
-        return super().suits(combiner) and all(map(_per_row, tfma.metrics_of(combiner)))
+        return super().supports(combiner) and all(map(_per_row, tfma.metrics_of(combiner)))
 
     def values(self, batch: ModelRows) -> np.ndarray:
         """Returns the value of each metric for each row, and the weight."""
@@ -118,7 +118,7 @@ class KerasMeans(MeanStatistic):
             if values.size != len(labels):
                 raise UnsupportedInBatches("a Keras metric is not a mean over the rows")
             # Keras drops the axis for a single row.
-            columns.append(weighed(values.reshape(-1), weights))
+            columns.append(weigh(values.reshape(-1), weights))
         return np.concatenate(columns, axis=1)
 
     def accumulator(self, sums: np.ndarray) -> Any:
@@ -191,9 +191,9 @@ class BinaryMatrices(SumStatistic):
     derived = ("BinaryAccuracy", "Precision", "Recall", "F1Score", "BalancedAccuracy")
 
     @classmethod
-    def suits(cls, combiner: Any) -> bool:
+    def supports(cls, combiner: Any) -> bool:
         """Returns whether the combiner keeps no samples of examples."""
-        return super().suits(combiner) and not tfma.samples_examples(combiner)
+        return super().supports(combiner) and not tfma.samples_examples(combiner)
 
     def __init__(self, combiner: Any) -> None:
         self.thresholds = tfma.matrix_thresholds(combiner)
@@ -266,9 +266,9 @@ class Histogram(CellStatistic):
         super().__init__(combiner)
 
     @classmethod
-    def suits(cls, combiner: Any) -> bool:
+    def supports(cls, combiner: Any) -> bool:
         """Returns whether the combiner buckets by prediction, for labels that are classes."""
-        return super().suits(combiner) and tfma.is_by_prediction(combiner)
+        return super().supports(combiner) and tfma.is_by_prediction(combiner)
 
     @property
     def has_formulas(self) -> bool:
@@ -385,11 +385,11 @@ class ClassMatrix(CellStatistic):
         super().__init__(combiner)
 
     @classmethod
-    def suits(cls, combiner: Any) -> bool:
+    def supports(cls, combiner: Any) -> bool:
         """Returns whether the combiner has one threshold, as TFMA's results for several depend on
         their order.
         """
-        return super().suits(combiner) and len(tfma.class_thresholds(combiner)) == 1
+        return super().supports(combiner) and len(tfma.class_thresholds(combiner)) == 1
 
     @property
     def has_formulas(self) -> bool:

@@ -25,7 +25,7 @@ from components.evaluator.batched.statistics import (
     Values,
     pad,
     ratio,
-    weighed,
+    weigh,
 )
 from components.evaluator.own_metrics import (
     Computations,
@@ -45,7 +45,7 @@ class RowMeans(MeanStatistic):
 
     def values(self, batch: ModelRows) -> np.ndarray:
         """Returns the metric's value of each row, times its weight, and the weight."""
-        return weighed(self.combiner.metric.row_values(batch), self.weights(batch))
+        return weigh(self.combiner.metric.row_values(batch), self.weights(batch))
 
     def output(self, parts: np.ndarray) -> dict[Any, float]:
         """Returns the mean; NaN if there is no weight."""

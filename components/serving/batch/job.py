@@ -146,7 +146,7 @@ def _predict_blocks(
     unreadable: Counter[str],
 ) -> None:
     waiting: deque[_PendingBlock] = deque()
-    readable, checksum = _Readable(blocks), 0
+    readable, checksum = _ReadableBlocks(blocks), 0
     with ThreadPoolExecutor(count_cores()) as pool:
         try:
             for block in readable:
@@ -164,7 +164,7 @@ def _predict_blocks(
         raise readable.error
 
 
-class _Readable:
+class _ReadableBlocks:
     """The blocks before the first unreadable one, which are written before the error is raised."""
 
     def __init__(self, blocks: Iterator[Block]) -> None:

@@ -219,7 +219,7 @@ def _read_table(
     inferred = source.glance((file,))
     kinds = _Kinds({name: inferred[name] for name in inputs.copied if name in inferred})
     kinds |= {c.name: kind_of_column(c.dtype, c.is_whole) for c in interface.columns}
-    spread = _spread(inferred, interface)
+    spread = _split_lists(inferred, interface)
     kinds |= {part: kinds[name] for name, parts in spread.items() for part in parts}
     numbers = {
         c.name: reader
@@ -250,14 +250,16 @@ def _read_table(
         if settings.pictures:
             rows, _ = read_pictures(rows, batch.first, settings, FileNotes())
         for name, parts in spread.items():
-            rows = rows.append_column(name, _gathered(rows, parts))
+            rows = rows.append_column(name, _join_lists(rows, parts))
         for name, reader in numbers.items():
             place = rows.schema.get_field_index(name)
             rows = rows.set_column(place, name, _as_texts(rows.column(place), reader))
         yield Block(rows.num_rows, batch.first, rows.select(asked), copied=copied)
 
 
-def _spread(inferred: dict[str, ColumnKind], interface: ModelInterface) -> dict[str, list[str]]:
+def _split_lists(
+    inferred: dict[str, ColumnKind], interface: ModelInterface
+) -> dict[str, list[str]]:
     """Returns the columns `name_1`, `name_2`, ... that a file has in place of a list `name`."""
     found = {
         column.name: [f"{column.name}_{place}" for place in range(1, column.width + 1)]
@@ -267,7 +269,7 @@ def _spread(inferred: dict[str, ColumnKind], interface: ModelInterface) -> dict[
     return {name: parts for name, parts in found.items() if inferred.keys() >= {*parts}}
 
 
-def _gathered(rows: pa.RecordBatch, parts: Sequence[str]) -> pa.LargeListArray:
+def _join_lists(rows: pa.RecordBatch, parts: Sequence[str]) -> pa.LargeListArray:
     """Returns the values of some columns as one list per row, with NaN for missing values."""
     columns = [first_values(rows.column(part)).to_numpy(zero_copy_only=False) for part in parts]
     values = np.stack(columns, axis=1)

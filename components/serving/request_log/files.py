@@ -109,7 +109,7 @@ class RowLoss(NamedTuple):
     """Whether the stream was kept, as it is damaged and not only truncated."""
 
 
-def unfinished(folder: Path) -> list[Path]:
+def unfinished_streams(folder: Path) -> list[Path]:
     """Returns the streams that are in progress or abandoned, except for damaged ones."""
     found = (folder / _UNFINISHED).glob("*")
     return sorted(path for path in found if path.suffix == _STREAM and _time_of(path))
@@ -119,7 +119,7 @@ def finish_abandoned(path: Path, folder: Path) -> RowLoss | None:
     """Converts an abandoned stream to a Parquet file.
 
     Args:
-      path: a path from `unfinished`.
+      path: a path from `unfinished_streams`.
       folder: the folder of the log.
 
     Returns:

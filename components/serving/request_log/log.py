@@ -22,7 +22,7 @@ from components.serving.request_log.files import (
     finish_abandoned,
     make_room,
     now_utc,
-    unfinished,
+    unfinished_streams,
 )
 from components.serving.request_log.rows import AnsweredBatch, to_rows
 from components.serving.settings import LogOptions
@@ -129,11 +129,11 @@ class RequestLog:
 
     def _write_waiting(self) -> None:
         while self._queue:
-            together, outcome = self._take_next(), "disk_failed"
+            batches, outcome = self._take_next(), "disk_failed"
             with self._failure_logs["write"].suppressed():
-                self._append(to_rows(together, self._options.dropped))
+                self._append(to_rows(batches, self._options.dropped))
                 outcome = "written"
-            self._rows.labels(outcome).inc(sum(one.rows for one in together))
+            self._rows.labels(outcome).inc(sum(one.rows for one in batches))
             # Under load the queue may never become empty.
             self._maintain()
 
@@ -185,7 +185,7 @@ class RequestLog:
             return
         self._checked_at, self._since = time.monotonic(), 0
         self._make_room()
-        for path in unfinished(self._options.folder):
+        for path in unfinished_streams(self._options.folder):
             with self._failure_logs[path.name].suppressed():
                 self._report_loss(finish_abandoned(path, self._options.folder))
         self._make_room()

@@ -48,8 +48,8 @@ from components.serving.server.reading import (
 from components.serving.server.replies import (
     Reply,
     RequestError,
+    error_reply,
     identify,
-    refusal,
     request_id,
 )
 from components.serving.server.repository import Repository
@@ -188,7 +188,7 @@ class _PredictionMiddleware:
             except ClientDisconnect:
                 return
             except Exception as error:
-                reply = refusal(error)
+                reply = error_reply(error)
             await _send_reply(send, reply)
 
     async def _answer(
@@ -352,7 +352,7 @@ def _json(content: Any, status: int = 200, headers: Mapping[str, str] | None = N
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
-    reply = refusal(error)
+    reply = error_reply(error)
     headers = {name.decode(): value.decode() for name, value in reply.headers}
     return Response(reply.body, reply.status, headers, "application/json")
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 from components.serving.server.reading import MemoryBudget
-from components.serving.server.replies import Reply, RequestError, attempt, refusal
+from components.serving.server.replies import Reply, RequestError, attempt, error_reply
 
 PredictFunction = Callable[[Sequence[Any]], list[Any]]
 """Predicts several requests; returns an answer, or the Reply of an error, for each."""
@@ -365,7 +365,7 @@ class Batcher:
                 self._timer = loop.call_at(one.due, self._expire_requests, loop)
                 return
             self.drop(answer)
-            _resolve(answer, refusal(timeout_error(self._seconds)))
+            _resolve(answer, error_reply(timeout_error(self._seconds)))
 
 
 def _resolve(awaited: ResponseFuture, answer: Any) -> None:

@@ -35,7 +35,7 @@ from components.serving.server.reading import (
     read_length,
     read_plain_url,
 )
-from components.serving.server.replies import HEADER, Reply, RequestError, choose_id, refusal
+from components.serving.server.replies import HEADER, Reply, RequestError, choose_id, error_reply
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class OpenConnections:
             logger.warning("all %d connections are in use: new ones are refused", self.limit)
         return False
 
-    def refusal(self) -> RequestError:
+    def limit_error(self) -> RequestError:
         """Returns the error for a client that exceeds the limit of connections."""
         return RequestError(f"all {self.limit} connections are in use: try again later.", 503)
 
@@ -187,7 +187,7 @@ class ClientConnection(HttpConnection):
             self._is_spare = True
         else:
             self._is_over = True
-            self._write_error(refusal(self._open_connections.refusal()))
+            self._write_error(error_reply(self._open_connections.limit_error()))
             self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -257,7 +257,7 @@ class ClientConnection(HttpConnection):
             return
         self._is_over, self._unread = True, b""
         if self._drop_unfinished():
-            self._last_reply = refusal(error)
+            self._last_reply = error_reply(error)
         self._end_if_answered()
 
     def _drop_unfinished(self) -> bool:
@@ -468,7 +468,7 @@ class ClientConnection(HttpConnection):
         if version == "1.0":
             self.expect_100_continue = False
         if self._is_spare and self.url.decode("latin-1") not in OPEN_PATHS:
-            raise self._open_connections.refusal()
+            raise self._open_connections.limit_error()
         self._start_asgi()
         if self._is_spare:
             self.cycle.keep_alive = False
@@ -564,7 +564,7 @@ class ClientConnection(HttpConnection):
         try:
             self._predictions.room.take(len(reply.body), _LARGE_BYTES)
         except RequestError as error:
-            return refusal(error)
+            return error_reply(error)
         self._unsent_bytes = len(reply.body)
         self.loop.call_soon(self._give_back_room)
         return reply

@@ -59,7 +59,7 @@ from components.serving.server.replies import (
     ResponseFormat,
     ResultSlice,
     attempt,
-    refusal,
+    error_reply,
     size_of_part,
 )
 from components.serving.server.repository import Repository
@@ -128,7 +128,7 @@ class SignatureCall:
             return [self._join(requests, places)]
         except Exception as error:
             if len(places) == 1:
-                results[places[0]] = refusal(error)
+                results[places[0]] = error_reply(error)
                 return []
         return [
             one for half in _halves(places) for one in self._join_halves(requests, half, results)
@@ -214,7 +214,7 @@ class SignatureCall:
             answers = BatchResults(self._answer(joined.columns))
         except Exception as error:
             if len(joined.places) == 1:
-                results[joined.places[0]] = refusal(error)
+                results[joined.places[0]] = error_reply(error)
                 return
         else:
             self._write(requests, joined, answers, results)
@@ -361,7 +361,7 @@ class Predictions:
             parsed = ParsedRows(read.inputs, read.form, request.name, read.rows)
             self._batcher.enqueue(call, parsed, read.rows, answer, size)
         except Exception as error:
-            answer.set_result(refusal(error))
+            answer.set_result(error_reply(error))
 
     def drop(self, answer: ResponseFuture) -> None:
         """Cancels a request whose response is no longer needed."""
@@ -385,9 +385,9 @@ class Predictions:
                 del respond  # Frees the reference to the body.
                 reply = await begun
         except TimeoutError:
-            reply = refusal(timeout_error(seconds))
+            reply = error_reply(timeout_error(seconds))
         except Exception as error:
-            reply = refusal(error)
+            reply = error_reply(error)
         self._tasks.pop(answer, None)
         if not answer.done():
             answer.set_result(reply)

@@ -37,7 +37,7 @@ from components.serving.server.reading import (
     memory_of_json,
     read_request,
 )
-from components.serving.server.replies import Reply, RequestError, refusal, size_of_part
+from components.serving.server.replies import Reply, RequestError, error_reply, size_of_part
 from trainer_module.export.interface import ModelInterface
 
 logger = logging.getLogger(__name__)
@@ -118,14 +118,16 @@ class LargeReader:
                 self._process = _Process(self._options)
         except OSError as error:
             logger.error("the process that reads large requests cannot be started: %s", error)
-            return refusal(RequestError("large requests cannot be read now: try again later.", 503))
+            return error_reply(
+                RequestError("large requests cannot be read now: try again later.", 503)
+            )
         answer: ReadRequest | Reply | None = None
         try:
             answer = self._process.read(task, body, until)
         except TimeoutError:
-            return refusal(timeout_error(self._options.answer_seconds))
+            return error_reply(timeout_error(self._options.answer_seconds))
         except (EOFError, OSError):
-            return refusal(_memory_error())
+            return error_reply(_memory_error())
         finally:
             if answer is None:  # A late answer would be taken for that of the next request.
                 self._end()
@@ -222,9 +224,9 @@ def _read(task: _ReadTask, body: bytes, most_bytes: int, most_rows: int) -> Read
             raise _memory_error()
         return read._replace(inputs=tensors)
     except MemoryError:
-        return refusal(_memory_error())
+        return error_reply(_memory_error())
     except Exception as error:
-        return refusal(error)
+        return error_reply(error)
 
 
 def _answer(connection: Connection, result: ReadRequest | Reply) -> None:

@@ -97,7 +97,7 @@ _NO_THREAD = "can't start new thread"
 """Python's message when the system cannot start a thread."""
 
 
-def refusal(error: BaseException) -> Reply:
+def error_reply(error: BaseException) -> Reply:
     """Returns the response for an error; errors of the server itself are logged.
 
     The response is created where the error is caught, and kept in its place: an error refers to the
@@ -126,7 +126,7 @@ def attempt(make: Callable[..., _Result], *given: Any) -> _Result | Reply:
     try:
         return make(*given)
     except Exception as error:
-        return refusal(error)
+        return error_reply(error)
 
 
 Texts = list[bytes]

@@ -196,7 +196,7 @@ def test_what_tfma_computes_otherwise_is_left_to_it(
     name = next(name for name, found in statistics.STATISTICS.items() if found is kind)
     of_module, _, of_class = name.partition(":")
     combiner = getattr(import_module(of_module), of_class)
-    monkeypatch.setattr(kind, "suits", lambda _: True)
+    monkeypatch.setattr(kind, "supports", lambda _: True)
     monkeypatch.setattr(kind, "__init__", lambda *_: None)
     plain = object.__new__(combiner)
     statistics._is_known.cache_clear()

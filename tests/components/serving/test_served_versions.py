@@ -22,7 +22,7 @@ from servers import (
 )
 
 from components.pusher.versions import (
-    delete_whole,
+    delete_atomically,
     lift_withdrawal,
     list_versions,
     mark_withdrawn,
@@ -73,12 +73,12 @@ def test_newest_version_that_can_be_loaded_answers(pushed: Pushed, tmp_path: Pat
     with pytest.raises(RequestError, match="version 1 is not in service, but version 3 is"):
         repository.find("1")
 
-    delete_whole(serving / "3")
+    delete_atomically(serving / "3")
     assert ask_one(repository.find()[1])["class"].shape == (1,)
     repository.scan()
     assert repository.number == 1
-    delete_whole(serving / "2")
-    delete_whole(serving / "1")
+    delete_atomically(serving / "2")
+    delete_atomically(serving / "1")
     repository.scan()
     assert repository.number == 1
     assert [state.number for state in repository.states] == [1], "what is gone is forgotten"
@@ -132,14 +132,14 @@ def test_version_that_failed_is_tried_again_once_its_files_are_others(
 
     write_version(tmp_path / "3", "bad")
     look(repository)
-    delete_whole(tmp_path / "3")
+    delete_atomically(tmp_path / "3")
     repository.scan()
     assert [state.number for state in repository.states] == [2, 1]
     write_version(tmp_path / "3")
     look(repository)
     assert repository.number == 3
     # Another one under the number that answers.
-    delete_whole(tmp_path / "3")
+    delete_atomically(tmp_path / "3")
     write_version(tmp_path / "3", "another graph")
     before = len(loading.loaded)
     look(repository)
@@ -202,7 +202,7 @@ def test_withdrawn_version_is_no_version_to_fall_back_to(loading: Loading, tmp_p
         (1, ""),
     ]
     assert repository.failures == 2, "one that was withdrawn is none that failed"
-    delete_whole(tmp_path / "1")
+    delete_atomically(tmp_path / "1")
     options = ServeOptions("trips", tmp_path, waits=True)
     with pytest.raises(ConfigError, match="version 3: it was withdrawn: wrong labels"):
         open_repository(options)
