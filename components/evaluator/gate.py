@@ -70,7 +70,7 @@ class GateMetric:
 
 @dataclass(frozen=True)
 class Bounds:
-    """The parts of a metric: its bounds, and its tolerance against the model in service."""
+    """The requirements of a metric: its bounds, and its tolerance against the model in service."""
 
     name: str
     higher_is_better: bool

@@ -151,7 +151,7 @@ def _is_known(kind: type[Statistic]) -> bool:
 
 
 def pad(state: np.ndarray, parts: int) -> np.ndarray:
-    """Returns a state [parts, ...] pad with zeros to a larger number of parts."""
+    """Returns a state [parts, ...] padded with zeros to a larger number of parts."""
     missing = parts - len(state)
     return state if missing <= 0 else np.pad(state, [(0, missing)] + [(0, 0)] * (state.ndim - 1))
 

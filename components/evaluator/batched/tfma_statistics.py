@@ -442,7 +442,7 @@ def class_means(
     examples.
 
     Args:
-      correct: [..., classes], the weights of the examples that are rightly predicted as each class.
+      correct: [..., classes], the weights of the correctly predicted examples of each class.
       there: [..., classes], the weights of the examples of each class.
       predicted: [..., classes], the weights of the examples that are predicted as each class.
       occurs: whether a class counts in the first three means, with 0 where a ratio is undefined.
