@@ -198,7 +198,7 @@ def test_bytes_that_are_no_example_are_said_to_be(server: str) -> None:
 def test_paths_that_are_not_there_are_404(server: str) -> None:
     for path, message in {
         "/v1/models/trip": "there is no model 'trip'; this server has 'trips'",
-        "/v2/models/trip/ready": "there is no model 'trip' here",
+        "/v2/models/trip/ready": "there is no model 'trip'",
         "/v2/models/trips/versions/1/ready": "version 1 is not served",
         "/v1/models/trips/versions/1": "there is no version 1",
         "/nothing": "There is no GET /nothing; this server answers /v1/models/",
