@@ -199,7 +199,7 @@ def test_paths_that_are_not_there_are_404(server: str) -> None:
     for path, message in {
         "/v1/models/trip": "there is no model 'trip'; this server has 'trips'",
         "/v2/models/trip/ready": "there is no model 'trip'",
-        "/v2/models/trips/versions/1/ready": "version 1 is not served",
+        "/v2/models/trips/versions/1/ready": "version 1 is not in service",
         "/v1/models/trips/versions/1": "there is no version 1",
         "/nothing": "There is no GET /nothing; this server answers /v1/models/",
     }.items():

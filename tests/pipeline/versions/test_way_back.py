@@ -84,7 +84,7 @@ def test_rollback_goes_back_from_what_serves_and_not_from_what_is_damaged(
     shutil.rmtree(service.folder(first) / "assets.extra")
     (service.folder(first) / GRAPH).unlink()
     damage(list_versions(Path(service.layout.serving))[-1])
-    with pytest.raises(ConfigError, match=r"no version to go back to: .*saved_model\.pb is not"):
+    with pytest.raises(ConfigError, match=r"version to go back to: .*saved_model\.pb is missing"):
         service.rollback()
 
 
