@@ -39,7 +39,7 @@ from pipeline.cli.options import (
     refuse_options_before,
     run_app,
 )
-from pipeline.cli.predict import asked_model, predict
+from pipeline.cli.predict import chosen_model, predict
 from pipeline.cli.run import show_plan
 from pipeline.cli.schedule import history, schedule
 from pipeline.cli.schema import app as schema_app
@@ -208,7 +208,7 @@ def evaluate(
     if given is None:
         show_evaluation(loaded, output, checkpoint, verbose)
     else:
-        asked = asked_model(loaded, output, model, version, variant)
+        asked = chosen_model(loaded, output, model, version, variant)
         show_metrics_of_rows(loaded, asked, given, verbose)
 
 

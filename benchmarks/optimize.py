@@ -29,7 +29,7 @@ import yaml
 from sklearn.metrics import accuracy_score, roc_auc_score
 
 from components.optimizer.converting.conversion import KINDS, convert_in_child
-from components.optimizer.converting.exported import Arrays, NumericModel, load_numeric
+from components.optimizer.converting.exported import Arrays, NumericModel, load_numeric_model
 from components.optimizer.making import MOST_ROWS
 from trainer_module.errors import ScopelineError
 from trainer_module.export.variants.measuring import (
@@ -123,7 +123,7 @@ def read_trained(folder: Path) -> TrainedModel:
     graph = tft.TFTransformOutput(str(_latest(transform.glob("transform_graph/*"))))
     examples = _latest(transform.glob("transformed_examples/*"))
     spec = graph.transformed_feature_spec()
-    features, label = load_numeric(saved_model).interface.features, _label(saved_model)
+    features, label = load_numeric_model(saved_model).interface.features, _label(saved_model)
 
     def read(split: str, most: int | None) -> Arrays:
         files = sorted(map(str, examples.glob(f"Split-{split}/*.gz")))
@@ -170,7 +170,7 @@ def score(line: Line, scores: np.ndarray, right: np.ndarray, labels: np.ndarray)
 
 def compare(name: str, trained: TrainedModel, variants: list[str], scratch: Path) -> list[Line]:
     """Returns the measurements of the SavedModel, then those of each variant."""
-    model = load_numeric(trained.saved_model)
+    model = load_numeric_model(trained.saved_model)
     weights = sum(v.dtype.size * v.shape.num_elements() for v in model.function.variables)
     right = predict_all(model, trained.evaluation)["scores"]
     sample = scratch / "sample.npz"
@@ -207,7 +207,7 @@ def _measure_saved_model(saved_model: Path, sample: Path) -> dict[str, Any]:
 
 def time_saved_model(saved_model: Path, sample: Path) -> None:
     """Prints the measurements of the signature `from_transformed`."""
-    model = load_numeric(saved_model)
+    model = load_numeric_model(saved_model)
     requests = {feature.name: feature.request for feature in model.interface.features}
 
     def predict(features: Arrays) -> dict[str, Any]:

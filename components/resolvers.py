@@ -22,8 +22,8 @@ from tfx.types.standard_component_specs import (
     STATISTICS_KEY,
 )
 
-from components.evaluator.noise import BASELINE_EXAMPLES_KEY
-from components.pusher.versions import WAITS_PROPERTY, WITHDRAWN_PROPERTY
+from components.evaluator.intervals import BASELINE_EXAMPLES_KEY
+from components.pusher.versions import WAITING_PROPERTY, WITHDRAWN_PROPERTY
 from trainer_module.errors import DataError
 
 CANDIDATE_KEY = "candidate"
@@ -104,7 +104,7 @@ def _blessings(blessings: list[artifact.Artifact]) -> dict[int, artifact.Artifac
         for blessing in blessings
         if blessing.get_int_custom_property(constants.ARTIFACT_PROPERTY_BLESSED_KEY)
         == constants.BLESSED_VALUE
-        and not blessing.get_int_custom_property(WAITS_PROPERTY)
+        and not blessing.get_int_custom_property(WAITING_PROPERTY)
     }
 
 

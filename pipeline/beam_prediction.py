@@ -23,7 +23,7 @@ from components.disk import write_whole
 from components.pusher.versions import SAVED_MODEL
 from components.serving.batch.job import PredictionResult
 from components.serving.batch.reading import Input
-from components.serving.batch.writing import only_writer
+from components.serving.batch.writing import exclusive_output
 from components.serving.model import Model, import_tensorflow, load_model
 from components.serving.settings import OnUnreadable
 from pipeline.runs.imports import shared_module_path
@@ -259,7 +259,7 @@ def predict_on_beam(work: Work, args: Sequence[str]) -> PredictionResult:
     """
     shards = make_shards(work.given)
     work.output.check()
-    with only_writer(work.output.folder):
+    with exclusive_output(work.output.folder):
         return _predict_shards(work, shards, args)
 
 
@@ -278,7 +278,7 @@ def _identity(work: Work) -> list[object]:
     graph = work.version / SAVED_MODEL
     status, given = graph.stat(), work.given
     network = [str(graph.resolve()), status.st_size, status.st_mtime_ns, work.variant]
-    return [network, given.format, given.kept, given.files, work.on_unreadable]
+    return [network, given.format, given.copied, given.files, work.on_unreadable]
 
 
 def _run(work: Work, shards: Sequence[Shard], args: Sequence[str]) -> None:

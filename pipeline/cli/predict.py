@@ -141,7 +141,7 @@ def predict(
         typer.echo(f"without --config and --model: the model of {DEFAULT_CONFIG}", err=True)
     chosen = config or (None if model else DEFAULT_CONFIG)
     loaded = load_here(chosen, overrides) if chosen else None
-    asked = asked_model(loaded, folder, model, version, variant)
+    asked = chosen_model(loaded, folder, model, version, variant)
     asked = replace(asked, max_pixels=max_pixels) if max_pixels else asked
     asked = replace(asked, on_unreadable=on_unreadable) if on_unreadable else asked
     if count is not None:
@@ -180,7 +180,7 @@ def _places(
     return output, output_folder or OUTPUT
 
 
-def asked_model(
+def chosen_model(
     config: PipelineConfig | None,
     output: Path,
     model: Path | None,
@@ -380,12 +380,12 @@ def write_predictions_on_beam(
 
 
 def _input(asked: ChosenModel, pattern: str, columns: str, output: Path) -> Input:
-    from components.serving.batch.reading import Input, check_not_read, find_files
+    from components.serving.batch.reading import Input, check_not_input, find_files
 
     files, data_format = find_files(pattern, asked.usual_format)
     kept = tuple(name.strip() for name in columns.split(",") if name.strip())
     given = Input(files, data_format, asked.csv, asked.pictures, asked.max_pixels, kept)
-    check_not_read(output, pattern, given)
+    check_not_input(output, pattern, given)
     return given
 
 

@@ -13,7 +13,7 @@ from tensorflow_model_analysis.proto import config_pb2
 
 from components.evaluator.constant_prediction import FORMULAS
 from components.evaluator.dependence import Dependence
-from components.evaluator.noise import VerdictSettings
+from components.evaluator.intervals import VerdictSettings
 from pipeline.config.issues import near_match
 from pipeline.config.sections.evaluate import NAME, Criteria, EvaluateSettings, Threshold, Ties
 from trainer_module.errors import ConfigError

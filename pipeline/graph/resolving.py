@@ -9,7 +9,7 @@ from tfx.dsl.components.base import base_node
 from tfx.dsl.components.common.resolver import Resolver, ResolverStrategy
 from tfx.types import standard_artifacts
 
-from components.evaluator.noise import BASELINE_EXAMPLES_KEY
+from components.evaluator.intervals import BASELINE_EXAMPLES_KEY
 from components.resolvers import (
     CANDIDATE_KEY,
     LatestOtherBlessedModelStrategy,

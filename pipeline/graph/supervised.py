@@ -10,7 +10,7 @@ from tfx.dsl.components.base import base_node, executor_spec
 from tfx.proto import trainer_pb2
 
 from components.evaluator.component import Evaluator
-from components.evaluator.noise import BASELINE_EXAMPLES_KEY
+from components.evaluator.intervals import BASELINE_EXAMPLES_KEY
 from components.trainer.component import ClusterTrainerExecutor
 from pipeline.component_ids import ComponentId
 from pipeline.config.sections.data import EVAL_SPLIT, TRAIN_SPLIT

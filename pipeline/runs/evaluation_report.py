@@ -12,7 +12,12 @@ from tfx.utils import path_utils
 
 from components.evaluator.constant_prediction import ConstantPrediction
 from components.evaluator.executor import read_constant_prediction
-from components.evaluator.noise import Interval, MetricNoise, Noise, read_noise
+from components.evaluator.intervals import (
+    EvaluationIntervals,
+    Interval,
+    MetricIntervals,
+    read_intervals,
+)
 from components.evaluator.slices import BASELINE, CANDIDATE, metrics_by_slice, slice_name
 from pipeline.config.sections.evaluate import Criteria, EvaluateSettings, Threshold
 from pipeline.graph.evaluation import constant_metric
@@ -40,7 +45,7 @@ def read_evaluation(uri: str, criteria: Criteria, blessed: bool) -> EvaluationRe
       criteria: the criteria of the run, for the order of the metrics and their thresholds.
       blessed: whether TFX blessed the model.
     """
-    by_slice, noise = metrics_by_slice(uri), read_noise(uri)
+    by_slice, noise = metrics_by_slice(uri), read_intervals(uri)
     _clear_undefined(by_slice, noise)
     failed = _failed_metrics(uri)
     reference = read_constant_prediction(uri)
@@ -113,7 +118,7 @@ def _measured(
     name: str,
     where: str,
     by_slice: Mapping[str, Mapping[str, Mapping[str, float]]],
-    noise: Noise,
+    noise: EvaluationIntervals,
     criteria: Criteria,
 ) -> Measured:
     models = by_slice.get(where, {})
@@ -126,7 +131,9 @@ def _measured(
     return Measured(name, where, value, in_service, noise.of(name, where), noise.confidence)
 
 
-def _clear_undefined(by_slice: dict[str, dict[str, dict[str, float]]], noise: Noise) -> None:
+def _clear_undefined(
+    by_slice: dict[str, dict[str, dict[str, float]]], noise: EvaluationIntervals
+) -> None:
     """Replaces TFMA's numbers by NaN where a metric is undefined."""
     for name, metrics in noise.slices.items():
         for metric, found in metrics.items():
@@ -146,7 +153,7 @@ def _failed_metrics(uri: str) -> dict[str, set[str]]:
     }
 
 
-def _unmeasured_slices(uri: str, noise: Noise) -> list[str]:
+def _unmeasured_slices(uri: str, noise: EvaluationIntervals) -> list[str]:
     """Returns a sentence about slices with thresholds but without metrics; empty if there are
     none.
     """
@@ -161,14 +168,14 @@ def _unmeasured_slices(uri: str, noise: Noise) -> list[str]:
 def _blessing_reason(
     measured: Mapping[str, Measured],
     criteria: Criteria,
-    noise: Noise,
+    noise: EvaluationIntervals,
     constant: ConstantPrediction | None,
 ) -> str:
     """Returns the reason why a model is blessed."""
     kept = "every threshold is met" if criteria.evaluate.thresholds else "no thresholds are set"
     if constant is not None:
         kept = f"{constant.metric} is better than a constant prediction's"
-        if constant.is_beaten_by_luck:
+        if constant.is_inconclusive:
             kept += (
                 f" (on {counted(constant.examples, 'example')} this may be luck: use more rows "
                 "for eval in data.splits)"
@@ -189,7 +196,7 @@ def _blessing_reason(
     return f"{kept}, and {compared}" + (f" beyond noise: {noise_within}" if noise_within else "")
 
 
-def _notes(criteria: Criteria, noise: Noise, has_baseline: bool) -> list[str]:
+def _notes(criteria: Criteria, noise: EvaluationIntervals, has_baseline: bool) -> list[str]:
     """Returns notes on undefined metrics and on metrics without intervals."""
     notes = []
     names = criteria.names
@@ -226,7 +233,7 @@ class Measured:
     """The slice; empty for the whole split."""
     value: float
     in_service: float | None
-    noise: MetricNoise
+    noise: MetricIntervals
     confidence: float | None
 
     @property
@@ -246,7 +253,7 @@ def describe_needs(
     name: str,
     has_baseline: bool,
     constant: ConstantPrediction | None,
-    noise: Noise,
+    noise: EvaluationIntervals,
 ) -> str:
     """Returns the requirements of a metric in words; empty if there are none."""
     needs = []

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from components.column_types.injection import complete
-from components.trainer.best_values import with_best
+from components.trainer.best_values import apply_best
 from pipeline.component_ids import ComponentId
 from pipeline.config.sections.data import EVAL_SPLIT, TRAIN_SPLIT
 from pipeline.config.settings import PipelineConfig
@@ -53,7 +53,7 @@ def find_last_training(config: PipelineConfig, layout: Layout) -> LastTraining:
         json.loads(last.properties["custom_config"].string_value), uris["schema"][0]
     )
     if tuned := uris.get("hyperparameters"):
-        settings = with_best(settings, tuned[0])
+        settings = apply_best(settings, tuned[0])
     return LastTraining(
         model_run_dir=uris["model_run"][0],
         transform_graph_path=uris["transform_graph"][0],

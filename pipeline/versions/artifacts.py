@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from components.pusher.versions import BLESSES_PROPERTY, WAITS_PROPERTY, WITHDRAWN_PROPERTY
+from components.pusher.versions import BLESSED_MODEL_PROPERTY, WAITING_PROPERTY, WITHDRAWN_PROPERTY
 from pipeline.layout import Layout
 
 _CLOCK_MILLISECONDS = 2000
@@ -149,7 +149,7 @@ def _kept(metadata: ArtifactRecords, needed: Set[str]) -> set[int]:
     kept = {a for a, users in metadata.users.items() if users & metadata.kept_executions}
     live = [a for a in metadata.artifacts.values() if a.state == a.LIVE]
     blessings = {
-        _property(a, BLESSES_PROPERTY): a.id
+        _property(a, BLESSED_MODEL_PROPERTY): a.id
         for a in live
         if a.type == "ModelBlessing" and _property(a, "blessed")
     }
@@ -158,7 +158,7 @@ def _kept(metadata: ArtifactRecords, needed: Set[str]) -> set[int]:
         for a in live
         if a.type == "Model"
         and a.id in blessings
-        and not _property(metadata.artifacts[blessings[a.id]], WAITS_PROPERTY)
+        and not _property(metadata.artifacts[blessings[a.id]], WAITING_PROPERTY)
         and not _property(a, WITHDRAWN_PROPERTY)
     ]
     kept |= {a.id for a in live if a.uri in needed}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from components.example_gen.paths import is_remote
-from components.pusher.versions import OUTGOING_PREFIX, delete_abandoned, delete_whole
+from components.pusher.versions import OUTGOING_PREFIX, delete_abandoned, delete_atomically
 from pipeline.config.sections.schedule import (
     ALL,
     DriftSettings,
@@ -117,7 +117,7 @@ class Retention:
         for version in expired.versions:
             size = size_of(Path(version.path))
             deleted.versions[version.path] = lineage_of(version) | {"bytes": size}
-            delete_whole(Path(version.path))
+            delete_atomically(Path(version.path))
         if not expired.deletes_runs:
             return
         records = None
@@ -130,7 +130,7 @@ class Retention:
             deleted.bytes += delete_files(layout, records)
         for root in (layout.run(run).root for run in expired.runs):
             deleted.runs[str(root)] = size_of(root)
-            delete_whole(root)
+            delete_atomically(root)
         if records is not None:
             # Last, as a busy or full store may refuse it; the next deletion then repeats it.
             self._forget_runs(records, expired.kept_runs)

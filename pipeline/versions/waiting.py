@@ -13,8 +13,8 @@ from components.example_gen.paths import is_remote
 from components.pusher.certificate import CERTIFICATE_FOLDER
 from components.pusher.variants import has_variants
 from components.pusher.versions import (
-    BLESSES_PROPERTY,
-    WAITS_PROPERTY,
+    BLESSED_MODEL_PROPERTY,
+    WAITING_PROPERTY,
     Provenance,
     find_damage,
     now,
@@ -223,8 +223,11 @@ def mark_blessing(connection: Any, model: Candidate, waits: bool) -> None:
     changed = []
     for blessing in store.get_artifacts_by_type("ModelBlessing") if models else ():
         found = {name: value.int_value for name, value in blessing.custom_properties.items()}
-        if found.get(BLESSES_PROPERTY) in models and bool(found.get(WAITS_PROPERTY)) != waits:
-            blessing.custom_properties[WAITS_PROPERTY].int_value = int(waits)
+        if (
+            found.get(BLESSED_MODEL_PROPERTY) in models
+            and bool(found.get(WAITING_PROPERTY)) != waits
+        ):
+            blessing.custom_properties[WAITING_PROPERTY].int_value = int(waits)
             changed.append(blessing)
     if changed:
         store.put_artifacts(changed)

@@ -82,7 +82,7 @@ def test_model_that_needs_more_memory_than_allowed_fails(
     limit = ("--set", "certificate.memory=0.01")
     done = project.scopeline("run", "--config", "plans.yaml", *MEND, *limit)
     assert done.returncode == 1
-    assert "InfraValidator failed: the model needs more than 0.01 GiB to answer" in done.stdout
+    assert "InfraValidator failed: the model needs more than 0.01 GiB to predict" in done.stdout
 
 
 def test_without_a_certificate_nothing_asks(

@@ -169,7 +169,7 @@ def test_deleted_version_is_pushed_again_from_cache(project: Project, first) -> 
     shutil.rmtree(served)
     done = project.scopeline("run")
     assert done.returncode == 0
-    assert "the served version was gone; pushed again" in done.stdout
+    assert "the served version was missing; pushed again" in done.stdout
     assert sorted(p.name for p in served.rglob("*")) == files
 
 

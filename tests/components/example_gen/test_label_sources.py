@@ -171,7 +171,7 @@ def test_labelled_rows_for_a_pushed_model_are_read_so_too(tmp_path: Path) -> Non
     write(tmp_path, EUROS[0][:3])
     size = RawColumn("size", "size", "float32", False, 1)
     interface = ModelInterface((size,), "price", "float32", "regression")
-    given = Input((str(tmp_path / "0.csv"),), "csv", also={"price": ColumnKind.FLOAT})
+    given = Input((str(tmp_path / "0.csv"),), "csv", extra_columns={"price": ColumnKind.FLOAT})
     (block,) = read_blocks(given, interface)
     assert block.rows is not None
     assert block.rows.column("price").to_pylist() == [[1200.5], [12.0], [-0.5]]

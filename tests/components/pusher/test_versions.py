@@ -22,7 +22,7 @@ from components.pusher.component import AtomicPushExecutor
 from components.pusher.versions import (
     INCOMING_PREFIX,
     WITHDRAWN_PROPERTY,
-    delete_whole,
+    delete_atomically,
     free_version,
     list_versions,
     push_new_version,
@@ -224,7 +224,7 @@ def test_new_version_is_higher_than_all_others(tmp_path: Path) -> None:
 
 def test_deleted_version_vanishes_at_once(model: Path, tmp_path: Path) -> None:
     version = push_new_version(model, tmp_path)
-    delete_whole(version)
+    delete_atomically(version)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -312,7 +312,7 @@ def test_version_that_is_pushed_again_keeps_its_provenance(model: Path, tmp_path
     push = Push(tmp_path, model)
     (version,) = push()
     before = read_provenance(version)
-    delete_whole(version)
+    delete_atomically(version)
     push_version(Path(push.pushed.uri), version)
     assert read_provenance(version) == before is not None
 

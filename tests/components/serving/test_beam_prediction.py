@@ -12,7 +12,7 @@ import pytest
 from served_trips import Pushed
 
 from components.beam_workers.options import IN_PROCESS_ARGS
-from components.serving.batch.writing import only_writer
+from components.serving.batch.writing import exclusive_output
 from pipeline.beam_options import beam_args
 from pipeline.cli.predict import ChosenModel, write_predictions, write_predictions_on_beam
 from trainer_module.errors import ConfigError, DataError, InternalError, TryLaterError
@@ -58,7 +58,10 @@ def test_each_file_is_answered_as_without_beam(
     found = pa.concat_tables([pq.read_table(part(output, number)) for number in range(FILES)])
     assert found.equals(pq.read_table(tmp_path / "all.parquet"))
 
-    with only_writer(output), pytest.raises(TryLaterError, match="is being written by another"):
+    with (
+        exclusive_output(output),
+        pytest.raises(TryLaterError, match="is being written by another"),
+    ):
         on_beam(pushed, trips, output)
     with pytest.raises(
         ConfigError, match="contains files that this command did not write: give a new"

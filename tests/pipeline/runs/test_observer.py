@@ -121,7 +121,7 @@ def test_served_version_that_was_deleted_is_put_back_at_the_end_of_a_run(
     assert recording.observer.summary.notes == [], "it is there"
     shutil.rmtree(version)
     recording.observer.restore_served_version()
-    assert recording.observer.summary.notes == ["the served version was gone; pushed again"]
+    assert recording.observer.summary.notes == ["the served version was missing; pushed again"]
     assert (version / "saved_model.pb").read_bytes() == b"graph"
     assert read_provenance(version) == before is not None
 
@@ -136,7 +136,7 @@ def test_served_version_that_was_damaged_is_pushed_again_at_the_end_of_a_run(
     (version / "another").touch()
     recording.observer.restore_served_version()
     (note,) = recording.observer.summary.notes
-    assert note == "the served version was damaged (saved_model.pb is not there); pushed again"
+    assert note == "the served version was damaged (saved_model.pb is missing); pushed again"
     assert list_versions(version.parent) == [version]
     assert (version / "saved_model.pb").read_bytes() == b"graph"
     assert not (version / "another").exists()

@@ -15,8 +15,8 @@ import tensorflow as tf
 from evaluation_artifacts import Measured, config_of, measure, write_model
 from tfx.types import Artifact, artifact_utils, standard_artifacts
 
-from components.evaluator.batched.tally import MOST_SLICES
-from components.evaluator.noise import read_noise
+from components.evaluator.batched.accumulator import MOST_SLICES
+from components.evaluator.intervals import read_intervals
 from components.user_errors import find_user_error
 from pipeline.records.summary import EvaluationReport
 from pipeline.runs.evaluation_report import read_evaluation
@@ -93,8 +93,8 @@ def test_slices_of_one_class_and_values_of_megabytes_hold_nobody_up(tmp_path: Pa
     assert math.isnan(report.slices["plan=free"]["auc"])
     assert report.slices["plan=free"]["accuracy"] == 1.0
     assert report.notes == [
-        "evaluate.slices: 2 rows left out of the slices by plan: the value is too long to name "
-        "one, up to 10,485,760 bytes",
+        "evaluate.slices: 2 rows left out of the slices by plan: their values are too long for "
+        "the name of a slice, up to 10,485,760 bytes",
         "auc is undefined on plan=free, and has no threshold there",
     ]
 
@@ -135,8 +135,8 @@ def test_of_very_many_slices_the_largest_are_measured(tmp_path: Path) -> None:
     assert len(report.slices) == MOST_SLICES
     assert {f"zone={number}" for number in range(100)} <= set(report.slices)
     assert report.notes == [
-        "evaluate.slices: there are 1,500 slices by zone; the 1,000 of the most examples are "
-        "measured, with 1,100 of 1,600 rows. Slice by a column of fewer values"
+        "evaluate.slices: there are 1,500 slices by zone; only the 1,000 largest are "
+        "measured, with 1,100 of 1,600 rows. Slice by a column with fewer values"
     ]
 
 
@@ -146,15 +146,15 @@ def test_of_too_many_slices_none_is_measured(
 ) -> None:
     """A threshold on slices that nobody has measured is not kept."""
     monkeypatch.setattr("components.evaluator.batched.slices.MOST_TRACKED", 100)
-    monkeypatch.setattr("components.evaluator.batched.tally.MOST_TRACKED", 100)
+    monkeypatch.setattr("components.evaluator.batched.accumulator.MOST_TRACKED", 100)
     rows = [row(number, plan=f"p{number}", zone=number % 4) for number in range(400)]
     examples, good = write_rows(tmp_path, rows), write_model(tmp_path, "good")
     thresholds = {"auc": {"min": 0.6, "slices": is_held}}
     config = config_of({"metrics": ["auc"], "slices": ["plan", "zone"], "thresholds": thresholds})
     report = report_of(measure(tmp_path / "measured", config, examples, good))
     note = (
-        "evaluate.slices: there are more than 100 slices by plan, so that none of them is "
-        "measured. Slice by a column of fewer values"
+        "evaluate.slices: there are more than 100 slices by plan, and none of them is "
+        "measured. Slice by a column with fewer values"
     )
     assert note in report.notes
     assert report.blessed is not is_held
@@ -175,7 +175,7 @@ def test_the_same_rows_have_the_same_intervals_however_they_are_serialized(tmp_p
         folder = tmp_path / f"backwards {backwards}"
         examples = write_rows(folder, rows, backwards)
         measured = measure(folder / "measured", config, examples, good)
-        found.append(read_noise(measured.uri))
+        found.append(read_intervals(measured.uri))
     assert found[0].of("auc").interval is not None
     assert found[0] == found[1]
 
@@ -191,8 +191,8 @@ def test_a_model_in_service_that_cannot_read_the_data_is_said(
     assert report.blessed
     (notice,) = [r.message for r in caplog.records if r.name == "scopeline.progress"]
     assert notice.startswith(
-        "the model in service cannot read this data, whose columns have changed since (Feature: "
-        "gone (data type: float) is required but could not be found): the new one was not compared"
+        "the model in service cannot read this data, because columns have changed (Feature: gone "
+        "(data type: float) is required but could not be found): only evaluate.thresholds decide"
     )
     assert "evaluate.thresholds" in notice
 
@@ -218,10 +218,10 @@ def test_a_model_in_service_that_has_learnt_from_the_rows_is_not_compared_with(
     assert report.blessed
     assert report.reason == (
         "auc is better than a constant prediction's, and it was not compared with the model in "
-        "service, which has learnt from 60% of the eval split's rows"
+        "service, which was trained on 60% of the eval split's rows"
     )
     (notice,) = [r.message for r in caplog.records if r.name == "scopeline.progress"]
-    assert notice.startswith("the model in service has learnt from 60% of the eval split's rows")
+    assert notice.startswith("the model in service was trained on 60% of the eval split's rows")
 
 
 @pytest.mark.parametrize("is_same", [True, False])

@@ -16,7 +16,7 @@ import pytest
 from evaluation_artifacts import SURE, Measured, config_of, measure, write_examples, write_model
 from small_components import play, training
 
-from components.pusher.versions import WAITS_PROPERTY, list_versions, read_provenance
+from components.pusher.versions import WAITING_PROPERTY, list_versions, read_provenance
 from pipeline.config.settings import PipelineConfig
 from pipeline.data.files import DataLocation
 from pipeline.data.spans import Span
@@ -110,7 +110,7 @@ class Pipeline:
         """Of the blessings, oldest first."""
         connection = RunContext(self.config(), self.layout, DataLocation("", {})).connection
         found = mlmd.MetadataStore(connection).get_artifacts_by_type("ModelBlessing")
-        return [a.custom_properties[WAITS_PROPERTY].int_value for a in found]
+        return [a.custom_properties[WAITING_PROPERTY].int_value for a in found]
 
 
 def retention_of(config: PipelineConfig, pipeline: Pipeline) -> Retention:

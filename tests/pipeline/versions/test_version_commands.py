@@ -41,7 +41,7 @@ def test_models_are_listed_without_tensorflow(service: Service) -> None:
     header, newest, *others, imported = done.stdout.splitlines()
     assert header.split() == ["version", "pushed", "state", "strategy", "metrics"]
     assert newest.startswith(str(unknown.name))
-    assert newest.endswith("damaged: saved_model.pb is not there, not pushed by this pipeline")
+    assert newest.endswith("damaged: saved_model.pb is missing, not pushed by this pipeline")
     assert [line.split()[0] for line in others] == [str(second), str(first)]
     assert "2026-01-05" in others[0]
     assert "strategy of second  accuracy 0.5" in others[0]
