@@ -71,70 +71,85 @@ def predict(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="The file to write: .csv, .jsonl or .parquet; with --runner or --n a folder.",
+            help="Write this .csv, .jsonl or .parquet file; with --runner or --n a folder.",
         ),
     ] = None,
     given: Annotated[
         str | None,
-        typer.Option("--input", metavar="FILE|FOLDER|GLOB", help="The rows to predict."),
+        typer.Option(
+            "--input", metavar="FILES", help="Predict these rows: a file, folder or glob."
+        ),
     ] = None,
     count: Annotated[
         int | None,
         typer.Option(
-            "--n", metavar="N", min=1, max=MOST_SAMPLES, help="Samples, of a model that generates."
+            "--n",
+            metavar="N",
+            min=1,
+            max=MOST_SAMPLES,
+            help="Draw N samples from a generative model.",
         ),
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(metavar="N", min=0, help="With --n: equal seeds give equal samples; else 0."),
+        typer.Option(metavar="N", min=0, help="With --n: draw with this seed.", show_default="0"),
     ] = None,
     label: Annotated[
-        str | None, typer.Option("--class", metavar="NAME", help="With --n: what to sample.")
+        str | None,
+        typer.Option("--class", metavar="NAME", help="With --n: draw samples of this class."),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The pipeline that pushed the model.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Read this YAML file.",
+            show_default="configs/digits.yaml",
+        ),
     ] = None,
     overrides: SetOption = [],  # noqa: B006
     output: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR", help="The output folder of the pipeline.", show_default="output"
-        ),
+        typer.Option(metavar="DIR", help="Use this output folder.", show_default="output"),
     ] = None,
     output_folder: Annotated[Path | None, typer.Option(hidden=True)] = None,
     model: ModelOption = None,
     version: VersionOption = None,
     variant: VariantOption = None,
     columns: Annotated[
-        str, typer.Option(metavar="NAME,...", help="Columns that go along, such as an id.")
+        str,
+        typer.Option(metavar="NAME,...", help="Copy these columns to the answers, such as an id."),
     ] = "",
     batch_rows: Annotated[
-        int, typer.Option("--batch-size", metavar="ROWS", min=1, help="Rows asked at once.")
+        int,
+        typer.Option("--batch-size", metavar="ROWS", min=1, help="Predict this many rows at once."),
     ] = 4096,
     runner: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="On Beam, a file at a time: direct, flink, spark, dataflow, portable, or config,"
-            " which is what its `beam.args` say.",
+            help="Predict on Beam: direct, flink, spark, dataflow, portable, or config.",
         ),
     ] = None,
     on_unreadable: OnUnreadableOption = None,
     max_pixels: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Of a picture; else the config's data.max_pixels."),
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Refuse pictures with more pixels.",
+            show_default="data.max_pixels",
+        ),
     ] = None,
     verbose: VerboseOption = False,
 ) -> None:
-    """Predict the rows of files, in their order, or draw new samples from a generative model.
+    """Predict the rows of files, or draw samples.
 
-    Reads CSV, JSON lines, Parquet, TFRecords and pictures as in training. If the command is
-    interrupted, run it again: it continues where it stopped.
+    Reads CSV, JSON lines, Parquet, TFRecord and image files as in training, and keeps their order.
+    An interrupted command resumes if it is run again.
 
-    Example: local_runner.py predict --config my.yaml --input rows.csv --output answers.csv
+    Example: scopeline predict --config my.yaml --input rows.csv --answers out.csv
 
-    Exit codes: 0 done, 1 Beam failed, 2 the rows cannot be used (finished predictions are kept), 75
-    another command is writing the same output.
+    Exit codes: 0 done, 1 Beam failed, 2 the rows are unusable, 75 the output is in use.
     """
     to, folder = _places(answers, output, output_folder)
     if config is None and model is None:

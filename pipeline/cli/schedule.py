@@ -54,35 +54,34 @@ _LEAST_ROOM = 20
 def schedule(
     configs: Annotated[
         list[Path],
-        typer.Option("--config", metavar="FILE", help="A pipeline's YAML file; give one or more."),
+        typer.Option(
+            "--config", metavar="FILE", help="Read a pipeline from this YAML file; repeatable."
+        ),
     ],
     overrides: SetOption = [],  # noqa: B006 - typer reads the default, nothing changes it
     output: OutputOption = OUTPUT,
-    once: Annotated[bool, flag("--once", "Look once, run what is due, and end.")] = False,
+    once: Annotated[bool, flag("--once", "Check once, run what is due, and exit.")] = False,
     lists: Annotated[
-        bool, flag("--list", "Show the next firings and the last run, and end.")
+        bool, flag("--list", "Show the next firings and the last run, and exit.")
     ] = False,
     checks: Annotated[
-        bool, flag("--check", "Say whether a scheduler is alive, for a liveness probe, and end.")
+        bool, flag("--check", "Report whether a scheduler is alive, and exit.")
     ] = False,
     now: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="With --once: decide as if it were then, for replays."),
+        typer.Option(metavar="TIME", help="With --once: decide as if it were this time."),
     ] = None,
     verbose: VerboseOption = False,
 ) -> None:
-    """Retrain on cron times, on new data or on drift, until stopped.
+    """Retrain at cron times, on new data or on drift.
 
-    Each pipeline has at most one run at a time. SIGTERM stops the scheduler and its runs, with exit
-    code 0; the next scheduler resumes them. With --once, for cron, systemd or a CronJob: checks
-    once, runs what is due, and ends.
+    Runs until SIGTERM or Ctrl-C, which stops its runs with exit code 0; the next scheduler resumes
+    them. Each pipeline has at most one run at a time.
 
-    Example: local_runner.py schedule --config a.yaml --config b.yaml
+    Example: scopeline schedule --config a.yaml --config b.yaml
 
     Exit codes with --once: 0, or the worst code of a run: 1 a component failed, 2 the config or the
-    data is unusable, 75 a resource is busy or unreachable and the next check tries again. A failed
-    run keeps its code at every check until it is mended. With --check: 0 a scheduler is alive and
-    handles the pipelines, else 1.
+    data is unusable, 75 try again later. With --check: 0 a scheduler is alive, 1 none is.
     """
     # Imported only here, so that other commands do not wait for APScheduler.
     from pipeline.schedule.scheduler import check_once, default_runner, serve
@@ -115,19 +114,20 @@ def history(
     config: ConfigOption,
     overrides: SetOption = [],  # noqa: B006
     output: OutputOption = OUTPUT,
-    as_json: Annotated[
-        bool, flag("--json", "Everything that is known of each event, as JSON.")
-    ] = False,
+    as_json: Annotated[bool, flag("--json", "Print all details as JSON.")] = False,
     last: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="At most so many, the newest.")
+        int | None, typer.Option(min=1, metavar="N", help="Show only the newest N events.")
     ] = None,
     kind: Annotated[
-        list[EventKind], typer.Option(help="Only events of this kind; may be given several times.")
+        list[EventKind],
+        typer.Option(metavar="KIND", help="Show only this kind, such as pushed; repeatable."),
     ] = [],  # noqa: B006
 ) -> None:
-    """Show past decisions and outcomes of runs, newest last; in a pager on a terminal.
+    """Show past decisions and results of runs.
 
-    Example: local_runner.py history --config my.yaml --last 20
+    The newest event is the last; on a terminal in a pager.
+
+    Example: scopeline history --config my.yaml --last 20
     """
     loaded = load_here(config, overrides)
     layout = Layout.of(loaded.name, loaded.push, output)

@@ -38,20 +38,21 @@ def skew(
     config: ConfigOption,
     overrides: SetOption = [],  # noqa: B006 - typer reads the default, nothing changes it
     output: OutputOption = OUTPUT,
-    as_json: Annotated[bool, flag("--json", "Show it for programs.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print JSON.")] = False,
     record: Annotated[
         bool,
-        flag("--record", "Compare what is new, for the history, as the schedule does."),
+        flag("--record", "Compare new requests, and log the result."),
     ] = False,
 ) -> None:
-    """Compare the newest requests with the training data of the model in service.
+    """Compare requests with the training data.
 
-    Needs requests that `serve --log-requests` wrote, the key `skew.requests`, and thresholds in
-    `skew.columns`. With --record, compares only new requests, and logs the result in the history.
+    Reads the newest requests that `serve --log-requests` has written. Needs the keys
+    `skew.requests` and `skew.columns`.
 
-    Example: local_runner.py skew --config my.yaml
+    Example: scopeline skew --config my.yaml
 
-    Exit codes: 0 no column is skewed, or --record; 2 they cannot be compared; 3 a column is skewed.
+    Exit codes: 0 no column is skewed, or --record; 2 there is nothing to compare; 3 a column is
+    skewed.
     """
     loaded = load_here(config, overrides)
     layout = Layout.of(loaded.name, loaded.push, output)

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
+from pipeline.cli.help import App
 from pipeline.cli.options import (
     OUTPUT,
     ConfigOption,
@@ -29,25 +30,25 @@ from pipeline.schedule.span_states import ListedSpan, accept_span, list_states
 LIST = "list"
 """The default command of the group."""
 
-app = typer.Typer(
+app = App(
     cls=group_with_default(LIST),
-    help="List all spans with what became of each (`spans`), or use one that drifted (`spans "
-    "accept SPAN`).",
+    help="List the state of each span, or accept a span that drifted.",
+    epilog="`spans` alone is `spans list`. Guide: docs/scheduling.md",
 )
 
 
-@app.command(LIST)
+@app.command(LIST, epilog="Guide: docs/scheduling.md")
 def list_all(
     config: ConfigOption,
     overrides: SetOption = [],  # noqa: B006 - typer reads the default, nothing changes it
     output: OutputOption = OUTPUT,
-    as_json: Annotated[bool, flag("--json", "Show them for programs.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print JSON.")] = False,
 ) -> None:
-    """List all spans, oldest first: which were read, trained on or left out, and why.
+    """List the state of each span, oldest first.
 
-    Short form: `spans`.
+    A span was read, trained on or left out; the last column is the reason.
 
-    Example: local_runner.py spans list --config my.yaml
+    Example: scopeline spans list --config my.yaml
     """
     find_modules_here()
     loaded = load_config(config, overrides)
@@ -71,21 +72,24 @@ def list_all(
         typer.echo(f"{layout.name}: there is no span at data.path yet, {looked_for}")
 
 
-@app.command()
+@app.command(epilog="Guide: docs/scheduling.md")
 def accept(
-    span: Annotated[str, typer.Argument(metavar="SPAN", help="A date, an hour or a number.")],
+    span: Annotated[
+        str, typer.Argument(metavar="SPAN", help="The date, hour or number of the span.")
+    ],
     config: ConfigOption,
     reason: Annotated[
-        str, typer.Option("--reason", metavar="TEXT", help="Why it is right, for the history.")
+        str, typer.Option("--reason", metavar="TEXT", help="Record this reason in the history.")
     ],
     overrides: SetOption = [],  # noqa: B006
     output: OutputOption = OUTPUT,
 ) -> None:
-    """Accept a span that drifted: the next run trains on it, and compares later spans with it.
+    """Accept a span that drifted.
 
-    If the files of the span change afterwards, the next run checks the span again.
+    The next run trains on the span, and compares later spans with it. If its files change, the next
+    run checks it again.
 
-    Example: local_runner.py spans accept 2026-01-05 --config my.yaml --reason "new tariff"
+    Example: scopeline spans accept 2026-01-05 --config my.yaml --reason "tariff"
     """
     find_modules_here()
     loaded = load_config(config, overrides)

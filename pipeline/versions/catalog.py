@@ -43,6 +43,8 @@ class Version:
     """
     reason: str | None
     """The reason of the withdrawal."""
+    withdrawal: str
+    """The command and the time of the withdrawal; empty if the event log does not have them."""
     is_recorded: bool
     """False for the copy of a rollback that was interrupted before it was recorded."""
 
@@ -114,6 +116,7 @@ def read_catalog(layout: Layout, event_log: EventLog) -> list[Version]:
                 withdrawn=mark is not None or is_recorded,
                 is_withdrawal_recorded=is_recorded,
                 reason=(recorded["reason"] if recorded and is_recorded else mark) or None,
+                withdrawal=str(recorded["withdrawal"]) if recorded and is_recorded else "",
                 is_recorded=provenance.copy_of is None or number in copies,
             )
         )
@@ -177,7 +180,7 @@ def listed(catalog: list[Version]) -> str:
 
 
 def _withdrawn(event_log: EventLog) -> dict[int, dict[str, str | None]]:
-    """Returns the reason and the model of withdrawn versions, by number.
+    """Returns the reason, the model and the origin of withdrawals, by the version's number.
 
     A rollback to a withdrawn version ends its withdrawal, and so does its deletion.
     """
@@ -185,7 +188,12 @@ def _withdrawn(event_log: EventLog) -> dict[int, dict[str, str | None]]:
     for event in event_log.events(EventKind.WITHDRAWN, EventKind.ROLLED_BACK, EventKind.DELETED):
         details = event.details
         if event.kind is EventKind.WITHDRAWN:
-            reasons[details["version"]] = {key: details.get(key) for key in ("reason", "model")}
+            command = f"by `{details['command']}` " if "command" in details else ""
+            reasons[details["version"]] = {
+                "reason": details.get("reason"),
+                "model": details.get("model"),
+                "withdrawal": f"{command}on {event.at.astimezone():%Y-%m-%d %H:%M}",
+            }
         else:
             for number in details.get("reinstated", details.get("versions", [])):
                 reasons.pop(number, None)

@@ -233,7 +233,7 @@ def _finish(
     lifted = [v for v in catalog if v.identity == copy.identity and v.withdrawn]
     lines = mark_models(config, layout, newer, withdrawn=True, reason=reason)
     lines += mark_models(config, layout, lifted, withdrawn=False)
-    lines += record_withdrawn(event_log, newer, reason)
+    lines += record_withdrawn(event_log, newer, reason, "rollback")
     message = f"version {copy.number} is in service, a copy of version {copy.origin}"
     if damage:
         message = f"version {copy.number}, a copy of version {copy.origin}, is damaged: {damage}"

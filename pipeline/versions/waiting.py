@@ -353,7 +353,7 @@ def _record(
         waited=waiting.number,
         reason=reason,
     )
-    kept = {key: waiting.details.get(key) for key in ("metrics", "window", "strategy")}
+    kept = {key: waiting.details.get(key) for key in ("metrics", "window", "strategy", "model_kind")}
     event_log.record(
         EventKind.PUSHED,
         f"to {version}",

@@ -55,14 +55,14 @@ def withdraw(
                 "withdraws this one"
             )
         lines = mark_models(config, layout, same, withdrawn=True, reason=reason)
-        lines += record_withdrawn(event_log, same, reason)
+        lines += record_withdrawn(event_log, same, reason, "models --withdraw")
     return lines or [f"version {number} was withdrawn before"]
 
 
 def record_withdrawn(
-    event_log: EventLog, versions: Iterable[Version], reason: str | None
+    event_log: EventLog, versions: Iterable[Version], reason: str | None, command: str
 ) -> list[str]:
-    """Records versions that were not withdrawn before; returns a line for each."""
+    """Records versions that a command withdraws, if they were not before; returns a line for each."""
     lines = []
     for version in versions:
         if not version.is_withdrawal_recorded:
@@ -74,6 +74,7 @@ def record_withdrawn(
                 version=version.number,
                 model=version.model,
                 reason=reason,
+                command=command,
             )
             lines.append(message)
     return lines

@@ -73,9 +73,9 @@ def test_what_waits_says_what_for_by_now(service: Service) -> None:
     service.event_log.record(EventKind.WAITS, "version 6: held back, pushes were held", **gone)
     waits = "`approve 7 --reason TEXT` pushes it"
     assert [model["reason"] for model in service.models()] == [waits]
-    assert f"waits: {waits}" in service.command("models").stdout
+    assert f"not approved yet; {waits}" in service.command("models").stdout
     set_hold(service.layout, service.event_log, "migration")
-    assert "waits: held back, migration" in service.command("models").stdout
+    assert "held back, migration" in service.command("models").stdout
 
 
 def test_what_is_wrong_with_a_hold_is_said(service: Service) -> None:
