@@ -110,12 +110,12 @@ def submit(
     the model was not blessed, 4 the blessed model was not pushed, 75 Kubeflow is unreachable, 130
     interrupted.
     """
-    pace = None if no_wait else Polling(timeout=_seconds(timeout))
+    polling = None if no_wait else Polling(timeout=_seconds(timeout))
     loaded = _load(config, overrides)
     values = parse_parameters(loaded, parameters)
     kubeflow, compiled = commands.connect_and_compile(loaded, allow_latest)
-    how = commands.command_line(config, overrides)
-    raise typer.Exit(commands.submit(kubeflow, loaded, compiled, values, how, pace))
+    command = commands.command_line(config, overrides)
+    raise typer.Exit(commands.submit(kubeflow, loaded, compiled, values, command, polling))
 
 
 @app.command(epilog=_GUIDE)
@@ -178,7 +178,7 @@ def check(
     handled by Kubeflow's recurring runs.
     """
     # Imported here, as only this command needs it.
-    from pipeline.kubeflow.data_check import check as look
+    from pipeline.kubeflow.data_check import check as check_data
 
     loaded = _load(config, overrides)
     kubeflow = _connect(loaded)
@@ -187,7 +187,7 @@ def check(
         version = kubeflow.ensure_version(commands.compile_checked(loaded, allow_latest))
         return kubeflow.start_run(version, parameters)
 
-    typer.echo(look(loaded, kubeflow, submit, once, datetime.now().astimezone()))
+    typer.echo(check_data(loaded, kubeflow, submit, once, datetime.now().astimezone()))
 
 
 @schedule_app.command("apply", epilog=_GUIDE)

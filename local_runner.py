@@ -10,10 +10,10 @@ if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_
     # Ctrl-C shows no traceback during the imports, which take a second; later `run_app` handles it.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-from pipeline.cli.early_signals import end_well, runs_until_stopped
+from pipeline.cli.early_signals import exit_on_signals, runs_until_stopped
 
 if __name__ == "__main__" and runs_until_stopped(sys.argv[1:]):
-    end_well()
+    exit_on_signals()
 
 try:
     import typer
@@ -22,7 +22,7 @@ except ModuleNotFoundError:
 
 from pipeline.cli.cluster import app as cluster_app
 from pipeline.cli.doctor import show_findings
-from pipeline.cli.evaluate import say_what_does_not_count, show_evaluation, show_metrics_of_rows
+from pipeline.cli.evaluate import show_evaluation, show_metrics_of_rows, warn_of_unused_overrides
 from pipeline.cli.help import App
 from pipeline.cli.models import show_models
 from pipeline.cli.options import (
@@ -41,7 +41,7 @@ from pipeline.cli.options import (
     refuse_options_before,
     run_app,
 )
-from pipeline.cli.predict import asked_model, predict
+from pipeline.cli.predict import chosen_model, predict
 from pipeline.cli.run import show_plan
 from pipeline.cli.schedule import history, schedule
 from pipeline.cli.schema import app as schema_app
@@ -206,12 +206,12 @@ def evaluate(
     Exit codes: 0 done, 2 the version, the checkpoint or the rows are unusable.
     """
     loaded = load_here(config, overrides)
-    say_what_does_not_count(overrides, is_pushed=given is not None)
+    warn_of_unused_overrides(overrides, is_pushed=given is not None)
     if given is None:
         show_evaluation(loaded, output, checkpoint, verbose)
     else:
-        asked = asked_model(loaded, output, model, version, variant)
-        show_metrics_of_rows(loaded, asked, given, verbose)
+        chosen = chosen_model(loaded, output, model, version, variant)
+        show_metrics_of_rows(loaded, chosen, given, verbose)
 
 
 app.command(**_listed(_PREDICT, "serving.md"))(predict)

@@ -22,7 +22,7 @@ from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
 from pipeline.runs.console import shown
 from pipeline.versions.catalog import Version, find_serving, pushed_at, read_catalog
 from pipeline.versions.hold import Hold, read_hold
-from pipeline.versions.waiting import Waiting, still_waiting, why_not_pushed
+from pipeline.versions.waiting import Waiting, how_to_push, still_waiting
 from trainer_module.errors import DataError
 
 _TIME = "%Y-%m-%d %H:%M"
@@ -113,7 +113,7 @@ def _waiting_fields(
     model: Waiting, config: PipelineConfig, layout: Layout, hold: Hold | None
 ) -> dict[str, Any]:
     """Returns the fields of a model that waits, for JSON; like `_fields`, but without a folder."""
-    damage, reason = model.damage(layout), why_not_pushed(model.number, hold)
+    damage, reason = model.damage(layout), how_to_push(model.number, hold)
     state, why = ("waits", f"not approved yet; {reason}") if hold is None else ("held", reason)
     return {
         "version": model.number,

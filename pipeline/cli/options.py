@@ -131,7 +131,7 @@ def refuse_options_before(context: typer.Context) -> None:
         if source is not None and source.name == "COMMANDLINE":
             name = context.invoked_subcommand
             raise ConfigError(
-                f"{option.opts[0]}: give it after `{name}`, if that has such an option"
+                f"{option.opts[0]}: write options after the command: `{name} {option.opts[0]} ...`"
             )
 
 
@@ -145,8 +145,8 @@ def check_has_label(config: PipelineConfig) -> None:
     if not config.family.has_label:
         kind = config.target.kind
         raise ConfigError(
-            f"evaluate compares answers with labels, and task: {kind} has none; what its model is "
-            "measured by is in the summary of a run."
+            f"evaluate needs labels, and `task: {kind}` has none; the metrics of the model are in "
+            "the summary of the run."
         )
 
 

@@ -93,12 +93,16 @@ def accept(
         change = accept_last_data(loaded, layout, columns)
         path = shown(change.path)
         if not change.columns:
-            console.print(f"{path}: the last data keeps it; nothing has to change")
+            console.print(f"{path}: the last data fits this schema; there is nothing to change")
             return
         console.print(change.diff, markup=False)
         if loaded.schema_file is not None and not to_write:
-            console.print(f"{path} is your own and was not changed: edit it, or add --write")
+            console.print(
+                f"{path} was not changed, as `schema` names it: edit the file, or add --write"
+            )
             return
         with one_at_a_time(layout):
             change.write()
-        console.print(f"{path}: accepted {', '.join(change.columns)}; the next run goes by it")
+        console.print(
+            f"{path}: accepted {', '.join(change.columns)}; the next run uses this schema"
+        )

@@ -75,13 +75,13 @@ def serve(
         typer.Option(metavar="SECONDS", min=1, help="Close connections idle for longer."),
     ] = ServeOptions.keep_alive_seconds,
     request_megabytes: Annotated[
-        int, typer.Option(metavar="MB", min=1, help="Refuse requests that are larger unpacked.")
+        int, typer.Option(metavar="MB", min=1, help="Refuse larger requests.")
     ] = ServeOptions.max_bytes >> 20,
     request_rows: Annotated[
         int, typer.Option(metavar="N", min=1, help="Refuse requests with more rows.")
     ] = ServeOptions.max_rows,
     memory_megabytes: Annotated[
-        int, typer.Option(metavar="MB", min=1, help="Limit the memory of requests per process.")
+        int, typer.Option(metavar="MB", min=1, help="Limit request memory per process.")
     ] = ServeOptions.memory_bytes >> 20,
     insecure: Annotated[
         bool, flag("--insecure", "Allow a public address without an API key.")
@@ -102,7 +102,7 @@ def serve(
         float, typer.Option(metavar="SHARE", help="Log this share of the requests.")
     ] = 1.0,
     log_megabytes: Annotated[
-        int, typer.Option(metavar="MB", min=1, help="Delete the oldest logs above this size.")
+        int, typer.Option(metavar="MB", min=1, help="Keep at most this much of the log.")
     ] = DEFAULT_LIMIT,
     on_unreadable: OnUnreadableOption = None,
     max_pixels: Annotated[
@@ -160,7 +160,7 @@ def _request_log(
     """
     if folder is None:
         if sample != 1:
-            raise ConfigError(f"--sample {sample:g} is of what is written: add --log-requests DIR.")
+            raise ConfigError(f"--sample {sample:g} needs a request log: add --log-requests DIR.")
         return None
     dropped = {*config.log.drop, *config.columns_of(IgnoredFeature)} if config else set()
     return LogOptions(folder, sample, megabytes * MEGABYTE, frozenset(dropped))
@@ -184,7 +184,9 @@ def served_model(
         folder = versions_folder(model)
         return name or (config.name if config else folder.name), folder
     if config is None:
-        raise ConfigError("give --config FILE, or --model DIR with pushed versions.")
+        raise ConfigError(
+            "--config is missing: give a config, or --model DIR with pushed versions."
+        )
     layout = Layout.of(config.name, config.push, output)
     if is_remote(layout.serving):
         raise remote_error(layout.serving)
@@ -214,7 +216,7 @@ def read_key() -> str:
     key = read_secret(KEY_VARIABLE)
     if key is None and KEY_VARIABLE in os.environ:
         raise ConfigError(
-            f"{KEY_VARIABLE} is set and empty, so anybody could ask the model: give it the key, or"
-            " unset it where none is wanted."
+            f"{KEY_VARIABLE} is set, but empty: set it to the API key, or unset it to serve without"
+            " a key."
         )
     return key or ""

@@ -91,14 +91,14 @@ def _newest(config: PipelineConfig) -> list[File]:
     """Returns the newest files that together have enough rows."""
     if not config.skew.is_watched or config.skew.requests is None:
         raise ConfigError(
-            "skew.columns: no column has a threshold; one is {fare: {jensen_shannon: 0.1}}, with "
-            "skew.requests: the folder that `serve --log-requests` writes to"
+            "skew.columns: no column has a threshold; write `columns: {fare: {jensen_shannon:"
+            " 0.1}}` and `requests: DIR`, the folder of `serve --log-requests`"
         )
     files = list_requests(config.skew.requests)
     if not files:
         raise ConfigError(
-            f"skew.requests: {config.skew.requests} holds no whole file yet; `serve --log-requests`"
-            " writes one an hour, and as it ends"
+            f"skew.requests: {config.skew.requests} has no complete file yet; `serve"
+            " --log-requests` completes a file each hour, and when the server ends"
         )
     return newest_with(files, config.skew.min_rows)
 
@@ -109,8 +109,10 @@ def _show(console: Console, config: PipelineConfig, found: Comparison, files: li
         f" {counted(found.rows, 'row')} of {escape(show_files(files))}"
     )
     if found.rows < config.skew.min_rows:
-        console.print(f"fewer than skew.min_rows ({config.skew.min_rows:,}): take it as a hint")
-    table = plain_table("column", "measure", "distance", "may be", "")
+        console.print(
+            f"fewer than skew.min_rows ({config.skew.min_rows:,}): the result is uncertain"
+        )
+    table = plain_table("column", "measure", "distance", "limit", "result")
     for one in found.columns:
         distance, most = f"{one.distance:.3g}", f"{max(one.threshold, one.chance):.3g}"
         words = escape(one.in_words) if one.is_skewed else "as in training"

@@ -68,8 +68,8 @@ def list_all(
     else:
         # Relative paths start at the working directory, which cron and systemd set.
         location = locate_data(loaded.data, layout)
-        looked_for = ", ".join(f"{location.base}/{glob}" for glob in location.patterns.values())
-        typer.echo(f"{layout.name}: there is no span at data.path yet, {looked_for}")
+        patterns = ", ".join(f"{location.base}/{glob}" for glob in location.patterns.values())
+        typer.echo(f"{layout.name}: there is no span yet; no file matches {patterns}")
 
 
 @app.command(epilog="Guide: docs/scheduling.md")

@@ -10,14 +10,14 @@ import typer
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventLog
-from pipeline.versions.catalog import who_follows
+from pipeline.versions.catalog import describe_servers
 from pipeline.versions.hold import release_hold, set_hold
 from pipeline.versions.rollback import RollbackRequest, roll_back
 from pipeline.versions.waiting import (
     ApprovalRequest,
     approve,
+    how_to_push,
     still_waiting,
-    why_not_pushed,
 )
 from pipeline.versions.withdrawal import withdraw
 from trainer_module.errors import ConfigError
@@ -33,11 +33,11 @@ def withdraw_model(config: PipelineConfig, output: Path, number: int, reason: st
 def roll_back_model(config: PipelineConfig, output: Path, request: RollbackRequest) -> None:
     """Puts an earlier version in service, and prints the result; raises as `roll_back` does."""
     if request.holds and not request.reason:
-        raise ConfigError("--hold: say why with --reason; it is shown as long as nothing is pushed")
+        raise ConfigError("--hold: add --reason TEXT, which all commands show during the hold")
     layout = Layout.of(config.name, config.push, output)
     for line in roll_back(config, layout, EventLog(layout.event_log), request):
         typer.echo(line)
-    typer.echo(who_follows(layout))
+    typer.echo(describe_servers(layout))
 
 
 def hold_pushes(
@@ -47,12 +47,12 @@ def hold_pushes(
     layout = Layout.of(config.name, config.push, output)
     if not layout.root.exists():
         raise ConfigError(
-            f"{layout.name}: no run of it has been in {layout.output}: nothing to hold; "
-            "is it another --config, or another --output?"
+            f"{layout.name}: {layout.output} has no run of this pipeline, so there is nothing to "
+            "hold; check --config and --output"
         )
     ends = None if until is None else _read_moment(until)
-    said = set_hold(layout, EventLog(layout.event_log), reason, ends, stops_runs)
-    typer.echo(f"{layout.name}: {said}")
+    hold = set_hold(layout, EventLog(layout.event_log), reason, ends, stops_runs)
+    typer.echo(f"{layout.name}: {hold}")
 
 
 def release_pushes(config: PipelineConfig, output: Path, reason: str | None) -> None:
@@ -61,7 +61,7 @@ def release_pushes(config: PipelineConfig, output: Path, reason: str | None) -> 
     event_log = EventLog(layout.event_log)
     typer.echo(f"{layout.name}: {release_hold(layout, event_log, reason)}")
     for model in (model for model in still_waiting(event_log) if model.is_there(layout)):
-        typer.echo(f"version {model.number} waits: {why_not_pushed(model.number, None)}")
+        typer.echo(f"version {model.number} waits: {how_to_push(model.number, None)}")
 
 
 def approve_model(config: PipelineConfig, output: Path, request: ApprovalRequest) -> None:
@@ -69,7 +69,7 @@ def approve_model(config: PipelineConfig, output: Path, request: ApprovalRequest
     layout = Layout.of(config.name, config.push, output)
     for line in approve(config, layout, EventLog(layout.event_log), request):
         typer.echo(line)
-    typer.echo(who_follows(layout))
+    typer.echo(describe_servers(layout))
 
 
 def _read_moment(text: str) -> datetime:
@@ -77,5 +77,5 @@ def _read_moment(text: str) -> datetime:
         return datetime.fromisoformat(text).astimezone()
     except ValueError:
         raise ConfigError(
-            f"--until {text}: this is no time; one is 2026-01-05, as it begins, or 2026-01-05T12:00"
+            f"--until {text}: not a time; give 2026-01-05 for midnight, or 2026-01-05T12:00"
         ) from None

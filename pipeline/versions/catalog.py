@@ -138,11 +138,11 @@ def find_serving(catalog: Sequence[Version]) -> Version | None:
     return None
 
 
-def who_follows(layout: Layout) -> str:
+def describe_servers(layout: Layout) -> str:
     """Returns a hint on how to find out whether servers have loaded a new version."""
     return (
-        f"servers that follow {layout.serving} load it within seconds; /v1/models/{layout.name} of"
-        " each says by which version it answers"
+        f"servers of {layout.serving} load this version within seconds; their /v1/models/"
+        f"{layout.name} shows the loaded version"
     )
 
 
@@ -168,15 +168,15 @@ def find_version(catalog: list[Version], number: int, option: str) -> Version:
     for version in catalog:
         if version.number == number:
             return version
-    raise ConfigError(f"{option} {number}: there is no such version; {listed(catalog)}")
+    raise ConfigError(f"{option} {number}: this version does not exist; {listed(catalog)}")
 
 
 def listed(catalog: list[Version]) -> str:
     """Returns a list of the versions, for a message."""
     if not catalog:
-        return "none has been pushed yet"
+        return "no version has been pushed yet"
     names = ", ".join(f"{v.number}{' (withdrawn)' if v.withdrawn else ''}" for v in catalog)
-    return f"there is {names}"
+    return f"there are {names}" if len(catalog) > 1 else f"there is {names}"
 
 
 def _withdrawn(event_log: EventLog) -> dict[int, dict[str, str | None]]:

@@ -69,9 +69,9 @@ def roll_back(
     """
     if is_remote(layout.serving):
         raise ConfigError(
-            f"push.directory: {layout.serving} is no folder of this machine, and only there can a "
-            "version be put in place whole; copy the earlier version to a new, higher number with "
-            "the store's own tools, and `models --withdraw` those that came after it"
+            f"push.directory: {layout.serving} is not a folder of this machine, and a rollback "
+            "needs one, as it renames folders; copy the earlier version to a higher number with "
+            "the tools of the store, and withdraw the later versions with `models --withdraw`"
         )
     if not read_catalog(layout, event_log):
         raise ConfigError(f"{layout.serving}: there is no version to go back to: {listed([])}")
@@ -86,15 +86,15 @@ def roll_back(
         if hold is not None:
             lines.append(str(hold))
     wait_for_deliveries()
-    return lines + _unnotified(config)
+    return lines + _missing_secrets(config)
 
 
-def _unnotified(config: PipelineConfig) -> list[str]:
+def _missing_secrets(config: PipelineConfig) -> list[str]:
     """Returns a line if a notification lacks its secret, which does not stop a rollback."""
     try:
         check_secrets(config.notify, Occasion.ROLLED_BACK)
     except ConfigError as error:
-        return [f"not everybody was notified of the rollback: {error}"]
+        return [f"a notification of the rollback was not sent: {error}"]
     return []
 
 
@@ -152,7 +152,7 @@ def _choose(
 ) -> tuple[Version, list[str]]:
     """Returns the version to go back to, and sentences about damaged versions that are skipped."""
     if request.to is not None:
-        return _named(catalog, request.to, request.force), []
+        return _target_of(catalog, request.to, request.force), []
     skipped: list[str] = []
     for version in catalog:
         if version.withdrawn:
@@ -169,18 +169,18 @@ def _choose(
     raise ConfigError(f"there is no version to go back to: {listed(catalog)}{suffix}")
 
 
-def _named(catalog: list[Version], number: int, force: bool) -> Version:
+def _target_of(catalog: list[Version], number: int, force: bool) -> Version:
     """Returns the version of --to; raises ConfigError if it is withdrawn or damaged."""
     target = find_version(catalog, number, "--to")
     if target.is_withdrawal_recorded and not force:
         why = f" ({target.reason})" if target.reason else ""
         raise ConfigError(
             f"--to {number}: this version was withdrawn{why}; --force puts it in service "
-            f"all the same, and lifts the mark; {listed(catalog)}"
+            f"and ends the withdrawal; {listed(catalog)}"
         )
     if damage := target.damage or target.variant_damage:
         raise ConfigError(
-            f"--to {number}: this version is damaged: {damage}; what served before still "
+            f"--to {number}: this version is damaged: {damage}; the same version still "
             f"serves; {listed(catalog)}"
         )
     return target
@@ -202,15 +202,15 @@ def _copy(layout: Layout, target: Version) -> Version:
         version = push_new_version(Path(target.path), Path(layout.serving), provenance)
     except OSError as error:
         raise ConfigError(
-            f"{layout.serving}: version {target.number} cannot be copied ({_why(error)}); what "
-            "served before still serves; mend that, and repeat the command"
+            f"{layout.serving}: version {target.number} cannot be copied "
+            f"({_describe_error(error)}); the same version still serves; fix the cause, and repeat the command"
         ) from None
     except DataError as error:
-        raise ConfigError(f"{error} What served before still serves.") from None
+        raise ConfigError(f"{error} The same version still serves.") from None
     return replace(target, number=int(version.name), path=str(version), provenance=provenance)
 
 
-def _why(error: OSError) -> str:
+def _describe_error(error: OSError) -> str:
     """Returns the reason of an error, with the file."""
     where = f"{error.filename}: " if error.filename else ""
     return f"{where}{error.strerror}" if error.strerror else str(error)
@@ -265,6 +265,6 @@ def _lost_variants(catalog: list[Version], copy: Version) -> list[str]:
         return []
     return [
         f"version {copy.number} has no variants {', '.join(sorted(lost))}, which version"
-        f" {before.number} has: servers with --variant keep answering by the version before until"
-        " they are started without it"
+        f" {before.number} has: servers with --variant keep that version until they are started"
+        " without --variant"
     ]

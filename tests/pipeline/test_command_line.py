@@ -51,7 +51,7 @@ def test_options_before_a_command_are_refused() -> None:
         text=True,
     )
     assert done.returncode == 2
-    assert done.stderr == "--config: give it after `models`, if that has such an option\n"
+    assert done.stderr == "--config: write options after the command: `models --config ...`\n"
 
 
 APPS = {"scopeline": local_runner.app, "scopeline-kubeflow": kubeflow_runner.app}
@@ -134,5 +134,5 @@ def test_predict_takes_answers_and_still_its_former_options(tmp_path: Path) -> N
         return f"{done.exception} {done.stderr}"
 
     assert "give --answers FILE" in said()
-    assert "is now --answers a.csv" in said("--output", "a.csv")
-    assert "is now" not in said("--answers", "a.csv", "--output", str(tmp_path))
+    assert "write --answers a.csv" in said("--output", "a.csv")
+    assert "write --answers" not in said("--answers", "a.csv", "--output", str(tmp_path))

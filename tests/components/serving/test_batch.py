@@ -28,7 +28,7 @@ from components.serving.batch.job import PredictionJob, predict
 from components.serving.batch.reading import Input, check_not_read, find_files, read_blocks
 from components.serving.model import Model, load_model
 from components.serving.settings import OnUnreadable
-from pipeline.cli.predict import ChosenModel, asked_model, write_predictions
+from pipeline.cli.predict import ChosenModel, chosen_model, write_predictions
 from trainer_module.errors import ConfigError, DataError, TryLaterError
 from trainer_module.export.interface import ModelInterface, RawColumn
 
@@ -274,9 +274,9 @@ def test_column_that_is_not_there_or_an_answer_is_refused(
 
 def test_version_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is no folder: give the folder of a pushed version"):
-        asked_model(None, tmp_path, tmp_path / "none", None)
+        chosen_model(None, tmp_path, tmp_path / "none", None)
     with pytest.raises(ConfigError, match="give --config FILE, or --model DIR"):
-        asked_model(None, tmp_path, None, None)
+        chosen_model(None, tmp_path, None, None)
 
 
 def test_damaged_version_is_said_to_be(pushed: Pushed, tmp_path: Path) -> None:

@@ -28,8 +28,8 @@ def test_rollback_serves_a_copy_of_the_version_before(service: Service) -> None:
     assert done.stdout.splitlines() == [
         f"version {third} was withdrawn: wrong labels",
         f"version {new['version']} is in service, a copy of version {second}",
-        f"servers that follow {service.layout.serving} load it within seconds; /v1/models/digits of"
-        " each says by which version it answers",
+        f"servers of {service.layout.serving} load this version within seconds; their"
+        " /v1/models/digits shows the loaded version",
     ]
     assert service.serving() == "second"
     assert (new["serves"], new["copy_of"], new["withdrawn"]) == (True, second, False)
@@ -110,7 +110,7 @@ def test_rollback_says_what_is_wrong(service: Service) -> None:
     first, second = service.push("first"), service.push("second")
     unknown = service.command("rollback", "--to", "7")
     assert unknown.returncode == 2
-    assert f"--to 7: there is no such version; there is {second}, {first}" in unknown.stderr
+    assert f"--to 7: this version does not exist; there are {second}, {first}" in unknown.stderr
     remote = service.command("rollback", "--set", "push.directory=gs://bucket/models")
     assert remote.returncode == 2
     assert "gs://bucket/models is no folder of this machine" in remote.stderr
@@ -151,7 +151,7 @@ def test_full_disk_leaves_the_old_version_in_service(service: Service) -> None:
     assert done.returncode == 2
     assert f"version {first} cannot be copied (" in done.stderr
     assert "/variables: File too large; the model needs " in done.stderr
-    assert "what served before still serves" in done.stderr
+    assert "the same version still serves" in done.stderr
     assert "Traceback" not in done.stderr
     assert service.serving() == "second"
     assert len(list(Path(service.layout.serving).iterdir())) == 2
