@@ -86,7 +86,7 @@ def status(output: OutputOption = OUTPUT) -> None:
 
 @app.command(epilog="Guide: docs/notebook.md")
 def stop(output: OutputOption = OUTPUT) -> None:
-    """Stop the servers.
+    """Stop the servers, and remove their file.
 
     A server that ignores SIGTERM is killed.
 

@@ -216,7 +216,13 @@ def _table(listed: Sequence[dict[str, Any]], width: int) -> Iterator[str]:
             details.append(", ".join(metrics[place]))
         for detail in details:
             indent = " " * _INDENT
-            yield textwrap.fill(detail, width, initial_indent=indent, subsequent_indent=indent)
+            yield textwrap.fill(
+                detail,
+                width,
+                initial_indent=indent,
+                subsequent_indent=indent,
+                break_on_hyphens=False,
+            )
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], metrics: Sequence[str], room: int) -> str:

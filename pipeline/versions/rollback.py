@@ -203,7 +203,8 @@ def _copy(layout: Layout, target: Version) -> Version:
     except OSError as error:
         raise ConfigError(
             f"{layout.serving}: version {target.number} cannot be copied "
-            f"({_describe_error(error)}); the same version still serves; fix the cause, and repeat the command"
+            f"({_describe_error(error)}); the same version still serves; fix the cause, and repeat "
+            "the command"
         ) from None
     except DataError as error:
         raise ConfigError(f"{error} The same version still serves.") from None
