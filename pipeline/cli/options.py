@@ -77,7 +77,7 @@ OnUnreadableOption = Annotated[
 
 
 class ConfigGroup(Group):
-    """Commands of which each takes the config as its first argument, too: `run cars.yaml`."""
+    """A group whose commands also accept the config as the first argument: `run cars.yaml`."""
 
     def parse_args(self, context: Any, arguments: list[str]) -> list[str]:
         """Puts `--config` before a config that follows the command or stands alone."""

@@ -279,8 +279,8 @@ def write_predictions(
         began = time.monotonic()
         with _progress(console) as bar:
             task = bar.add_task("predict", total=None)
-            done = predict(job, lambda rows: bar.update(task, completed=rows))
-        console.print(_summary(chosen, done, time.monotonic() - began, output))
+            result = predict(job, lambda rows: bar.update(task, completed=rows))
+        console.print(_summary(chosen, result, time.monotonic() - began, output))
 
 
 def write_samples(chosen: ChosenModel, request: SampleRequest, output: Path, verbose: bool) -> None:
@@ -398,8 +398,8 @@ def write_predictions_on_beam(
         version = chosen.folder.absolute()
         work = Work(version, chosen.variant, given, folder, batch_rows, chosen.on_unreadable)
         began = time.monotonic()
-        done = predict_on_beam(work, args)
-        console.print(_summary(chosen, done, time.monotonic() - began, output))
+        result = predict_on_beam(work, args)
+        console.print(_summary(chosen, result, time.monotonic() - began, output))
 
 
 def _input(chosen: ChosenModel, pattern: str, columns: str, output: Path) -> Input:
@@ -412,16 +412,16 @@ def _input(chosen: ChosenModel, pattern: str, columns: str, output: Path) -> Inp
     return given
 
 
-def _summary(chosen: ChosenModel, done: PredictionResult, seconds: float, output: Path) -> str:
-    rate = f"{(done.rows - done.kept) / max(seconds, 1e-9):,.0f} rows a second"
-    earlier = f", {done.kept:,} of them by an earlier command" if done.kept else ""
+def _summary(chosen: ChosenModel, result: PredictionResult, seconds: float, output: Path) -> str:
+    rate = f"{(result.rows - result.kept) / max(seconds, 1e-9):,.0f} rows a second"
+    earlier = f", {result.kept:,} of them by an earlier command" if result.kept else ""
     who = f"version {chosen.folder.name}"
     who += f", variant {chosen.variant}" if chosen.variant else ""
     unreadable = "".join(
         f"\n{name}: {count:,} invalid values count as missing"
-        for name, count in sorted(done.unreadable.items())
+        for name, count in sorted(result.unreadable.items())
     )
-    return f"{counted(done.rows, 'row')}{earlier}, {who}, {rate}: {output}{unreadable}"
+    return f"{counted(result.rows, 'row')}{earlier}, {who}, {rate}: {output}{unreadable}"
 
 
 def _progress(console: Console) -> Progress:

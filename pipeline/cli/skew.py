@@ -64,12 +64,12 @@ def skew(
     with quiet_console(verbose=False) as console:
         from pipeline.runs.skew import compare_requests
 
-        found = compare_requests(loaded, layout, event_log, files)
+        comparison = compare_requests(loaded, layout, event_log, files)
         if as_json:
-            console.print_json(json.dumps(_fields(found)))
+            console.print_json(json.dumps(_fields(comparison)))
         else:
-            _show(console, loaded, found, files)
-    raise typer.Exit(EXIT_NOT_BLESSED if found.skewed else EXIT_PUSHED)
+            _show(console, loaded, comparison, files)
+    raise typer.Exit(EXIT_NOT_BLESSED if comparison.skewed else EXIT_PUSHED)
 
 
 def _record(config: PipelineConfig, layout: Layout, event_log: EventLog) -> None:
@@ -82,8 +82,12 @@ def _record(config: PipelineConfig, layout: Layout, event_log: EventLog) -> None
     with quiet_console(verbose=False):
         from pipeline.runs.skew import compare_requests
 
-        found = compare_requests(config, layout, event_log, files)
-    typer.echo(record_skew(config, event_log, files, found.version, found.rows, found.skewed))
+        comparison = compare_requests(config, layout, event_log, files)
+    typer.echo(
+        record_skew(
+            config, event_log, files, comparison.version, comparison.rows, comparison.skewed
+        )
+    )
     wait_for_deliveries()
 
 
@@ -103,23 +107,25 @@ def _newest(config: PipelineConfig) -> list[File]:
     return newest_with(files, config.skew.min_rows)
 
 
-def _show(console: Console, config: PipelineConfig, found: Comparison, files: list[File]) -> None:
+def _show(
+    console: Console, config: PipelineConfig, comparison: Comparison, files: list[File]
+) -> None:
     console.print(
-        f"[bold]{escape(config.name)}[/bold], version {found.version}:"
-        f" {counted(found.rows, 'row')} of {escape(show_files(files))}"
+        f"[bold]{escape(config.name)}[/bold], version {comparison.version}:"
+        f" {counted(comparison.rows, 'row')} of {escape(show_files(files))}"
     )
-    if found.rows < config.skew.min_rows:
+    if comparison.rows < config.skew.min_rows:
         console.print(
             f"fewer than skew.min_rows ({config.skew.min_rows:,}): the result is uncertain"
         )
     table = plain_table("column", "measure", "distance", "limit", "result")
-    for one in found.columns:
-        distance, most = f"{one.distance:.3g}", f"{max(one.threshold, one.chance):.3g}"
-        words = escape(one.in_words) if one.is_skewed else "as in training"
-        table.add_row(escape(one.column), one.measure, distance, most, words)
+    for column in comparison.columns:
+        distance, most = f"{column.distance:.3g}", f"{max(column.threshold, column.chance):.3g}"
+        words = escape(column.in_words) if column.is_skewed else "as in training"
+        table.add_row(escape(column.column), column.measure, distance, most, words)
     console.print(table)
 
 
-def _fields(found: Comparison) -> dict[str, object]:
-    columns = [asdict(one) | {"is_skewed": one.is_skewed} for one in found.columns]
-    return {"version": found.version, "rows": found.rows, "columns": columns}
+def _fields(comparison: Comparison) -> dict[str, object]:
+    columns = [asdict(column) | {"is_skewed": column.is_skewed} for column in comparison.columns]
+    return {"version": comparison.version, "rows": comparison.rows, "columns": columns}

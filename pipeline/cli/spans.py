@@ -56,13 +56,13 @@ def list_all(
     event_log, now = EventLog(layout.event_log), datetime.now().astimezone()
     listed = list_states(loaded, layout, event_log, now)
     if as_json:
-        typer.echo(json.dumps([_fields(one) for one in listed], indent=2))
+        typer.echo(json.dumps([_fields(entry) for entry in listed], indent=2))
         return
     table = plain_table("span", "state", "rows", "written", "read", "why")
-    for one in listed:
-        rows = "" if one.rows is None else f"{one.rows:,}"
-        written, read = _time(_written(one)), _time(one.read)
-        table.add_row(str(one.span), one.state.value, rows, written, read, escape(one.why))
+    for entry in listed:
+        rows = "" if entry.rows is None else f"{entry.rows:,}"
+        written, read = _time(_written(entry)), _time(entry.read)
+        table.add_row(str(entry.span), entry.state.value, rows, written, read, escape(entry.why))
     if listed:
         wide_console().print(table)
     else:
@@ -97,22 +97,22 @@ def accept(
     typer.echo(accept_span(loaded, layout, EventLog(layout.event_log), span, reason))
 
 
-def _fields(one: ListedSpan) -> dict[str, Any]:
+def _fields(entry: ListedSpan) -> dict[str, Any]:
     """Returns the fields of a span for JSON."""
     return {
-        "span": one.span.name,
-        "version": one.span.version,
-        "state": one.state.value,
-        "why": one.why,
-        "rows": one.rows,
-        "written": _written(one).isoformat(timespec="seconds"),
-        "read": None if one.read is None else one.read.isoformat(timespec="seconds"),
-        "files": [file.path for file in one.span.files],
+        "span": entry.span.name,
+        "version": entry.span.version,
+        "state": entry.state.value,
+        "why": entry.why,
+        "rows": entry.rows,
+        "written": _written(entry).isoformat(timespec="seconds"),
+        "read": None if entry.read is None else entry.read.isoformat(timespec="seconds"),
+        "files": [file.path for file in entry.span.files],
     }
 
 
-def _written(one: ListedSpan) -> datetime:
-    return datetime.fromtimestamp(one.span.modified).astimezone()
+def _written(entry: ListedSpan) -> datetime:
+    return datetime.fromtimestamp(entry.span.modified).astimezone()
 
 
 def _time(moment: datetime | None) -> str:

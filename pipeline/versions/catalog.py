@@ -111,7 +111,7 @@ def read_catalog(layout: Layout, event_log: EventLog) -> list[Version]:
                 number=number,
                 path=folders[number],
                 provenance=provenance,
-                is_ours=number in pushed or number in copies or _is_made_here(provenance, layout),
+                is_ours=number in pushed or number in copies or _has_own_model(provenance, layout),
                 details=origin.details if origin else {},
                 withdrawn=mark is not None or is_recorded,
                 is_withdrawal_recorded=is_recorded,
@@ -146,7 +146,7 @@ def describe_servers(layout: Layout) -> str:
     )
 
 
-def _is_made_here(provenance: Provenance, layout: Layout) -> bool:
+def _has_own_model(provenance: Provenance, layout: Layout) -> bool:
     """Returns whether a version's model is one of the pipeline's artifacts.
 
     A run that was killed may have pushed it, or a run before the event log was started anew.
@@ -168,10 +168,12 @@ def find_version(catalog: list[Version], number: int, option: str) -> Version:
     for version in catalog:
         if version.number == number:
             return version
-    raise ConfigError(f"{option} {number}: this version does not exist; {listed(catalog)}")
+    raise ConfigError(
+        f"{option} {number}: this version does not exist; {describe_versions(catalog)}"
+    )
 
 
-def listed(catalog: list[Version]) -> str:
+def describe_versions(catalog: list[Version]) -> str:
     """Returns a list of the versions, for a message."""
     if not catalog:
         return "no version has been pushed yet"

@@ -16,7 +16,7 @@ from pipeline.layout import Layout
 from pipeline.lock import one_at_a_time
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.notify import check_secrets, notify, wait_for_deliveries
-from pipeline.versions.catalog import Version, find_version, listed, read_catalog
+from pipeline.versions.catalog import Version, describe_versions, find_version, read_catalog
 from pipeline.versions.hold import holding, pushing
 from pipeline.versions.withdrawal import mark_models, record_withdrawn
 from trainer_module.errors import ConfigError, DataError
@@ -74,7 +74,9 @@ def roll_back(
             "the tools of the store, and withdraw the later versions with `models --withdraw`"
         )
     if not read_catalog(layout, event_log):
-        raise ConfigError(f"{layout.serving}: there is no version to go back to: {listed([])}")
+        raise ConfigError(
+            f"{layout.serving}: there is no version to go back to: {describe_versions([])}"
+        )
     # Neither a run nor a step on Kubeflow, which takes only the second lock, can push meanwhile.
     with one_at_a_time(layout), pushing(layout):
         # The hold comes first, so that nothing is pushed even if this is killed after the copy.
@@ -143,8 +145,8 @@ def _is_done(catalog: list[Version], request: RollbackRequest) -> bool:
     serving = catalog[0]
     if serving.provenance.copy_of is None:
         return False
-    asked = [v for v in catalog if v.number == request.to and v.identity == serving.identity]
-    return request.to is None or request.to == serving.origin or bool(asked)
+    requested = [v for v in catalog if v.number == request.to and v.identity == serving.identity]
+    return request.to is None or request.to == serving.origin or bool(requested)
 
 
 def _choose(
@@ -166,7 +168,7 @@ def _choose(
             return version, skipped
         skipped.append(f"version {version.number} is skipped, as it is damaged: {damage}")
     suffix = "".join(f"; {line}" for line in skipped)
-    raise ConfigError(f"there is no version to go back to: {listed(catalog)}{suffix}")
+    raise ConfigError(f"there is no version to go back to: {describe_versions(catalog)}{suffix}")
 
 
 def _target_of(catalog: list[Version], number: int, force: bool) -> Version:
@@ -176,12 +178,12 @@ def _target_of(catalog: list[Version], number: int, force: bool) -> Version:
         why = f" ({target.reason})" if target.reason else ""
         raise ConfigError(
             f"--to {number}: this version was withdrawn{why}; --force puts it in service "
-            f"and ends the withdrawal; {listed(catalog)}"
+            f"and ends the withdrawal; {describe_versions(catalog)}"
         )
     if damage := target.damage or target.variant_damage:
         raise ConfigError(
             f"--to {number}: this version is damaged: {damage}; the same version still "
-            f"serves; {listed(catalog)}"
+            f"serves; {describe_versions(catalog)}"
         )
     return target
 

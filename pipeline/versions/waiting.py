@@ -77,7 +77,7 @@ class Waiting(Candidate):
 
 def read_waiting(event_log: EventLog) -> list[Waiting]:
     """Returns all models that were not pushed, newest first, superseded ones included."""
-    events, begun = event_log.events(EventKind.WAITS, EventKind.PUSHED), _begun(event_log)
+    events, begun = event_log.events(EventKind.WAITS, EventKind.PUSHED), _start_ids(event_log)
     # The age of a model is that of its run, not that of its approval.
     waits = [event for event in events if event.kind is EventKind.WAITS]
     ages = {event.details["version"]: begun.get(event.run, event.id) for event in waits}
@@ -106,12 +106,12 @@ def still_waiting(event_log: EventLog) -> list[Waiting]:
     return [waiting for waiting in read_waiting(event_log) if not waiting.is_superseded]
 
 
-def kept_waiting(keep: KeepSettings, event_log: EventLog) -> list[Waiting]:
+def retained_waiting(keep: KeepSettings, event_log: EventLog) -> list[Waiting]:
     """Returns the waiting models that retention keeps, newest first: as many as versions."""
     return still_waiting(event_log)[: None if keep.versions == ALL else keep.versions]
 
 
-def _begun(event_log: EventLog) -> dict[str | None, int]:
+def _start_ids(event_log: EventLog) -> dict[str | None, int]:
     """Returns the ids of the events with which runs began, by run; later runs have higher ids.
 
     A run lists its data as it begins. It may take its model from the cache, be resumed, or be
@@ -126,7 +126,7 @@ def began_later(event_log: EventLog, version: Version, run: str) -> bool:
     The copy of a rollback belongs to the run of its original.
     """
     runs = {int(e.details["version"]): e.run for e in event_log.events(EventKind.PUSHED)}
-    begun, of_version = _begun(event_log), version.provenance.run or runs.get(version.origin)
+    begun, of_version = _start_ids(event_log), version.provenance.run or runs.get(version.origin)
     return run in begun and begun.get(of_version, 0) > begun[run]
 
 
@@ -153,7 +153,7 @@ def find_obstacle(
     is_late = bool(catalog) and began_later(event_log, catalog[0], run)
     if hold is None and approve is not Approve.MANUAL and not is_late:
         return None
-    known = [waiting for waiting in still_waiting(event_log) if _is_of(waiting, candidate)]
+    known = [waiting for waiting in still_waiting(event_log) if _is_same_model(waiting, candidate)]
     is_known = bool(known) and not is_late
     number = known[0].number if is_known else _free_number(catalog, read_waiting(event_log))
     status = Status.WAITS if hold is None else Status.HELD
@@ -173,7 +173,7 @@ def how_to_push(number: int, hold: Hold | None) -> str:
     return approves if hold is None else f"held back, {hold.reason}; after `release`, {approves}"
 
 
-def _is_of(waiting: Waiting, candidate: Candidate) -> bool:
+def _is_same_model(waiting: Waiting, candidate: Candidate) -> bool:
     return (waiting.model, waiting.model_created) == (candidate.model, candidate.model_created)
 
 
