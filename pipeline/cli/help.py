@@ -9,44 +9,35 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 
-class _ShortHelp:
-    """The help of a command or a group: as typer's, but without boxes, types and ranges."""
+class Command(TyperCommand):
+    """A command whose help is as typer's, but without boxes, types and ranges."""
 
     def format_help(self, context: Any, formatter: Any) -> None:
-        """Writes the usage, the text, the options or the commands in sections, and the epilogue."""
-        command: Any = self
+        """Writes the help: the usage, the text, the arguments, the options and the epilogue."""
+        parameters = [one for one in self.get_params(context) if not getattr(one, "hidden", False)]
+        arguments = [parameter for parameter in parameters if not _is_option(parameter)]
+        options = [parameter for parameter in parameters if _is_option(parameter)]
+        sections = {
+            title: [_describe(parameter, context) for parameter in listed]
+            for title, listed in (("Arguments", arguments), ("Options", options))
+            if listed
+        }
+        usage = " ".join([*(str(argument.metavar) for argument in arguments), "[OPTIONS]"])
+        _write_help(self, context, formatter, usage, sections)
+
+
+class Group(TyperGroup):
+    """A group of commands whose help lists each command in one line."""
+
+    def format_help(self, context: Any, formatter: Any) -> None:
+        """Writes the help: the usage, the text, the commands in sections and the epilogue."""
         sections: dict[str, list[tuple[str, str]]] = {}
-        arguments = []
-        if isinstance(self, TyperGroup):
-            for name in self.list_commands(context):
-                listed: Any = self.get_command(context, name)
-                summary = (listed.help or "").partition("\n\n")[0].replace("\n", " ")
-                title = listed.rich_help_panel or "Commands"
-                sections.setdefault(title, []).append((name, summary.strip().rstrip(".")))
-            usage = "COMMAND ..."
-        else:
-            listed = [one for one in command.get_params(context) if not one.hidden]
-            for parameter in sorted(listed, key=_is_option):
-                arguments += [] if _is_option(parameter) else [parameter.metavar]
-                title = "Options" if _is_option(parameter) else "Arguments"
-                sections.setdefault(title, []).append(_describe(parameter, context))
-            usage = " ".join([*arguments, "[OPTIONS]"])
-        formatter.write_usage(context.command_path, usage)
-        command.format_help_text(context, formatter)
-        names = [name for rows in sections.values() for name, _ in rows]
-        width = max(len(name) for name in names)
-        for title, rows in sections.items():
-            with formatter.section(title):
-                formatter.write_dl([(f"{name:<{width}}", text) for name, text in rows], width)
-        command.format_epilog(context, formatter)
-
-
-class Command(_ShortHelp, TyperCommand):
-    """A command with short help."""
-
-
-class Group(_ShortHelp, TyperGroup):
-    """A group of commands with short help."""
+        for name in self.list_commands(context):
+            command: Any = self.get_command(context, name)
+            summary = (command.help or "").partition("\n\n")[0].replace("\n", " ")
+            title = command.rich_help_panel or "Commands"
+            sections.setdefault(title, []).append((name, summary.strip().rstrip(".")))
+        _write_help(self, context, formatter, "COMMAND ...", sections)
 
 
 class App(typer.Typer):
@@ -66,6 +57,23 @@ class App(typer.Typer):
     def command(self, name: str | None = None, **settings: Any) -> Any:
         """Returns a decorator that registers a function as a command."""
         return super().command(name, cls=Command, **settings)
+
+
+def _write_help(
+    command: Any,
+    context: Any,
+    formatter: Any,
+    usage: str,
+    sections: dict[str, list[tuple[str, str]]],
+) -> None:
+    """Writes the help of a command; the texts of all sections begin in the same column."""
+    formatter.write_usage(context.command_path, usage)
+    command.format_help_text(context, formatter)
+    width = max(len(name) for rows in sections.values() for name, _ in rows)
+    for title, rows in sections.items():
+        with formatter.section(title):
+            formatter.write_dl([(f"{name:<{width}}", text) for name, text in rows], width)
+    command.format_epilog(context, formatter)
 
 
 def _is_option(parameter: Any) -> bool:
