@@ -8,6 +8,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from pipeline.exit_codes import EXIT_UNUSABLE
+
 
 class Command(TyperCommand):
     """A command whose help is as typer's, but without boxes, types and ranges."""
@@ -38,6 +40,14 @@ class Group(TyperGroup):
             title = command.rich_help_panel or "Commands"
             sections.setdefault(title, []).append((name, summary.strip().rstrip(".")))
         _write_help(self, context, formatter, "COMMAND ...", sections)
+
+    def parse_args(self, context: Any, arguments: list[str]) -> list[str]:
+        """Shows the help if `no_args_is_help` is set and there are no arguments."""
+        if self.no_args_is_help and not arguments:
+            # Typer itself would show only help that Rich has printed.
+            typer.echo(context.get_help())
+            raise typer.Exit(EXIT_UNUSABLE)
+        return super().parse_args(context, arguments)
 
 
 class App(typer.Typer):

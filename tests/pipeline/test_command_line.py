@@ -83,6 +83,14 @@ def test_help_fits_a_screen(name: str, path: tuple[str, ...]) -> None:
         assert (ROOT / page).is_file()
 
 
+@pytest.mark.parametrize(
+    ("app", "arguments"), [(kubeflow_runner.app, []), (local_runner.app, ["cluster"])]
+)
+def test_group_without_a_command_shows_its_help(app: Any, arguments: list[str]) -> None:
+    done = CliRunner().invoke(app, arguments)
+    assert (done.exit_code, done.output.count("Commands:")) == (2, 1)
+
+
 @pytest.mark.parametrize("name", ["", "other/.."])
 def test_a_folder_for_samples_has_a_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
