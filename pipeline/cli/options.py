@@ -70,7 +70,7 @@ OnUnreadableOption = Annotated[
     OnUnreadable | None,
     typer.Option(
         metavar="MODE",
-        help="Handle invalid texts: `missing` or `refuse`.",
+        help="Handle invalid values: `missing` or `refuse`.",
         show_default="that of the config",
     ),
 ]

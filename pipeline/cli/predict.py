@@ -136,7 +136,7 @@ def predict(
         typer.Option(
             metavar="N",
             min=1,
-            help="Refuse pictures with more pixels.",
+            help="Refuse images with more pixels.",
             show_default="data.max_pixels",
         ),
     ] = None,

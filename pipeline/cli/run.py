@@ -1,4 +1,4 @@
-"""The implementation of `local_runner.py plan`, besides its options."""
+"""The implementation of `scopeline plan` except for its options."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def serve(
     ] = DEFAULT_LIMIT,
     on_unreadable: OnUnreadableOption = None,
     max_pixels: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Refuse pictures with more pixels.")
+        int, typer.Option(metavar="N", min=1, help="Refuse images with more pixels.")
     ] = SERVED_PIXELS,
 ) -> None:
     """Serve a pushed model over HTTP.

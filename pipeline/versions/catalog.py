@@ -36,7 +36,7 @@ class Version:
     details: dict[str, Any]
     """The details of the PUSHED event; for a copy, those of the original version."""
     withdrawn: bool
-    """Whether the event log or the mark in its folder says that it is withdrawn."""
+    """Whether the event log or the mark in its folder has its withdrawal."""
     is_withdrawal_recorded: bool
     """Whether the event log has the withdrawal; after an interruption there may be only the
     mark.
