@@ -204,7 +204,9 @@ def _table(listed: Sequence[dict[str, Any]], width: int) -> Iterator[str]:
     widths = [max(map(len, column)) for column in columns]
     metrics = [_metrics(fields) for fields in listed]
     left = sum(widths) + 2 * len(widths)
-    has_column = width - left >= max(len(one) for some in metrics for one in (*some, "metrics"))
+    has_column = width - left >= max(
+        len(f"{one},") for some in metrics for one in (*some, "metrics")
+    )
     below = width - left if has_column else 0
     titles = ["metrics"] if has_column and any(metrics) else []
     yield _line([column[0] for column in columns], widths, titles, below)

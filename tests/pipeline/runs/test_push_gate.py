@@ -219,7 +219,7 @@ def test_the_model_of_an_older_run_is_not_pushed_over_that_of_a_newer(pipeline: 
     number = late["waiting"]["version"]
     said = (
         f"version {newer.name}, which serves, is of a run that began later; "
-        f"`approve {number} --force --reason TEXT` pushes this one all the same"
+        f"`approve {number} --force --reason TEXT` pushes this model anyway"
     )
     assert late["waiting"]["reason"] == said
     assert f"not pushed, as version {number}: version {newer.name}, which" in pipeline.screen
@@ -332,7 +332,7 @@ def test_retention_keeps_what_waits_and_says_what_it_has_deleted(pipeline: Pipel
     newest, middle, oldest = pipeline.waiting
     pipeline.approve(middle)
     retention.apply()
-    with pytest.raises(ConfigError, match="is gone: retention keeps the newest models that wait"):
+    with pytest.raises(ConfigError, match="no longer exists: retention keeps at most"):
         pipeline.approve(oldest, force=True)
     pipeline.approve(newest)
     assert len(pipeline.versions) == 2
@@ -346,7 +346,7 @@ def test_retention_keeps_the_newest_that_wait(pipeline: Pipeline) -> None:
     retention_of(config, pipeline).apply()
     models = still_waiting(pipeline.event_log)
     assert [model.is_there(pipeline.layout) for model in models] == [True, True, False, False]
-    with pytest.raises(ConfigError, match="is gone: retention keeps the newest models that wait"):
+    with pytest.raises(ConfigError, match="no longer exists: retention keeps at most"):
         pipeline.approve(models[2].number)
     pipeline.approve(models[1].number)
     assert pipeline.waiting == [models[0].number]

@@ -82,7 +82,7 @@ def test_list_and_spans_say_of_what_is_stuck_what_is_looked_for(
     listed = scopeline("schedule", "--list")[1]
     assert "stuck: data.path: there is no span to train on" in listed
     code, shown, _ = scopeline("spans")
-    assert (code, shown.partition(" yet, ")[2].startswith(str(tmp_path))) == (0, True)
+    assert (code, shown.partition("no file matches ")[2].startswith(str(tmp_path))) == (0, True)
 
 
 def test_list_says_of_a_run_without_an_end_what_became_of_it(
@@ -136,7 +136,7 @@ def test_once_with_nothing_new_imports_no_tensorflow(days: Days) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--now", "2026-01-02"], "--now 2026-01-02: only --once has a clock that can be set"),
+        (["--now", "2026-01-02"], "--now 2026-01-02: add --once, which --now needs"),
         (["--once", "--now", "noon"], "--now noon: not a time; give one like 2026-01-05T03:00:00"),
         (["--once", "--list"], "--once, --list and --check: give one of them"),
         (["--once", "--set", "schedule=null"], "schedule: nothing ever sets it off; give it cron"),
@@ -189,7 +189,7 @@ def test_history_is_paged_on_a_terminal_from_its_end(days: Days) -> None:
     assert process.wait(60) == 0, shown
     options, header, *lines = shown.splitlines()
     assert options == "FRX +G"
-    assert header.split()[:3] == ["time", "what", "run"]
+    assert header.split()[:3] == ["time", "event", "run"]
     assert max(map(len, lines)) <= 60
     assert any(line.startswith(" " * 30) for line in lines), "what does not fit stands below"
 

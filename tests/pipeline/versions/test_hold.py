@@ -37,7 +37,7 @@ def test_hold_is_seen_until_it_is_released(service: Service) -> None:
     released = service.command("release", "--reason", "mended")
     assert released.stdout == "digits: the hold is released: mended\n"
     assert read_hold(service.layout) is None
-    assert release_hold(service.layout, service.event_log) == "nothing is held"
+    assert release_hold(service.layout, service.event_log) == "there is no hold"
     events = service.event_log.events()
     assert [e.kind for e in events] == [
         EventKind.PUSHED,
@@ -120,7 +120,7 @@ def test_hold_waits_for_a_push_that_is_under_way(
     assert time.monotonic() > ended[0]
     thread.join()
     monkeypatch.setattr(hold_module, "WAIT_SECONDS", 0.05)
-    with pushing(service.layout), pytest.raises(TryLaterError, match="nothing was done yet"):
+    with pushing(service.layout), pytest.raises(TryLaterError, match="nothing was changed"):
         set_hold(service.layout, service.event_log, "complaints")
 
 
@@ -184,7 +184,7 @@ def test_whoever_pushes_waits_for_who_pushes_already(
     with pushing(service.layout):
         with pytest.raises(TryLaterError, match=r"has taken more than .* nothing was changed"):
             service.rollback(holds=True, reason="complaints")
-        with pytest.raises(TryLaterError, match="nothing was done yet"), pushing(service.layout):
+        with pytest.raises(TryLaterError, match="nothing was changed"), pushing(service.layout):
             pytest.fail("two push at once")
     assert service.serving() == "second"
     assert read_hold(service.layout) is None

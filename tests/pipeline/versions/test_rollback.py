@@ -53,7 +53,7 @@ def test_rollback_serves_a_copy_of_the_version_before(service: Service) -> None:
     assert service.marks() == {"first": 0, "second": 1, "third": 1}
     again = service.command("rollback")
     assert again.returncode == 2
-    assert "there is no version to go back to: there is " in again.stderr
+    assert "there is no version to go back to: there are " in again.stderr
     assert service.serving() == "first"
 
 
@@ -65,7 +65,7 @@ def test_rollback_to_a_version_without_variants_says_who_goes_on(service: Servic
     new = service.models()[0]["version"]
     assert said == (
         f"version {new} has no variants int8, onnx, which version {second} has: servers with "
-        "--variant keep answering by the version before until they are started without it"
+        "--variant keep that version until they are started without --variant"
     )
     *_, said = service.rollback(to=second, force=True)
     assert "variants" not in said
@@ -106,7 +106,7 @@ def test_model_that_was_pushed_twice_is_withdrawn_as_one(service: Service) -> No
 def test_rollback_says_what_is_wrong(service: Service) -> None:
     none = service.command("rollback")
     assert none.returncode == 2
-    assert "none has been pushed yet" in none.stderr
+    assert "no version has been pushed yet" in none.stderr
     first, second = service.push("first"), service.push("second")
     unknown = service.command("rollback", "--to", "7")
     assert unknown.returncode == 2
