@@ -1,4 +1,4 @@
-"""The implementation of `local_runner.py plan`, besides its options."""
+"""The implementation of `scopeline plan` except for its options."""
 
 from __future__ import annotations
 
@@ -65,4 +65,4 @@ def show_plan(config: PipelineConfig, output: Path, verbose: bool) -> None:
         for note in notes:
             console.print(f"note: {escape(note)}")
         if not runs:
-            console.print("\nnothing to do: a run would only confirm this")
+            console.print("\nnothing to do: a run would change nothing")

@@ -262,6 +262,7 @@ class RunEvents:
             "metrics": {n: value if math.isfinite(value) else None for n, value in values.items()},
             "window": self._window,
             "strategy": summary.strategy,
+            "model_kind": summary.training.get("model"),
         }
 
     def _ended(self, summary: RunSummary) -> None:

@@ -25,7 +25,7 @@ from pipeline.layout import Layout
 from pipeline.records.event_log import EventLog
 from pipeline.records.metadata_store import check_store
 from pipeline.runs.artifact_reader import ArtifactReader
-from pipeline.versions.artifacts import OF_EARLIER_RUNS, find_models
+from pipeline.versions.artifacts import CARRIED_OVER_TYPES, find_models
 from pipeline.versions.catalog import Version, find_serving, read_catalog
 from trainer_module.errors import ConfigError
 
@@ -134,10 +134,10 @@ def _examples_behind(connection: Any, version: Version) -> list[tuple[int, str]]
         waiting = [a.id for a in find_models(store, version.model or "", None)]
         seen, found = set(waiting), []
         while waiting:
-            inputs = _inputs_behind(store, waiting) - seen
-            seen |= inputs
-            artifacts = store.get_artifacts_by_id(sorted(inputs)) if inputs else []
-            artifacts = [a for a in artifacts if a.type not in OF_EARLIER_RUNS]
+            taken = _taken_for(store, waiting) - seen
+            seen |= taken
+            artifacts = store.get_artifacts_by_id(sorted(taken)) if taken else []
+            artifacts = [a for a in artifacts if a.type not in CARRIED_OVER_TYPES]
             found += [a for a in artifacts if a.type == _EXAMPLES]
             waiting = [a.id for a in artifacts]
     ordered = sorted(found, key=lambda a: (_span_of(a), a.id), reverse=True)

@@ -258,7 +258,7 @@ def test_a_sample_of_nothing_is_refused(pushed: Pushed) -> None:
     command = ["serve", "--model", str(pushed.version), "--sample", "0.1"]
     result = CliRunner().invoke(local_runner.app, command)
     assert isinstance(result.exception, ConfigError)
-    assert str(result.exception) == "--sample 0.1 is of what is written: add --log-requests DIR."
+    assert str(result.exception) == "--sample 0.1 needs a request log: add --log-requests DIR."
 
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:

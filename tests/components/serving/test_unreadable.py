@@ -223,7 +223,7 @@ def test_predict_counts_or_refuses_them(
     for path in (paths["csv"], paths["tfrecord.gz"]):
         write_predictions(chosen, str(path), tmp_path / f"{path.name}.csv", "", 32, False)
         said = capfd.readouterr().out
-        assert "mileage: 2 of its texts unreadable, and taken for missing" in said, path
+        assert "mileage: 2 invalid values count as missing" in said, path
         assert "tax: 1 of its texts" in said
     folder = tmp_path / "several"
     folder.mkdir()

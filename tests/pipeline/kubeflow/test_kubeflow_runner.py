@@ -121,7 +121,9 @@ def test_terminate(server: KfpServer, tmp_path: Path, scopeline: Run, config: st
     run = begin(server, tmp_path, Play(PLAY[:1], LOGS))
     code, out, _ = scopeline("terminate", run, "--config", config)
     assert (code, server.changes[-1]) == (0, "POST /runs/ID:terminate")
-    assert out.startswith(f"the run {run} is being terminated; what its steps have finished stays")
+    assert out.startswith(
+        f"the run {run} is being terminated; the results of finished steps are kept"
+    )
     code, _, err = scopeline("terminate", run, "--config", config)
     assert (code, err) == (2, f"the run {run} has ended already: canceled\n")
 
