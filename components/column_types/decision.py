@@ -185,22 +185,22 @@ def _yes_or_no(facts: Facts) -> Choice | None:
 
 
 def _written_number(facts: Facts) -> Choice | None:
-    writing = find_number_format(facts.examples) if facts.dates is None else None
-    if writing is None or are_digits(facts.examples) or not _are_quantities(facts, writing):
+    number_format = find_number_format(facts.examples) if facts.dates is None else None
+    if number_format is None or are_digits(facts.examples) or not _are_quantities(facts, number_format):
         return None
-    settings = {"type": "numeric", "written": writing.style}
-    settings |= {"unit": writing.unit} if writing.unit else {}
-    shown = next(value for value in facts.examples if writing.fits([value]))
+    settings = {"type": "numeric", "written": number_format.style}
+    settings |= {"unit": number_format.unit} if number_format.unit else {}
+    shown = next(value for value in facts.examples if number_format.fits([value]))
     why = f"numbers in text, such as {shown!r}"
-    odd = next((value for value in facts.examples if not writing.fits([value])), None)
+    odd = next((value for value in facts.examples if not number_format.fits([value])), None)
     return Choice(settings, why if odd is None else f"{why}; {odd!r} and the like count as missing")
 
 
-def _are_quantities(facts: Facts, writing: NumberFormat) -> bool:
+def _are_quantities(facts: Facts, number_format: NumberFormat) -> bool:
     """Returns whether numbers in text are quantities, and not identifiers such as repeated bare
     digits.
     """
-    if writing.unit or not (are_plain(facts.examples) or identifies(facts.name)):
+    if number_format.unit or not (are_plain(facts.examples) or identifies(facts.name)):
         return True
     is_named = identifies(facts.name) or names_places(facts.name)
     return not is_named and facts.distinct * ROWS_PER_NAME > facts.known

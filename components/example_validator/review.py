@@ -170,10 +170,10 @@ def read_as_numbers(texts: pa.Array) -> np.ndarray | None:
     encoded = texts.dictionary_encode()
     values = encoded.dictionary.cast(pa.binary()).to_pylist()
     words = [value.decode(errors="replace") for value in values[:_LOOKED_AT]]
-    writing = find_number_format(words)
-    if writing is None:
+    number_format = find_number_format(words)
+    if number_format is None:
         return read_days(texts)
-    read = parse_numbers(tf.constant(values), writing)
+    read = parse_numbers(tf.constant(values), number_format)
     known = np.append(read.numpy().astype(np.float64), np.nan)
     return known[pc.fill_null(encoded.indices, len(values)).to_numpy()]
 

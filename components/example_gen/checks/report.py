@@ -238,14 +238,14 @@ def check_label_column(columns: Iterable[str], label: str, file: str = "the data
 
 
 def unusable_label(
-    settings: ExampleGenSettings, cell: Cell, way_out: str = "Correct it"
+    settings: ExampleGenSettings, cell: Cell, remedy: str = "Correct it"
 ) -> DataError:
     """Returns the error for a label that the task cannot use."""
     task = settings.label_task
     other = f", or choose task: {task.alternatives}" if task.alternatives else ""
     return DataError(
         f"Label {settings.label!r} is {cell.value!r} in {cell}, but task:"
-        f" {task.kind} needs {task.needs} in every row. {way_out}{other}."
+        f" {task.kind} needs {task.needs} in every row. {remedy}{other}."
     )
 
 
@@ -413,9 +413,9 @@ def _check_classes(
             f"label {settings.label!r} has 2 classes ({shown}): with task: binary the area under"
             " the ROC curve, precision and recall are measured too"
         )
-    way_out = "add examples of it, or leave it out"
+    remedy = "add examples of it, or leave it out"
     if could_stratify:
-        way_out = "write data: {stratify: true}, which trains on each class, or add examples of it"
+        remedy = "write data: {stratify: true}, which trains on each class, or add examples of it"
     train = TRAIN_SPLIT if TRAIN_SPLIT in split_names else split_names[0]
     for split in split_names:
         unseen = sorted(value for value in classes[split] if value not in classes[train])
@@ -424,7 +424,7 @@ def _check_classes(
             raise DataError(
                 f"Class {show_label(value)} of label {settings.label!r} occurs"
                 f" {counted(classes[split][value], 'time')} in split {split!r} but never in"
-                f" {train!r} (such classes: {len(unseen)}): {way_out}."
+                f" {train!r} (such classes: {len(unseen)}): {remedy}."
             )
         absent = sorted(value for value in classes[train] if value not in classes[split])
         if absent:

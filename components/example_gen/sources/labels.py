@@ -259,7 +259,7 @@ def _with_labels(batch: Batch, label: str) -> Batch:
     return replace(batch, rows=pa.record_batch(columns, [*names, label]), examples=None)
 
 
-class WrittenLabelSource(RowsSource):
+class ParsedLabelSource(RowsSource):
     """A source that parses a numeric label from text."""
 
     def survey(self, files: Files) -> Survey:
@@ -280,16 +280,16 @@ class WrittenLabelSource(RowsSource):
 
     def read(self, files: Files, kinds: dict[str, ColumnKind]) -> Iterator[Batch]:
         """Yields the rows, with numbers as labels."""
-        writing = kinds.label_writing if isinstance(kinds, ColumnKinds) else None
-        if writing is None:
+        number_format = kinds.label_number_format if isinstance(kinds, ColumnKinds) else None
+        if number_format is None:
             yield from self._rows.read(files, kinds)
             return
         as_text = kinds.copy()
         as_text[self._settings.label] = ColumnKind.BYTES
         for batch in self._rows.read(files, as_text):
-            yield self._with_numbers(batch, writing)
+            yield self._with_numbers(batch, number_format)
 
-    def _with_numbers(self, batch: Batch, writing: NumberFormat) -> Batch:
+    def _with_numbers(self, batch: Batch, number_format: NumberFormat) -> Batch:
         name = self._settings.label
         column = batch.rows.column(name)
         if pa.types.is_null(column.type) or label_lengths(column).max(initial=0) > 1:
@@ -297,7 +297,7 @@ class WrittenLabelSource(RowsSource):
         encoded = first_values(column).dictionary_encode()
         values = encoded.dictionary.cast(pa.binary()).to_pylist()
         texts = [value.decode(errors="replace") for value in values]
-        numbers = [None if _is_missing(text) else writing.read(text) for text in texts]
+        numbers = [None if _is_missing(text) else number_format.read(text) for text in texts]
         for place, number in enumerate(numbers):  # The different texts, in the order of their rows.
             if number is not None and math.isnan(number):
                 row = pc.index(encoded.indices, place).as_py()

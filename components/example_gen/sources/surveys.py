@@ -67,26 +67,27 @@ def _read(path: str) -> schema_pb2.Schema:
 class ColumnKinds(dict[str, ColumnKind]):
     """The kinds of columns by name, and the notation of a numeric label that is text."""
 
-    label_writing: NumberFormat | None = None
+    label_number_format: NumberFormat | None = None
     are_labelled: bool = False
     """Whether a row of the data has a label; determined only for tasks without a label."""
 
     def copy(self) -> ColumnKinds:
         """Returns a copy with the same kinds and notation."""
         copied = type(self)(self)
-        copied.label_writing, copied.are_labelled = self.label_writing, self.are_labelled
+        copied.label_number_format, copied.are_labelled = self.label_number_format, self.are_labelled
         return copied
 
 
-def find_label_writing(column: SeenColumn, settings: ExampleGenSettings) -> NumberFormat | None:
+def find_label_number_format(column: SeenColumn, settings: ExampleGenSettings) -> NumberFormat | None:
     """Returns the notation of a numeric label that is text; None if the label is not.
 
     Times are excluded, as the unit of the prediction would be undefined.
     """
     if settings.task.is_classification or column.kind is not ColumnKind.BYTES:
         return None
-    writing = find_number_format(sorted(word for word in column.words if word.strip(SPACES)))
-    return None if writing is None or writing.style == "clock" else writing
+    words = sorted(word for word in column.words if word.strip(SPACES))
+    number_format = find_number_format(words, settings.csv.decimal)
+    return None if number_format is None or number_format.style == "clock" else number_format
 
 
 def settle_kind(
@@ -143,7 +144,7 @@ def check_column(name: str, column: SeenColumn, settings: ExampleGenSettings) ->
             and column.kind is ColumnKind.BYTES
             and cell is not None
         ):
-            raise unusable_label(settings, cell, _way_out(column, settings))
+            raise unusable_label(settings, cell, _label_remedy(column, settings))
         return
     if cell is None or column.kind is not ColumnKind.BYTES or name in settings.mixed_columns:
         return
@@ -158,17 +159,26 @@ def check_column(name: str, column: SeenColumn, settings: ExampleGenSettings) ->
         return
     raise DataError(
         f"Column {name!r} holds {column.numbers} numbers, but {cell.value!r} in {cell}"
-        f" is not a number (such values: {column.texts}). {_way_out(column, settings)},"
+        f" is not a number (such values: {column.texts}). {_remedy(column, settings)},"
         f" or accept numbers and text with `features: {{{name}: {{type: categorical}}}}`."
     )
 
 
-def _way_out(column: SeenColumn, settings: ExampleGenSettings) -> str:
+def _label_remedy(column: SeenColumn, settings: ExampleGenSettings) -> str:
+    """Returns the remedy for a label that is not a number, depending on all of its texts."""
+    with_comma = settings.csv.model_copy(update={"decimal": ","})
+    changed = settings.model_copy(update={"csv": with_comma})
+    if settings.format == "csv" and find_label_number_format(column, changed) is not None:
+        return 'If the point separates thousands, write `data.csv: {decimal: ","}`'
+    return _remedy(column, settings)
+
+
+def _remedy(column: SeenColumn, settings: ExampleGenSettings) -> str:
     """Returns the remedy for text among numbers, depending on the first text."""
-    assert column.first_text is not None  # noqa: S101 - whoever asks has seen it
+    assert column.first_text is not None  # noqa: S101 - callers check it
     value = column.first_text.value
     if settings.format == "csv" and is_comma_number(value):
-        return 'If its comma is a decimal one, write `data.csv: {decimal: ","}`'
+        return 'If the comma separates decimals, write `data.csv: {decimal: ","}`'
     return "Correct it (an empty cell means missing)"
 
 
@@ -194,8 +204,8 @@ def merge_surveys(surveys: Sequence[Survey], settings: ExampleGenSettings) -> Co
     check_label_column(total, settings.label, surveys[0].file)
     guesses = settings.format_spec.guesses_types
     known = read_known_kinds(settings.schema_file) if guesses else {}
-    writing = find_label_writing(total[settings.label], settings)
-    if writing is not None:
+    number_format = find_label_number_format(total[settings.label], settings)
+    if number_format is not None:
         total[settings.label] = replace(total[settings.label], kind=ColumnKind.FLOAT)
     for name, column in total.items():
         # A text column of earlier data, such as a code, may hold more numbers today.
@@ -212,7 +222,7 @@ def merge_surveys(surveys: Sequence[Survey], settings: ExampleGenSettings) -> Co
                 for name, column in total.items()
             }
         )
-    kinds.label_writing, kinds.are_labelled = writing, are_labelled
+    kinds.label_number_format, kinds.are_labelled = number_format, are_labelled
     return kinds
 
 
@@ -252,9 +262,9 @@ def note_columns(
                 f"column {name!r}: among {column.numbers:,} numbers"
                 f" {enumerate_names(words, 'and')} count as missing"
             )
-    if (writing := kinds.label_writing) is not None:
+    if (number_format := kinds.label_number_format) is not None:
         words = sorted(total[settings.label].words)
-        word, number = next((w, n) for w in words if (n := writing.read(w)) == n)
+        word, number = next((w, n) for w in words if (n := number_format.read(w)) == n)
         yield f"label {settings.label!r} is read from text, where {word!r} is {number:.7g}"
 
 

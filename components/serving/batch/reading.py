@@ -33,7 +33,7 @@ from components.example_gen.paths import find_neighbours, is_hidden, no_file_err
 from components.example_gen.picture_files import check_encoded_pictures, is_picture
 from components.example_gen.sources import make_source
 from components.example_gen.sources.base import Source
-from components.example_gen.sources.surveys import ColumnKinds, find_label_writing
+from components.example_gen.sources.surveys import ColumnKinds, find_label_number_format
 from components.named_columns import check_named_columns
 from components.serving.batch.writing import text_column
 from components.serving.requests import EXAMPLES_INPUT, kind_of_column, measure_pictures
@@ -228,7 +228,7 @@ def _read_table(
     _check_columns(file, seen | {name: kinds[name] for name in spread}, given, interface)
     if interface.label in given.also:
         label = source.survey((file,)).columns.get(interface.label, SeenColumn())
-        kinds.label_writing = find_label_writing(label, settings)
+        kinds.label_number_format = find_label_number_format(label, settings)
     batches = source.read((file,), kinds)
     asked = list(dict.fromkeys([*(column.name for column in interface.columns), *given.also]))
     if settings.pictures:

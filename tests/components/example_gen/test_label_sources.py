@@ -13,8 +13,8 @@ import pytest
 import tensorflow as tf
 
 from components.example_gen.columns.encoded import ColumnKind
-from components.example_gen.first_look import look_at_table
-from components.example_gen.formats import ExampleGenSettings
+from components.example_gen.first_look import look_at_table, read_first_rows
+from components.example_gen.formats import CsvSettings, ExampleGenSettings
 from components.example_gen.notes import read_notes
 from components.example_gen.paths import find_label_files
 from components.example_gen.sources import make_source
@@ -140,6 +140,29 @@ def test_numbers_in_text_are_labels(
     assert [row["price"] for row in found] == [[n] if n is not None else [] for n in numbers] * 5
 
 
+@pytest.mark.parametrize(
+    ("texts", "numbers"),
+    [(["22.500 €", "1.900 €"], [22500.0, 1900.0]), (["22,500 kg", "1,9 kg"], [22.5, 1.9])],
+)
+def test_the_decimal_separator_of_the_file_holds_for_labels_with_units(
+    tmp_path: Path, generate, texts: list[str], numbers: list[float]
+) -> None:
+    write(tmp_path, texts * 20)
+    settings = SETTINGS.model_copy(update={"csv": CsvSettings(decimal=",")})
+    first = read_first_rows(settings, [str(tmp_path / "0.csv")])
+    assert first.columns["price"].to_pylist() == pytest.approx(numbers * 20)
+    found = generate(tmp_path, label="price", task="regression", csv={"decimal": ","})
+    examples = [example for split in found.values() for example in split]
+    labels = [example.features.feature["price"].float_list.value[0] for example in examples]
+    assert sorted(labels) == pytest.approx(sorted(numbers * 20))
+
+
+def test_points_of_thousands_in_labels_need_a_decimal_comma(tmp_path: Path, read_error) -> None:
+    write(tmp_path, ["22.500 €", "1.900 €"])
+    message = read_error(tmp_path, label="price", task="regression")
+    assert 'If the point separates thousands, write `data.csv: {decimal: ","}`, or' in message
+
+
 def test_order_of_rows_and_files_decides_nothing(tmp_path: Path) -> None:
     labels = [f"${number:,}.50" for number in range(900, 5900)] + ["$1,000", "soon"]
     kinds = []
@@ -155,7 +178,7 @@ def test_order_of_rows_and_files_decides_nothing(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=r"Label 'price' is 'soon' in row \d+ of .*\.csv, but"):
             [list(source.read((str(file),), kinds[-1])) for file in folder.glob("*")]
     assert kinds[0] == kinds[1]
-    assert kinds[0].label_writing == kinds[1].label_writing
+    assert kinds[0].label_number_format == kinds[1].label_number_format
 
 
 @pytest.mark.parametrize(
