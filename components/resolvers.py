@@ -169,8 +169,8 @@ class SpanWindowStrategy(span_range_strategy.SpanRangeStrategy):
             if self._spans is not None:
                 if missing := sorted(self._spans - by_span.keys()):
                     raise DataError(
-                        f"the window holds span {', '.join(map(str, missing))}, of which nothing "
-                        "has been read yet"
+                        f"the window contains span {', '.join(map(str, missing))}, which no run"
+                        " has read yet"
                     )
                 by_span = {span: by_span[span] for span in self._spans}
             resolved[key] = [by_span[span] for span in sorted(by_span)]

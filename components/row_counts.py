@@ -84,13 +84,13 @@ def check_rows(metrics: MetricResults, reading: Mapping[str, Sequence[str]]) -> 
             found = sum(rows for step, rows in read[file] if step.startswith(prefix))
             if found != known[file]:
                 there = counted(known[file], "row")
-                raise lost_rows(f"{found:,} of the {there} of {file} were read")
+                raise lost_rows(f"the step has read {found:,} of the {there} of {file}")
     written = Counter[str]()
     for _, folder, rows in _counters(metrics, _WRITTEN):
         written[_name(folder)] += rows
     for split, found in written.items():
         of_split = [file for file in every if _name(posixpath.dirname(file)) == split]
-        _compare(f"what was written of the split {split}", found, of_split, known)
+        _compare(f"the output for the split {split}", found, of_split, known)
 
 
 def check_total(what: str, found: int, files: Sequence[str]) -> None:
@@ -121,8 +121,8 @@ def lost_rows(what: str) -> InternalError:
       what: a clause with the numbers.
     """
     return InternalError(
-        f"rows were lost between the processes of Beam: {what}. Nothing of this step is used; run"
-        " again, and if that does not help, without other processes: beam.workers: 1"
+        f"Beam lost rows between its processes: {what}. The output of this step is discarded; run"
+        " again, or, if the error repeats, in one process: beam.workers: 1"
     )
 
 

@@ -123,8 +123,8 @@ def read_batches(
             yield from records.batch(rows_by(first)).prefetch(1).as_numpy_iterator()
     except tf.errors.DataLossError as error:
         raise DataError(
-            f"{file}: the file of examples is damaged ({error.message.splitlines()[0]});"
-            " remove the folder of the step that wrote it, so that the next run makes it anew."
+            f"{file}: the file of examples is damaged ({error.message.splitlines()[0]}); remove"
+            " the folder of the step that wrote it, and the next run writes it again."
         ) from error
 
 

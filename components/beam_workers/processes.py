@@ -62,10 +62,10 @@ def died(worker: str, status: int, log_tail: Sequence[str]) -> str:
       log_tail: the last lines of its output.
     """
     failure = Failure.of_exit(worker, status)
-    said = f" It said last: {log_tail[-1]}" if log_tail and not failure.signal else ""
+    said = f" The last line of its log: {log_tail[-1]}" if log_tail and not failure.signal else ""
     error = WorkerError(
-        f"{failure.sentence}.{said} What it had not finished is not used; run again, or give it"
-        " less to do at once: beam.workers: 1."
+        f"{failure.sentence}.{said} Its unfinished output is discarded; run again, or with one"
+        " process: beam.workers: 1."
     )
     return describe_error(worker, error)
 

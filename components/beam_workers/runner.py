@@ -64,7 +64,9 @@ def note_cores(workers: Workers) -> list[str]:
     if workers == AUTO or workers <= cores:
         return []
     has = counted(cores, "core")
-    return [f"beam.workers: {workers}, and this machine has {has}: more would be slower"]
+    return [
+        f"beam.workers: {workers}, but this machine has {has}: more processes than cores are slower"
+    ]
 
 
 def _size(files: Sequence[str]) -> int:
@@ -106,7 +108,7 @@ class WorkersRunner(FnApiRunner):
         direct.direct_running_mode, direct.direct_num_workers = None, workers
         environment = None
         if workers > 1:
-            logger.info("%d processes share the work", workers)
+            logger.info("Beam runs in %d processes", workers)
             listen_here_alone()
             environment = ForkedWorkers(workers)
         try:

@@ -141,19 +141,20 @@ def _parse(tag: str, column: str, origin: str) -> dict[str, Any]:
         settings = json.loads(tag)
         _FEATURE.validate_python(settings)
     except json.JSONDecodeError as error:
-        raise _unusable(tag, column, origin, f"it is no JSON ({error})") from None
+        raise _unusable(tag, column, origin, f"it is not JSON ({error})") from None
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))
         raise _unusable(tag, column, origin, f"{key}: {first['msg']}".lstrip(": ")) from None
     if is_own(settings["type"]):
         # The cache knows the code behind the types in the config, not in a schema.
-        raise _unusable(tag, column, origin, "a type of yours is named under features: in the YAML")
+        why = "declare a type of your own code under features: in the YAML"
+        raise _unusable(tag, column, origin, why)
     return dict(settings)
 
 
 def _unusable(tag: str, column: str, origin: str, why: str) -> DataError:
     return DataError(
-        f"{origin}: the annotation of column {column!r} is {tag}, by which it can be nothing: "
-        f'{why}; right is, for instance, {{"type": "ignore"}}'
+        f"{origin}: the annotation of column {column!r} is {tag}, which is not a feature:"
+        f' {why}; right is, for instance, {{"type": "ignore"}}'
     )

@@ -103,17 +103,22 @@ def _number_identifier(facts: Facts) -> Choice | None:
     if not facts.is_exact:
         # Distinct numbers may have become equal.
         return (
-            ignore("named as identifiers are, and too long for a number")
+            ignore("an identifier by its name, with more digits than a number holds")
             if identifies(facts.name)
             else None
         )
     if facts.distinct < facts.seen:
         return None
     if identifies(facts.name):
-        return ignore(f"another whole number in each of {facts.seen:,} rows, and a name of ids")
+        return ignore(
+            f"a different whole number in each of {facts.seen:,} rows, and the name of an"
+            " identifier"
+        )
     if not _counts_rows(facts) or counts_time(facts.name) or measures(facts.name):
         return None
-    return ignore(f"counts the rows ({facts.low:,.0f} to {facts.high:,.0f}), as an identifier does")
+    return ignore(
+        f"numbers the rows from {facts.low:,.0f} to {facts.high:,.0f}, as an identifier does"
+    )
 
 
 def _counts_rows(facts: Facts) -> bool:
@@ -133,7 +138,7 @@ def _number_names(facts: Facts) -> Choice | None:
         return None
     if facts.known < ENOUGH_ROWS or facts.negative > _MOST_SENTINELS:
         return None
-    why = f"{facts.distinct:,} numbers that are names, as the column's name says"
+    why = f"{facts.distinct:,} numbers that identify things, by the column's name"
     return Choice({"type": "categorical"}, why)
 
 
@@ -186,14 +191,20 @@ def _yes_or_no(facts: Facts) -> Choice | None:
 
 def _written_number(facts: Facts) -> Choice | None:
     number_format = find_number_format(facts.examples) if facts.dates is None else None
-    if number_format is None or are_digits(facts.examples) or not _are_quantities(facts, number_format):
+    if (
+        number_format is None
+        or are_digits(facts.examples)
+        or not _are_quantities(facts, number_format)
+    ):
         return None
     settings = {"type": "numeric", "written": number_format.style}
     settings |= {"unit": number_format.unit} if number_format.unit else {}
     shown = next(value for value in facts.examples if number_format.fits([value]))
     why = f"numbers in text, such as {shown!r}"
     odd = next((value for value in facts.examples if not number_format.fits([value])), None)
-    return Choice(settings, why if odd is None else f"{why}; {odd!r} and the like count as missing")
+    return Choice(
+        settings, why if odd is None else f"{why}; values such as {odd!r} count as missing"
+    )
 
 
 def _are_quantities(facts: Facts, number_format: NumberFormat) -> bool:
@@ -215,7 +226,7 @@ def _odd_text(facts: Facts) -> Choice | None:
     if why is None:
         return None
     if _is_own(facts):
-        return ignore(f"{why}; as a category each row would have its own")
+        return ignore(f"{why}; nearly every row would be a category of its own")
     return replace(by_dtype(facts), reason=why)
 
 
@@ -224,7 +235,7 @@ def _sentences(facts: Facts) -> Choice | None:
         return None
     if not facts.has_words and facts.mean_length >= _SENTENCE_LENGTH:
         settings: dict[str, Any] = {"type": "text", "tokens": "characters", "ngrams": 3}
-        why = "sentences without spaces between words, taken character by character"
+        why = "sentences without spaces between words, split into characters"
         usual = facts.usual_length
     elif facts.mean_spaces >= _SENTENCE_SPACES:
         settings, why, usual = {"type": "text"}, "sentences", facts.usual_words
@@ -232,7 +243,7 @@ def _sentences(facts: Facts) -> Choice | None:
         return None
     length = min(_LONGEST_TEXT, max(_SHORTEST_TEXT, math.ceil(_ROOM * usual)))
     tokens = settings.get("tokens", "words")
-    reason = f"{why} ({values_of(facts)}), of which the first {length} {tokens} count"
+    reason = f"{why} ({values_of(facts)}); the model reads the first {length} {tokens}"
     return Choice({**settings, "max_tokens": length}, reason)
 
 
@@ -247,7 +258,7 @@ def _many_values(facts: Facts) -> Choice | None:
     if facts.distinct <= MANY_VALUES:
         return None
     settings = {"type": "categorical", "hash_buckets": HASH_BUCKETS}
-    return Choice(settings, f"text of very many values ({values_of(facts)})")
+    return Choice(settings, f"text with very many values ({values_of(facts)})")
 
 
 def _is_varied(facts: Facts) -> bool:
@@ -272,7 +283,7 @@ def spelling(facts: Facts) -> Choice | None:
         return None
     length = min(_LONGEST_TEXT, max(_SHORTEST_TEXT, math.ceil(_ROOM * facts.usual_length)))
     settings = {"type": "text", "tokens": "characters", "ngrams": 3, "max_tokens": length}
-    why = f"names, taken character by character ({values_of(facts)})"
+    why = f"names, split into characters ({values_of(facts)})"
     return Choice(settings, f"{why}, as no other column is left")
 
 
@@ -327,7 +338,7 @@ def _list(facts: Facts) -> Choice:
     kind = "text" if facts.is_text else "whole numbers" if facts.is_integer else "numbers"
     reason = f"lists of up to {facts.longest:,} values, {kind}"
     if length < facts.longest:
-        reason += f", of which the first {length} count"
+        reason += f"; the model reads the first {length}"
     if kind == "numbers":
         return Choice({"type": "sequence", "length": length}, reason)
     settings: dict[str, Any] = {"type": "categorical", "many": True, "max_values": length}

@@ -187,8 +187,8 @@ _HERE = _Grpc()
 
 def _unknown_beam() -> InternalError:
     return InternalError(
-        f"Beam {beam.__version__} serves its workers in a way that this project cannot keep off the"
-        " network; install the version in uv.lock, or set beam.workers: 1."
+        f"Beam {beam.__version__} opens ports for its workers that Scopeline cannot restrict to"
+        " this machine; install the version in uv.lock, or set beam.workers: 1."
     )
 
 
@@ -211,7 +211,7 @@ class DescribingHarness(SdkHarness):
         Raises:
           InternalError: the installed Beam reports errors differently.
         """
-        require_known(_HARNESS, "what a Beam worker says of an error")
+        require_known(_HARNESS, "the errors of Beam's workers")
         super().__init__(*arguments, **options)
         self._describe = describe
 

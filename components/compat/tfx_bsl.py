@@ -128,8 +128,8 @@ def _files(pattern: str) -> list[str]:
     found = sorted(fileio.glob(pattern))
     if not found:
         raise DataError(
-            f"{pattern}: there are no examples; remove the folder of the step that wrote them, so"
-            " that the next run makes them anew."
+            f"{pattern}: there are no examples; remove the folder of the step that wrote them, and"
+            " the next run writes them again."
         )
     return found
 

@@ -60,7 +60,9 @@ def unreadable_error(file: str, error: Exception) -> DataError:
     """Returns the error for a file that cannot be read."""
     reason = reason_of(error)
     if is_gzip(file):
-        return DataError(f"{file} is no complete gzip file ({reason}): copy or compress it again.")
+        return DataError(
+            f"{file} is not a complete gzip file ({reason}): copy or compress it again."
+        )
     return DataError(f"{file} cannot be read ({reason}): copy or write it again.")
 
 

@@ -18,7 +18,7 @@ from trainer_module.settings.tasks import BaseTask, as_task
 
 def _sign(text: str) -> str:
     if len(text) != 1 or not text.isascii() or text in "\r\n":
-        raise ValueError('right is one sign of ASCII, such as ";" or "\\t" for a tab')
+        raise ValueError('right is one ASCII character, such as ";" or "\\t" for a tab')
     return text
 
 
@@ -26,7 +26,7 @@ def _encoding(name: str) -> str:
     try:
         codecs.lookup(name)
     except LookupError:
-        raise ValueError("right is an encoding that Python knows, such as cp1252") from None
+        raise ValueError("right is an encoding that Python supports, such as cp1252") from None
     return name
 
 
@@ -267,5 +267,7 @@ class ExampleGenSettings(Settings):
     def _no_image(cls, label: str, info: ValidationInfo) -> str:
         spec = FORMATS.get(info.data.get("format", ""))
         if spec is not None and spec.holds_images and label == IMAGE_FEATURE:
-            raise ValueError(f"must not be {IMAGE_FEATURE!r}, which is the image itself")
+            raise ValueError(
+                f"must not be {IMAGE_FEATURE!r}, which is the name of the column of images"
+            )
         return label

@@ -50,8 +50,8 @@ class FileNotes:
             kinds = ", ".join(f"{kind} {n}" for kind, n in sorted(self.converted.items()))
             became = "became a PNG" if total == 1 else "became PNGs"
             notes.append(
-                f"{counted(total, 'picture')} {became}, since TensorFlow does not decode such"
-                f" files, or not as they look ({kinds})"
+                f"{counted(total, 'picture')} {became}, since TensorFlow does not decode these"
+                f" files, or differently from a viewer ({kinds})"
             )
         return notes
 

@@ -54,7 +54,7 @@ def pattern_fault(pattern: str) -> str | None:
         if near and not PLACEHOLDER.fullmatch(f"{{{found}}}"):
             return f"found {{{found}}}; did you mean {{{near[0]}}}?"
     if twice := [name for name in NAMES if names.count(name) > 1]:
-        return f"{{{twice[0]}}} stands there twice; once is right"
+        return f"found {{{twice[0]}}} twice; write it once"
     parts = [name for name in (*DATE, HOUR) if name in names]
     if parts and SPAN in names:
         return f"found {{{SPAN}}} beside {{{parts[0]}}}; spans are numbers or dates, never both"
@@ -202,7 +202,7 @@ def label_format(file: str) -> str:
     if found not in LABEL_FORMATS:
         endings = (ending for name in LABEL_FORMATS for ending in FORMATS[name].endings)
         raise DataError(
-            f"data.labels.path: {file} is of no known format; right are names that end in"
+            f"data.labels.path: {file} has an unknown format; right are file names that end in"
             f" {enumerate_names(endings, 'or')}."
         )
     return found

@@ -38,8 +38,8 @@ def select_images(files: Sequence[str]) -> list[str]:
     if files and not images:
         raise DataError(
             f"There is no image among the {counted(len(files), 'file')} next to {files[0]}: images"
-            f" need one of the extensions {', '.join(PICTURE_EXTENSIONS)}, in one folder per class;"
-            " of folders within folders, data.path can be a glob, such as photos/*/*/*."
+            f" need one of the extensions {', '.join(PICTURE_EXTENSIONS)}, in one folder per"
+            " class; for folders within folders, set data.path to a glob, such as photos/*/*/*."
         )
     return images
 
@@ -84,7 +84,7 @@ def open_picture(data: bytes, most_pixels: int) -> Iterator[Image.Image]:
     except UnidentifiedImageError:
         found = f"it begins with {data[:8]!r}" if data else "it is empty"
         known = kind_of_file(data[:MAGIC_BYTES])
-        raise DataError(known or f"{found}, as no picture does") from None
+        raise DataError(known or f"{found}, which no picture format does") from None
     except DataError:
         raise
     except Exception as error:
@@ -110,8 +110,8 @@ def mending_of_pictures(removed: str, all_such: str, on_bad_file: OnBadFile | No
     if on_bad_file is None:
         return f"replace it with a complete picture, or remove {removed}"
     return (
-        f"replace it with a complete picture, remove {removed}, or leave all such {all_such} out"
-        " by data.on_bad_file: skip"
+        f"replace it with a complete picture, remove {removed}, or leave all {all_such} with"
+        " broken pictures out by data.on_bad_file: skip"
     )
 
 
@@ -152,9 +152,9 @@ def _locate(name: str, path: str, cell: Cell, folder: str, inside: str) -> str:
     real = file if is_remote(folder) else os.path.realpath(file)
     if not real.startswith(inside.rstrip("/") + "/"):
         raise DataError(
-            f"Column {name!r} is {path!r} in {cell}, which leads out of"
-            f" {folder}: name a file in it, or the folder that all pictures are in by features:"
-            f" {{{name}: {{folder: ...}}}}."
+            f"Column {name!r} is {path!r} in {cell}, which is outside of {folder}: name a file in"
+            f" this folder, or set the folder of all pictures by features: {{{name}: {{folder:"
+            " ...}}."
         )
     return file
 
@@ -169,9 +169,9 @@ def check_files_exist(name: str, files: Iterable[str], first: Cell) -> None:
 def missing_picture_error(name: str, file: str, cell: Cell) -> DataError:
     """Returns the error for a row whose picture does not exist."""
     return DataError(
-        f"Column {name!r} names {file} in {cell}, and there is no such"
-        f" file: put it there, correct the path, or say where paths begin by features: {{{name}:"
-        " {folder: ...}}."
+        f"Column {name!r} names {file} in {cell}, which does not exist: add the file, correct the"
+        f" path, or set the folder that paths are relative to by features: {{{name}: {{folder:"
+        " ...}}."
     )
 
 

@@ -191,7 +191,7 @@ def _validate(
 def _write(found: types.Artifact, checked: Mapping[str, Checked]) -> None:
     """Writes the anomalies of each split, and marks the splits without anomalies, as TFX does."""
     if not checked:
-        raise InternalError("the statistics are of no split, so that nothing is validated.")
+        raise InternalError("the statistics have no split, so there is nothing to validate.")
     for split, one in checked.items():
         path = os.path.join(artifact_utils.get_split_uri([found], split), stock.DEFAULT_FILE_NAME)
         writer_utils.write_anomalies(path, one.anomalies)

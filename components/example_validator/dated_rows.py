@@ -103,20 +103,20 @@ def _describe(
     key = column if column.isidentifier() else name
     dated, instead = f"column {name} dates the rows", ""
     if is_split_by:
-        dated = f"data.split_by deals whole dates of column {name} to the splits at random"
+        dated = f"data.split_by assigns whole dates of column {name} to the splits at random"
         instead = " in place of split_by"
     alike = ""
     if likeness is not None:
         of = "one date" if likeness.dates == 1 else f"{likeness.dates} dates"
         alike = (
-            f", and labels of neighbouring dates are more alike than chance explains (correlation "
-            f"{likeness.correlation:.2f} of {of} with the next): on a random split the metrics say "
-            "little of rows that are newer than those of train"
+            ", and labels of neighbouring dates are more alike than chance explains (correlation"
+            f" {likeness.correlation:.2f} of {of} with the next): with a random split the metrics"
+            " do not show how well the model predicts newer rows than those of train"
         )
     written = "" if _can_be_ordered(column, values) else ", with dates written as 2026-01-31"
     return (
-        f"{dated}{alike}; to evaluate on the newest rows: data: {{order_by: {key}}}{instead}"
-        f"{written}; if a random split is meant: data: {{order_by: null}}"
+        f"{dated}{alike}; to evaluate on the newest rows: data: {{order_by:"
+        f" {key}}}{instead}{written}; to keep the random split: data: {{order_by: null}}"
     )
 
 

@@ -393,7 +393,7 @@ def _type_of(name: str, trained: Older, served: pa.RecordBatch) -> int:
         raise DataError(f"skew.columns.{name}: {trained.name} has no such column; correct the key.")
     if name not in served.schema.names:
         raise DataError(
-            f"skew.columns.{name}: the requests have no such column: the model does not ask for it,"
-            " or log.drop leaves it out; remove the key."
+            f"skew.columns.{name}: the requests have no such column: it is not an input of the"
+            " model, or log.drop leaves it out; remove the key."
         )
     return int(STORED[column.type])

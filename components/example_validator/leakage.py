@@ -40,7 +40,7 @@ class Strength:
     gives_away: bool
 
     def __str__(self) -> str:
-        return f"{self.measure} {self.value:.4f} by itself"
+        return f"{self.measure} {self.value:.4f}"
 
 
 class Target:

@@ -202,8 +202,8 @@ def check_leakage(review: Review) -> None:
     leaks = [finding for finding in review.findings if finding.gives_away]
     if leaks:
         raise DataError(
-            f"{'; '.join(map(str, leaks[:_SHOWN]))}; a column that is known when the model is "
-            "asked is declared with its type under features, or set evaluate.leakage: warn"
+            f"{'; '.join(map(str, leaks[:_SHOWN]))}; if the column is known at serving time,"
+            " declare it with its type under features, or set evaluate.leakage: warn"
         )
 
 
@@ -262,7 +262,11 @@ def review_columns(
             if found is None and twin != name and values.equals(columns[twin]):
                 found = f"is the same as {json.dumps(twin, ensure_ascii=False)} in every row"
             if strength is not None and strength.gives_away:
-                findings.append(ColumnFinding(name, f"gives the label away ({strength})", True))
+                findings.append(
+                    ColumnFinding(
+                        name, f"alone predicts the label (label leakage): {strength}", True
+                    )
+                )
                 continue
         if found is not None:
             findings.append(ColumnFinding(name, found))
@@ -289,9 +293,9 @@ def _is_no_use(values: pa.Array, counts: Counts | None, *, is_typed: bool) -> st
 
 
 def _identifies(known: pa.Array, distinct: int, rows: int) -> str | None:
-    """Says of a column that a curated schema gives no type whether each row has another value.
+    """Returns why a column is an identifier or holds sentences; None if it is neither.
 
-    Numbers that are measured may be so.
+    Used for a curated schema, which gives the column no type. Fractions may be distinct by chance.
     """
     share, count = distinct / rows, f"{distinct:,} different values in {rows:,} rows"
     if _is_text(known):
@@ -302,7 +306,7 @@ def _identifies(known: pa.Array, distinct: int, rows: int) -> str | None:
         return f"has {count}, as an identifier has" if share > _NEARLY_ALL else None
     is_whole = pa.types.is_integer(known.type) or pc.all(pc.equal(known, pc.floor(known))).as_py()
     if share == 1 and is_whole:
-        return f"has another whole number in each of {len(known):,} rows, as an identifier has"
+        return f"has a different whole number in each of {len(known):,} rows, as an identifier has"
     return None
 
 

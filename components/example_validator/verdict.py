@@ -34,14 +34,14 @@ def raise_for(anomalies: Sequence[Anomaly], stops: bool) -> None:
     problems = []
     if severe and stops:
         problems.append(
-            f"the data contradicts the schema: {_listed(severe)}{_new_columns(anomalies)}. Mend "
-            f"the data; or, if it is right, change the schema by `{ACCEPT}`; or set on_anomaly: "
-            "warn to go on regardless"
+            f"the data contradicts the schema: {_listed(severe)}{_new_columns(anomalies)}. Correct"
+            f" the data; or, if the data is right, change the schema by `{ACCEPT}`; or set"
+            " on_anomaly: warn, so that the run continues"
         )
     if drift:
         problems.append(
-            f"the data drifted: {_listed(drift)}. Mend the data; or, if it is right, accept it by "
-            f"`{ACCEPT_SPAN}`; or set drift.on_drift: warn to go on regardless"
+            f"the data drifted: {_listed(drift)}. Correct the data; or, if the data is right,"
+            f" accept it by `{ACCEPT_SPAN}`; or set drift.on_drift: warn, so that the run continues"
         )
     if problems:
         raise (DataError if severe and stops else DriftError)("; ".join(problems))

@@ -178,9 +178,11 @@ def _beyond(column: CheckedColumn) -> Finding:
 
 
 _WORDS: tuple[tuple[Callable[[CheckedColumn], Finding], set[int]], ...] = (
-    (lambda _: Finding("such a column", "none in the data"), {_Type.SCHEMA_MISSING_COLUMN}),
+    (lambda _: Finding("the column", "none in the data"), {_Type.SCHEMA_MISSING_COLUMN}),
     (
-        lambda _: Finding("no such column", "one in the data, which the model does not see"),
+        lambda _: Finding(
+            "no column of this name", "one in the data, which the model does not read"
+        ),
         {_Type.SCHEMA_NEW_COLUMN},
     ),
     (
@@ -211,7 +213,7 @@ _WORDS: tuple[tuple[Callable[[CheckedColumn], Finding], set[int]], ...] = (
             _Type.BOOL_TYPE_UNEXPECTED_FLOAT,
         },
     ),
-    (lambda _: Finding("finite numbers", "infinite ones or NaN", not_finite), NOT_FINITE),
+    (lambda _: Finding("finite numbers", "infinite numbers or NaN", not_finite), NOT_FINITE),
     (lambda _: Finding("text in UTF-8", "other bytes", not_utf8), {_Type.ENUM_TYPE_INVALID_UTF8}),
 )
 """The findings for the kinds of TFDV's anomalies, the most informative ones first."""

@@ -199,16 +199,16 @@ def stop_cluster(folder: Path, say: Say) -> None:
         running = {name: process for name, process in found.items() if process is not None}
         forced = _end(running)
         for server in servers:
-            how = "killed, as it did not stop" if server.name in forced else "stopped"
-            state = how if server.name in running else "was dead already"
+            how = "killed, as it did not end in time" if server.name in forced else "stopped"
+            state = how if server.name in running else "had ended already"
             say(f"{server.name}, process {server.pid}: {state}")
         (folder / FILE).unlink()
 
 
 def _unusable(file: Path, found: str) -> ConfigError:
     return ConfigError(
-        f"{file} is not as `cluster start` wrote it ({found}); delete it; servers of it that are "
-        f"left are among those that `pgrep -af {MODULE}` shows."
+        f"{file} is not a file that `cluster start` writes ({found}); delete it; `pgrep -af"
+        f" {MODULE}` lists the servers that still run."
     )
 
 
@@ -221,7 +221,7 @@ def _alone(folder: Path) -> Iterator[None]:
         lock.acquire(blocking=False)
     except Timeout:
         raise TryLaterError(
-            f"another `cluster` command is at work in {folder}; wait for it to end."
+            f"another `cluster` command runs in {folder}; wait until it ends."
         ) from None
     except OSError as error:
         raise ConfigError(
@@ -244,7 +244,7 @@ def _check_none_runs(folder: Path, say: Say) -> None:
             f"a cluster is running in {folder} already ({len(running)} of {len(cluster.servers)} "
             f"servers); use it, or end it first: `{command('stop', folder)}`."
         )
-    say("the servers of an earlier cluster are dead; its file is replaced")
+    say("the servers of an earlier cluster have ended; replacing its file")
 
 
 def _end(running: Mapping[str, psutil.Process]) -> list[str]:
@@ -254,12 +254,12 @@ def _end(running: Mapping[str, psutil.Process]) -> list[str]:
         killed, left = end_processes(list(running.values()), steps)
     except psutil.AccessDenied as error:
         raise ConfigError(
-            f"process {error.pid} of the cluster belongs to another user, who has to stop it."
+            f"process {error.pid} of the cluster belongs to another user, who must stop it."
         ) from None
     names = {process.pid: name for name, process in running.items()}
     if left:
         found = ", ".join(f"{names[process.pid]} (process {process.pid})" for process in left)
-        raise InternalError(f"{found} cannot be killed: the system does not let go; try again.")
+        raise InternalError(f"{found} still run after SIGKILL; try again.")
     return [names[process.pid] for process in killed]
 
 

@@ -168,7 +168,7 @@ def attempt(
         except BaseException as error:
             was_stopped = _state.signal is not None and not _state.is_settled
             _finish_unwinding()
-            logger.exception("The work ended early")
+            logger.exception("The work ended early, with an error")
             if not was_stopped:
                 return error
         else:

@@ -115,8 +115,10 @@ class WatchedWorker:
 
     def describe_start(self) -> str:
         """Returns the progress of a worker that is not ready yet."""
-        silence = "it does not run yet" if self.handle.began is None else "no sign of life"
-        state = "it runs, but waits for others" if self.is_alive else silence
+        silence = (
+            "not running yet" if self.handle.began is None else "running, but it has sent no event"
+        )
+        state = "running, and waiting for other workers" if self.is_alive else silence
         remark = self.handle.remark()
         return f"{self.spec.place.name} ({state}{f'; {remark}' if remark else ''})"
 
@@ -244,7 +246,7 @@ class Supervisor:
         if len(failures) > self._retries_left:
             return False
         for member, failure in zip(failed, failures, strict=True):
-            self._note(failure, f"{member.spec.place.name} is started again")
+            self._note(failure, f"{member.spec.place.name} restarts")
             member.handle.kill()
             self._members[self._members.index(member)] = self._start(member.spec)
         return True
@@ -261,9 +263,9 @@ class Supervisor:
         """Prepares to restart all workers; raises the failure if a retry would not help."""
         if failure.is_port_taken and self._cluster and self._port_attempts < PORT_ATTEMPTS:
             self._port_attempts += 1
-            logger.warning("%s; all tasks are started again on other ports", failure.summary)
+            logger.warning("%s; all tasks restart on other ports", failure.summary)
         elif failure.may_go_away and self._retries_left > 0:
-            self._note(failure, "all tasks are started again")
+            self._note(failure, "all tasks restart")
         else:
             tail = self._member_of(failure).handle.log_tail()
             logger.error("The last lines of %s:\n%s", failure.worker, "\n".join(tail))
@@ -290,12 +292,14 @@ class Supervisor:
         self._tell_missing(now, limit)
         if absent := [member for member in awaited if member.handle.began is None]:
             if late := [member for member in absent if now - member.started > BEGIN_SECONDS]:
-                advice = "make room for them, or ask for less (smaller resources, fewer workers)"
+                advice = (
+                    "free resources for them, or request less (smaller resources, fewer workers)"
+                )
                 self._fail_start(late, BEGIN_SECONDS, advice)
             return
         # Running workers wait for the last one, too.
         if now - max(member.handle.began or 0 for member in self._members) > limit:
-            advice = "look for their last words in the log, or allow more time (start_timeout)"
+            advice = "see their last lines in the log, or allow more time (start_timeout)"
             self._fail_start(awaited, limit, advice)
 
     def _tell_missing(self, now: float, limit: float) -> None:

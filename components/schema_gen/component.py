@@ -114,8 +114,8 @@ def check_is_inferred(path: str, curated: str, columns: set[str]) -> None:
     if curated or schema_revision(None, path):
         column, *others = sorted(columns)
         raise DataError(
-            f"{path}: column {column!r} is `type: FLOAT`, which would change some of its whole "
-            "numbers, and the config takes them for names; write `type: INT` there"
+            f"{path}: column {column!r} is `type: FLOAT`, which cannot hold some of its whole"
+            " numbers exactly, but the config uses them as identifiers; write `type: INT` there"
             + (f", and for {', '.join(others)}." if others else ".")
         )
 
@@ -218,9 +218,9 @@ def _choose_sizes(
         choice = choose_size(encoded.as_py() for some in values for encoded in some)
         if choice is None:
             raise DataError(
-                f"Column {name!r} holds no picture in the split {_LOOKED_AT_SPLIT!r}, so that no "
-                f"size follows: give one, such as features: {{{name}: {{type: image, height: 64, "
-                "width: 64}}"
+                f"Column {name!r} holds no picture in the split {_LOOKED_AT_SPLIT!r} to take the"
+                f" size from: set the size, such as features: {{{name}: {{type: image, height: 64,"
+                " width: 64}}"
             )
         annotate(schema, {name: choice})
 

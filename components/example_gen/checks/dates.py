@@ -143,9 +143,10 @@ def _read_as(name: str, tally: DateTally, date_format: str) -> Dates:
     dates = tally.dates(fit, date_format)
     if not dates.are_alike:
         raise DataError(
-            f"Column {name!r} was dates written as {date_format} in earlier data, but"
-            f" {dates.odd:,} of {dates.values:,} values are not, first {dates.first_odd}: write"
-            f" them so, or declare the column by features: {{{name}: {{type: ...}}}}."
+            f"Column {name!r} held dates in the format {date_format} in earlier data, but"
+            f" {dates.odd:,} of {dates.values:,} values have another format, first"
+            f" {dates.first_odd}: write all in the same format, or declare the column by features:"
+            f" {{{name}: {{type: ...}}}}."
         )
     return dates
 

@@ -231,7 +231,7 @@ def check_label_column(columns: Iterable[str], label: str, file: str = "the data
     near = difflib.get_close_matches(label, names, n=1)
     hint = f"did you mean {near[0]!r}?" if near else "set data.label to one of them."
     if len(names) == 1 and any(separator in names[0] for separator in ",;\t|"):
-        hint = "name what separates the columns by data.csv: {delimiter: ...}."
+        hint = "name the delimiter between the columns by data.csv: {delimiter: ...}."
     raise DataError(
         f"There is no label column {label!r} in {file}; found {show_names(names)}: {hint}"
     )
@@ -292,7 +292,7 @@ def check_report(
         )
     notes = report.files.sentences()
     if not report.rows.total() and notes:
-        raise DataError(f"No picture can be read: {notes[0]}; replace them with complete ones.")
+        raise DataError(f"No picture can be read: {notes[0]}; replace them with complete pictures.")
     if report.unlabelled_rows:
         notes += _check_unlabelled(report, settings)
     _check_splits(report.rows, split_names, bool(shares), settings.order_by)
@@ -318,8 +318,8 @@ def _check_unlabelled(report: ChunkReport, settings: ExampleGenSettings) -> list
     place, rows = report.unlabelled[0], counted(report.unlabelled_rows, "row")
     if settings.unlabelled is Unlabelled.FAIL:
         raise DataError(
-            f"Label {settings.label!r} is missing in {rows}, first in {place}: fill it in, or leave"
-            " such rows out by data: {unlabelled: skip}."
+            f"Label {settings.label!r} is missing in {rows}, first in {place}: fill it in, or"
+            " leave out rows without a label by data: {unlabelled: skip}."
         )
     if not report.rows.total():
         raise DataError(f"Label {settings.label!r} is missing in all {rows}: fill it in.")
@@ -379,7 +379,7 @@ def _note_shares(
     else:
         why = "equal rows stay together"
     return [
-        f"split {name!r} has {got:.1%} of the rows, where data.splits asks for {asked:.0%}: {why}"
+        f"split {name!r} has {got:.1%} of the rows, instead of {asked:.0%} as in data.splits: {why}"
     ]
 
 
@@ -424,7 +424,7 @@ def _check_classes(
             raise DataError(
                 f"Class {show_label(value)} of label {settings.label!r} occurs"
                 f" {counted(classes[split][value], 'time')} in split {split!r} but never in"
-                f" {train!r} (such classes: {len(unseen)}): {remedy}."
+                f" {train!r} (classes that {train!r} lacks: {len(unseen)}): {remedy}."
             )
         absent = sorted(value for value in classes[train] if value not in classes[split])
         if absent:

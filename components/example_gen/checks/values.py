@@ -135,20 +135,20 @@ def _show_number(number: float) -> str:
 def _unreadable(name: str, cell: Cell, feature: BaseFeature) -> DataError:
     forms = list(feature.forms())
     right = enumerate_names(forms[:_SHOWN_FORMS], "or")
-    more = f" or {len(forms) - _SHOWN_FORMS} other ways" if len(forms) > _SHOWN_FORMS else ""
+    more = f" or {len(forms) - _SHOWN_FORMS} other notations" if len(forms) > _SHOWN_FORMS else ""
     return DataError(
-        f"Column {name!r} is {cell.value!r} in {cell}, which is no"
-        f" {feature.type}: right is {right}{more}. Correct it, leave it empty where it is missing,"
-        f" or declare what it is by features: {{{name}: {{type: ...}}}}."
+        f"Column {name!r} is {cell.value!r} in {cell}, which is not of the type {feature.type}:"
+        f" right is {right}{more}. Correct it, leave the cell empty if the value is missing, or"
+        f" declare the right type by features: {{{name}: {{type: ...}}}}."
     )
 
 
 def _two_ways(name: str, one: Written, other: Written) -> DataError:
     first, second = one.first, other.first
     return DataError(
-        f"Column {name!r} is written in two ways: {first.value!r} ({' or '.join(one.forms)}) in"
-        f" {first}, but {second.value!r} ({' or '.join(other.forms)}) in {second}: write all of"
-        " them in one."
+        f"Column {name!r} has two notations: {first.value!r} ({' or '.join(one.forms)}) in"
+        f" {first}, but {second.value!r} ({' or '.join(other.forms)}) in {second}: write all"
+        " values in one."
     )
 
 
@@ -177,10 +177,10 @@ def _no_number(name: str, column: pa.Array, values: pa.Array, first: Cell) -> Da
     is_number = pc.match_substring_regex(texts, NUMBER).to_numpy(zero_copy_only=False)
     place = int(np.argmin(is_number))
     cell = first.below(rows_of(column)[place], shown(values[place].as_py()))
-    what = "a number that is kept as text" if is_number[place] else "no number"
+    what = "a number stored as text" if is_number[place] else "not a number"
     return DataError(
-        f"Column {name!r} is {cell.value!r} in {cell}, which is {what}, but"
-        f" features.{name} says numeric: correct it, leave it empty where it is missing, or write"
+        f"Column {name!r} is {cell.value!r} in {cell}, which is {what}, but features.{name}"
+        " declares numbers: correct it, leave the cell empty if the value is missing, or write"
         f" features: {{{name}: {{type: categorical}}}} (or ignore)."
     )
 
@@ -188,8 +188,8 @@ def _no_number(name: str, column: pa.Array, values: pa.Array, first: Cell) -> Da
 def no_value_error(name: str) -> DataError:
     """Returns the error for a column that is declared numeric and is empty in all rows."""
     return DataError(
-        f"Column {name!r} has no value in any row, but features.{name} says numeric: fill it in, or"
-        f" write features: {{{name}: {{type: ignore}}}}."
+        f"Column {name!r} has no value in any row, but features.{name} declares numbers: fill it"
+        f" in, or write features: {{{name}: {{type: ignore}}}}."
     )
 
 
@@ -209,7 +209,11 @@ def check_weights(rows: pa.RecordBatch, first: Cell, name: str) -> np.ndarray:
     """
     if name not in rows.schema.names:
         near = difflib.get_close_matches(name, rows.schema.names, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "name one that is there, or none."
+        hint = (
+            f"did you mean {near[0]!r}?"
+            if near
+            else "name an existing column, or remove data.weight."
+        )
         raise DataError(f"There is no column {name!r}, which data.weight names; {hint}")
     column = rows.column(name)
     lengths = list_lengths(column)
@@ -224,8 +228,8 @@ def check_weights(rows: pa.RecordBatch, first: Cell, name: str) -> np.ndarray:
     row = int(np.argmin(usable))
     found = ", ".join(map(shown, column[row].as_py() or [])) or "missing"
     raise DataError(
-        f"Weight {name!r} is {found} in {first.below(row)}: every row needs a "
-        "number that is not negative; 0 is for one that must not count."
+        f"Weight {name!r} is {found} in {first.below(row)}: every row needs a number of 0 or more;"
+        " a row with 0 does not count."
     )
 
 
@@ -252,8 +256,8 @@ def read_order(rows: pa.RecordBatch, first: Cell, name: str) -> Order:
     """
     if name not in rows.schema.names:
         raise DataError(
-            f"Splits are to be made by the order of {name!r} (data.order_by), but the data has no"
-            f" such column; it has {show_names(rows.schema.names)}."
+            f"data.order_by: the data has no column {name!r}; it has"
+            f" {show_names(rows.schema.names)}."
         )
     values = first_values(rows.column(name))
     try:
@@ -275,4 +279,4 @@ def _first_without_time(values: pa.Array) -> tuple[int, bytes]:
             parse_times(values.slice(row, 1))
         except pa.ArrowInvalid:
             return row, values[row].as_py()
-    raise AssertionError("all of them are dates or times")
+    raise AssertionError("all values are dates or times")

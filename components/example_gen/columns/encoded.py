@@ -217,8 +217,8 @@ def kind_of(column_type: pa.DataType) -> ColumnKind | None:
 def untypable_error(name: str, column_type: pa.DataType, file: str) -> DataError:
     """Returns the error for a column of a type that a feature cannot hold."""
     return DataError(
-        f"Column {name!r} of {file} is of type {column_type}, which no feature can hold: turn"
-        " it into numbers, text or lists of those, or leave it out."
+        f"Column {name!r} of {file} has the type {column_type}, which a tf.Example cannot hold:"
+        " convert it to numbers, text or lists of these, or remove the column."
     )
 
 
@@ -262,8 +262,8 @@ def encode_typed(name: str, column: pa.Array, kind: ColumnKind, file: str) -> pa
         return lists(_convert(values.filter(valid), kind), lengths)
     except pa.ArrowInvalid as error:
         raise DataError(
-            f"Column {name!r} of {file} holds a value that no feature can hold ({error}): store"
-            " integers of at most 64 bits, signed."
+            f"Column {name!r} of {file} holds a value that a tf.Example cannot hold ({error}):"
+            " store signed integers of at most 64 bits."
         ) from error
 
 

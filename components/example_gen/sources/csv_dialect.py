@@ -96,10 +96,10 @@ def read_text(file: str, encoding: str) -> io.TextIOWrapper:
 def encoding_error(file: str, encoding: str) -> DataError:
     """Returns the error for a file with bytes that are invalid in its encoding."""
     line = _undecodable_line(file, encoding)
-    place = f"line {line}" if line else "some place"
+    place = f"line {line}" if line else "the file"
     return DataError(
-        f"{file} is read as {encoding}, but {place} holds bytes that are none: save the file as"
-        " UTF-8, or name its encoding, such as data.csv: {encoding: cp1252}."
+        f"{file} is read as {encoding}, but {place} holds bytes that are invalid in it: save the"
+        " file as UTF-8, or name its encoding, such as data.csv: {encoding: cp1252}."
     )
 
 
@@ -222,7 +222,9 @@ def read_header(file: str, dialect: Dialect, settings: ExampleGenSettings) -> He
     except UnicodeError as error:
         raise encoding_error(file, dialect.encoding) from error
     except csv.Error as error:
-        raise DataError(f"{file} begins as no CSV does ({error}): write it again.") from error
+        raise DataError(
+            f"The first rows of {file} are not CSV ({error}): export the file again."
+        ) from error
     if first is None:
         raise DataError(f"{file} is empty: it needs a header and rows, or leave the file out.")
     if settings.csv.header is not None:
@@ -270,7 +272,7 @@ def _check_names(
         place = names.index("")
         hint = "" if place else " (to_csv(index=False) leaves the index of pandas out)"
         if place == len(names) - 1:
-            hint = " (a delimiter at the end of the row makes a column more)"
+            hint = " (a delimiter at the end of the row adds a column)"
         raise DataError(
             f"Column {place + 1} of {len(names)} has no name in row 1 of {file}: write one"
             f" there, or remove the column{hint}."

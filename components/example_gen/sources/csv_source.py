@@ -110,8 +110,8 @@ def check_no_nul(name: str, values: pa.BinaryArray, first: Cell) -> None:
     found = pc.fill_null(pc.match_substring(values, "\0"), False).to_numpy(zero_copy_only=False)
     if found.any():
         raise DataError(
-            f"Column {name!r} holds a NUL character in {first.below(np.argmax(found))}: the file is"
-            " damaged, or its encoding is another one; write it again."
+            f"Column {name!r} holds a NUL character in {first.below(np.argmax(found))}: the file"
+            " is damaged, or has another encoding; export it again."
         )
 
 
@@ -230,7 +230,7 @@ def _notes(table: _Table, columns: dict[str, SeenColumn], trimmed: Counter[str])
     ]
     if changed:
         shown = enumerate_names(map(repr, dict.fromkeys(changed)), "and")
-        yield f"spaces around {shown} are taken away; data.csv: {{strip: false}} keeps them"
+        yield f"spaces around {shown} are removed; data.csv: {{strip: false}} keeps them"
 
 
 def _parse(table: _Table) -> Iterator[pa.RecordBatch]:
@@ -330,7 +330,7 @@ def _syntax_error(table: _Table, error: Exception, invalid: list[pa_csv.InvalidR
         )
     if "straddling" in str(error):
         return _quote_error(table)
-    return DataError(f"{table.file} is no CSV ({reason_of(error)}): write it again.")
+    return DataError(f"{table.file} is not CSV ({reason_of(error)}): export it again.")
 
 
 def _quote_error(table: _Table) -> DataError:

@@ -64,7 +64,8 @@ class JsonlSource(Source):
                 columns[name] = seen.merge(here)
         if not columns:
             raise DataError(
-                f"{files[0]} holds no object with keys: write one a line, or leave the file out."
+                f"{files[0]} holds no object with keys: write one object per line, or leave the"
+                " file out."
             )
         if "" in columns:
             raise DataError(f"A key in {files[0]} is empty: give each column a name.")
@@ -78,7 +79,9 @@ class JsonlSource(Source):
                 name: _survey(name, values, block).kind
                 for name, values in zip(table.column_names, table.columns, strict=True)
             }
-        raise DataError(f"{files[0]} holds no object: write one a line, or leave the file out.")
+        raise DataError(
+            f"{files[0]} holds no object: write one object per line, or leave the file out."
+        )
 
     def read(self, files: Files, kinds: dict[str, ColumnKind]) -> Iterator[Batch]:
         """Yields the rows of one file, a block at a time."""
@@ -189,23 +192,24 @@ def _syntax_error(block: _Block, error: Exception) -> DataError:
             return _line_error(block.file, number, f"found a {type(value).__name__}")
     conflict = _CONFLICT.search(str(error))
     if conflict is None:
-        return DataError(f"{block.file} is no JSON lines ({reason_of(error)}): write it again.")
+        return DataError(f"{block.file} is not in JSON lines ({reason_of(error)}): write it again.")
     path = conflict[1].strip("/").replace("/[]", "").replace("/", ".")
     return DataError(
-        f"Key {path!r} {conflict[2]} in line {rows[int(conflict[3])]} of {block.file}: give it once"
-        " a line, and the same type in every line (null means missing)."
+        f"Key {path!r} {conflict[2]} in line {rows[int(conflict[3])]} of {block.file}: write it"
+        " once per line, with the same type in every line (null means missing)."
     )
 
 
 def _line_error(file: str, line: int, reason: str) -> DataError:
     return DataError(
-        f"Line {line} of {file} is no JSON object ({reason}): every line needs one, such as"
+        f"Line {line} of {file} is not a JSON object ({reason}): every line needs an object, such"
+        " as"
         ' {"size": 2.5, "label": 1}.'
     )
 
 
 def _type_error(name: str, cell: Cell) -> DataError:
     return DataError(
-        f"Key {name!r} is {cell.value!r} in {cell}, and of another type in"
-        " earlier rows: give it numbers alone, or text alone (null means missing)."
+        f"Key {name!r} is {cell.value!r} in {cell}, but has another type in earlier rows: write"
+        " only numbers, or only text (null means missing)."
     )

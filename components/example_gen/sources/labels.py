@@ -200,8 +200,8 @@ def _as_text(column: pa.Array, key: str, file: str) -> pa.Array:
     values = first_values(column)
     if pa.types.is_floating(values.type):
         raise DataError(
-            f"data.labels.key: column {key!r} of {file} holds fractions, by which no rows can be"
-            " told apart; name another column."
+            f"data.labels.key: column {key!r} of {file} holds fractions, which cannot identify"
+            " rows; name another column."
         )
     if pa.types.is_null(values.type) or pa.types.is_binary(values.type):
         return values.cast(pa.binary())

@@ -104,7 +104,7 @@ def _open(file: str) -> Iterator[pq.ParquetFile]:
             yield parquet
     except (pa.ArrowInvalid, OSError) as error:
         raise DataError(
-            f"{file} is no complete Parquet file ({reason_of(error)}): copy or write it again."
+            f"{file} is not a complete Parquet file ({reason_of(error)}): copy or write it again."
         ) from error
 
 

@@ -61,7 +61,7 @@ def _read(path: str) -> schema_pb2.Schema:
         with open_file(path) as file:
             return text_format.Parse(file.read().decode(), schema_pb2.Schema())
     except (text_format.ParseError, UnicodeDecodeError, OSError) as error:
-        raise DataError(f"{path} is no schema in text format: {error}") from None
+        raise DataError(f"{path} is not a schema in text format: {error}") from None
 
 
 class ColumnKinds(dict[str, ColumnKind]):
@@ -74,11 +74,14 @@ class ColumnKinds(dict[str, ColumnKind]):
     def copy(self) -> ColumnKinds:
         """Returns a copy with the same kinds and notation."""
         copied = type(self)(self)
-        copied.label_number_format, copied.are_labelled = self.label_number_format, self.are_labelled
+        copied.label_number_format = self.label_number_format
+        copied.are_labelled = self.are_labelled
         return copied
 
 
-def find_label_number_format(column: SeenColumn, settings: ExampleGenSettings) -> NumberFormat | None:
+def find_label_number_format(
+    column: SeenColumn, settings: ExampleGenSettings
+) -> NumberFormat | None:
     """Returns the notation of a numeric label that is text; None if the label is not.
 
     Times are excluded, as the unit of the prediction would be undefined.
@@ -150,17 +153,17 @@ def check_column(name: str, column: SeenColumn, settings: ExampleGenSettings) ->
         return
     if column.are_amounts and settings.are_numbers(name):
         raise DataError(
-            f"Column {name!r} is declared numeric, but {cell.value!r} in {cell}"
-            f" is text (such values: {column.texts}). Write it as a plain number, or"
-            f" read it by `features: {{{name}: {{type: numeric, written: point, unit: $}}}}`,"
-            " with the unit that stands beside the numbers if there is one."
+            f"Column {name!r} is declared numeric, but {cell.value!r} in {cell} is text"
+            f" (texts among its values: {column.texts}). Write plain numbers, or read the column by"
+            f" `features: {{{name}: {{type: numeric, written: point, unit: $}}}}`, with the unit"
+            " beside the numbers, if there is one."
         )
     if not column.is_mixed:
         return
     raise DataError(
-        f"Column {name!r} holds {column.numbers} numbers, but {cell.value!r} in {cell}"
-        f" is not a number (such values: {column.texts}). {_remedy(column, settings)},"
-        f" or accept numbers and text with `features: {{{name}: {{type: categorical}}}}`."
+        f"Column {name!r} holds {column.numbers} numbers, but {cell.value!r} in {cell} is not a"
+        f" number (texts among its values: {column.texts}). {_remedy(column, settings)}, or accept"
+        f" numbers and text with `features: {{{name}: {{type: categorical}}}}`."
     )
 
 
@@ -302,7 +305,7 @@ def _check_same_columns(one: Survey, other: Survey) -> None:
     extra = sorted(other.columns.keys() - one.columns.keys())
     if missing or extra:
         parts = [f"lacks {show_names(missing)}"] if missing else []
-        parts += [f"has in addition {show_names(extra)}"] if extra else []
+        parts += [f"has also {show_names(extra)}"] if extra else []
         raise DataError(
             f"The columns of {other.file} differ from those of {one.file}: it"
             f" {' and '.join(parts)}. Files of one data set need the same columns."

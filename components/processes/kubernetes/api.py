@@ -236,14 +236,14 @@ class KubernetesApi:
             except NETWORK_ERRORS as error:
                 reason = str(error) or type(error).__name__
             except ValueError:
-                reason = "its answer is no JSON"
+                reason = "the response is not JSON"
             if time.monotonic() > deadline:
                 raise TrainingError(
-                    f"the Kubernetes API at {self._client.configuration.host} has not answered for "
-                    f"{RETRY_SECONDS:g} s ({reason}); see whether the cluster is well."
+                    f"the Kubernetes API at {self._client.configuration.host} has not responded"
+                    f" for {RETRY_SECONDS:g} s ({reason}); check the cluster."
                 )
             if not warned:
-                logger.warning("The Kubernetes API does not answer (%s); asked again.", reason)
+                logger.warning("The Kubernetes API does not respond (%s); retrying.", reason)
             warned = True
             time.sleep(_PAUSE_SECONDS)
 
@@ -329,7 +329,7 @@ def configure(configuration: client.Configuration) -> str:
         return context["context"].get("namespace") or "default"
     except (config.ConfigException, yaml.YAMLError, OSError) as error:
         raise ConfigError(
-            "train.cluster.launcher is kubernetes, but this process neither runs in a cluster nor "
-            f"does KUBECONFIG lead to one ({str(error).rstrip('.')}); compile the pipeline with "
-            "kubeflow_runner.py, or use the launcher local."
+            "train.cluster.launcher is kubernetes, but this process does not run in a cluster,"
+            f" and KUBECONFIG does not describe one ({str(error).rstrip('.')}); compile the"
+            " pipeline with kubeflow_runner.py, or use the launcher local."
         ) from None

@@ -95,7 +95,10 @@ class KubernetesLauncher:
     def start(self, spec: WorkerSpec) -> PodWorker:
         """Starts a worker; the Job of a type is created with the last worker of that type."""
         if self._gang is None:
-            raise ConfigError("one process needs no pod of its own; use the launcher local.")
+            raise ConfigError(
+                "the launcher kubernetes needs several tasks; use the launcher local for one"
+                " process."
+            )
         worker = self._watch.add(spec.place)
         specs = self._specs.setdefault(spec.place.type, [])
         if len(specs) == self._expected[spec.place.type]:
@@ -122,7 +125,8 @@ class KubernetesLauncher:
             self._delete_all(self._gang.selector)
         except ScopelineError as error:
             logger.warning(
-                "%s Pods may be left for a while: kubectl delete jobs,services --namespace %s "
+                "%s Pods may run on for some minutes; to delete them: kubectl delete"
+                " jobs,services --namespace %s "
                 "--selector %s",
                 *(error, self._api.namespace, self._gang.selector),
             )
@@ -136,7 +140,7 @@ class KubernetesLauncher:
     def _delete_leftovers(self) -> None:
         selector = f"{TRAINING_LABEL}={self._training}"
         if found := self._delete_all(selector):
-            logger.warning("Deleted what an earlier attempt has left: %s", ", ".join(found))
+            logger.warning("Deleted Jobs of an earlier attempt: %s", ", ".join(found))
 
     def _delete_all(self, selector: str) -> list[str]:
         """Deletes Jobs, Services and pods, and waits for the pods; returns the Jobs' names."""
@@ -154,7 +158,9 @@ class KubernetesLauncher:
                 requested.add(pod.uid)
             if time.monotonic() > deadline:
                 names = ", ".join(pod.name for pod in pods)
-                logger.warning("These pods do not end, their nodes may be lost: %s", names)
+                logger.warning(
+                    "These pods do not end, perhaps because their nodes are lost: %s", names
+                )
                 break
             time.sleep(_POLL_SECONDS)
         return deleted
@@ -173,8 +179,8 @@ class KubernetesLauncher:
         """
         if not pod:
             logger.warning(
-                "This process runs in no pod of namespace %s: should it be killed, what it made "
-                "ends within %d minutes, but its Service is left.",
+                "This process does not run in a pod of namespace %s: if it is killed, its"
+                " Jobs end within %d minutes, but its Service remains.",
                 *(self._api.namespace, LEASE_SECONDS // 60),
             )
             return None

@@ -43,9 +43,9 @@ def pack(specs: Sequence[WorkerSpec]) -> str:
     packed = base64.b64encode(gzip.compress(json.dumps(told).encode(), mtime=0)).decode()
     if len(packed) > MAX_CHARACTERS:
         raise ConfigError(
-            f"what the pods of {len(specs)} tasks have to be told takes {len(packed):,} characters "
-            f"of an environment variable, but {MAX_CHARACTERS:,} is the most; use fewer workers, "
-            "or shorter settings of the model and the features."
+            f"the payloads of {len(specs)} tasks take {len(packed):,} characters of an environment"
+            f" variable, but at most {MAX_CHARACTERS:,} are allowed; use fewer workers, or shorter"
+            " settings of the model and the features."
         )
     return packed
 

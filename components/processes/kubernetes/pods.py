@@ -254,7 +254,9 @@ class PodWorker:
         while self.state is not None and self._status() is None:
             self._check()
             if time.monotonic() > deadline:
-                logger.warning("Pod %s does not end; its node may be lost.", self.state.name)
+                logger.warning(
+                    "Pod %s does not end, perhaps because its node is lost.", self.state.name
+                )
                 break
             time.sleep(_POLL_SECONDS)
         self.leave()
@@ -299,7 +301,7 @@ class PodWorker:
         elif state.is_deleted:
             self._deleted = self._deleted or now
             if now - self._deleted > LOST_SECONDS:
-                self._mark_lost(f"pod {state.name} was told to end, but its node does not answer")
+                self._mark_lost(f"pod {state.name} is being deleted, but its node does not respond")
         self._stuck = (self._stuck or now) if state.is_stuck else None
         if self._stuck and (state.is_hopeless or now - self._stuck > STUCK_SECONDS):
             self._report_stuck(state)
@@ -375,7 +377,7 @@ class PodWatch:
                 try:
                     self._watch(gang, kinds)
                 except WatchEndedError as reason:
-                    logger.debug("The pods are listed again: %s", reason)
+                    logger.debug("Listing the pods again: %s", reason)
                     self._stopped.wait(_PAUSE_SECONDS)
         except Exception as error:  # Raised by the thread that waits for the workers.
             self._error = error

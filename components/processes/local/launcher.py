@@ -92,7 +92,9 @@ class LocalLauncher:
             try:
                 return self._server.start(start)
             except OSError as error:
-                logger.warning("%s cannot be forked (%s); it starts afresh", start.name, error)
+                logger.warning(
+                    "%s cannot be forked (%s); it starts in a new interpreter", start.name, error
+                )
         return FreshProcess(start)
 
 

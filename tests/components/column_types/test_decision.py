@@ -74,12 +74,12 @@ CHOICES = {
     "reviews": (
         [f"the trip number {i} was good" for i in range(ROWS)],
         "text",
-        "sentences (400 different values in 400 rows), of which the first 8 words count",
+        "sentences (400 different values in 400 rows); the model reads the first 8 words",
     ),
     "impressions": (
         [f"\u3053\u308c\u306f{i}\u756a\u76ee\u306e\u3068\u3066\u3082" for i in range(ROWS)],
         "text",
-        "sentences without spaces between words, taken character by character (400 different",
+        "sentences without spaces between words, split into characters (400 different",
     ),
     "booking": (
         [f"T{i:04}" for i in range(ROWS)],
@@ -90,12 +90,20 @@ CHOICES = {
     "PassengerId": (
         shuffled(range(5, 5 + 3 * ROWS, 3)),
         "ignore",
-        "another whole number in each of 400 rows",
+        "a different whole number in each of 400 rows",
     ),
-    "n": (list(map(float, range(ROWS))), "ignore", "counts the rows (0 to 399)"),
-    "Unnamed: 0": (list(map(float, range(3, 3 + ROWS))), "ignore", "another whole number in each"),
-    "x": (list(map(float, range(7000, 7000 + ROWS))), "ignore", "counts the rows (7,000 to 7,399)"),
-    "sample": (shuffled(range(1, ROWS + 1)), "ignore", "counts the rows (1 to 400)"),
+    "n": (list(map(float, range(ROWS))), "ignore", "numbers the rows from 0 to 399"),
+    "Unnamed: 0": (
+        list(map(float, range(3, 3 + ROWS))),
+        "ignore",
+        "a different whole number in each",
+    ),
+    "x": (
+        list(map(float, range(7000, 7000 + ROWS))),
+        "ignore",
+        "numbers the rows from 7,000 to 7,399",
+    ),
+    "sample": (shuffled(range(1, ROWS + 1)), "ignore", "numbers the rows from 1 to 400"),
     "dwt": (shuffled(range(100, 160)), "numeric", "numbers from 100 to 159"),
     "years_old": (shuffled(range(1, 61)), "numeric", "numbers from 1 to 60"),
     "laps": (shuffled(range(1, 61)), "numeric", "numbers from 1 to 60"),
@@ -111,7 +119,7 @@ CHOICES = {
     "account_id": (
         [2.0**30 + 64 * (i // 2) for i in range(ROWS)],
         "ignore",
-        "too long for a number",
+        "more digits than a number holds",
     ),
     "amount": (
         pick([f"${n / 7:,.2f}" for n in range(0, 90000, 2000)]),
@@ -122,35 +130,39 @@ CHOICES = {
     "salary": (
         [*(f"{i * 377:,}" for i in range(ROWS)), "n/a"],
         "numeric",
-        "such as '0'; 'n/a' and the like count as missing",
+        "such as '0'; values such as 'n/a' count as missing",
     ),
     "began": ([f"{i % 24:02}:{i % 60:02}:{i % 59:02}" for i in range(ROWS)], "numeric", "'00:00"),
     "fee": (
         [*["Free"] * 8, *(f"${i}.99" for i in range(ROWS))],
         "numeric",
-        "such as '$0.99'; 'Free' and the like count as missing",
+        "such as '$0.99'; values such as 'Free' count as missing",
     ),
     "paid in": (pick(["$5", "$7.50", "€9"]), "categorical", "numbers written as text, such as"),
     "doors": (pick(["2", "4", "5"]), "categorical", "numbers written as text"),
     "serial": (shuffled_texts(range(10**9, 10**9 + 7 * ROWS, 7)), "numeric", "numbers in text"),
-    "order id": (shuffled_texts(range(10**9, 10**9 + 7 * ROWS, 7)), "ignore", "each row would"),
+    "order id": (
+        shuffled_texts(range(10**9, 10**9 + 7 * ROWS, 7)),
+        "ignore",
+        "nearly every row would",
+    ),
     "code": (pick(["007", "042", "815"]), "categorical", "codes of digits, such as '"),
     "logged": (
         pick(["31.12.2020", "2020-12-30", "2020-12-29"]),
         "categorical",
-        "values not written as %Y-%m-%d, first '31.12.2020' in row ",
+        "values do not have the format %Y-%m-%d, first '31.12.2020' in row ",
     ),
     "due": (
         [*days("{y}-{m:02}-{d:02}"), "soon"],
         "date",
-        "dates such as '2000-01-01'; 1 of 401 values not written as %Y-%m-%d count as missing"
-        " dates, first 'soon' in row 401 of a.parquet",
+        "dates such as '2000-01-01'; 1 of 401 values do not have the format %Y-%m-%d and count as"
+        " missing dates, first 'soon' in row 401 of a.parquet",
     ),
     "expiry": (
         [*days("{y}-{m:02}-{d:02}"), *["none"] * 100],
         "categorical",
-        "dates such as '2000-01-01', but 100 of 500 values not written as %Y-%m-%d, first 'none' in"
-        " row 401 of a.parquet: write them alike",
+        "dates such as '2000-01-01', but 100 of 500 values do not have the format %Y-%m-%d, first"
+        " 'none' in row 401 of a.parquet: write all dates in one format",
     ),
 }
 
@@ -184,7 +196,7 @@ def test_text_of_very_many_values_gets_no_vocabulary() -> None:
     texts = [f"street {i % 8000}" for i in range(16_000)]
     choice = choose(street=texts)["street"]
     assert choice.settings == {"type": "categorical", "hash_buckets": 2000}
-    assert choice.reason == "text of very many values (8,000 different values in 16,000 rows)"
+    assert choice.reason == "text with very many values (8,000 different values in 16,000 rows)"
 
 
 @pytest.mark.parametrize("rows", [20, 90])

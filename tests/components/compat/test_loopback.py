@@ -17,7 +17,7 @@ from components.compat.beam import check_listening, listen_here_alone
 from trainer_module.errors import InternalError
 from trainer_module.strategies.network import find_exposed
 
-REFUSED = rf"^Beam {beam.__version__} serves its workers in a way .* keep off the network; "
+REFUSED = rf"^Beam {beam.__version__} opens ports for its workers .* restrict to this machine; "
 
 
 @pytest.fixture(autouse=True)

@@ -132,7 +132,7 @@ def test_a_class_that_is_never_trained_on(tmp_path, refusal):
     assert (
         "Class 'ape' of label 'label' occurs 1 time in split 'eval' but never in 'train'" in message
     )
-    assert "(such classes: 2)" in message
+    assert "(classes that 'train' lacks: 2)" in message
 
 
 def test_a_class_that_is_missing_in_eval_alone_is_a_note(tmp_path, execute):

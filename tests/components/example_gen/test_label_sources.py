@@ -323,7 +323,7 @@ def test_what_cannot_be_joined_is_refused(tmp_path, refusal):
         rows, **labels_of(tmp_path / "other.csv")
     )
     (tmp_path / "labels.txt").touch()
-    assert "labels.txt is of no known format; right are names that end in .csv" in refusal(
+    assert "labels.txt has an unknown format; right are file names that end in .csv" in refusal(
         rows, **labels_of(tmp_path / "labels.txt")
     )
     assert "'label' is missing in all 60 rows" in refusal(

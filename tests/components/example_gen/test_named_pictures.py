@@ -76,10 +76,10 @@ def test_the_folder_of_paths_may_be_another(folder: Path, execute: Callable[...,
 
 BAD = {
     "photos/77.png": r"names .*photos/77.png in row 4 of .*table.csv, and there is no such file",
-    "../other/x.png": r"'photo' is '../other/x.png' in row 4 of .*, which leads out of",
-    "photos/../../x.png": "which leads out of",
-    "/etc/hostname": "'/etc/hostname' in row 4 of .*, which leads out of",
-    "photos/link.png": "which leads out of",
+    "../other/x.png": r"'photo' is '../other/x.png' in row 4 of .*, which is outside of",
+    "photos/../../x.png": "which is outside of",
+    "/etc/hostname": "'/etc/hostname' in row 4 of .*, which is outside of",
+    "photos/link.png": "which is outside of",
     "": "Column 'photo' is empty in row 4 of .*: every row needs the path of a picture",
 }
 

@@ -111,7 +111,7 @@ def test_a_random_split_of_dated_rows_is_said_with_the_lines_that_decide() -> No
         "explains (correlation 0.9"
     )
     assert found.found.endswith(
-        "to evaluate on the newest rows: data: {order_by: date}; if a random split is meant: data: "
+        "to evaluate on the newest rows: data: {order_by: date}; to keep the random split: data: "
         "{order_by: null}"
     )
     noise = np.random.default_rng(0).normal(size=DAYS)
@@ -124,8 +124,8 @@ def test_split_by_a_date_asks_which_is_meant() -> None:
     noise = np.random.default_rng(0).normal(size=DAYS)
     asked = review(days(), noise, group="date")
     assert asked == SplitFinding(
-        'data.split_by deals whole dates of column "date" to the splits at random; to evaluate on '
-        "the newest rows: data: {order_by: date} in place of split_by; if a random split is meant: "
+        'data.split_by assigns whole dates of column "date" to the splits at random; to evaluate '
+        "on the newest rows: data: {order_by: date} in place of split_by; to keep the random split: "
         "data: {order_by: null}",
         misleads=False,
     )
