@@ -125,8 +125,8 @@ def test_split_by_a_date_asks_which_is_meant() -> None:
     asked = review(days(), noise, group="date")
     assert asked == SplitFinding(
         'data.split_by assigns whole dates of column "date" to the splits at random; to evaluate '
-        "on the newest rows: data: {order_by: date} in place of split_by; to keep the random split: "
-        "data: {order_by: null}",
+        "on the newest rows: data: {order_by: date} in place of split_by; to keep the random split:"
+        " data: {order_by: null}",
         misleads=False,
     )
     found = review(days(), walk(), group="date")

@@ -63,7 +63,7 @@ def tell(schema: schema_pb2.Schema, now: Statistics, examples: Any = None) -> li
         ),
         ({"age": [17.0, 21.0] * 10}, "age: expected numbers from 18; found 17", True),
         ({"age": ["old"] * 20}, "age: expected numbers; found text", True),
-        ({"age": None}, "age: expected such a column; found none in the data", True),
+        ({"age": None}, "age: expected the column; found none in the data", True),
         ({"age": [None] * 20}, "age: expected values; found none in any of 20 rows", True),
         ({"age": [[1.0, 2.0]] * 20}, "age: expected one value in a row; found up to 2", True),
         ({"zip": [0.5] * 20}, "zip: expected whole numbers; found floating-point numbers", True),
@@ -77,7 +77,8 @@ def tell(schema: schema_pb2.Schema, now: Statistics, examples: Any = None) -> li
         ({"label": [0, 5] * 10}, "label: expected whole numbers from 0 to 1; found 5", True),
         (
             {"new": [1] * 20},
-            "new: expected no such column; found one in the data, which the model does not see",
+            "new: expected no column of this name; found one in the data, which the model does not"
+            " read",
             False,
         ),
     ],

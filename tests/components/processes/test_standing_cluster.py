@@ -127,9 +127,8 @@ def test_file_that_is_not_a_clusters_is_left_alone(tmp_path: Path, text: str, fo
             what()
         file = tmp_path / FILE
         assert str(caught.value) == (
-            f"{file} is not as `cluster start` wrote it ({found}); delete it; servers of "
-            "it that are left are among those that `pgrep -af components.processes.server` "
-            "shows."
+            f"{file} is not a file that `cluster start` writes ({found}); delete it; `pgrep -af"
+            " components.processes.server` lists the servers that still run."
         )
     assert (tmp_path / FILE).read_text() == text
 
@@ -155,7 +154,7 @@ def test_process_that_has_the_pid_of_a_dead_server_is_left_alone(
     write(tmp_path, process, created_before=60.0)
     said: list[str] = []
     stop_cluster(tmp_path, said.append)
-    assert said == [f"worker 0, process {process.pid}: was dead already"]
+    assert said == [f"worker 0, process {process.pid}: had ended already"]
     assert not (tmp_path / FILE).exists()
     assert process.poll() is None
 

@@ -172,7 +172,7 @@ def test_pod_that_runs_but_is_not_ready(kube: KubeServer) -> None:
     with pytest.raises(StartTimeoutError) as caught:
         run(gang, start_timeout=START_SECONDS)
     assert str(caught.value).startswith(
-        f"not ready within {START_SECONDS} s: worker 1 (it runs, but waits for others); look for"
+        f"not ready within {START_SECONDS} s: worker 1 (running, and waiting for other workers);"
     )
 
 
