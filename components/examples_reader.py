@@ -73,14 +73,14 @@ def read_spread(files: Sequence[str], most_rows: int) -> Iterator[np.ndarray]:
     """
     known = read_row_counts(files)
     counts = [known[file] if file in known else _count(file) for file in files]
-    wanted, begin = spread_rows(sum(counts), most_rows), 0
+    chosen_rows, start = spread_rows(sum(counts), most_rows), 0
     waiting = list[np.ndarray]()
     for file in files:
         for records in read_batches(file, rows_for_columns):
-            end = begin + len(records)
-            here = wanted[slice(*np.searchsorted(wanted, [begin, end]))]
-            waiting.append(records[here - begin])
-            begin = end
+            end = start + len(records)
+            rows_of_file = chosen_rows[slice(*np.searchsorted(chosen_rows, [start, end]))]
+            waiting.append(records[rows_of_file - start])
+            start = end
             if sum(map(len, waiting)) >= _BATCH_RECORDS:
                 yield np.concatenate(waiting)
                 waiting.clear()

@@ -289,23 +289,23 @@ def _executions_by_output(
     """Returns the executions that produced each artifact, newly or from the cache, by the
     artifact's id.
     """
-    found: dict[int, set[int]] = collections.defaultdict(set)
+    executions: dict[int, set[int]] = collections.defaultdict(set)
     for event in _events(store.get_events_by_artifact_ids, sorted(artifacts)):
         if event.type == metadata_store_pb2.Event.OUTPUT:
-            found[event.artifact_id].add(event.execution_id)
-    return found
+            executions[event.artifact_id].add(event.execution_id)
+    return executions
 
 
 def _inputs_by_execution(
     store: mlmd.MetadataStore, executions: Iterable[int]
 ) -> dict[int, set[int]]:
     """Returns the ids of the input examples of each execution, by its id."""
-    found: dict[int, set[int]] = collections.defaultdict(set)
+    inputs: dict[int, set[int]] = collections.defaultdict(set)
     for event in _events(store.get_events_by_execution_ids, sorted(set(executions))):
         keys = [step.key for step in event.path.steps if step.HasField("key")]
         if event.type == metadata_store_pb2.Event.INPUT and EXAMPLES_KEY in keys:
-            found[event.execution_id].add(event.artifact_id)
-    return found
+            inputs[event.execution_id].add(event.artifact_id)
+    return inputs
 
 
 def _events(query: Any, ids: Sequence[int]) -> Sequence[metadata_store_pb2.Event]:

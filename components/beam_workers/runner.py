@@ -16,7 +16,7 @@ from tfx.dsl.io import fileio
 
 from components.beam_workers.options import AUTO, Workers, most_workers
 from components.beam_workers.processes import ForkedWorkers, find_cause
-from components.compat.beam import listen_here_alone
+from components.compat.beam import listen_on_loopback
 from components.row_counts import check_rows
 from components.spreading import SpreadFiles
 from trainer_module.errors import counted
@@ -63,16 +63,17 @@ def note_cores(workers: Workers) -> list[str]:
     cores = count_cores()
     if workers == AUTO or workers <= cores:
         return []
-    has = counted(cores, "core")
+    core_count = counted(cores, "core")
     return [
-        f"beam.workers: {workers}, but this machine has {has}: more processes than cores are slower"
+        f"beam.workers: {workers}, but this machine has {core_count}: more processes than cores are"
+        " slower"
     ]
 
 
 def _size(files: Sequence[str]) -> int:
     """Returns the bytes of all files, estimated from a sample of many files."""
-    looked_at = files[:: math.ceil(len(files) / _LOOKED_AT) or 1]
-    return sum(map(_size_of, looked_at)) * len(files) // max(1, len(looked_at))
+    sample = files[:: math.ceil(len(files) / _LOOKED_AT) or 1]
+    return sum(map(_size_of, sample)) * len(files) // max(1, len(sample))
 
 
 def _size_of(file: str) -> int:
@@ -101,15 +102,15 @@ class WorkersRunner(FnApiRunner):
           Exception: the error of a step in this process.
         """
         direct = options.view_as(DirectOptions)
-        found = _FindWork()
-        pipeline.visit(found)
-        workers = choose_workers(found.work, most_workers())
+        finder = _FindWork()
+        pipeline.visit(finder)
+        workers = choose_workers(finder.work, most_workers())
         # None of Beam's modes, as each has its own processes.
         direct.direct_running_mode, direct.direct_num_workers = None, workers
         environment = None
         if workers > 1:
             logger.info("Beam runs in %d processes", workers)
-            listen_here_alone()
+            listen_on_loopback()
             environment = ForkedWorkers(workers)
         try:
             result = FnApiRunner(environment).run_pipeline(pipeline, options)
@@ -118,7 +119,7 @@ class WorkersRunner(FnApiRunner):
             if cause is None:
                 raise
             raise RuntimeError(str(error)) from cause
-        check_rows(result.metrics(), found.reading)
+        check_rows(result.metrics(), finder.reading)
         return result
 
 

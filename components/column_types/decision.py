@@ -17,10 +17,10 @@ from components.column_types.facts import Facts
 from components.column_types.hints import (
     are_codes,
     are_digits,
+    are_yes_or_no,
     counts_time,
-    describe_written_numbers,
+    describe_number_texts,
     identifies,
-    mean_yes_or_no,
     measures,
     names_places,
 )
@@ -57,21 +57,21 @@ def find_constant(facts: Facts) -> Choice | None:
     value = repr(facts.examples[0]) if facts.is_text else f"{facts.low:g}"
     if facts.has_gaps:
         where = f"in {facts.known:,} of {facts.rows:,} rows, and no value in the others"
-        return replace(by_dtype(facts), reason=f"{value} {where}")
+        return replace(choose_by_dtype(facts), reason=f"{value} {where}")
     if facts.rows < ENOUGH_ROWS:
-        why = f"{value} in each of only {counted(facts.rows, 'row')}"
-        return replace(by_dtype(facts), reason=why)
+        reason = f"{value} in each of only {counted(facts.rows, 'row')}"
+        return replace(choose_by_dtype(facts), reason=reason)
     return ignore(f"{value} in each of {facts.rows:,} rows")
 
 
-def by_dtype(facts: Facts) -> Choice:
+def choose_by_dtype(facts: Facts) -> Choice:
     """Returns the default type: numeric for numbers, categorical for text."""
     if not facts.is_text:
         return Choice({"type": "numeric"}, f"numbers from {facts.low:g} to {facts.high:g}")
-    what = "text"
+    contents = "text"
     if are_digits(facts.examples):
-        what = f"codes of digits, such as {facts.examples[0]!r},"
-    return Choice({"type": "categorical"}, f"{what} of {counted(facts.distinct, 'value')}")
+        contents = f"codes of digits, such as {facts.examples[0]!r},"
+    return Choice({"type": "categorical"}, f"{contents} of {counted(facts.distinct, 'value')}")
 
 
 def ignore(reason: str) -> Choice:
@@ -79,7 +79,7 @@ def ignore(reason: str) -> Choice:
     return Choice({"type": "ignore"}, reason)
 
 
-def values_of(facts: Facts) -> str:
+def describe_values(facts: Facts) -> str:
     """Returns the number of distinct values of a column, in words."""
     return f"{facts.distinct:,} different values in {facts.known:,} rows"
 
@@ -107,11 +107,11 @@ def _number_identifier(facts: Facts) -> Choice | None:
             if identifies(facts.name)
             else None
         )
-    if facts.distinct < facts.seen:
+    if facts.distinct < facts.sample_rows:
         return None
     if identifies(facts.name):
         return ignore(
-            f"a different whole number in each of {facts.seen:,} rows, and the name of an"
+            f"a different whole number in each of {facts.sample_rows:,} rows, and the name of an"
             " identifier"
         )
     if not _counts_rows(facts) or counts_time(facts.name) or measures(facts.name):
@@ -133,13 +133,13 @@ def _counts_rows(facts: Facts) -> bool:
 def _number_names(facts: Facts) -> Choice | None:
     """Returns categorical for integers that are places or identifiers of repeated things."""
     are_names = identifies(facts.name) or names_places(facts.name)
-    comes_again = facts.distinct * ROWS_PER_NAME <= facts.seen and facts.distinct <= _MOST_NAMES
-    if not are_names or not facts.is_whole or not facts.is_exact or not comes_again:
+    repeats = facts.distinct * ROWS_PER_NAME <= facts.sample_rows and facts.distinct <= _MOST_NAMES
+    if not are_names or not facts.is_whole or not facts.is_exact or not repeats:
         return None
     if facts.known < ENOUGH_ROWS or facts.negative > _MOST_SENTINELS:
         return None
-    why = f"{facts.distinct:,} numbers that identify things, by the column's name"
-    return Choice({"type": "categorical"}, why)
+    reason = f"{facts.distinct:,} numbers that identify things, by the column's name"
+    return Choice({"type": "categorical"}, reason)
 
 
 def _zero_or_one(facts: Facts) -> Choice | None:
@@ -183,13 +183,13 @@ def _date(facts: Facts) -> Choice | None:
 
 
 def _yes_or_no(facts: Facts) -> Choice | None:
-    if not mean_yes_or_no(facts.examples):
+    if not are_yes_or_no(facts.examples):
         return None
     shown = " and ".join(map(repr, facts.examples[:2]))
     return Choice({"type": "boolean"}, f"{shown} mean yes and no")
 
 
-def _written_number(facts: Facts) -> Choice | None:
+def _number_in_text(facts: Facts) -> Choice | None:
     number_format = find_number_format(facts.examples) if facts.dates is None else None
     if (
         number_format is None
@@ -200,10 +200,10 @@ def _written_number(facts: Facts) -> Choice | None:
     settings = {"type": "numeric", "written": number_format.style}
     settings |= {"unit": number_format.unit} if number_format.unit else {}
     shown = next(value for value in facts.examples if number_format.fits([value]))
-    why = f"numbers in text, such as {shown!r}"
+    reason = f"numbers in text, such as {shown!r}"
     odd = next((value for value in facts.examples if not number_format.fits([value])), None)
     return Choice(
-        settings, why if odd is None else f"{why}; values such as {odd!r} count as missing"
+        settings, reason if odd is None else f"{reason}; values such as {odd!r} count as missing"
     )
 
 
@@ -217,17 +217,17 @@ def _are_quantities(facts: Facts, number_format: NumberFormat) -> bool:
     return not is_named and facts.distinct * ROWS_PER_NAME > facts.known
 
 
-def _odd_text(facts: Facts) -> Choice | None:
+def _mixed_notation(facts: Facts) -> Choice | None:
     """Returns the type of numbers or dates that are not written uniformly."""
     if facts.dates is not None:
-        why: str | None = facts.dates.description
+        reason: str | None = facts.dates.description
     else:
-        why = describe_written_numbers(facts.examples)
-    if why is None:
+        reason = describe_number_texts(facts.examples)
+    if reason is None:
         return None
-    if _is_own(facts):
-        return ignore(f"{why}; nearly every row would be a category of its own")
-    return replace(by_dtype(facts), reason=why)
+    if _is_distinct(facts):
+        return ignore(f"{reason}; nearly every row would be a category of its own")
+    return replace(choose_by_dtype(facts), reason=reason)
 
 
 def _sentences(facts: Facts) -> Choice | None:
@@ -243,37 +243,37 @@ def _sentences(facts: Facts) -> Choice | None:
         return None
     length = min(_LONGEST_TEXT, max(_SHORTEST_TEXT, math.ceil(_ROOM * usual)))
     tokens = settings.get("tokens", "words")
-    reason = f"{why} ({values_of(facts)}); the model reads the first {length} {tokens}"
+    reason = f"{why} ({describe_values(facts)}); the model reads the first {length} {tokens}"
     return Choice({**settings, "max_tokens": length}, reason)
 
 
 def _text_identifier(facts: Facts) -> Choice | None:
-    if not _is_own(facts):
+    if not _is_distinct(facts):
         return None
-    what = "an identifier" if identifies(facts.name) or are_codes(facts.examples) else "a name"
-    return ignore(f"{values_of(facts)}, as {what} has")
+    contents = "an identifier" if identifies(facts.name) or are_codes(facts.examples) else "a name"
+    return ignore(f"{describe_values(facts)}, as {contents} has")
 
 
 def _many_values(facts: Facts) -> Choice | None:
     if facts.distinct <= MANY_VALUES:
         return None
     settings = {"type": "categorical", "hash_buckets": HASH_BUCKETS}
-    return Choice(settings, f"text with very many values ({values_of(facts)})")
+    return Choice(settings, f"text with very many values ({describe_values(facts)})")
 
 
 def _is_varied(facts: Facts) -> bool:
     """Returns whether most rows have distinct texts, or there are too many texts for categories."""
-    return facts.own_values > _MOSTLY or facts.distinct > MANY_VALUES
+    return facts.distinct_share > _MOSTLY or facts.distinct > MANY_VALUES
 
 
-def _is_own(facts: Facts) -> bool:
+def _is_distinct(facts: Facts) -> bool:
     """Returns whether nearly all rows have distinct texts, in enough rows to exclude chance."""
     is_clear = identifies(facts.name) or are_codes(facts.examples)
     enough = FEW_ROWS if identifies(facts.name) else GAPLESS_ROWS if is_clear else ENOUGH_ROWS
-    return facts.known >= enough and facts.own_values > _NEARLY_ALL
+    return facts.known >= enough and facts.distinct_share > _NEARLY_ALL
 
 
-def spelling(facts: Facts) -> Choice | None:
+def choose_characters(facts: Facts) -> Choice | None:
     """Returns characters as tokens for names, which as categories would mostly be distinct.
 
     Used for names that are the only column left, so that a model can learn from their spelling.
@@ -283,8 +283,8 @@ def spelling(facts: Facts) -> Choice | None:
         return None
     length = min(_LONGEST_TEXT, max(_SHORTEST_TEXT, math.ceil(_ROOM * facts.usual_length)))
     settings = {"type": "text", "tokens": "characters", "ngrams": 3, "max_tokens": length}
-    why = f"names, split into characters ({values_of(facts)})"
-    return Choice(settings, f"{why}, as no other column is left")
+    reason = f"names, split into characters ({describe_values(facts)})"
+    return Choice(settings, f"{reason}, as no other column is left")
 
 
 TEXT_RULES: tuple[Rule, ...] = (
@@ -292,8 +292,8 @@ TEXT_RULES: tuple[Rule, ...] = (
     _date,
     find_constant,
     _yes_or_no,
-    _written_number,
-    _odd_text,
+    _number_in_text,
+    _mixed_notation,
     _sentences,
     _text_identifier,
     _many_values,
@@ -313,12 +313,12 @@ def choose_types(columns: Sequence[Facts]) -> dict[str, Choice]:
     if all(choice.is_ignored for choice in choices.values()):
         for facts in columns:
             if facts.distinct > 1:
-                kept = spelling(facts) or by_dtype(facts)
+                choice_of_input = choose_characters(facts) or choose_by_dtype(facts)
                 reason = f"{choices[facts.name].reason}, but no other column is left"
-                choices[facts.name] = replace(kept, reason=reason)
-    left = [facts for facts in columns if not choices[facts.name].is_ignored]
-    if len(left) == 1 and choices[left[0].name].type == "categorical":
-        choices |= {facts.name: choice for facts in left if (choice := spelling(facts))}
+                choices[facts.name] = replace(choice_of_input, reason=reason)
+    inputs = [facts for facts in columns if not choices[facts.name].is_ignored]
+    if len(inputs) == 1 and choices[inputs[0].name].type == "categorical":
+        choices |= {facts.name: choice for facts in inputs if (choice := choose_characters(facts))}
     return choices
 
 
@@ -326,8 +326,8 @@ def _choose(facts: Facts) -> Choice:
     if facts.longest:
         return _list(facts)
     rules = (find_empty, *(TEXT_RULES if facts.is_text else NUMBER_RULES))
-    found = (rule(facts) for rule in rules)
-    return next((choice for choice in found if choice is not None), by_dtype(facts))
+    matches = (rule(facts) for rule in rules)
+    return next((choice for choice in matches if choice is not None), choose_by_dtype(facts))
 
 
 def _list(facts: Facts) -> Choice:

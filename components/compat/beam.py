@@ -141,7 +141,7 @@ _exposed_before: set[int] = set()
 """The sockets of this process that were open to other machines before Beam served."""
 
 
-def listen_here_alone() -> None:
+def listen_on_loopback() -> None:
     """Restricts Beam's servers in this process to this machine's loopback interface.
 
     Beam listens on all of the machine's addresses, and serves any file on request. The replaced
@@ -152,14 +152,14 @@ def listen_here_alone() -> None:
     """
     global _exposed_before
     module: Any = worker_handlers
-    if getattr(module, "grpc", None) not in (grpc, _HERE):
+    if getattr(module, "grpc", None) not in (grpc, _LOOPBACK):
         raise _unknown_beam()
-    module.grpc = _HERE
+    module.grpc = _LOOPBACK
     _exposed_before = set(find_exposed())
 
 
 def check_listening() -> None:
-    """Raises InternalError if a server was opened to other machines since `listen_here_alone`.
+    """Raises InternalError if a server was opened to other machines since `listen_on_loopback`.
 
     Raises:
       InternalError: there is such a server.
@@ -182,7 +182,7 @@ class _Grpc:
         return made
 
 
-_HERE = _Grpc()
+_LOOPBACK = _Grpc()
 
 
 def _unknown_beam() -> InternalError:

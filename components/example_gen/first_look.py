@@ -92,7 +92,7 @@ _MOST_DECODED = 4 << 20
 _MOST_OPENED = 10_000
 
 
-def look_at_images(settings: ExampleGenSettings, files: Sequence[str]) -> frozenset[str]:
+def check_images(settings: ExampleGenSettings, files: Sequence[str]) -> frozenset[str]:
     """Checks folders of images, and decodes the images if they are few.
 
     Raises:
@@ -152,7 +152,7 @@ class FirstRows:
     """The date columns that the config does not declare."""
 
 
-def look_at_table(settings: ExampleGenSettings, files: Sequence[str]) -> frozenset[str]:
+def check_table(settings: ExampleGenSettings, files: Sequence[str]) -> frozenset[str]:
     """Checks all files of a table and returns the names of its columns.
 
     Raises:

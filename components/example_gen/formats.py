@@ -108,7 +108,7 @@ FORMATS: dict[str, FormatSpec] = {
         names_pictures=True,
         holds_bytes=False,
         guesses_types=True,
-        first_look=f"{_FIRST_LOOK}.look_at_table",
+        first_look=f"{_FIRST_LOOK}.check_table",
         holds_rows=f"{_FIRST_LOOK}.csv_holds_rows",
     ),
     "jsonl": FormatSpec(
@@ -119,7 +119,7 @@ FORMATS: dict[str, FormatSpec] = {
         holds_bytes=False,
         guesses_types=True,
         may_lack_columns=True,
-        first_look=f"{_FIRST_LOOK}.look_at_table",
+        first_look=f"{_FIRST_LOOK}.check_table",
         holds_rows=f"{_FIRST_LOOK}.text_holds_lines",
     ),
     "parquet": FormatSpec(
@@ -127,7 +127,7 @@ FORMATS: dict[str, FormatSpec] = {
         "*.parquet",
         endings=(".parquet",),
         names_pictures=True,
-        first_look=f"{_FIRST_LOOK}.look_at_table",
+        first_look=f"{_FIRST_LOOK}.check_table",
         holds_rows=f"{_FIRST_LOOK}.parquet_holds_rows",
     ),
     "images": FormatSpec(
@@ -135,7 +135,7 @@ FORMATS: dict[str, FormatSpec] = {
         "*/*",
         holds_images=True,
         has_file_per_example=True,
-        first_look=f"{_FIRST_LOOK}.look_at_images",
+        first_look=f"{_FIRST_LOOK}.check_images",
     ),
     "idx": FormatSpec(f"{_SOURCES}.idx_source.IdxSource", holds_images=True),
     "tfrecord": FormatSpec(

@@ -79,9 +79,9 @@ class DataNotes:
     @classmethod
     def from_json(cls, text: str) -> DataNotes:
         """Returns the notes that `to_json` has written."""
-        told = json.loads(text)
+        values = json.loads(text)
         return cls(
-            told["sentences"], {name: Dates(**found) for name, found in told["dates"].items()}
+            values["sentences"], {name: Dates(**fields) for name, fields in values["dates"].items()}
         )
 
 

@@ -46,15 +46,15 @@ def select_images(files: Sequence[str]) -> list[str]:
 
 def is_picture(file: str) -> bool:
     """Returns whether a file is an image by its name."""
-    return file.lower().endswith(PICTURE_EXTENSIONS) and not is_left_behind(file)
+    return file.lower().endswith(PICTURE_EXTENSIONS) and not is_system_file(file)
 
 
-def is_left_behind(file: str) -> bool:
+def is_system_file(file: str) -> bool:
     """Returns whether a file, or its folder, was created by a desktop environment."""
-    return is_litter(file) or is_litter(posixpath.dirname(file))
+    return is_system_name(file) or is_system_name(posixpath.dirname(file))
 
 
-def is_litter(path: str) -> bool:
+def is_system_name(path: str) -> bool:
     """Returns whether a file or folder is one that desktop environments create."""
     name = posixpath.basename(path).lower()
     return name.startswith(".") or name in _LITTER
@@ -82,9 +82,9 @@ def open_picture(data: bytes, most_pixels: int) -> Iterator[Image.Image]:
             check_pixels(PictureHeader(str(image.format), *image.size, pixels), most_pixels)
             yield image
     except UnidentifiedImageError:
-        found = f"it begins with {data[:8]!r}" if data else "it is empty"
+        beginning = f"it begins with {data[:8]!r}" if data else "it is empty"
         known = kind_of_file(data[:MAGIC_BYTES])
-        raise DataError(known or f"{found}, which no picture format does") from None
+        raise DataError(known or f"{beginning}, which no picture format does") from None
     except DataError:
         raise
     except Exception as error:
@@ -95,11 +95,11 @@ def broken_image_error(file: str, reason: str, on_bad_file: OnBadFile | None) ->
     """Returns the error for a file that is not a complete picture."""
     return DataError(
         f"Image {file} cannot be decoded ({reason}): "
-        f"{mending_of_pictures('it', 'files', on_bad_file)}."
+        f"{picture_remedies('it', 'files', on_bad_file)}."
     )
 
 
-def mending_of_pictures(removed: str, all_such: str, on_bad_file: OnBadFile | None) -> str:
+def picture_remedies(removed: str, all_such: str, on_bad_file: OnBadFile | None) -> str:
     """Returns the remedies for a broken picture.
 
     Args:
@@ -128,7 +128,7 @@ def picture_files(name: str, column: pa.Array, first: Cell, folder: str) -> list
       DataError: names the first row without a path, or with one outside the folder.
     """
     folder = folder or posixpath.dirname(first.file)
-    inside = folder if is_remote(folder) else os.path.realpath(folder)
+    real_folder = folder if is_remote(folder) else os.path.realpath(folder)
     texts, row_of = texts_of(column)
     if len(row_of) < len(column):
         row = next(row for row, of in enumerate([*row_of, -1]) if row != of)
@@ -137,12 +137,12 @@ def picture_files(name: str, column: pa.Array, first: Cell, folder: str) -> list
             " the path of a picture; give it one, or remove the row."
         )
     return [
-        _locate(name, text, first.below(place), folder, inside)
+        _locate(name, text, first.below(place), folder, real_folder)
         for place, text in enumerate(texts.to_pylist())
     ]
 
 
-def _locate(name: str, path: str, cell: Cell, folder: str, inside: str) -> str:
+def _locate(name: str, path: str, cell: Cell, folder: str, real_folder: str) -> str:
     """Returns the file of a path; links must not lead outside the folder either."""
     file = posixpath.normpath(posixpath.join(folder, path))
     if is_remote(folder):
@@ -150,7 +150,7 @@ def _locate(name: str, path: str, cell: Cell, folder: str, inside: str) -> str:
         scheme, _, rest = posixpath.join(folder, path).partition("://")
         file = f"{scheme}://{posixpath.normpath(rest)}"
     real = file if is_remote(folder) else os.path.realpath(file)
-    if not real.startswith(inside.rstrip("/") + "/"):
+    if not real.startswith(real_folder.rstrip("/") + "/"):
         raise DataError(
             f"Column {name!r} is {path!r} in {cell}, which is outside of {folder}: name a file in"
             f" this folder, or set the folder of all pictures by features: {{{name}: {{folder:"
@@ -181,7 +181,7 @@ def broken_picture_error(
     """Returns the error for a row whose file is not a picture."""
     return DataError(
         f"Column {name!r} names {file} in {cell}, which cannot be decoded"
-        f" ({reason}): {mending_of_pictures('the row', 'rows', on_bad_file)}."
+        f" ({reason}): {picture_remedies('the row', 'rows', on_bad_file)}."
     )
 
 
@@ -218,18 +218,22 @@ def folder_revision(folders: Iterable[str], without: Collection[str] = ()) -> st
       without: subfolders without pictures that change with each run.
     """
     without = {os.path.realpath(folder) for folder in without}
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for folder in folders:
         for path, state in sorted(_walk(folder, without)):
-            found.update(f"{path}\0{state.st_size}\0{state.st_mtime_ns}\0".encode(errors="replace"))
-    return found.hexdigest()[:16]
+            digest.update(
+                f"{path}\0{state.st_size}\0{state.st_mtime_ns}\0".encode(errors="replace")
+            )
+    return digest.hexdigest()[:16]
 
 
 def _walk(folder: str, without: Collection[str]) -> Iterator[tuple[str, os.stat_result]]:
     # Missing and unreadable files are left out; reading a named picture reports them.
-    for root, inside, files in os.walk(folder):
-        seen = (name for name in inside if not name.startswith("."))
-        inside[:] = [n for n in seen if os.path.realpath(os.path.join(root, n)) not in without]
+    for root, subfolders, files in os.walk(folder):
+        visible = (name for name in subfolders if not name.startswith("."))
+        subfolders[:] = [
+            n for n in visible if os.path.realpath(os.path.join(root, n)) not in without
+        ]
         for path in (os.path.join(root, name) for name in files if not name.startswith(".")):
             with suppress(OSError):
                 if stat.S_ISREG((state := os.stat(path)).st_mode):

@@ -91,8 +91,8 @@ def review_split(
     if not dates or (likeness is None and not group):
         return None
     column = group if likeness is None else likeness.column
-    found = _describe(column, columns[column], likeness, is_split_by=bool(group))
-    return SplitFinding(found, likeness is not None)
+    sentence = _describe(column, columns[column], likeness, is_split_by=bool(group))
+    return SplitFinding(sentence, likeness is not None)
 
 
 def _describe(
@@ -107,16 +107,16 @@ def _describe(
         instead = " in place of split_by"
     alike = ""
     if likeness is not None:
-        of = "one date" if likeness.dates == 1 else f"{likeness.dates} dates"
+        date_count = "one date" if likeness.dates == 1 else f"{likeness.dates} dates"
         alike = (
             ", and labels of neighbouring dates are more alike than chance explains (correlation"
-            f" {likeness.correlation:.2f} of {of} with the next): with a random split the metrics"
-            " do not show how well the model predicts newer rows than those of train"
+            f" {likeness.correlation:.2f} of {date_count} with the next): with a random split the"
+            " metrics do not show how well the model predicts newer rows than those of train"
         )
-    written = "" if _can_be_ordered(column, values) else ", with dates written as 2026-01-31"
+    notation = "" if _can_be_ordered(column, values) else ", with dates written as 2026-01-31"
     return (
         f"{dated}{alike}; to evaluate on the newest rows: data: {{order_by:"
-        f" {key}}}{instead}{written}; to keep the random split: data: {{order_by: null}}"
+        f" {key}}}{instead}{notation}; to keep the random split: data: {{order_by: null}}"
     )
 
 
@@ -221,18 +221,18 @@ class _Dates:
         ordered, rows = labels[:, self._order], self._rows
         sums = np.add.reduceat(ordered, self._starts, axis=1)
         sums -= rows * ordered.mean(axis=1, keepdims=True)
-        found, dates = [(0.0, 0.0, 1)], 1
+        correlations, dates = [(0.0, 0.0, 1)], 1
         while len(rows) >= _FEWEST_SUMS:
             # As far from 0 by chance, however many rows are summed.
             far = sums / np.sqrt(rows)
             spread = float((far**2).sum())
             if spread:
                 correlation = float((far[:, 1:] * far[:, :-1]).sum()) / spread
-                found.append((correlation * len(rows) ** 0.5, correlation, dates))
+                correlations.append((correlation * len(rows) ** 0.5, correlation, dates))
             pairs = len(rows) // 2 * 2
             sums, rows = sums[:, :pairs:2] + sums[:, 1:pairs:2], rows[:pairs:2] + rows[1:pairs:2]
             dates *= 2
-        errors, correlation, dates = max(found)
+        errors, correlation, dates = max(correlations)
         # As if rows of a sum were correlated alike: r = n s / (1 + (n - 1) s).
         per_sum = dates * len(self._order) / self.count
         share = correlation / (per_sum - (per_sum - 1) * correlation)

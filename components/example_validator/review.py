@@ -115,8 +115,8 @@ def review_examples(
       dates: exempt columns that may date the rows, with the config's format; None if the config
         sets whether rows are split by time.
     """
-    wanted = {label, group, *(dates or ())}
-    features = [f for f in schema.feature if f.name in wanted or f.name not in exempt]
+    read_always = {label, group, *(dates or ())}
+    features = [f for f in schema.feature if f.name in read_always or f.name not in exempt]
     if {feature.name for feature in features} <= {label}:
         return Review()
     columns = flat_columns(read_sample(examples, REVIEWED_SPLIT, features))
@@ -252,15 +252,15 @@ def review_columns(
     for name, values in columns.items():
         if name == label:
             continue
-        found = _is_no_use(values, counts.get(name), is_typed=name in typed)
+        reason = _find_uselessness(values, counts.get(name), is_typed=name in typed)
         if values.null_count < len(values) and (codes := value_codes(values)).any():
             strength = target.strength_of(name, values, as_numbers.get(name))
             strengths += [strength] if strength is not None else []
             # The first values, as all columns with another value in each row have the same codes.
             known = (hashlib.blake2b(codes.tobytes()).digest(), *values[:_FIRST].to_pylist())
             twin = twins.setdefault(known, name)
-            if found is None and twin != name and values.equals(columns[twin]):
-                found = f"is the same as {json.dumps(twin, ensure_ascii=False)} in every row"
+            if reason is None and twin != name and values.equals(columns[twin]):
+                reason = f"is the same as {json.dumps(twin, ensure_ascii=False)} in every row"
             if strength is not None and strength.gives_away:
                 findings.append(
                     ColumnFinding(
@@ -268,14 +268,14 @@ def review_columns(
                     )
                 )
                 continue
-        if found is not None:
-            findings.append(ColumnFinding(name, found))
+        if reason is not None:
+            findings.append(ColumnFinding(name, reason))
     findings.sort(key=lambda finding: not finding.gives_away)
     strongest = max(strengths, key=lambda strength: strength.value, default=None)
     return Review(tuple(findings), strongest)
 
 
-def _is_no_use(values: pa.Array, counts: Counts | None, *, is_typed: bool) -> str | None:
+def _find_uselessness(values: pa.Array, counts: Counts | None, *, is_typed: bool) -> str | None:
     """Returns why a column by itself has no use, as it is empty, constant or an identifier; None if
     it may have one.
     """
@@ -289,10 +289,10 @@ def _is_no_use(values: pa.Array, counts: Counts | None, *, is_typed: bool) -> st
         return f"is {show_value(known[0].as_py())} in every row"
     if counts is not None and counts.distinct is not None:
         distinct, rows = counts.distinct, counts.known
-    return _identifies(known, distinct, rows)
+    return _find_identifier(known, distinct, rows)
 
 
-def _identifies(known: pa.Array, distinct: int, rows: int) -> str | None:
+def _find_identifier(known: pa.Array, distinct: int, rows: int) -> str | None:
     """Returns why a column is an identifier or holds sentences; None if it is neither.
 
     Used for a curated schema, which gives the column no type. Fractions may be distinct by chance.
@@ -349,23 +349,25 @@ def note_unreadable(
         if name not in exempt and choice.type != "date"
         if (reader := _reader_of(_FEATURE.validate_python(choice.settings))) is not None
     }
-    wanted = [f for f in schema.feature if f.name in readers and f.type == schema_pb2.BYTES]
-    if not wanted:
+    read_features = [f for f in schema.feature if f.name in readers and f.type == schema_pb2.BYTES]
+    if not read_features:
         return []
     texts = Counter[str]()
-    odd = {feature.name: Counter[bytes]() for feature in wanted}
+    unreadable = {feature.name: Counter[bytes]() for feature in read_features}
     for split in artifact_utils.decode_split_names(examples.split_names):
         rows = 0
-        for batch in read_columns([examples], split, wanted):
-            for name, counter in odd.items():
-                found = _count(batch, name)
-                texts[name] += sum(found.values())
-                unread = (text for text in found if not readers[name].is_readable(text))
-                counter.update({text: found[text] for text in unread})
+        for batch in read_columns([examples], split, read_features):
+            for name, counter in unreadable.items():
+                text_counts = _count(batch, name)
+                texts[name] += sum(text_counts.values())
+                unread = (text for text in text_counts if not readers[name].is_readable(text))
+                counter.update({text: text_counts[text] for text in unread})
             if (rows := rows + batch.num_rows) >= MOST_ROWS:
                 break
     return [
-        _note(name, counts, texts[name], readers[name]) for name, counts in odd.items() if counts
+        _note(name, counts, texts[name], readers[name])
+        for name, counts in unreadable.items()
+        if counts
     ]
 
 
@@ -386,9 +388,9 @@ def _count(batch: pa.RecordBatch, name: str) -> dict[bytes, int]:
     )
 
 
-def _note(name: str, odd: Counter[bytes], texts: int, reader: TextReader) -> str:
-    ((most, times),) = odd.most_common(1)
+def _note(name: str, unreadable: Counter[bytes], texts: int, reader: TextReader) -> str:
+    ((most, times),) = unreadable.most_common(1)
     return (
-        f"column {name!r}: {odd.total():,} of {texts:,} texts cannot be read, and"
+        f"column {name!r}: {unreadable.total():,} of {texts:,} texts cannot be read, and"
         f" count as missing, such as {shown(most)!r} ({times:,}); right is {reader.right}"
     )

@@ -22,7 +22,7 @@ def accept_span(span: str) -> str:
 ACCEPT_SPAN = accept_span("SPAN")
 
 
-def raise_for(anomalies: Sequence[Anomaly], stops: bool) -> None:
+def check_anomalies(anomalies: Sequence[Anomaly], stops: bool) -> None:
     """Raises an error for severe drift, and for other severe anomalies if `stops` is True.
 
     Raises:

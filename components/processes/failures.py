@@ -88,8 +88,10 @@ class Failure:
           remark: further information on why it ended.
         """
         name = name_signal(status)
-        how = f"was killed by {name}" if name else f"ended early, with exit status {status}"
-        message = f"{how}: {remark}" if remark else how
+        end_in_words = (
+            f"was killed by {name}" if name else f"ended early, with exit status {status}"
+        )
+        message = f"{end_in_words}: {remark}" if remark else end_in_words
         return cls(worker, time.time(), message, signal=name, remark=remark)
 
     @property
@@ -114,7 +116,7 @@ class Failure:
         )
 
     @property
-    def may_go_away(self) -> bool:
+    def is_transient(self) -> bool:
         """Whether the failure is transient, so that a retry may succeed."""
         return bool(self.signal) or self.is_symptom
 

@@ -20,8 +20,8 @@ import psutil
 from filelock import FileLock, Timeout
 from pydantic import BaseModel, ValidationError
 
-from components.disk import write_whole
-from components.processes.ending import LOOKS_EVERY, Step, end_processes, is_running
+from components.disk import write_atomically
+from components.processes.ending import POLL_SECONDS, Step, end_processes, is_running
 from components.processes.launcher import TAIL_LINES, Cluster, Place
 from components.processes.local.launcher import LocalLauncher
 from components.processes.local.process import (
@@ -46,7 +46,7 @@ _KILLED_SECONDS = 10.0
 # It is reckoned from the time of boot, which moves a little when the clock is set.
 _CREATED_TOLERANCE_SECONDS = 2.0
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 """A function that is called with a line about each step."""
 
 
@@ -137,7 +137,7 @@ def start_cluster(
     folder: Path,
     places: list[Place],
     model: str | None,
-    say: Say,
+    report: Report,
 ) -> StandingCluster:
     """Starts servers, and returns once all are ready; they outlive this process.
 
@@ -145,28 +145,28 @@ def start_cluster(
       folder: the folder for cluster.json and the servers' output.
       places: the places of the workers and parameter servers.
       model: the import path of a user's builder that the servers import, if there is one.
-      say: the callback for progress.
+      report: the callback for progress.
 
     Raises:
       ConfigError: a cluster runs already, or the folder cannot be written.
       InternalError: a server did not start; all others have been ended.
     """
     with _alone(folder):
-        _check_none_runs(folder, say)
-        say(f"starting {', '.join(place.name for place in places)}")
+        _check_none_runs(folder, report)
+        report(f"starting {', '.join(place.name for place in places)}")
         addresses = LocalLauncher().allocate([Place("chief", 0), *places])
         started: dict[Place, subprocess.Popen[bytes]] = {}
         try:
             for place in places:
                 started[place] = _start(place, addresses, folder, model)
-            _await_ready(started, addresses, folder, say)
+            _await_ready(started, addresses, folder, report)
             servers = [
                 Server(type=place.type, index=place.index, pid=p.pid, created=_created(p.pid))
                 for place, p in started.items()
             ]
             place_of_chief = TFConfig(addresses, "chief", 0).to_json()
             cluster = StandingCluster(**place_of_chief, servers=servers, started=datetime.now(UTC))
-            write_whole(folder / FILE, cluster.model_dump_json(indent=2) + "\n")
+            write_atomically(folder / FILE, cluster.model_dump_json(indent=2) + "\n")
             for process in started.values():
                 _release(process)
         except BaseException:  # Also KeyboardInterrupt: nothing is left half started.
@@ -180,12 +180,12 @@ def start_cluster(
     return cluster
 
 
-def stop_cluster(folder: Path, say: Say) -> None:
+def stop_cluster(folder: Path, report: Report) -> None:
     """Ends a cluster's servers, with SIGKILL if necessary, and deletes the cluster's file.
 
     Args:
       folder: the cluster's folder.
-      say: the callback for the result of each server.
+      report: the callback for the result of each server.
 
     Raises:
       NoClusterError: there is no cluster.
@@ -195,19 +195,19 @@ def stop_cluster(folder: Path, say: Say) -> None:
     read_cluster(folder)  # Else the lock would make the folder.
     with _alone(folder):
         servers = read_cluster(folder).servers
-        found = {server.name: server.find_process() for server in servers}
-        running = {name: process for name, process in found.items() if process is not None}
+        processes = {server.name: server.find_process() for server in servers}
+        running = {name: process for name, process in processes.items() if process is not None}
         forced = _end(running)
         for server in servers:
-            how = "killed, as it did not end in time" if server.name in forced else "stopped"
-            state = how if server.name in running else "had ended already"
-            say(f"{server.name}, process {server.pid}: {state}")
+            end_state = "killed, as it did not end in time" if server.name in forced else "stopped"
+            state = end_state if server.name in running else "had ended already"
+            report(f"{server.name}, process {server.pid}: {state}")
         (folder / FILE).unlink()
 
 
-def _unusable(file: Path, found: str) -> ConfigError:
+def _unusable(file: Path, problem: str) -> ConfigError:
     return ConfigError(
-        f"{file} is not a file that `cluster start` writes ({found}); delete it; `pgrep -af"
+        f"{file} is not a file that `cluster start` writes ({problem}); delete it; `pgrep -af"
         f" {MODULE}` lists the servers that still run."
     )
 
@@ -233,7 +233,7 @@ def _alone(folder: Path) -> Iterator[None]:
         lock.release()
 
 
-def _check_none_runs(folder: Path, say: Say) -> None:
+def _check_none_runs(folder: Path, report: Report) -> None:
     try:
         cluster = read_cluster(folder)
     except NoClusterError:
@@ -244,7 +244,7 @@ def _check_none_runs(folder: Path, say: Say) -> None:
             f"a cluster is running in {folder} already ({len(running)} of {len(cluster.servers)} "
             f"servers); use it, or end it first: `{command('stop', folder)}`."
         )
-    say("the servers of an earlier cluster have ended; replacing its file")
+    report("the servers of an earlier cluster have ended; replacing its file")
 
 
 def _end(running: Mapping[str, psutil.Process]) -> list[str]:
@@ -258,8 +258,8 @@ def _end(running: Mapping[str, psutil.Process]) -> list[str]:
         ) from None
     names = {process.pid: name for name, process in running.items()}
     if left:
-        found = ", ".join(f"{names[process.pid]} (process {process.pid})" for process in left)
-        raise InternalError(f"{found} still run after SIGKILL; try again.")
+        survivors = ", ".join(f"{names[process.pid]} (process {process.pid})" for process in left)
+        raise InternalError(f"{survivors} still run after SIGKILL; try again.")
     return [names[process.pid] for process in killed]
 
 
@@ -311,7 +311,7 @@ def _await_ready(
     started: Mapping[Place, subprocess.Popen[bytes]],
     addresses: Cluster,
     folder: Path,
-    say: Say,
+    report: Report,
 ) -> None:
     """Waits until all servers accept connections.
 
@@ -320,23 +320,23 @@ def _await_ready(
     """
     began, waiting = time.monotonic(), list(started)
 
-    def fail(place: Place, what: str) -> NoReturn:
+    def fail(place: Place, problem: str) -> NoReturn:
         with _log(folder, place).open(errors="replace") as file:
             tail = "".join(deque(file, TAIL_LINES)).rstrip()
-        raise InternalError(f"{place.name} {what}; the end of {_log(folder, place)}:\n{tail}")
+        raise InternalError(f"{place.name} {problem}; the end of {_log(folder, place)}:\n{tail}")
 
     while waiting:
-        time.sleep(LOOKS_EVERY)
+        time.sleep(POLL_SECONDS)
         seconds = time.monotonic() - began
         for place, process in started.items():
             status = process.poll()
             if status is not None:
-                how = f"by signal {-status}" if status < 0 else f"with exit status {status}"
-                fail(place, f"ended early, {how}")
+                exit_reason = f"by signal {-status}" if status < 0 else f"with exit status {status}"
+                fail(place, f"ended early, {exit_reason}")
         for place in [*waiting]:
             address = addresses[place.type][place.index]
             if answers(address):
                 waiting.remove(place)
-                say(f"{place.name} is ready at {address} ({seconds:.1f} s)")
+                report(f"{place.name} is ready at {address} ({seconds:.1f} s)")
         if waiting and seconds > START_SECONDS:
             fail(waiting[0], f"was not ready within {START_SECONDS:g} s")

@@ -30,7 +30,7 @@ from components.processes.ending import (
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 AGAIN_SECONDS = 1.0
 """The interval at which the exception is raised again."""
-LAST_WORDS_SECONDS = 5.0
+RECORD_SECONDS = 5.0
 """The timeout for recording that the process is ended."""
 
 
@@ -57,7 +57,7 @@ class _State:
 _state = _State()
 
 
-def obey_signals() -> None:
+def install_handlers() -> None:
     """Installs the handlers by which SIGTERM and Ctrl-C stop this process."""
     global _state
     _state = _State()
@@ -86,7 +86,7 @@ def handled(
             signal.signal(number, handler)
 
 
-def is_obeyed() -> bool:
+def handles_sigterm() -> bool:
     """Returns whether this module handles SIGTERM."""
     return signal.getsignal(signal.SIGTERM) is _handle
 
@@ -147,13 +147,13 @@ def deferred() -> Iterator[None]:
 
 
 def attempt(
-    work: Callable[[], None], last_words: Callable[[], None], exit_code: int
+    work: Callable[[], None], record_stop: Callable[[], None], exit_code: int
 ) -> BaseException | None:
     """Does work in the main thread, which a stop ends within the grace period.
 
     Args:
       work: the work.
-      last_words: records the stop if the main thread is stuck.
+      record_stop: records the stop if the main thread is stuck.
       exit_code: the exit code of the process in that case.
 
     Returns:
@@ -162,7 +162,7 @@ def attempt(
         late.
     """
     _state.is_settled = False
-    with _watched(last_words, exit_code):
+    with _watched(record_stop, exit_code):
         try:
             work()
         except BaseException as error:
@@ -179,7 +179,7 @@ def attempt(
 
 
 @contextmanager
-def _watched(last_words: Callable[[], None], exit_code: int) -> Iterator[None]:
+def _watched(record_stop: Callable[[], None], exit_code: int) -> Iterator[None]:
     """Watches the main thread in a `with` block; takes the last arguments of `attempt`."""
     state, has_ended = _state, threading.Event()
     reading, writing = os.pipe()
@@ -187,7 +187,7 @@ def _watched(last_words: Callable[[], None], exit_code: int) -> Iterator[None]:
 
     def watch() -> None:
         if _wait_for_signal(reading) and not _repeat(state, has_ended):
-            _end_process(last_words, exit_code)
+            _end_process(record_stop, exit_code)
 
     thread = threading.Thread(target=watch, name="stop", daemon=True)
     # Written to at once: a handler waits for the main thread, which a library may have for long.
@@ -226,7 +226,7 @@ def end_children() -> None:
     psutil.wait_procs(children, timeout=0)  # None stays as a zombie.
 
 
-def leave(code: int) -> NoReturn:
+def exit_process(code: int) -> NoReturn:
     """Ends the process as `sys.exit` does, but does not wait for threads after a stop."""
     if _state.signal is None:
         sys.exit(code)
@@ -272,10 +272,10 @@ def _repeat(state: _State, has_ended: threading.Event) -> bool:
     return state.is_settled or not state.end.acquire(blocking=False)
 
 
-def _end_process(last_words: Callable[[], None], exit_code: int) -> NoReturn:
-    thread = threading.Thread(target=last_words, daemon=True)
+def _end_process(record_stop: Callable[[], None], exit_code: int) -> NoReturn:
+    thread = threading.Thread(target=record_stop, daemon=True)
     thread.start()
-    thread.join(LAST_WORDS_SECONDS)
+    thread.join(RECORD_SECONDS)
     try:
         end_children()
     finally:

@@ -61,7 +61,7 @@ class DateTally:
         }
         return DateTally(self.values + other.values, self.first, fits)
 
-    def judge(self, forms: Mapping[str, Form]) -> Dates | None:
+    def infer_dates(self, forms: Mapping[str, Form]) -> Dates | None:
         """Returns the column's dates in the first format that fits the most values; None unless it
         fits more than half of them.
         """
@@ -116,8 +116,8 @@ def merge_tallies(
 def find_dates(tallies: Mapping[str, DateTally]) -> dict[str, Dates]:
     """Returns the columns of which most values are dates."""
     forms = dict(candidates())
-    found = {name: tally.judge(forms) for name, tally in sorted(tallies.items())}
-    return {name: dates for name, dates in found.items() if dates is not None}
+    inferred = {name: tally.infer_dates(forms) for name, tally in sorted(tallies.items())}
+    return {name: dates for name, dates in inferred.items() if dates is not None}
 
 
 def check_dates(tallies: Mapping[str, DateTally], known: Mapping[str, str] | None) -> list[str]:
@@ -131,11 +131,11 @@ def check_dates(tallies: Mapping[str, DateTally], known: Mapping[str, str] | Non
     Raises:
       DataError: a column of dates in earlier data holds other values, or another format.
     """
-    found = find_dates(tallies)
+    dates = find_dates(tallies)
     if known is not None:
-        again = sorted(known.keys() & tallies)
-        found = {name: _read_as(name, tallies[name], known[name]) for name in again}
-    return [f"column {name!r}: {found[name].description}" for name in found if found[name].odd]
+        dated = sorted(known.keys() & tallies)
+        dates = {name: _read_as(name, tallies[name], known[name]) for name in dated}
+    return [f"column {name!r}: {dates[name].description}" for name in dates if dates[name].odd]
 
 
 def _read_as(name: str, tally: DateTally, date_format: str) -> Dates:
@@ -180,27 +180,27 @@ def _tally(column: pa.Array, first: Cell, known: str | None) -> Iterator[DateTal
             matches(some, form.midnights).all() for some in (dates.slice(0, _LOOK), dates)
         )
         fits = is_date[places]
-        begin = shown(texts[int(np.argmax(fits))].as_py()) if fits.any() else ""
+        first_date = shown(texts[int(np.argmax(fits))].as_py()) if fits.any() else ""
         odd = None if fits.all() else cell(int(np.argmin(fits)))
-        return _Fit(int(fits.sum()), begin, has_time, odd)
+        return _Fit(int(fits.sum()), first_date, has_time, odd)
 
-    tried = {pattern: try_form(form, pattern) for pattern, form in forms.items()}
-    yield DateTally(len(texts), cell(0), tried)
+    fits_by_pattern = {pattern: try_form(form, pattern) for pattern, form in forms.items()}
+    yield DateTally(len(texts), cell(0), fits_by_pattern)
 
 
 def _possible(values: pa.StringArray) -> dict[str, Form]:
     """Returns the formats that match some of the values, by pattern."""
-    some = values.take(_spread(len(values), _LOOK))
-    possible = {pattern: form for pattern, form in candidates() if matches(some, pattern).any()}
-    if _are_seasons(some.to_pylist()):
+    sample = values.take(_spread(len(values), _LOOK))
+    possible = {pattern: form for pattern, form in candidates() if matches(sample, pattern).any()}
+    if _are_seasons(sample.to_pylist()):
         del possible[Form.parse("%Y-%m").pattern]
     return possible
 
 
 def _are_seasons(values: Sequence[str]) -> bool:
     """Returns whether values are years such as 2006-07, of which some could be months."""
-    found = [_SEASON.fullmatch(value.strip()) for value in values]
-    return len(found) > 1 and all(m and (int(m[1]) + 1) % 100 == int(m[2]) for m in found)
+    years = [_SEASON.fullmatch(value.strip()) for value in values]
+    return len(years) > 1 and all(m and (int(m[1]) + 1) % 100 == int(m[2]) for m in years)
 
 
 def _some(values: pa.Array, count: int) -> list[str]:

@@ -21,11 +21,11 @@ from components.example_gen.checks.dates import (
     tally_dates,
 )
 from components.example_gen.checks.values import (
-    Written,
+    Notations,
     check_numbers,
     check_weights,
-    find_written,
-    merge_written,
+    find_notations,
+    merge_notations,
 )
 from components.example_gen.columns.encoded import (
     Cell,
@@ -62,7 +62,7 @@ class ChunkReport:
     """The place of the first row without a label, if there is one."""
     unlabelled_rows: int = 0
     files: FileNotes = field(default_factory=FileNotes)
-    written: dict[str, Written] = field(default_factory=dict)
+    notations: dict[str, Notations] = field(default_factory=dict)
     """The notation of the values in columns whose declared type has several."""
     dates: dict[str, DateTally] = field(default_factory=dict)
     """The formats of dates in columns that the config does not declare."""
@@ -91,7 +91,9 @@ class ChunkReport:
         self.columns.update(rows.schema.names)
         _check_finite(rows, first, settings)
         check_numbers(rows, first, settings.number_columns)
-        self.written = merge_written(self.written, find_written(rows, first, settings.features))
+        self.notations = merge_notations(
+            self.notations, find_notations(rows, first, settings.features)
+        )
         self.dates = merge_tallies(self.dates, tally_dates(rows, first, settings))
         if settings.weight:
             counts = (check_weights(rows, first, settings.weight) > 0) & (splits >= 0)
@@ -158,7 +160,7 @@ class ChunkReport:
             total.unlabelled = total.unlabelled or report.unlabelled
             total.unlabelled_rows += report.unlabelled_rows
             total.files.add(report.files)
-            total.written = merge_written(total.written, report.written)
+            total.notations = merge_notations(total.notations, report.notations)
             total.dates = merge_tallies(total.dates, report.dates)
         return total
 
@@ -169,9 +171,9 @@ def _check_finite(rows: pa.RecordBatch, first: Cell, settings: ExampleGenSetting
         # A column that the config declares otherwise is not a numeric input of the model.
         is_special = name in (settings.label, settings.weight)
         is_number = not is_special and name not in settings.mixed_columns
-        found = find_infinite(column) if is_number else None
-        if found is not None:
-            place, number = found
+        infinite = find_infinite(column) if is_number else None
+        if infinite is not None:
+            place, number = infinite
             raise DataError(
                 f"Column {name!r} is {number} in {first.below(place)} (32 bits hold numbers up to"
                 " 3.4e38): write a number, leave it empty for a missing one, or leave the column"
@@ -363,23 +365,24 @@ def _note_shares(
     """Returns a note on the split that differs most from its share, beyond chance."""
     rows, notes = report.rows.total(), []
     for name, share in zip(split_names, shares, strict=bool(shares)):
-        asked, got = share / sum(shares), report.rows[name] / rows
-        by_chance = _CHANCE * math.sqrt(asked * (1 - asked) / rows)
-        if abs(got - asked) > max(by_chance, _MUCH * asked):
-            notes.append((abs(got - asked) / asked, name, got, asked))
+        expected, actual = share / sum(shares), report.rows[name] / rows
+        by_chance = _CHANCE * math.sqrt(expected * (1 - expected) / rows)
+        if abs(actual - expected) > max(by_chance, _MUCH * expected):
+            notes.append((abs(actual - expected) / expected, name, actual, expected))
     if not notes:
         return []
-    _, name, got, asked = max(notes)
+    _, name, actual, expected = max(notes)
     if settings.order_by:
-        why = f"rows with one value of {settings.order_by!r} (data.order_by) stay together"
+        reason = f"rows with one value of {settings.order_by!r} (data.order_by) stay together"
     elif settings.split_by:
-        why = f"rows with one value of {settings.split_by!r} (data.split_by) stay together"
+        reason = f"rows with one value of {settings.split_by!r} (data.split_by) stay together"
     elif settings.stratify:
-        why = f"a class of one row is in {TRAIN_SPLIT!r}, and equal rows stay together"
+        reason = f"a class of one row is in {TRAIN_SPLIT!r}, and equal rows stay together"
     else:
-        why = "equal rows stay together"
+        reason = "equal rows stay together"
     return [
-        f"split {name!r} has {got:.1%} of the rows, instead of {asked:.0%} as in data.splits: {why}"
+        f"split {name!r} has {actual:.1%} of the rows, instead of {expected:.0%} as in data.splits:"
+        f" {reason}"
     ]
 
 

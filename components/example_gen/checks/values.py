@@ -32,30 +32,32 @@ _SHOWN_FORMS = 3
 
 
 @dataclass(frozen=True)
-class Written:
+class Notations:
     """The notations that all values of a column have in common."""
 
     forms: tuple[str, ...]
     first: Cell
     """The first value."""
 
-    def merge(self, name: str, other: Written) -> Written:
+    def merge(self, name: str, other: Notations) -> Notations:
         """Returns the notations that both have in common; raises DataError if there is none."""
         common = tuple(form for form in self.forms if form in other.forms)
         if not common:
-            raise _two_ways(name, self, other)
+            raise _two_notations_error(name, self, other)
         return replace(self, forms=common)
 
 
-def merge_written(one: Mapping[str, Written], other: Mapping[str, Written]) -> dict[str, Written]:
+def merge_notations(
+    one: Mapping[str, Notations], other: Mapping[str, Notations]
+) -> dict[str, Notations]:
     """Returns the notations by column; raises DataError if a column is written in two ways."""
     both = {name: one[name].merge(name, other[name]) for name in one.keys() & other.keys()}
     return {**one, **other, **both}
 
 
-def find_written(
+def find_notations(
     rows: pa.RecordBatch, first: Cell, features: Mapping[str, BaseFeature]
-) -> dict[str, Written]:
+) -> dict[str, Notations]:
     """Returns the notations of each column whose type has some and that has a value in the batch.
 
     Args:
@@ -68,34 +70,36 @@ def find_written(
         those before it.
     """
     return {
-        name: written
+        name: notations
         for name in features.keys() & set(rows.schema.names)
-        for written in _forms_of(name, rows.column(name), first, features[name])
+        for notations in _notations_of(name, rows.column(name), first, features[name])
     }
 
 
-def _forms_of(name: str, column: pa.Array, first: Cell, feature: BaseFeature) -> Iterator[Written]:
+def _notations_of(
+    name: str, column: pa.Array, first: Cell, feature: BaseFeature
+) -> Iterator[Notations]:
     texts, row_of = texts_of(column)
     if not len(texts):
         return
     names = list(feature.forms())
-    every = np.stack([matches(texts, pattern) for pattern in feature.forms().values()])
+    are_matches = np.stack([matches(texts, pattern) for pattern in feature.forms().values()])
     # A placeholder is valid in every notation, unless it has one itself.
-    every |= ~every.any(axis=0) & are_placeholders(texts).to_numpy(zero_copy_only=False)
+    are_matches |= ~are_matches.any(axis=0) & are_placeholders(texts).to_numpy(zero_copy_only=False)
     # Whether each value, [values], is written in a form.
-    fits = dict(zip(names, every, strict=True))
+    fits = dict(zip(names, are_matches, strict=True))
 
-    def written(place: int) -> Written:
+    def notations_at(place: int) -> Notations:
         value = shown(texts[place].as_py())
         forms = tuple(form for form, fit in fits.items() if fit[place])
-        return Written(forms, first.below(row_of[place], value))
+        return Notations(forms, first.below(row_of[place], value))
 
-    if (place := _first_misfit(every)) is not None:
-        raise _unreadable(name, written(place).first, feature)
-    if (place := _first_misfit(np.logical_and.accumulate(every, axis=1))) is not None:
-        raise _two_ways(name, written(0), written(place))
+    if (place := _first_misfit(are_matches)) is not None:
+        raise _unreadable_error(name, notations_at(place).first, feature)
+    if (place := _first_misfit(np.logical_and.accumulate(are_matches, axis=1))) is not None:
+        raise _two_notations_error(name, notations_at(0), notations_at(place))
     forms = tuple(form for form, fit in fits.items() if fit.all())
-    yield replace(written(0), forms=forms)
+    yield replace(notations_at(0), forms=forms)
 
 
 def _first_misfit(fits: np.ndarray) -> int | None:
@@ -122,8 +126,8 @@ def texts_of(column: pa.Array) -> tuple[pa.StringArray, np.ndarray]:
         texts = pa.array([_show_number(n) for n in numbers], pa.string())
     else:
         texts = values.view(pa.string()) if holds_bytes(values.type) else values.cast(pa.string())
-    there = pc.not_equal(pc.ascii_trim_whitespace(texts), "")
-    return texts.filter(there), row_of[np.asarray(there.to_numpy(zero_copy_only=False), bool)]
+    has_text = pc.not_equal(pc.ascii_trim_whitespace(texts), "")
+    return texts.filter(has_text), row_of[np.asarray(has_text.to_numpy(zero_copy_only=False), bool)]
 
 
 def _show_number(number: float) -> str:
@@ -132,7 +136,7 @@ def _show_number(number: float) -> str:
     return str(int(number)) if number.is_integer() else str(number)
 
 
-def _unreadable(name: str, cell: Cell, feature: BaseFeature) -> DataError:
+def _unreadable_error(name: str, cell: Cell, feature: BaseFeature) -> DataError:
     forms = list(feature.forms())
     right = enumerate_names(forms[:_SHOWN_FORMS], "or")
     more = f" or {len(forms) - _SHOWN_FORMS} other notations" if len(forms) > _SHOWN_FORMS else ""
@@ -143,7 +147,7 @@ def _unreadable(name: str, cell: Cell, feature: BaseFeature) -> DataError:
     )
 
 
-def _two_ways(name: str, one: Written, other: Written) -> DataError:
+def _two_notations_error(name: str, one: Notations, other: Notations) -> DataError:
     first, second = one.first, other.first
     return DataError(
         f"Column {name!r} has two notations: {first.value!r} ({' or '.join(one.forms)}) in"
@@ -164,22 +168,22 @@ def check_numbers(rows: pa.RecordBatch, first: Cell, names: Iterable[str]) -> No
       DataError: names the first row whose value is not a number, or the first row with a value if
         all of them are numbers written as text.
     """
-    there = set(rows.schema.names)
-    for name in (name for name in names if name in there):
+    columns = set(rows.schema.names)
+    for name in (name for name in names if name in columns):
         column = rows.column(name)
         values = values_of(column)
         if holds_bytes(values.type) and len(values):
-            raise _no_number(name, column, values, first)
+            raise _not_number_error(name, column, values, first)
 
 
-def _no_number(name: str, column: pa.Array, values: pa.Array, first: Cell) -> DataError:
+def _not_number_error(name: str, column: pa.Array, values: pa.Array, first: Cell) -> DataError:
     texts = pc.ascii_trim_whitespace(values.view(pa.string()))
     is_number = pc.match_substring_regex(texts, NUMBER).to_numpy(zero_copy_only=False)
     place = int(np.argmin(is_number))
     cell = first.below(rows_of(column)[place], shown(values[place].as_py()))
-    what = "a number stored as text" if is_number[place] else "not a number"
+    problem = "a number stored as text" if is_number[place] else "not a number"
     return DataError(
-        f"Column {name!r} is {cell.value!r} in {cell}, which is {what}, but features.{name}"
+        f"Column {name!r} is {cell.value!r} in {cell}, which is {problem}, but features.{name}"
         " declares numbers: correct it, leave the cell empty if the value is missing, or write"
         f" features: {{{name}: {{type: categorical}}}} (or ignore)."
     )
@@ -226,9 +230,9 @@ def check_weights(rows: pa.RecordBatch, first: Cell, name: str) -> np.ndarray:
     if usable.all():
         return numbers
     row = int(np.argmin(usable))
-    found = ", ".join(map(shown, column[row].as_py() or [])) or "missing"
+    weight = ", ".join(map(shown, column[row].as_py() or [])) or "missing"
     raise DataError(
-        f"Weight {name!r} is {found} in {first.below(row)}: every row needs a number of 0 or more;"
+        f"Weight {name!r} is {weight} in {first.below(row)}: every row needs a number of 0 or more;"
         " a row with 0 does not count."
     )
 

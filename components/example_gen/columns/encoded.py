@@ -214,7 +214,7 @@ def kind_of(column_type: pa.DataType) -> ColumnKind | None:
     return ColumnKind.BYTES if any(is_text(column_type) for is_text in _TEXTUAL) else None
 
 
-def untypable_error(name: str, column_type: pa.DataType, file: str) -> DataError:
+def unsupported_type_error(name: str, column_type: pa.DataType, file: str) -> DataError:
     """Returns the error for a column of a type that a feature cannot hold."""
     return DataError(
         f"Column {name!r} of {file} has the type {column_type}, which a tf.Example cannot hold:"
@@ -232,9 +232,9 @@ def flatten(table: pa.Table, file: str) -> pa.Table:
     while any(pa.types.is_struct(column_type) for column_type in table.schema.types):
         table = table.flatten()
     if len(set(table.column_names)) < table.num_columns:
-        twice = next(name for name in table.column_names if table.column_names.count(name) > 1)
+        duplicate = next(name for name in table.column_names if table.column_names.count(name) > 1)
         raise DataError(
-            f"{file} holds {twice!r} twice, as a key and as a key within an object: rename"
+            f"{file} holds {duplicate!r} twice, as a key and as a key within an object: rename"
             " one of them."
         )
     return table

@@ -198,13 +198,13 @@ class Header:
     """The names of a file's columns."""
 
     names: list[str]
-    written: list[str] | None
+    raw_names: list[str] | None
     """The names as they are written in the file; None if the file has no header."""
 
     @property
     def first_row(self) -> int:
         """The number of the first row of data."""
-        return 1 if self.written is None else 2
+        return 1 if self.raw_names is None else 2
 
 
 def read_header(file: str, dialect: Dialect, settings: ExampleGenSettings) -> Header:
@@ -261,10 +261,10 @@ def _check_names(
             f"The first row of {file} looks like data ({shown}{', ...' if len(names) > 3 else ''}),"
             f" not like a header: {_header_line(len(names), settings.label)}"
         )
-    twice = [name for name, count in Counter(names).items() if count > 1 and name]
-    if twice:
+    repeated = [name for name, count in Counter(names).items() if count > 1 and name]
+    if repeated:
         raise DataError(
-            f"The header of {file} names column {twice[0]!r} {Counter(names)[twice[0]]} times:"
+            f"The header of {file} names column {repeated[0]!r} {names.count(repeated[0])} times:"
             " give each column a name of its own. If that row is data,"
             f" {_header_line(len(names), settings.label)}"
         )

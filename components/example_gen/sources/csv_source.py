@@ -19,7 +19,7 @@ import pyarrow.csv as pa_csv
 
 from components.example_gen.columns.encoded import Cell, ColumnKind, shown
 from components.example_gen.columns.type_inference import (
-    SeenColumn,
+    ColumnSurvey,
     encode_text,
     holds_any,
     parse_numbers,
@@ -87,12 +87,12 @@ def find_missing(
     """
     texts = raw.view(pa.string())
     texts = pc.ascii_trim_whitespace(texts) if settings.strip else texts
-    found = {text for text in settings.missing_values if pc.index(texts, text).as_py() >= 0}
+    missing = {text for text in settings.missing_values if pc.index(texts, text).as_py() >= 0}
     if kind in (ColumnKind.INT, ColumnKind.FLOAT):
         numbers = parse_numbers(cells, ColumnKind.FLOAT)
         known = missing_numbers(settings).items()
-        found |= {text for text, number in known if pc.index(numbers, number).as_py() >= 0}
-    return found
+        missing |= {text for text, number in known if pc.index(numbers, number).as_py() >= 0}
+    return missing
 
 
 def count_trimmed(before: pa.BinaryArray, after: pa.BinaryArray) -> int:
@@ -107,10 +107,10 @@ def check_no_nul(name: str, values: pa.BinaryArray, first: Cell) -> None:
     """Raises DataError for a cell with a NUL character, which text does not contain."""
     if not holds_any(values, b"\0"):
         return
-    found = pc.fill_null(pc.match_substring(values, "\0"), False).to_numpy(zero_copy_only=False)
-    if found.any():
+    has_nul = pc.fill_null(pc.match_substring(values, "\0"), False).to_numpy(zero_copy_only=False)
+    if has_nul.any():
         raise DataError(
-            f"Column {name!r} holds a NUL character in {first.below(np.argmax(found))}: the file"
+            f"Column {name!r} holds a NUL character in {first.below(np.argmax(has_nul))}: the file"
             " is damaged, or has another encoding; export it again."
         )
 
@@ -158,17 +158,17 @@ class CsvSource(Source):
         """Returns the columns of one file, with types from all of its rows."""
         table = self._look_at(files[0])
         row, trimmed, missing = table.header.first_row, Counter[str](), set[str]()
-        columns = {name: SeenColumn() for name in table.header.names}
-        unread = table.settings.missing_values
+        columns = {name: ColumnSurvey() for name in table.header.names}
+        missing_values = table.settings.missing_values
         for batch in _parse(table):
             for name, raw in zip(columns, batch.columns, strict=True):
                 check_no_nul(name, raw, Cell(table.file, row))
-                values, seen = clean_cells(raw, table.settings), columns[name]
-                trimmed[name] += count_trimmed(mark_missing(raw, unread), values)
-                here = survey_text(values, table.file, row, seen.kind)
-                columns[name] = seen.merge(here)
-                if unread:
-                    missing |= find_missing(raw, values, here.kind, table.settings)
+                values, earlier = clean_cells(raw, table.settings), columns[name]
+                trimmed[name] += count_trimmed(mark_missing(raw, missing_values), values)
+                block = survey_text(values, table.file, row, earlier.kind)
+                columns[name] = earlier.merge(block)
+                if missing_values:
+                    missing |= find_missing(raw, values, block.kind, table.settings)
             row += batch.num_rows
         if row == table.header.first_row:
             raise DataError(
@@ -191,7 +191,7 @@ class CsvSource(Source):
             yield Batch(pa.record_batch(columns, names), first)
             row += batch.num_rows
 
-    def glance(self, files: Files) -> dict[str, ColumnKind]:
+    def peek(self, files: Files) -> dict[str, ColumnKind]:
         """Returns the columns of the header, as text."""
         return dict.fromkeys(self._look_at(files[0]).header.names, ColumnKind.BYTES)
 
@@ -212,21 +212,21 @@ def _encode(
             for i, cell in enumerate(without_placeholders(cells))
             if cell.is_valid and parse_numbers(pa.array([cell.as_py()], pa.binary()), kind) is None
         )
-        right = "a whole number" if kind is ColumnKind.INT else "a number"
+        expected = "a whole number" if kind is ColumnKind.INT else "a number"
         raise DataError(
             f"Column {name!r} holds {shown(cells[place].as_py())!r} in {first.below(place)},"
-            f" expected {right}, or an empty cell where it is missing."
+            f" expected {expected}, or an empty cell where it is missing."
         ) from None
 
 
-def _notes(table: _Table, columns: dict[str, SeenColumn], trimmed: Counter[str]) -> Iterator[str]:
+def _notes(table: _Table, columns: dict[str, ColumnSurvey], trimmed: Counter[str]) -> Iterator[str]:
     """Yields notes on an unusual dialect, and on texts from which spaces are removed."""
     if note := table.dialect.note(table.settings):
         yield note
     changed = [name for name in trimmed if columns[name].kind is ColumnKind.BYTES]
     header = table.header
     changed += [
-        n for n, w in zip(header.names, header.written or header.names, strict=True) if n != w
+        n for n, w in zip(header.names, header.raw_names or header.names, strict=True) if n != w
     ]
     if changed:
         shown = enumerate_names(map(repr, dict.fromkeys(changed)), "and")
@@ -270,7 +270,7 @@ def _open_parser(
         read_options=pa_csv.ReadOptions(
             use_threads=False,
             block_size=table.block_size,
-            column_names=header.names if header.written is None else None,
+            column_names=header.names if header.raw_names is None else None,
         ),
         parse_options=pa_csv.ParseOptions(
             delimiter=table.dialect.delimiter,
@@ -279,7 +279,7 @@ def _open_parser(
             invalid_row_handler=refuse,
         ),
         convert_options=pa_csv.ConvertOptions(
-            column_types=dict.fromkeys(header.written or header.names, pa.binary()),
+            column_types=dict.fromkeys(header.raw_names or header.names, pa.binary()),
             null_values=[""],
             strings_can_be_null=True,
         ),

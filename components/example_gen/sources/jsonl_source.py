@@ -22,9 +22,9 @@ from components.example_gen.columns.encoded import (
     flatten,
     kind_of,
     no_values,
-    untypable_error,
+    unsupported_type_error,
 )
-from components.example_gen.columns.type_inference import SeenColumn, needs_integers
+from components.example_gen.columns.type_inference import ColumnSurvey, needs_integers
 from components.example_gen.files import check_is_text, open_stream, reason_of, unreadable_error
 from components.example_gen.sources.base import Batch, Files, Source, Survey
 from trainer_module.errors import DataError
@@ -55,13 +55,16 @@ class JsonlSource(Source):
     def survey(self, files: Files) -> Survey:
         """Returns the columns of one file, with types from all of its lines."""
         check_is_text(files[0], "JSON lines")
-        columns: dict[str, SeenColumn] = {}
+        columns: dict[str, ColumnSurvey] = {}
         for block, table in _read(files[0]):
             for name, values in zip(table.column_names, table.columns, strict=True):
-                seen, here = columns.get(name, SeenColumn()), _survey(name, values, block)
-                if ColumnKind.BYTES in (seen.kind, here.kind) and seen.numbers + here.numbers:
+                earlier, in_block = columns.get(name, ColumnSurvey()), _survey(name, values, block)
+                if (
+                    ColumnKind.BYTES in (earlier.kind, in_block.kind)
+                    and earlier.numbers + in_block.numbers
+                ):
                     raise _type_error(name, block.first(values))
-                columns[name] = seen.merge(here)
+                columns[name] = earlier.merge(in_block)
         if not columns:
             raise DataError(
                 f"{files[0]} holds no object with keys: write one object per line, or leave the"
@@ -71,7 +74,7 @@ class JsonlSource(Source):
             raise DataError(f"A key in {files[0]} is empty: give each column a name.")
         return Survey(files[0], columns)
 
-    def glance(self, files: Files) -> dict[str, ColumnKind]:
+    def peek(self, files: Files) -> dict[str, ColumnKind]:
         """Returns the keys of the first lines."""
         check_is_text(files[0], "JSON lines")
         for block, table in _read(files[0]):
@@ -97,18 +100,18 @@ class JsonlSource(Source):
             yield Batch(rows, Cell(file, block.rows_before + 1))
 
 
-def _survey(name: str, values: pa.ChunkedArray, block: _Block) -> SeenColumn:
+def _survey(name: str, values: pa.ChunkedArray, block: _Block) -> ColumnSurvey:
     kind = kind_of(values.type)
     if kind is None:
-        raise untypable_error(name, values.type, block.file)
+        raise unsupported_type_error(name, values.type, block.file)
     count = len(values) - values.null_count
     if not count or kind is ColumnKind.UNKNOWN:
-        return SeenColumn()
+        return ColumnSurvey()
     if kind is ColumnKind.BYTES:
-        return SeenColumn(kind, texts=count, first_text=block.first(values))
+        return ColumnSurvey(kind, texts=count, first_text=block.first(values))
     numbers = values if pa.types.is_primitive(values.type) else pc.list_flatten(values)
     large = kind is ColumnKind.INT and needs_integers(numbers)
-    return SeenColumn(kind, numbers=count, needs_integers=large)
+    return ColumnSurvey(kind, numbers=count, needs_integers=large)
 
 
 def _read(file: str) -> Iterator[tuple[_Block, pa.Table]]:

@@ -20,7 +20,7 @@ from components.example_gen.columns.encoded import (
     shown,
     single_values,
 )
-from components.example_gen.columns.type_inference import SeenColumn, sample_words
+from components.example_gen.columns.type_inference import ColumnSurvey, sample_words
 from components.example_gen.formats import ExampleGenSettings, LabelsSettings
 from components.example_gen.paths import find_label_files, label_format
 from components.example_gen.sources.base import Batch, Files, Source, Survey
@@ -54,13 +54,13 @@ class RowsSource(Source):
         """Returns the groups of the wrapped source."""
         return self._rows.plan(files)
 
-    def look_over(self, pattern: str, files: Sequence[str]) -> list[str]:
+    def note_ignored_files(self, pattern: str, files: Sequence[str]) -> list[str]:
         """Returns the notes of the wrapped source."""
-        return self._rows.look_over(pattern, files)
+        return self._rows.note_ignored_files(pattern, files)
 
-    def glance(self, files: Files) -> dict[str, ColumnKind]:
+    def peek(self, files: Files) -> dict[str, ColumnKind]:
         """Returns the columns of the wrapped source."""
-        return self._rows.glance(files)
+        return self._rows.peek(files)
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class JoinedSource(RowsSource):
         """
         super().__init__(settings, rows)
         self._labels, self._make_source = labels, make_source
-        self._column: SeenColumn | None = None
+        self._column: ColumnSurvey | None = None
         self._found: tuple[ColumnKind, _Labels] | None = None
 
     def survey(self, files: Files) -> Survey:
@@ -102,7 +102,7 @@ class JoinedSource(RowsSource):
             self._column = self._survey_labels()
         return replace(survey, columns={**survey.columns, self._settings.label: self._column})
 
-    def glance(self, files: Files) -> dict[str, ColumnKind]:
+    def peek(self, files: Files) -> dict[str, ColumnKind]:
         """Returns the columns at the beginning of the rows, and the label."""
         return {name: column.kind for name, column in self.survey(files).columns.items()}
 
@@ -119,18 +119,18 @@ class JoinedSource(RowsSource):
                 batches = []
         yield from self._join(batches, self._found[1])
 
-    def _join(self, batches: Sequence[Batch], found: _Labels) -> Iterator[Batch]:
+    def _join(self, batches: Sequence[Batch], table: _Labels) -> Iterator[Batch]:
         if not batches:
             return
         key = self._labels.key
         keys = pa.chunked_array(
             [_as_text(b.rows.column(key), key, b.first.file) for b in batches], pa.binary()
         )
-        places = pc.index_in(keys, value_set=found.keys).combine_chunks()
+        places = pc.index_in(keys, value_set=table.keys).combine_chunks()
         start = 0
         for batch in batches:
             rows, count = batch.rows, batch.rows.num_rows
-            values = found.labels.take(places.slice(start, count))
+            values = table.labels.take(places.slice(start, count))
             is_empty = values.null_count == count
             label = no_values(count) if is_empty else single_values(values)
             rows = rows.append_column(self._settings.label, label)
@@ -155,25 +155,25 @@ class JoinedSource(RowsSource):
             labels=None,
         )
 
-    def _survey_labels(self) -> SeenColumn:
+    def _survey_labels(self) -> ColumnSurvey:
         columns = []
         for source, files in self._sources():
-            found = source.survey(files).columns
+            label_columns = source.survey(files).columns
             for name in (self._labels.key, self._settings.label):
-                if name not in found:
+                if name not in label_columns:
                     raise DataError(
                         f"data.labels: {files[0]} has no column {name!r}; found"
-                        f" {show_names(sorted(found))}."
+                        f" {show_names(sorted(label_columns))}."
                     )
-            columns.append(found[self._settings.label])
-        return reduce(SeenColumn.merge, columns)
+            columns.append(label_columns[self._settings.label])
+        return reduce(ColumnSurvey.merge, columns)
 
     def _read_labels(self, kind: ColumnKind) -> _Labels:
         key, label = self._labels.key, self._settings.label
         keys, labels = [], []
         for source, files in self._sources():
-            seen = {n: column.kind for n, column in source.survey(files).columns.items()}
-            for batch in source.read(files, seen | {label: kind}):
+            kinds = {n: column.kind for n, column in source.survey(files).columns.items()}
+            for batch in source.read(files, kinds | {label: kind}):
                 keys.append(_as_text(batch.rows.column(key), key, files[0]))
                 labels.append(first_values(batch.rows.column(label)))
         typed = next((part.type for part in labels if not pa.types.is_null(part.type)), pa.int64())
@@ -208,7 +208,7 @@ def _as_text(column: pa.Array, key: str, file: str) -> pa.Array:
     return values.cast(pa.string()).cast(pa.binary())
 
 
-def _check_columns(columns: dict[str, SeenColumn], key: str, label: str, file: str) -> None:
+def _check_columns(columns: dict[str, ColumnSurvey], key: str, label: str, file: str) -> None:
     if label in columns:
         raise DataError(
             f"{file} has a column {label!r}, which data.labels takes from other files; leave"
@@ -233,7 +233,7 @@ class OptionalLabelSource(RowsSource):
         if self._settings.format_spec.holds_images:
             return replace(survey, has_label=True)
         if survey.columns and label not in survey.columns:
-            column = SeenColumn(ColumnKind.BYTES, texts=1)
+            column = ColumnSurvey(ColumnKind.BYTES, texts=1)
             return replace(survey, columns={**survey.columns, label: column})
         kinds = {name: column.kind for name, column in survey.columns.items()}
         batches = self._rows.read(files, kinds)
@@ -274,8 +274,8 @@ class ParsedLabelSource(RowsSource):
             values = batch.rows.column(label).flatten()
             if pa.types.is_null(values.type):
                 continue
-            found = values.unique().cast(pa.binary()).to_pylist()
-            words = sample_words(words | {word.decode(errors="replace") for word in found})
+            words_of_batch = values.unique().cast(pa.binary()).to_pylist()
+            words = sample_words(words | {word.decode(errors="replace") for word in words_of_batch})
         return replace(survey, columns={**survey.columns, label: replace(column, words=words)})
 
     def read(self, files: Files, kinds: dict[str, ColumnKind]) -> Iterator[Batch]:

@@ -24,9 +24,9 @@ from components.example_gen.notes import FileNotes, left_out
 from components.example_gen.picture_files import (
     broken_image_error,
     broken_picture_error,
-    is_left_behind,
-    is_litter,
     is_picture,
+    is_system_file,
+    is_system_name,
     missing_picture_error,
     open_picture,
     picture_files,
@@ -146,18 +146,20 @@ class ImagesSource(Source):
         groups = -(-len(images) // _GROUP_FILES)
         return [tuple(images[group::groups]) for group in range(groups)]
 
-    def look_over(self, pattern: str, files: Sequence[str]) -> list[str]:
+    def note_ignored_files(self, pattern: str, files: Sequence[str]) -> list[str]:
         """Returns notes on files that are not pictures, nested folders, and classes without a
         picture.
         """
         from tfx.dsl.io import fileio
 
-        others = [file for file in files if not is_picture(file) and not is_left_behind(file)]
-        folders = [file for file in others if fileio.isdir(file)]
+        ignored = [file for file in files if not is_picture(file) and not is_system_file(file)]
+        folders = [file for file in ignored if fileio.isdir(file)]
         filled = {posixpath.dirname(file) for file in files if is_picture(file)}
-        classes = [path for path in fileio.glob(posixpath.dirname(pattern)) if not is_litter(path)]
+        classes = [
+            path for path in fileio.glob(posixpath.dirname(pattern)) if not is_system_name(path)
+        ]
         empty = [path for path in classes if path not in filled and fileio.isdir(path)]
-        strays = sorted(set(others) - set(folders))
+        strays = sorted(set(ignored) - set(folders))
         return [
             *left_out(strays, "file", "without a picture's extension"),
             *left_out(folders, "folder", "within class folders, which are not read"),
@@ -247,8 +249,8 @@ def _read_all(
         and TensorFlow's error if it cannot be read.
     """
     with ThreadPoolExecutor(_THREADS) as pool:
-        found = list(pool.map(partial(_read, most_pixels=settings.max_pixels), files))
-    for place, (file, picture) in enumerate(zip(files, found, strict=True)):
+        pictures = list(pool.map(partial(_read, most_pixels=settings.max_pixels), files))
+    for place, (file, picture) in enumerate(zip(files, pictures, strict=True)):
         if isinstance(picture, Picture):
             if picture.converted_from:
                 notes.converted[picture.converted_from] += 1
@@ -256,7 +258,7 @@ def _read_all(
             notes.add_broken(f"{file} ({picture})")
         else:
             raise refuse(file, place, picture) from None
-    return [picture.encoded if isinstance(picture, Picture) else None for picture in found]
+    return [picture.encoded if isinstance(picture, Picture) else None for picture in pictures]
 
 
 def _read(file: str, most_pixels: int) -> Picture | Exception:

@@ -13,7 +13,7 @@ from components.column_types.choice import read_choices
 from components.example_gen.checks.report import check_label_column, unusable_label
 from components.example_gen.checks.values import no_value_error
 from components.example_gen.columns.encoded import ColumnKind, show_names
-from components.example_gen.columns.type_inference import SeenColumn, is_comma_number
+from components.example_gen.columns.type_inference import ColumnSurvey, is_comma_number
 from components.example_gen.files import exists, open_file
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.sources.base import Survey
@@ -80,7 +80,7 @@ class ColumnKinds(dict[str, ColumnKind]):
 
 
 def find_label_number_format(
-    column: SeenColumn, settings: ExampleGenSettings
+    column: ColumnSurvey, settings: ExampleGenSettings
 ) -> NumberFormat | None:
     """Returns the notation of a numeric label that is text; None if the label is not.
 
@@ -94,7 +94,7 @@ def find_label_number_format(
 
 
 def settle_kind(
-    name: str, column: SeenColumn, known: ColumnKind, settings: ExampleGenSettings
+    name: str, column: ColumnSurvey, known: ColumnKind, settings: ExampleGenSettings
 ) -> ColumnKind:
     """Returns the kind of a column in a format that guesses types.
 
@@ -125,7 +125,9 @@ def settle_kind(
     return max(column.kind, known)
 
 
-def is_code(name: str, column: SeenColumn, known: ColumnKind, settings: ExampleGenSettings) -> bool:
+def is_code(
+    name: str, column: ColumnSurvey, known: ColumnKind, settings: ExampleGenSettings
+) -> bool:
     """Returns whether integers are text: codes, or days in digits.
 
     In a column of identifiers a single leading zero is enough for codes, and days may stay numbers.
@@ -137,7 +139,7 @@ def is_code(name: str, column: SeenColumn, known: ColumnKind, settings: ExampleG
     return column.holds_codes or column.holds_days
 
 
-def check_column(name: str, column: SeenColumn, settings: ExampleGenSettings) -> None:
+def check_column(name: str, column: ColumnSurvey, settings: ExampleGenSettings) -> None:
     """Raises DataError if a column of numbers holds some text, or a regression label does."""
     cell = column.first_text
     if name == settings.label:
@@ -167,7 +169,7 @@ def check_column(name: str, column: SeenColumn, settings: ExampleGenSettings) ->
     )
 
 
-def _label_remedy(column: SeenColumn, settings: ExampleGenSettings) -> str:
+def _label_remedy(column: ColumnSurvey, settings: ExampleGenSettings) -> str:
     """Returns the remedy for a label that is not a number, depending on all of its texts."""
     with_comma = settings.csv.model_copy(update={"decimal": ","})
     changed = settings.model_copy(update={"csv": with_comma})
@@ -176,7 +178,7 @@ def _label_remedy(column: SeenColumn, settings: ExampleGenSettings) -> str:
     return _remedy(column, settings)
 
 
-def _remedy(column: SeenColumn, settings: ExampleGenSettings) -> str:
+def _remedy(column: ColumnSurvey, settings: ExampleGenSettings) -> str:
     """Returns the remedy for text among numbers, depending on the first text."""
     assert column.first_text is not None  # noqa: S101 - callers check it
     value = column.first_text.value
@@ -233,12 +235,12 @@ def _by_file(surveys: Iterable[Survey]) -> list[Survey]:
     return sorted((s for s in surveys if s.columns), key=lambda survey: survey.file)
 
 
-def _total(surveys: Sequence[Survey]) -> dict[str, SeenColumn]:
+def _total(surveys: Sequence[Survey]) -> dict[str, ColumnSurvey]:
     """Returns the counts of each column over all files."""
-    total: dict[str, SeenColumn] = {}
+    total: dict[str, ColumnSurvey] = {}
     for survey in surveys:
         for name, column in survey.columns.items():
-            total[name] = total.get(name, SeenColumn()).merge(column)
+            total[name] = total.get(name, ColumnSurvey()).merge(column)
     return total
 
 
@@ -273,18 +275,18 @@ def note_columns(
 
 def count_values(surveys: Iterable[Survey], name: str) -> int:
     """Returns the number of values of a column over all files, as far as surveys count them."""
-    columns = (survey.columns.get(name, SeenColumn()) for survey in surveys)
+    columns = (survey.columns.get(name, ColumnSurvey()) for survey in surveys)
     return sum(column.numbers + column.texts for column in columns)
 
 
 def note_unseen_values(surveys: Sequence[Survey], settings: ExampleGenSettings) -> list[str]:
     """Returns notes on missing values of the config that occur in no cell."""
-    seen = {value for survey in surveys for value in survey.missing_values}
-    unseen = [value for value in settings.csv.missing_values if value not in seen]
-    if not unseen or not any(survey.columns for survey in surveys):
+    occurring = {value for survey in surveys for value in survey.missing_values}
+    absent = [value for value in settings.csv.missing_values if value not in occurring]
+    if not absent or not any(survey.columns for survey in surveys):
         return []
-    shown = enumerate_names(map(repr, unseen), "and")
-    verb = "occurs" if len(unseen) == 1 else "occur"
+    shown = enumerate_names(map(repr, absent), "and")
+    verb = "occurs" if len(absent) == 1 else "occur"
     return [f"data.csv.missing_values: {shown} {verb} in no cell"]
 
 
@@ -295,8 +297,8 @@ def gather_notes(surveys: Iterable[Survey]) -> list[str]:
         for note in survey.notes:
             files.setdefault(note, []).append(survey.file)
     return [
-        f"{posixpath.basename(of[0])}{f' and {len(of) - 1} more' if len(of) > 1 else ''}: {note}"
-        for note, of in files.items()
+        f"{posixpath.basename(first)}{f' and {len(others)} more' if others else ''}: {note}"
+        for note, (first, *others) in files.items()
     ]
 
 

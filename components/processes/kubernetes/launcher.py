@@ -24,7 +24,7 @@ from components.processes.kubernetes.objects import (
 from components.processes.kubernetes.pod_settings import PodSettings
 from components.processes.kubernetes.pods import PodState, PodWatch, PodWorker
 from components.processes.launcher import Cluster, Place, WorkerSpec
-from components.processes.stopping import handled, is_obeyed
+from components.processes.stopping import handled, handles_sigterm
 from trainer_module.errors import ConfigError, ScopelineError
 
 logger = logging.getLogger(__name__)
@@ -139,8 +139,8 @@ class KubernetesLauncher:
 
     def _delete_leftovers(self) -> None:
         selector = f"{TRAINING_LABEL}={self._training}"
-        if found := self._delete_all(selector):
-            logger.warning("Deleted Jobs of an earlier attempt: %s", ", ".join(found))
+        if names := self._delete_all(selector):
+            logger.warning("Deleted Jobs of an earlier attempt: %s", ", ".join(names))
 
     def _delete_all(self, selector: str) -> list[str]:
         """Deletes Jobs, Services and pods, and waits for the pods; returns the Jobs' names."""
@@ -195,7 +195,7 @@ def exits_on_sigterm() -> Iterator[None]:
     Kubernetes sends it to the processes of a pod, and SIGKILL half a minute later. The handling
     does not change in a process that already stops at SIGTERM.
     """
-    if is_obeyed() or threading.current_thread() is not threading.main_thread():
+    if handles_sigterm() or threading.current_thread() is not threading.main_thread():
         yield
         return
     with handled(_exit, [signal.SIGTERM]):

@@ -224,8 +224,8 @@ def _resources(resources: Resources) -> Object:
     if resources.accelerator:
         limits[resources.accelerator.type] = str(resources.accelerator.count)
     sections = {"requests": requests, "limits": limits}
-    found = {key: {k: v for k, v in value.items() if v} for key, value in sections.items()}
-    return {key: value for key, value in found.items() if value}
+    nonempty = {key: {k: v for k, v in value.items() if v} for key, value in sections.items()}
+    return {key: value for key, value in nonempty.items() if value}
 
 
 def _toleration(toleration: Toleration) -> Object:

@@ -39,8 +39,8 @@ def pack(specs: Sequence[WorkerSpec]) -> str:
     Raises:
       ConfigError: the text exceeds the size of an environment variable.
     """
-    told = [[dict(spec.payload), dict(spec.environment)] for spec in specs]
-    packed = base64.b64encode(gzip.compress(json.dumps(told).encode(), mtime=0)).decode()
+    payloads = [[dict(spec.payload), dict(spec.environment)] for spec in specs]
+    packed = base64.b64encode(gzip.compress(json.dumps(payloads).encode(), mtime=0)).decode()
     if len(packed) > MAX_CHARACTERS:
         raise ConfigError(
             f"the payloads of {len(specs)} tasks take {len(packed):,} characters of an environment"
@@ -60,11 +60,11 @@ def split_line(line: str) -> tuple[str | None, WorkerEvent | None]:
 
     A progress bar may precede an event, as it does not end its line.
     """
-    text, mark, said = line.partition(MARK)
+    text, mark, content = line.partition(MARK)
     if not mark:
         return line, None
     try:
-        event = WorkerEvent(**json.loads(said))
+        event = WorkerEvent(**json.loads(content))
     except (ValueError, TypeError):  # Another process wrote into the line.
         return line, None
     return text or None, event
@@ -85,5 +85,5 @@ def enter_pod(environ: MutableMapping[str, str] = os.environ) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    told = enter_pod()
-    run_worker(load_main(sys.argv[1]), told, Channel(os.dup(2), MARK))
+    payload = enter_pod()
+    run_worker(load_main(sys.argv[1]), payload, Channel(os.dup(2), MARK))

@@ -100,8 +100,8 @@ class PodState:
 
 
 def _container(status: Object) -> Object:
-    found = (c for c in status.get("containerStatuses", []) if c["name"] == CONTAINER)
-    return next(found, {})
+    statuses = (c for c in status.get("containerStatuses", []) if c["name"] == CONTAINER)
+    return next(statuses, {})
 
 
 def _ending(pod: Object, container: Object) -> tuple[int | None, str]:
@@ -206,11 +206,11 @@ class PodWorker:
             self.state = min(new, key=lambda state: state.created, default=None)
         else:
             uid = self.state.uid
-            found = next((state for state in mine if state.uid == uid), None)
-            if found is None:
+            current = next((state for state in mine if state.uid == uid), None)
+            if current is None:
                 self._mark_lost(f"pod {self.state.name} was deleted")
             else:
-                self.state = found
+                self.state = current
         if self.state is not None:
             self._notice(self.state)
 
@@ -259,9 +259,9 @@ class PodWorker:
                 )
                 break
             time.sleep(_POLL_SECONDS)
-        self.leave()
+        self.stop_log()
 
-    def leave(self) -> None:
+    def stop_log(self) -> None:
         """Stops reading the worker's log."""
         if self._log:
             self._log.stop()
@@ -271,9 +271,9 @@ class PodWorker:
             return self.state.status
         return -signal.SIGKILL if self._lost_remark else None
 
-    def _mark_lost(self, why: str) -> None:
+    def _mark_lost(self, reason: str) -> None:
         if self._status() is None:
-            self._lost_remark = why
+            self._lost_remark = reason
 
     def _log_is_complete(self) -> bool:
         """Returns whether the whole log was read, or the rest has not arrived within
@@ -365,7 +365,7 @@ class PodWatch:
         with self._lock:
             self._stopped.set()
         for worker in self._workers:
-            worker.leave()
+            worker.stop_log()
 
     def _raise_error(self) -> None:
         if self._error:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
-from components.processes.ending import LOOKS_EVERY
+from components.processes.ending import POLL_SECONDS
 from components.processes.launcher import TAIL_LINES, Cluster, Place, WorkerEvent, WorkerSpec
 from components.processes.local.fork_server import ForkServer, current_server
 from components.processes.local.process import (
@@ -79,7 +79,7 @@ class LocalLauncher:
         """
         latest = time.monotonic() + within
         while time.monotonic() < latest and any(w.poll() is None for w in self._workers):
-            time.sleep(LOOKS_EVERY)
+            time.sleep(POLL_SECONDS)
         while self._workers:
             self._workers[-1].kill()
             self._workers.pop()

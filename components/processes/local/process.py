@@ -147,12 +147,12 @@ def run_local_worker(module: str, parent: int, events: int) -> NoReturn:
       parent: the process id of this process's parent.
       events: the descriptor of the channel.
     """
-    told = sys.stdin.buffer.readline()
-    die_with_parent(parent)
-    run_worker(load_main(module), json.loads(told), Channel(events))
+    payload = sys.stdin.buffer.readline()
+    end_group_with_parent(parent)
+    run_worker(load_main(module), json.loads(payload), Channel(events))
 
 
-def die_with_parent(parent: int) -> None:
+def end_group_with_parent(parent: int) -> None:
     """Ends this process group with a parent, or when the other end of standard input is closed.
 
     It has to be called before any thread starts and after standard input has been read, which
@@ -161,7 +161,7 @@ def die_with_parent(parent: int) -> None:
     Args:
       parent: the parent's process id.
     """
-    be_killed_with(parent)
+    end_with_parent(parent)
     watched = os.dup(0)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -173,7 +173,7 @@ def die_with_parent(parent: int) -> None:
     os.close(watched)
 
 
-def be_killed_with(parent: int) -> None:
+def end_with_parent(parent: int) -> None:
     """Makes the kernel kill this process when the parent's thread that started it has ended.
 
     Args:

@@ -19,7 +19,7 @@ from components.example_gen.columns.encoded import (
     list_lengths,
     lists,
 )
-from components.example_gen.columns.type_inference import SeenColumn
+from components.example_gen.columns.type_inference import ColumnSurvey
 from components.example_gen.files import is_gzip
 from components.example_gen.formats import (
     FORMATS,
@@ -212,7 +212,7 @@ def _read_table(
     given: Input,
     interface: ModelInterface,
 ) -> Iterator[Block]:
-    seen = source.glance((file,))
+    seen = source.peek((file,))
     kinds = _Kinds({name: seen[name] for name in given.kept if name in seen})
     kinds |= {c.name: kind_of_column(c.dtype, c.is_whole) for c in interface.columns}
     spread = _spread(seen, interface)
@@ -227,7 +227,7 @@ def _read_table(
     kinds |= {name: kind or seen.get(name, kind) for name, kind in given.also.items()}
     _check_columns(file, seen | {name: kinds[name] for name in spread}, given, interface)
     if interface.label in given.also:
-        label = source.survey((file,)).columns.get(interface.label, SeenColumn())
+        label = source.survey((file,)).columns.get(interface.label, ColumnSurvey())
         kinds.label_number_format = find_label_number_format(label, settings)
     batches = source.read((file,), kinds)
     asked = list(dict.fromkeys([*(column.name for column in interface.columns), *given.also]))

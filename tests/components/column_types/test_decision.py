@@ -12,7 +12,7 @@ import pytest
 
 from components.column_types.choice import Choice
 from components.column_types.decision import choose_types
-from components.column_types.facts import look_at, look_at_lists
+from components.column_types.facts import collect_facts, collect_list_facts
 from components.example_gen.checks.dates import find_dates, tally_dates
 from components.example_gen.columns.encoded import Cell, list_columns, single_values
 from components.example_gen.formats import ExampleGenSettings
@@ -37,7 +37,7 @@ def choose(total_rows: int = 0, **columns: Values) -> dict[str, Choice]:
     )
     settings = ExampleGenSettings(format="parquet", label="label", task="binary")
     dates = find_dates(tally_dates(rows, Cell("a.parquet", 1), settings))
-    return choose_types(look_at(told, dates, total_rows))
+    return choose_types(collect_facts(told, dates, total_rows))
 
 
 def pick(values: Values, rows: int = ROWS) -> list[str | float | None]:
@@ -182,7 +182,7 @@ def test_a_date_has_the_format_of_all_its_values() -> None:
 @pytest.mark.parametrize(("last", "kind"), [(20241231, "date"), (20241232, "numeric")])
 def test_whole_numbers_that_are_days_are_dates(last: int, kind: str) -> None:
     days = pa.array([20240101, None, last] * 50, pa.int64())
-    (facts,) = look_at({"shipped": days}, {})
+    (facts,) = collect_facts({"shipped": days}, {})
     assert choose_types([facts])["shipped"].type == kind
 
 
@@ -222,7 +222,7 @@ def test_a_part_of_the_rows_shows_that_numbers_count_all_of_them() -> None:
 
 
 def test_what_counts_the_rows_is_kept_where_nothing_else_is_left() -> None:
-    columns = look_at({"x": arrow(list(map(float, range(ROWS)))), "none": pa.nulls(ROWS)}, {})
+    columns = collect_facts({"x": arrow(list(map(float, range(ROWS)))), "none": pa.nulls(ROWS)}, {})
     choices = choose_types(columns)
     assert choices["x"].type == "numeric"
     assert "no other column is left" in choices["x"].reason
@@ -235,12 +235,12 @@ def test_names_that_are_all_there_is_are_read_by_how_they_are_spelt(repeated: in
     letters = "abcdefghij"
     names = [f"{letters[i % 10]}o{letters[i // 10 % 10]} {letters[i // 100]}u" for i in range(ROWS)]
     names[:repeated] = names[-repeated or ROWS :]
-    (choice,) = choose_types(look_at({"name": arrow(names)}, {})).values()
+    (choice,) = choose_types(collect_facts({"name": arrow(names)}, {})).values()
     assert choice.settings == {"type": "text", "tokens": "characters", "ngrams": 3, "max_tokens": 8}
     assert "no other column is left" in choice.reason
     assert choose(name=names)["name"].type == ("categorical" if repeated else "ignore")
     codes = [f"T{i:04}" for i in range(ROWS)]
-    (choice,) = choose_types(look_at({"booking": arrow(codes)}, {})).values()
+    (choice,) = choose_types(collect_facts({"booking": arrow(codes)}, {})).values()
     assert choice.type == "categorical"
 
 
@@ -260,25 +260,25 @@ def test_lists_of_several_lengths(name: str) -> None:
     values, settings = LISTS[name]
     rows = pa.RecordBatch.from_pydict({"x": pa.array(values), "one": pa.array([[1]] * len(values))})
     (choice,) = choose_types(
-        look_at_lists(list_columns([rows.slice(0, 1), rows.slice(1)]))
+        collect_list_facts(list_columns([rows.slice(0, 1), rows.slice(1)]))
     ).values()
     assert choice.settings == settings
     assert choice.reason.startswith("lists of up to ")
 
 
 def test_bytes_that_are_no_text_are_left_to_their_dtype() -> None:
-    assert look_at({"image": pa.array([b"\x89PNG\xff"] * 3)}, {}) == []
+    assert collect_facts({"image": pa.array([b"\x89PNG\xff"] * 3)}, {}) == []
 
 
 def test_thousands_of_columns_are_looked_at_in_seconds_and_without_tensorflow() -> None:
     code = """
 import sys, time, numpy as np, pyarrow as pa
 from components.column_types.decision import choose_types
-from components.column_types.facts import look_at
+from components.column_types.facts import collect_facts
 numbers = {f"n{i}": pa.array(np.random.rand(300).astype("float32")) for i in range(1500)}
 texts = {f"t{i}": pa.array([b"v%d" % (j % 40) for j in range(300)]) for i in range(1500)}
 start = time.process_time()
-assert len(choose_types(look_at(numbers | texts, {}))) == 3000
+assert len(choose_types(collect_facts(numbers | texts, {}))) == 3000
 assert time.process_time() - start < 10
 assert "tensorflow" not in sys.modules
 """
@@ -287,7 +287,7 @@ assert "tensorflow" not in sys.modules
 
 def test_integers_that_are_0_and_1_alone_are_boolean() -> None:
     def chosen(values: Sequence[int], column_type: pa.DataType) -> str:
-        (facts,) = look_at({"active": pa.array(list(values) * 100, column_type)}, {})
+        (facts,) = collect_facts({"active": pa.array(list(values) * 100, column_type)}, {})
         return choose_types([facts])["active"].type
 
     assert chosen([0, 1], pa.int64()) == "boolean"

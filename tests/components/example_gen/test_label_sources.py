@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from components.example_gen.columns.encoded import ColumnKind
-from components.example_gen.first_look import look_at_table, read_first_rows
+from components.example_gen.first_look import check_table, read_first_rows
 from components.example_gen.formats import CsvSettings, ExampleGenSettings
 from components.example_gen.notes import read_notes
 from components.example_gen.paths import find_label_files
@@ -56,7 +56,7 @@ def test_labels_are_read_where_there_are_some(
         "label": [[(label or "none").encode()]] * 3,
     }
     # One class of all rows is no reason to refuse them.
-    assert look_at_table(settings_of(data_format), [str(file)]) == {"name", "label"}
+    assert check_table(settings_of(data_format), [str(file)]) == {"name", "label"}
 
 
 def test_a_label_that_is_needed_or_named_has_to_be_there(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_label_that_is_needed_or_named_has_to_be_there(tmp_path: Path) -> None
         settings_of("csv", label="digit", may_lack_label=False),
     ):
         with pytest.raises(DataError, match=f"There is no label column '{settings.label}'"):
-            look_at_table(settings, [str(file)])
+            check_table(settings, [str(file)])
 
 
 def tfrecord(path: Path, labels: list[str | None]) -> str:
@@ -105,8 +105,8 @@ def test_a_file_without_the_label_lacks_it_beside_one_with_labels(tmp_path: Path
     (tmp_path / "b.csv").write_text("name\nz\n")
     files = [str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]
     with pytest.raises(DataError, match=r"'label' is missing in 1 row, first in row 2 of .*b.csv"):
-        look_at_table(settings_of("csv"), files)
-    look_at_table(settings_of("csv", unlabelled="skip"), files)
+        check_table(settings_of("csv"), files)
+    check_table(settings_of("csv", unlabelled="skip"), files)
 
 
 DOLLARS = ["$22,500", "($1,234)", "$7.5", "N/A"], [22500.0, -1234.0, 7.5, None]
@@ -357,7 +357,7 @@ def test_rows_of_several_blocks_get_their_labels(tmp_path):
     )
     source = make_source(settings)
     files = (str(tmp_path / "rows" / "a.parquet"),)
-    batches = list(source.read(files, source.glance(files)))
+    batches = list(source.read(files, source.peek(files)))
     assert sum(batch.rows.num_rows for batch in batches) == rows
     for batch in batches:
         assert batch.rows["label"].flatten().equals(batch.rows["x"].flatten())

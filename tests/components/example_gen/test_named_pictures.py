@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from components.example_gen.first_look import look_at_table
+from components.example_gen.first_look import check_table
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.notes import read_notes
 from components.example_gen.picture_files import folder_revision
@@ -42,7 +42,7 @@ def look(folder: Path, base: str = "") -> frozenset[str]:
     settings = ExampleGenSettings.model_validate(
         {"format": "csv", "label": "y", "task": "binary", "pictures": {"photo": base}}
     )
-    return look_at_table(settings, [str(folder / "table.csv")])
+    return check_table(settings, [str(folder / "table.csv")])
 
 
 def read(artifact: Any) -> list[tf.train.Example]:

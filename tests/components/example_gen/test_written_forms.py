@@ -13,9 +13,9 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 
 from components.column_types.choice import Choice, annotate
 from components.column_types.decision import choose_types
-from components.column_types.facts import look_at
+from components.column_types.facts import collect_facts
 from components.example_gen.checks.dates import check_dates, find_dates, merge_tallies, tally_dates
-from components.example_gen.checks.values import find_written, merge_written
+from components.example_gen.checks.values import find_notations, merge_notations
 from components.example_gen.columns.encoded import Cell, single_values
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.notes import DataNotes, read_notes
@@ -96,12 +96,12 @@ def test_parts_of_the_data_have_to_agree():
     def written(value: str, row: int):
         column = single_values(pa.array([value.encode()], pa.binary()))
         rows = pa.RecordBatch.from_pydict({"when": column})
-        return find_written(rows, Cell("a.csv", row, ""), DATE)
+        return find_notations(rows, Cell("a.csv", row, ""), DATE)
 
-    both = merge_written(written("1/2/2024", 2), written("1/13/2024", 3))
+    both = merge_notations(written("1/2/2024", 2), written("1/13/2024", 3))
     assert both["when"].forms == ("%m/%d/%Y",)
     with pytest.raises(DataError, match=r"'1/2/2024' \(%m/%d/%Y\) in row 2 .*'13/2/2024' \(%d/"):
-        merge_written(both, written("13/2/2024", 9))
+        merge_notations(both, written("13/2/2024", 9))
 
 
 def test_numbers_are_read_as_text_is():
@@ -112,7 +112,7 @@ def test_numbers_are_read_as_text_is():
         }
     )
     features = {**DATE, "on": BooleanFeature(type="boolean")}
-    written = find_written(rows, Cell("a.csv", 2), features)
+    written = find_notations(rows, Cell("a.csv", 2), features)
     assert written["when"].forms == ("%Y%m%d",)
     assert "on" in written
 
@@ -132,7 +132,7 @@ def choose(notes: DataNotes, whens: Sequence[str]) -> Choice:
     """What the column is taken for by a sample of it and what was found in all rows."""
     sample = pa.array([when.encode() for when in whens[:1000]], pa.binary())
     sizes = pa.array([i % 7 + 0.5 for i in range(1000)], pa.float32())
-    return choose_types(look_at({"when": sample, "size": sizes}, notes.dates))["when"]
+    return choose_types(collect_facts({"when": sample, "size": sizes}, notes.dates))["when"]
 
 
 def test_a_broken_date_far_down_is_missing_and_said(tmp_path, execute):

@@ -19,7 +19,7 @@ from components.example_validator.anomalies import (
     OUT_OF_RANGE,
     UNREADABLE,
     Anomaly,
-    Checked,
+    SplitValidation,
     contradicted_columns,
     find_anomalies,
 )
@@ -49,7 +49,7 @@ def schema() -> schema_pb2.Schema:
 
 
 def tell(schema: schema_pb2.Schema, now: Statistics, examples: Any = None) -> list[Anomaly]:
-    checked = {"train": Checked(now, tfdv.validate_statistics(now, schema))}
+    checked = {"train": SplitValidation(now, tfdv.validate_statistics(now, schema))}
     return find_anomalies(checked, schema, "label", [], False, examples)
 
 
