@@ -20,8 +20,7 @@ _UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 def is_disk_full(error: BaseException) -> bool:
     """Returns whether an error means that a disk or a quota is full.
 
-    Errors of TensorFlow and Beam's workers are recognised by their text, and SQLite's by its own
-    words.
+    Errors of TensorFlow, of Beam's workers and of SQLite are recognised by their messages.
     """
     if isinstance(error, OSError):
         return first_error_of(error).errno in _FULL

@@ -61,7 +61,9 @@ class LatestOtherBlessedModelStrategy(resolver.ResolverStrategy):
             MODEL_KEY: latest,
             MODEL_BLESSING_KEY: [blessings[model.id] for model in latest],
         }
-        if BASELINE_EXAMPLES_KEY in input_dict:  # Not of a family that reads its data by itself.
+        if (
+            BASELINE_EXAMPLES_KEY in input_dict
+        ):  # Absent for a family of tasks that reads its data without ExampleGen.
             behind = {number for model in latest for number in _examples_behind(store, model.id)}
             read = input_dict[BASELINE_EXAMPLES_KEY]
             found[BASELINE_EXAMPLES_KEY] = [one for one in read if one.id in behind]
@@ -255,7 +257,7 @@ def _current(
         version = _int_property(candidate, utils.VERSION_PROPERTY_NAME)
         return max(makers[candidate.id], default=0), version, candidate.id
 
-    # The last of those with the same span stays in the dictionary.
+    # Later artifacts of a span replace earlier ones in the dictionary.
     return {
         _int_property(candidate, utils.SPAN_PROPERTY_NAME): candidate
         for candidate in sorted(artifacts, key=rank)

@@ -47,7 +47,7 @@ def choose_workers(work: Sequence[SpreadFiles], most: Workers = AUTO) -> int:
     fitting = min(elements, count_cores())
     if most != AUTO:
         return max(1, min(most, fitting))
-    # A GPU predicts faster than cores, and serves one process.
+    # A model on a GPU predicts faster than models on several cores; a GPU serves one process.
     if fitting == 1 or (any(one.asks_models for one in work) and glob.glob(_GPUS)):
         return 1
     by_bytes = sum(_size(one.files) for one in work) // _BYTES
@@ -105,7 +105,7 @@ class WorkersRunner(FnApiRunner):
         finder = _FindWork()
         pipeline.visit(finder)
         workers = choose_workers(finder.work, most_workers())
-        # None of Beam's modes, as each has its own processes.
+        # Beam's own modes would start processes of their own.
         direct.direct_running_mode, direct.direct_num_workers = None, workers
         environment = None
         if workers > 1:

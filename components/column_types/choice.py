@@ -147,7 +147,7 @@ def _parse(tag: str, column: str, origin: str) -> dict[str, Any]:
         key = ".".join(map(str, first["loc"]))
         raise _unusable(tag, column, origin, f"{key}: {first['msg']}".lstrip(": ")) from None
     if is_own(settings["type"]):
-        # The cache knows the code behind the types in the config, not in a schema.
+        # Cache keys include the code of types in the config, but not of types in a schema.
         reason = "declare a type of your own code under features: in the YAML"
         raise _unusable(tag, column, origin, reason)
     return dict(settings)

@@ -101,7 +101,7 @@ def _number_identifier(facts: Facts) -> Choice | None:
     if not facts.is_whole or facts.known < FEW_ROWS:
         return None
     if not facts.is_exact:
-        # Distinct numbers may have become equal.
+        # Distinct numbers may be equal as float32.
         return (
             ignore("an identifier by its name, with more digits than a number holds")
             if identifies(facts.name)
@@ -288,7 +288,7 @@ def choose_characters(facts: Facts) -> Choice | None:
 
 
 TEXT_RULES: tuple[Rule, ...] = (
-    # Before constants, as the data of one day has one date.
+    # Dates come before constants, as the data of one day has one date.
     _date,
     find_constant,
     _yes_or_no,

@@ -63,7 +63,7 @@ class Facts:
     known: int
     """The number of `rows` with a value."""
     distinct: int
-    """The number of distinct values in `known` rows, or for numbers in `seen` rows."""
+    """The number of distinct values in `known` rows, or for numbers in `sample_rows` rows."""
     sample_rows: int = 0
     """The number of rows of the sample with a value."""
     examples: tuple[str, ...] = ()

@@ -112,7 +112,7 @@ def _remember_modules(find_imported_submodules: Any) -> Any:
             known = _, below = present, {}  # At once: Beam pickles in several threads.
         if package not in below:
             prefix = f"{package}."
-            # Old pytests leave a module whose name is None.
+            # Old versions of pytest register a module whose name is None.
             inside = (name for name in present if name and name.startswith(prefix))
             below[package] = [(name, set(name[len(prefix) :].split("."))) for name in inside]
         return below[package]

@@ -86,9 +86,9 @@ def holds_bytes(file: str, settings: CsvSettings) -> bool:
         return True
 
 
-# Bytes that are decoded in a second or two; of further pictures only headers are read.
+# The bytes of pictures to decode, in a second or two; further pictures are only opened.
 _MOST_DECODED = 4 << 20
-# Files, of all classes, that are opened in a second or two.
+# The most files to open, in a second or two, spread over all classes.
 _MOST_OPENED = 10_000
 
 

@@ -50,7 +50,7 @@ def pattern_fault(pattern: str) -> str | None:
     names = _names(pattern)
     for placeholder in _BRACES.findall(pattern):
         near = difflib.get_close_matches(placeholder.upper(), NAMES, n=1, cutoff=0.4)
-        # Braces that are like none of them may be part of a file's name.
+        # Braces around another word may be part of a file's name.
         if near and not PLACEHOLDER.fullmatch(f"{{{placeholder}}}"):
             return f"found {{{placeholder}}}; did you mean {{{near[0]}}}?"
     if repeated := [name for name in NAMES if names.count(name) > 1]:
@@ -175,7 +175,7 @@ def find_label_files(path: str) -> list[str]:
       DataError: there is no file, or one has an unknown format.
     """
     source = Path(path)
-    if source.is_file():  # Whatever its name is.
+    if source.is_file():  # Also if its name looks like a glob or is hidden.
         label_format(path)
         return [path]
     pattern = "*" if source.is_dir() else source.name

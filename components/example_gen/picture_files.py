@@ -24,8 +24,8 @@ from trainer_module.features.pixels import PictureHeader, check_pixels, read_hea
 
 # Other formats of Pillow start programs such as Ghostscript, or may be missing in a build.
 _NAMES = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "AVIF", "JPEG2000", "PPM")
-# What desktops leave behind, besides names with a dot.
-_LITTER = ("thumbs.db", "desktop.ini", "__macosx")
+# The files and folders that desktop environments create, besides names with a dot.
+_SYSTEM_NAMES = ("thumbs.db", "desktop.ini", "__macosx")
 
 
 def select_images(files: Sequence[str]) -> list[str]:
@@ -57,7 +57,7 @@ def is_system_file(file: str) -> bool:
 def is_system_name(path: str) -> bool:
     """Returns whether a file or folder is one that desktop environments create."""
     name = posixpath.basename(path).lower()
-    return name.startswith(".") or name in _LITTER
+    return name.startswith(".") or name in _SYSTEM_NAMES
 
 
 @contextmanager
@@ -74,8 +74,8 @@ def open_picture(data: bytes, most_pixels: int) -> Iterator[Image.Image]:
     """
     Image.init()
     formats = [name for name in _NAMES if name in Image.OPEN]
-    # Pillow would warn about more pixels; the next lines refuse them.
-    Image.MAX_IMAGE_PIXELS = None  # no inside: documented, and Pillow has no other way
+    # `check_pixels` raises an error for large pictures; Pillow would only warn.
+    Image.MAX_IMAGE_PIXELS = None  # no inside: documented, and Pillow has no other setting
     try:
         with Image.open(io.BytesIO(data), formats=formats) as image:
             pixels = image.width * image.height

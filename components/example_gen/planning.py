@@ -22,7 +22,7 @@ from components.example_gen.sources.surveys import merge_surveys
 
 # Input bytes per shard of one large file, so that readers of the examples can work in parallel.
 _SHARD_BYTES = 128 << 20
-# The same for a table that names pictures: about as many rows as a shard of pictures has.
+# The same for tables with paths of pictures: about as many rows as a shard of pictures has.
 _NAMING_BYTES = 32 << 10
 # Input bytes of small files that go to one shard: each step spends about as long on a shard as on
 # some thousand rows. It is less where the data is small, so that several processes can share it.
@@ -144,7 +144,7 @@ def _bundle(groups: Sequence[Files], shard_bytes: int) -> Iterator[tuple[tuple[F
 
 
 def _size(files: Files) -> int:
-    # More than a pair are pictures, which make a shard; asking for their sizes takes long.
+    # Groups of more than two files are pictures for one shard; reading their sizes takes long.
     return sum(fileio.stat(file).length for file in files) if len(files) <= 2 else _BUNDLE_BYTES
 
 

@@ -35,7 +35,7 @@ _Type = anomalies_pb2.AnomalyInfo
 _Reason: TypeAlias = anomalies_pb2.AnomalyInfo.Reason
 
 UNREADABLE = {
-    # A column that is gone, or that holds another type: Transform could not parse it.
+    # Transform cannot parse a column that is missing or has another type.
     _Type.SCHEMA_MISSING_COLUMN,
     _Type.FEATURE_TYPE_NOT_PRESENT,
     _Type.FEATURE_TYPE_NO_VALUES,
@@ -188,7 +188,7 @@ def _by_column(
     maybe_empty = {f.name for f in schema.feature if _may_be_empty(f)}
     for split, one in checked.items():
         for name, info in _infos(one.anomalies):
-            # Where a row may be without a value, it may be without the column.
+            # If rows may lack a value, they may lack the feature.
             waived = DRIFT | (MISSING if name in maybe_empty else set())
             reasons = [reason for reason in info.reason if reason.type not in waived]
             if reasons:

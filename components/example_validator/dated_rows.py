@@ -171,7 +171,7 @@ def read_days(texts: pa.Array, date_format: str | None = None) -> np.ndarray | N
         date_format = find_format(_words(distinct[:_LOOKED_AT]))
     if date_format is None or not len(distinct):
         return None
-    # They import TensorFlow and its Transform, which takes seconds.
+    # These imports load TensorFlow and TensorFlow Transform, which takes seconds.
     import tensorflow as tf
 
     from trainer_module.features.calendar import read_texts
@@ -223,7 +223,8 @@ class _Dates:
         sums -= rows * ordered.mean(axis=1, keepdims=True)
         correlations, dates = [(0.0, 0.0, 1)], 1
         while len(rows) >= _FEWEST_SUMS:
-            # As far from 0 by chance, however many rows are summed.
+            # Divided by their standard error, sums of any number of rows have the same
+            # distribution.
             far = sums / np.sqrt(rows)
             spread = float((far**2).sum())
             if spread:
@@ -233,7 +234,7 @@ class _Dates:
             sums, rows = sums[:, :pairs:2] + sums[:, 1:pairs:2], rows[:pairs:2] + rows[1:pairs:2]
             dates *= 2
         errors, correlation, dates = max(correlations)
-        # As if rows of a sum were correlated alike: r = n s / (1 + (n - 1) s).
+        # If all pairs of rows in a sum have the same correlation s: r = n s / (1 + (n - 1) s).
         per_sum = dates * len(self._order) / self.count
         share = correlation / (per_sum - (per_sum - 1) * correlation)
         return errors, Likeness(self._column, correlation, dates, share)
@@ -252,7 +253,7 @@ def find_likeness(dates: Mapping[str, np.ndarray], labels: np.ndarray) -> Likene
     columns = [column for column in columns if column.count >= _FEWEST_DATES]
     if not columns:
         return None
-    # So that a deal takes about as long for several columns as for one.
+    # Limits the time of a permutation, which grows with the number of columns.
     labels = labels[: max(1, _MOST_CLASSES // len(columns))]
 
     def largest(labels: np.ndarray) -> tuple[float, Likeness]:

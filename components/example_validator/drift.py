@@ -1,7 +1,7 @@
 """Drift: thresholds for TFDV between the columns of the data and those that a model was trained on.
 
 TFDV compares numbers by histograms of ten equal widths, each from the smallest to the largest value
-of its own data: a few outliers move nearly all values into one bar, and two samples of the same
+of its own data: a few outliers move nearly all values into one bin, and two samples of the same
 heavy-tailed column seem far apart. Its quantile histograms fail where many rows have the same
 number. Here both data sets are counted between the deciles of the older one, and TFDV measures the
 result.
@@ -124,7 +124,7 @@ class Drift:
                 comparator.infinity_norm.threshold = infinity_norm
             if (jensen_shannon := thresholds.get("jensen_shannon")) is not None:
                 pair = find_column(before, name), find_column(now, name)
-                # Without any values TFDV measures nothing.
+                # TFDV does not measure columns without values.
                 is_small = name in values and all(map(known_rows, pair))
                 chance = chance_distance("jensen_shannon", *pair) if is_small else 0.0
                 threshold = max(jensen_shannon, min(chance, 1.0))
@@ -214,7 +214,7 @@ def _are_numbers(before: Column | None, now: Column | None) -> bool:
 
 
 def _count_by_deciles(before: Column, now: Column, values: np.ndarray) -> None:
-    """Replaces both histograms by ones whose bars begin at the deciles of the older data.
+    """Replaces both histograms by ones whose bins begin at the deciles of the older data.
 
     For a frequent value, deciles do not show how many rows have it: between the deciles its share
     may be about that in the other data. Within these bounds the older data is assumed to agree with
@@ -242,19 +242,19 @@ def _count_by_deciles(before: Column, now: Column, values: np.ndarray) -> None:
     up_to = np.searchsorted(ordered, edges, "right") / len(values)
     share = up_to - smaller
     is_frequent = (last - first > 1) | (share > _FREQUENT)
-    # The share of rows that are smaller than an edge lies between these.
+    # The bounds of the share of rows below an edge.
     high = np.array([0, *bounds[first[1:] + 1]])
     low = np.array([0, *bounds[first[1:]]])
     by_chance = _DEVIATIONS * np.sqrt(np.maximum(share, 1 / len(values)) / len(values))
     cumulative = np.array([0, *bounds[last[1:]]])
     low = np.where(is_frequent, np.clip(cumulative - share - by_chance, low, high), high)
-    # Values above the largest one have a bar as well.
+    # Values above the largest one have a bin as well.
     _set_bins(now, [*smaller, up_to[-1]])
     _set_bins(before, [*np.clip(smaller, low, high), 1.0])
 
 
 def _set_bins(column: Column, cumulative: Iterable[float]) -> None:
-    """Sets a histogram whose bars are numbered, as TFDV compares bars with the same ends.
+    """Sets a histogram whose bins are numbered, as TFDV compares bins with the same ends.
 
     Args:
       column: the statistics to change.
@@ -278,7 +278,7 @@ def chance_distance(measure: str, before: Column | None, now: Column | None) -> 
     """Returns the distance that two samples of the same data exceed once in a million times.
 
     The largest difference of shares is bounded by that of two shares of a half, normally
-    distributed, for each of the cells: distinct values, or bars of a histogram. The Jensen-Shannon
+    distributed, for each of the cells: distinct values, or bins of a histogram. The Jensen-Shannon
     divergence in nats, times 8 and divided by the sum of the inverse numbers of rows, is
     distributed as chi-squared (Endres and Schindelin, 2003), with the quantile of Wilson and
     Hilferty (1931); TFDV's is in bits.
@@ -303,7 +303,7 @@ def chance_distance(measure: str, before: Column | None, now: Column | None) -> 
 
 
 def _cells(column: Column | None) -> set[object]:
-    """Returns the distinct values of text, or the bars of numbers."""
+    """Returns the distinct values of text, or the bins of numbers."""
     if column is None:
         return set()
     if column.WhichOneof("stats") == "num_stats":

@@ -1,4 +1,4 @@
-"""Label leakage: how well one column by itself predicts the label of held-out rows.
+"""Label leakage: how well one column alone predicts the label of held-out rows.
 
 The prediction for a value is learnt from four fifths of the rows and measured on the others, so
 that a column of many values, such as an identifier, is no better than chance. The order of numbers
@@ -24,7 +24,7 @@ _FOLDS = 5
 _ROWS_PER_BIN = 20
 _RANKS = "R² of ranks"
 _GIVEN_AWAY = {"AUC": 0.99, "accuracy": 0.99, _RANKS: 0.998}
-"""The measures from which a column by itself counts as label leakage."""
+"""The measures from which a single column counts as label leakage."""
 _MISTAKES_LEFT = 0.1
 """The share of a constant prediction's mistakes that a leaking column may make."""
 _PERFECT = 1 - 1e-9
@@ -32,7 +32,7 @@ _PERFECT = 1 - 1e-9
 
 @dataclass(frozen=True)
 class Strength:
-    """How well a column by itself predicts the label."""
+    """The strength with which a column alone predicts the label."""
 
     column: str
     measure: str
@@ -62,7 +62,7 @@ class Target:
         else:
             self._measure = "AUC" if np.nanmax(labels, initial=0) == 1 else "accuracy"
         if self._measure == "accuracy":
-            # A class of a few rows may be held out whole.
+            # A fold may hold all rows of a rare class.
             _, classes, counts = np.unique(labels, return_inverse=True, return_counts=True)
             labels = np.where(counts[classes] < _FOLDS, np.nan, labels)
         self._labels = labels

@@ -1,8 +1,8 @@
 """A review of the columns in a sample of the train split: constants, copies and label leakage.
 
 A constant carries no information, a copy counts twice, and a column that leaks the label will not
-exist, or not be known, at the time of a prediction. Identifiers and the like are left out by their
-type (`components.column_types`); those to which a curated schema gives no type are found here.
+exist, or not be known, at the time of a prediction. Identifiers are left out by their type
+(`components.column_types`); the review finds those that have no type in a curated schema.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ def review_columns(
     groups: pa.Array | None = None,
     counts: Mapping[str, Counts] | None = None,
 ) -> Review:
-    """Reviews each column by itself and against the earlier ones; returns at most one finding of
+    """Reviews each column alone and against the earlier columns; returns at most one finding of
     each.
 
     Args:
@@ -256,7 +256,7 @@ def review_columns(
         if values.null_count < len(values) and (codes := value_codes(values)).any():
             strength = target.strength_of(name, values, as_numbers.get(name))
             strengths += [strength] if strength is not None else []
-            # The first values, as all columns with another value in each row have the same codes.
+            # Includes the first values, as all columns of distinct values have the same codes.
             known = (hashlib.blake2b(codes.tobytes()).digest(), *values[:_FIRST].to_pylist())
             twin = twins.setdefault(known, name)
             if reason is None and twin != name and values.equals(columns[twin]):

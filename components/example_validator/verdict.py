@@ -1,4 +1,4 @@
-"""The verdict on anomalies: whether the run stops, and the remedies."""
+"""The handling of anomalies: whether the run stops, and the remedies."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from trainer_module.errors import TrainingError
 Frame = tuple[str, int]
 """A file and a line."""
 
-# What TensorFlow raises in the workers that are left when another has died.
+# The errors that TensorFlow raises in the other workers after one has died.
 _SYMPTOMS = {"UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError"}
 _SYMPTOM_WORDS = ("Collective ops is aborted", "aborted peer", "Connection reset by peer")
 _PORT_TAKEN = ("Could not start gRPC server", "Address already in use")
@@ -159,7 +159,7 @@ def first_cause(failures: Iterable[Failure]) -> Failure:
 
 
 def _gist(message: str) -> str:
-    """Returns the most informative line of an exception's message: TensorFlow ends with names of
+    """Returns the most informative line of an exception's message; TensorFlow's end with names of
     nodes.
     """
     lines = [line.strip() for line in message.splitlines()]

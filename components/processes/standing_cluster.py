@@ -43,7 +43,7 @@ START_SECONDS = 300.0
 END_SECONDS = 3.0
 """The grace period of servers before they are killed."""
 _KILLED_SECONDS = 10.0
-# It is reckoned from the time of boot, which moves a little when the clock is set.
+# The creation time is relative to the boot time, which moves slightly when the clock is set.
 _CREATED_TOLERANCE_SECONDS = 2.0
 
 Report = Callable[[str], None]
@@ -169,7 +169,7 @@ def start_cluster(
             write_atomically(folder / FILE, cluster.model_dump_json(indent=2) + "\n")
             for process in started.values():
                 _release(process)
-        except BaseException:  # Also KeyboardInterrupt: nothing is left half started.
+        except BaseException:  # Also after KeyboardInterrupt no server is left.
             for process in started.values():
                 process.kill()
                 process.wait()
@@ -192,7 +192,7 @@ def stop_cluster(folder: Path, report: Report) -> None:
       ConfigError: the file cannot be used, or the processes belong to another user.
       InternalError: a process cannot be killed.
     """
-    read_cluster(folder)  # Else the lock would make the folder.
+    read_cluster(folder)  # Without this call the lock would create the folder.
     with _alone(folder):
         servers = read_cluster(folder).servers
         processes = {server.name: server.find_process() for server in servers}
@@ -273,11 +273,11 @@ def _start(
     tf_config = json.dumps(TFConfig(addresses, place.type, place.index).to_json())
     workers = len(addresses["worker"])
     threads = share_machine(workers)
-    # Even if the environment sets one thread, with which a server would block indefinitely.
+    # Overrides the environment: with one inter-op thread a server would block indefinitely.
     threads |= worker_environment(workers) | {INTEROP_THREADS: threads[INTEROP_THREADS]}
     with _log(folder, place).open("wb") as output:
         return subprocess.Popen(
-            # -P: the folder that it starts in hides no module that this process finds.
+            # -P: modules in the current folder do not hide the modules of this process.
             [sys.executable, "-P", "-m", MODULE, tf_config, *([model] if model else [])],
             stdin=subprocess.PIPE,
             stdout=output,
@@ -289,7 +289,7 @@ def _start(
 
 def _release(process: subprocess.Popen[bytes]) -> None:
     """Releases a server, so that it outlives this process."""
-    # A server that has died meanwhile is reported by the cluster's status.
+    # `cluster status` reports a server that has died meanwhile.
     with contextlib.suppress(BrokenPipeError), _stdin(process) as stdin:
         stdin.write(b".")
 

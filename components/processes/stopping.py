@@ -62,7 +62,7 @@ def install_handlers() -> None:
     global _state
     _state = _State()
     for number in SIGNALS:
-        # A shell has what it runs in the background ignore Ctrl-C.
+        # Shells make background processes ignore Ctrl-C.
         if number == signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _handle)
 
@@ -120,7 +120,7 @@ def commit_or_abort() -> None:
       KeyboardInterrupt: a signal was received.
     """
     was_settled = _state.is_settled
-    # Set first, so that no signal can arrive between the check and the next step.
+    # Set before the check, so that no signal can arrive between the check and the next step.
     ignore_signals()
     if _state.signal is not None and not was_settled:
         _state.is_settled = False
@@ -135,7 +135,7 @@ def deferred() -> Iterator[None]:
       KeyboardInterrupt: at the end of the block, if a signal was received in it.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield  # Nothing is raised there.
+        yield  # Signals raise exceptions only in the main thread.
         return
     state = _state
     state.deferrals += 1
@@ -190,7 +190,8 @@ def _watched(record_stop: Callable[[], None], exit_code: int) -> Iterator[None]:
             _end_process(record_stop, exit_code)
 
     thread = threading.Thread(target=watch, name="stop", daemon=True)
-    # Written to at once: a handler waits for the main thread, which a library may have for long.
+    # A signal is written here at once; a Python handler waits until the main thread leaves a
+    # library.
     before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     state.is_watched = True
     thread.start()
@@ -223,7 +224,7 @@ def end_children() -> None:
         children,
         [Step(signal.SIGTERM, each), Step(signal.SIGTERM, each), Step(signal.SIGKILL, each)],
     )
-    psutil.wait_procs(children, timeout=0)  # None stays as a zombie.
+    psutil.wait_procs(children, timeout=0)  # Reaps zombies.
 
 
 def exit_process(code: int) -> NoReturn:
@@ -245,8 +246,8 @@ def _handle(number: int, frame: FrameType | None) -> None:
     is_repeated, _state.is_repeated = _state.is_repeated, False
     if _state.deferrals or _state.is_settled:
         return
-    # Of several that come at once, such as of a user in a hurry, one is enough: more would hit
-    # what cleans up after the first.
+    # Of several signals in quick succession only the first raises an exception: others would
+    # interrupt the cleanup.
     if is_first or is_repeated or not _state.is_watched:
         raise KeyboardInterrupt
 
@@ -268,7 +269,7 @@ def _repeat(state: _State, has_ended: threading.Event) -> bool:
         if main is not None and not state.deferrals:
             state.is_repeated = True
             signal.pthread_kill(main, signal.SIGTERM)
-    # What has begun that must not be cut in two is waited for.
+    # The process is not ended while it ignores signals, or if the main thread ends the work.
     return state.is_settled or not state.end.acquire(blocking=False)
 
 

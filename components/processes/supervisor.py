@@ -91,7 +91,7 @@ class WatchedWorker:
 
     def poll(self) -> None:
         """Processes the worker's events since the last call, and its end."""
-        # First, as the last events are there once the process has ended.
+        # Polled before the events are read, so that a process that has ended has no unread events.
         status = self.handle.poll()
         for event in self.handle.events():
             self._take(event)
@@ -297,7 +297,7 @@ class Supervisor:
                 )
                 self._fail_start(late, BEGIN_SECONDS, advice)
             return
-        # Running workers wait for the last one, too.
+        # The limit counts from the start of the last worker, as running workers wait for it.
         if now - max(member.handle.began or 0 for member in self._members) > limit:
             advice = "see their last lines in the log, or allow more time (start_timeout)"
             self._fail_start(awaited, limit, advice)

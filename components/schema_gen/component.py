@@ -54,7 +54,7 @@ def fill_gaps(schema: schema_pb2.Schema) -> None:
     whose values may be missing by the schema, are sparse.
     """
     representations = tensor_representation_util.GetTensorRepresentationsFromSchema(schema) or {}
-    # Those of all columns: readers infer none where the schema has some.
+    # All columns need one: readers infer none if the schema has any.
     tensors = tensor_representation_util.InferTensorRepresentationsFromMixedSchema(schema)
     for feature in schema.feature:
         if feature.name not in representations and _is_in_every_row(feature):
@@ -196,7 +196,7 @@ def _choose_types(
     several = {name for name, column in counts.items() if column.longest > 1}
     flat = {n: values for n, values in flat_columns(sample).items() if n not in several}
     facts = collect_facts(flat, read_notes(examples).dates, total, counts)
-    # Lists that are all as long are the places of a vector.
+    # Lists of one length are vectors.
     vectors = {feature.name for feature in features if feature.HasField("shape")}
     lists = {n: v for n, v in list_columns(sample, several).items() if n not in vectors}
     annotate(schema, choose_types([*facts, *collect_list_facts(lists, counts)]))
@@ -211,7 +211,7 @@ def _choose_sizes(
       DataError: a column holds no picture.
     """
     examples = input_dict[EXAMPLES_KEY]
-    # Choices of columns that had another type before.
+    # Removes the choices of columns that had another type before.
     strip_choices(schema, {feature.name for feature in schema.feature} - {*names})
     for name in names:
         feature = schema_pb2.Feature(name=name, type=schema_pb2.BYTES)

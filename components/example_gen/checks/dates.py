@@ -18,8 +18,8 @@ from trainer_module.errors import DataError
 from trainer_module.features.date_formats import WITH_TIME, Form, candidates
 
 _GLANCE, _LOOK = 5, 100
-"""The number of values of a batch that show whether they are dates at all, and the number that show
-which formats to try."""
+"""The sizes of the samples of a batch that show whether its values may be dates, and which formats
+to try."""
 _SEASON = re.compile(r"\d\d(\d\d)-(\d\d)", re.ASCII)
 
 
@@ -161,7 +161,7 @@ def _tally(column: pa.Array, first: Cell, known: str | None) -> Iterator[DateTal
     texts, row_of = texts_of(column)
     if not len(texts):
         return
-    # Few days make up many rows, and each text is looked at once.
+    # Many rows share few dates, so each distinct text is parsed once.
     coded = texts.dictionary_encode()
     values, places = coded.dictionary, coded.indices.to_numpy()
     forms = _possible(values)
@@ -175,7 +175,7 @@ def _tally(column: pa.Array, first: Cell, known: str | None) -> Iterator[DateTal
     def try_form(form: Form, pattern: str) -> _Fit:
         is_date = matches(values, pattern)
         dates = values.filter(pa.array(is_date))
-        # Where there are times, a few values mostly show it.
+        # A few values mostly show whether dates have times; all are read only if they do not.
         has_time = not all(
             matches(some, form.midnights).all() for some in (dates.slice(0, _LOOK), dates)
         )

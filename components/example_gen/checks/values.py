@@ -50,7 +50,7 @@ class Notations:
 def merge_notations(
     one: Mapping[str, Notations], other: Mapping[str, Notations]
 ) -> dict[str, Notations]:
-    """Returns the notations by column; raises DataError if a column is written in two ways."""
+    """Returns the notations by column; raises DataError if a column has two notations."""
     both = {name: one[name].merge(name, other[name]) for name in one.keys() & other.keys()}
     return {**one, **other, **both}
 
@@ -66,8 +66,8 @@ def find_notations(
       features: the declared features by column.
 
     Raises:
-      DataError: names the first row whose value cannot be read, or is written in another way than
-        those before it.
+      DataError: names the first row whose value cannot be read, or has another notation than those
+        before it.
     """
     return {
         name: notations
@@ -84,9 +84,9 @@ def _notations_of(
         return
     names = list(feature.forms())
     are_matches = np.stack([matches(texts, pattern) for pattern in feature.forms().values()])
-    # A placeholder is valid in every notation, unless it has one itself.
+    # A placeholder such as NA is valid in every notation, unless it matches one.
     are_matches |= ~are_matches.any(axis=0) & are_placeholders(texts).to_numpy(zero_copy_only=False)
-    # Whether each value, [values], is written in a form.
+    # By notation: whether each value matches it, [values].
     fits = dict(zip(names, are_matches, strict=True))
 
     def notations_at(place: int) -> Notations:

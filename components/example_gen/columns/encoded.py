@@ -61,7 +61,7 @@ class Cell:
 def shown(value: object) -> str:
     """Returns the beginning of a value, for a message."""
     if isinstance(value, bytes):
-        # A value may be a whole picture: no more of it is decoded than can be shown.
+        # A value may be a whole picture, so only the bytes of the shown characters are decoded.
         value = value[: _BYTES_OF_CHARACTER * _SHOWN].decode(errors="backslashreplace")
     return str(value)[:_SHOWN]
 
@@ -278,7 +278,7 @@ def _convert(values: pa.Array, kind: ColumnKind) -> pa.Array:
     if kind is ColumnKind.INT:
         return values.cast(target)
     if kind is ColumnKind.FLOAT:
-        # Decimals have no direct way to float32.
+        # Arrow does not cast decimals to float32 directly.
         return values.cast(pa.float64()).cast(target, safe=False)
     if types.is_timestamp(values.type):
         zone = "Z" if values.type.tz else ""

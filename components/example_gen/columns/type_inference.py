@@ -37,7 +37,7 @@ _LONGEST_PLACEHOLDER = max(map(len, PLACEHOLDERS))
 # A number with a decimal comma; points may stand between its thousands.
 _COMMA_NUMBER = r"^[+-]?(\d{1,3}(\.\d{3})+|\d+),\d+$"
 
-# Share of whole numbers from which on zeros before them are no slip: they are codes.
+# The share of integers with leading zeros from which a column holds codes.
 _CODES = 0.01
 
 # A day in digits.
@@ -243,7 +243,7 @@ def parse_numbers(values: pa.BinaryArray, kind: ColumnKind) -> pa.Array | None:
     except pa.ArrowInvalid:
         pass
     try:
-        # Arrow accepts neither blanks around a number nor a plus sign, Python both.
+        # Python accepts spaces around a number and a plus sign; Arrow accepts neither.
         return pc.replace_substring_regex(_trim(values), r"^\+([\d.])", r"\1").cast(target)
     except pa.ArrowInvalid:
         return None
@@ -274,7 +274,7 @@ def encode_text(
     if missing:
         is_missing = pc.is_in(numbers.cast(pa.float64(), safe=False), pa.array(missing))
         numbers = pc.if_else(is_missing, pa.scalar(None, numbers.type), numbers)
-    # By way of float64, as Python does: parsing to float32 directly may round otherwise.
+    # Values are parsed as float64 first, as in Python; parsing as float32 may round differently.
     return single_values(numbers.cast(ARROW_TYPES[kind], safe=False))
 
 
@@ -286,7 +286,7 @@ def holds_any(values: pa.Array, characters: bytes) -> bool:
 
 
 def _trim(values: pa.BinaryArray) -> pa.StringArray:
-    # A view: the functions for ASCII that follow work on bytes that are no UTF-8, too.
+    # A view, as Arrow's functions for ASCII also work on bytes that are not UTF-8.
     return pc.ascii_trim_whitespace(values.view(pa.string()))
 
 
@@ -323,7 +323,7 @@ def _has_hexadecimals(values: pa.BinaryArray) -> bool:
     """Returns whether there are values such as 0x1F: integers for Arrow, text for Python and
     stock.
     """
-    # Looking through all bytes at once first is ten times faster than looking at each value.
+    # Searching all bytes at once first is ten times faster than searching each value.
     data = values.buffers()[2].to_pybytes()
     return any(
         x in data and pc.any(pc.match_substring(values, x.decode())).as_py() for x in (b"x", b"X")

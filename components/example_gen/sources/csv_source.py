@@ -40,7 +40,7 @@ from components.example_gen.sources.csv_dialect import (
 )
 from trainer_module.errors import DataError, counted, enumerate_names
 
-# Numbers with a decimal comma, in which points stand between thousands.
+# Numbers with a decimal comma; points may separate thousands.
 _COMMA_NUMBER = r"^\s*[+-]?(\d{1,3}(\.\d{3})+|\d*)(,\d+)?(e[+-]?\d+)?\s*$"
 
 
@@ -132,7 +132,8 @@ def _with_points(values: pa.BinaryArray) -> pa.BinaryArray:
 
 # The bytes parsed at a time, which limit the length of a row.
 _BLOCK_SIZE = 4 << 20
-# Of a wide table more, as what a block costs is by the column: for each so many, as much again.
+# The number of columns after which a block has another `_BLOCK_SIZE` bytes, as a block's cost grows
+# with its columns.
 _COLUMNS_OF_BLOCK = 500
 
 
@@ -266,7 +267,7 @@ def _open_parser(
     header, settings = table.header, table.settings
     return pa_csv.open_csv(
         stream,
-        # Without threads an invalid row's number is known; measured, they gain nothing here.
+        # Arrow reports the number of an invalid row only without threads, which gain no speed here.
         read_options=pa_csv.ReadOptions(
             use_threads=False,
             block_size=table.block_size,

@@ -152,7 +152,7 @@ def _parse(block: _Block) -> pa.Table:
         ) from error
     try:
         table = _parse_as(block, pa.schema([]))
-        # Arrow would turn what looks like a time into one.
+        # Arrow would convert texts that look like times.
         texts = [f.with_type(t) for f in table.schema if (t := _without_times(f.type)) != f.type]
         return _parse_as(block, pa.schema(texts)) if texts else table
     except pa.ArrowInvalid as error:

@@ -151,7 +151,7 @@ class JoinedSource(RowsSource):
             task=self._settings.target,
             csv=self._settings.csv,
             mixed_columns=(self._labels.key,),
-            # Names the columns that are kept, though a server has added them.
+            # Only for the rows does `labels` keep a column that a server has added.
             labels=None,
         )
 
@@ -293,7 +293,7 @@ class ParsedLabelSource(RowsSource):
         name = self._settings.label
         column = batch.rows.column(name)
         if pa.types.is_null(column.type) or label_lengths(column).max(initial=0) > 1:
-            return batch  # Several values are reported later.
+            return batch  # `ChunkReport` raises the error for several values.
         encoded = first_values(column).dictionary_encode()
         values = encoded.dictionary.cast(pa.binary()).to_pylist()
         texts = [value.decode(errors="replace") for value in values]

@@ -39,8 +39,8 @@ from trainer_module.features.pixels import DATA_PIXELS, PixelBudget, read_header
 
 _BUDGET = PixelBudget()
 _UPRIGHT = 1
-# Where a BMP's header says how many bits a pixel has; TensorFlow takes 32 for colours and an alpha
-# that is mostly unset, and 8 for greys, whatever their palette.
+# The place of the bits per pixel in a BMP's header; TensorFlow reads 32 as colours and an alpha
+# channel that is mostly unset, and 8 as grey, ignoring the palette.
 _BMP_BITS = slice(28, 30)
 _BMP_COLOURS = (24).to_bytes(2, "little")
 
@@ -76,12 +76,12 @@ def make_decodable(data: bytes, most_pixels: int = DATA_PIXELS) -> Picture:
 
 def _looks_as_decoded(image: Image.Image, data: bytes) -> bool:
     """Returns whether TensorFlow, if it can decode a file, decodes what viewers display."""
-    # Pillow looks for the EXIF of a PNG behind its pixels, and decodes those on the way.
+    # To find the EXIF data of a PNG, Pillow decodes all pixels, which precede the data.
     has_exif = image.format != "PNG" or b"eXIf" in data
     if has_exif and _orientation(image) != _UPRIGHT:
         return False
     if image.format == "PNG":
-        # It supports the transparency of a palette, but not of a single transparent colour.
+        # TensorFlow supports a palette's transparency, but no single transparent colour.
         return image.mode == "P" or "transparency" not in image.info
     if image.format == "BMP":
         return data[_BMP_BITS] == _BMP_COLOURS
@@ -141,7 +141,7 @@ class ImagesSource(Source):
     def plan(self, files: Sequence[str]) -> list[Files]:
         """Returns groups of images, each of all classes; files of other types are left out."""
         images = select_images(files)
-        # Sorted by class they would train badly; a fixed seed makes runs comparable.
+        # A model trains badly on rows sorted by class; a fixed seed makes runs comparable.
         random.Random(0).shuffle(images)  # noqa: S311 - no secret
         groups = -(-len(images) // _GROUP_FILES)
         return [tuple(images[group::groups]) for group in range(groups)]

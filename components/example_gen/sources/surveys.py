@@ -213,7 +213,7 @@ def merge_surveys(surveys: Sequence[Survey], settings: ExampleGenSettings) -> Co
     if number_format is not None:
         total[settings.label] = replace(total[settings.label], kind=ColumnKind.FLOAT)
     for name, column in total.items():
-        # A text column of earlier data, such as a code, may hold more numbers today.
+        # A column that was text in earlier data, such as a code, may hold mostly numbers now.
         if name == settings.label or known.get(name) is not ColumnKind.BYTES:
             check_column(name, column, settings)
         is_empty = column.kind is ColumnKind.UNKNOWN and name not in known

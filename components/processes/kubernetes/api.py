@@ -322,7 +322,7 @@ def configure(configuration: client.Configuration) -> str:
             config.load_incluster_config(client_configuration=configuration)
             configuration.proxy = None  # The server is inside of the cluster.
             return _NAMESPACE_FILE.read_text().strip()
-        # The client has read the variable when it was imported, which may have been too early.
+        # The client reads KUBECONFIG on import, which may be before it is set.
         file = os.environ.get("KUBECONFIG") or None
         config.load_kube_config(file, client_configuration=configuration)
         _, context = config.list_kube_config_contexts(file)

@@ -102,7 +102,7 @@ class KubernetesLauncher:
         worker = self._watch.add(spec.place)
         specs = self._specs.setdefault(spec.place.type, [])
         if len(specs) == self._expected[spec.place.type]:
-            return worker  # The Job replaces the pod that is gone.
+            return worker  # The Job itself replaces a lost pod.
         specs.append(spec)
         if len(specs) == self._expected[spec.place.type]:
             workers = self._expected.get("worker", 0)
@@ -130,7 +130,7 @@ class KubernetesLauncher:
                 "--selector %s",
                 *(error, self._api.namespace, self._gang.selector),
             )
-        # Last, because `stop_all` is called again if it was interrupted.
+        # This line comes last, as `stop_all` is called again after an interrupt.
         self._gang = None
 
     @property
@@ -203,5 +203,7 @@ def exits_on_sigterm() -> Iterator[None]:
 
 
 def _exit(number: int, frame: FrameType | None) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Cleaning up is not to be interrupted.
+    signal.signal(
+        signal.SIGTERM, signal.SIG_IGN
+    )  # A second SIGTERM must not interrupt the cleanup.
     raise SystemExit(128 + number)

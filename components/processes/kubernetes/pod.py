@@ -78,7 +78,7 @@ def enter_pod(environ: MutableMapping[str, str] = os.environ) -> dict[str, Any]:
     cluster = worker.payload.get("tf_config", {}).get("cluster", {})
     hosts = {address.rpartition(":")[0] for workers in cluster.values() for address in workers}
     environ["no_grpc_proxy"] = without_proxy(environ, sorted(hosts))
-    # Threads that wait for other workers: fewer than there are workers would be a deadlock.
+    # These threads wait for other workers: with fewer threads than workers they would deadlock.
     enough = max(len(cluster.get("worker", [])) + 1, count_cores())
     environ.setdefault(INTEROP_THREADS, str(enough))
     return worker.payload

@@ -127,7 +127,7 @@ def _loss(status: Object) -> str:
         if condition["type"] == "DisruptionTarget" and condition["status"] == "True":
             reason = _join(condition.get("reason", ""), condition.get("message", ""))
             return _join(status.get("reason", ""), status.get("message", "")) or reason
-    # These are the pod's, not the container's: Evicted, NodeShutdown, UnexpectedAdmissionError.
+    # The pod's reasons, such as Evicted, NodeShutdown or UnexpectedAdmissionError.
     return _join(status.get("reason", ""), status.get("message", ""))
 
 
@@ -231,7 +231,7 @@ class PodWorker:
         """Returns the worker's events since the last call."""
         queues = [self._own_events, *([self._log.events] if self._log else [])]
         events = [queue.popleft() for queue in queues for _ in range(len(queue))]
-        # The log may be lost with the container; a worker that ends with 0 is done all the same.
+        # A worker with exit status 0 is done even if its log was lost with the container.
         if self._is_over and self._status() == 0:
             events.append(WorkerEvent("done"))
         return events
@@ -328,7 +328,7 @@ class PodWatch:
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None
-        # A Job's deadline counts from its later creation, so that none ends too early.
+        # Jobs are created later, so their deadlines are not earlier than computed here.
         self._began = self._extended = time.monotonic()
 
     def add(self, place: Place) -> PodWorker:
@@ -336,7 +336,7 @@ class PodWatch:
         with self._lock:
             before = [t.state.uid for t in self._workers if t.place == place and t.state]
             added = PodWorker(self._api, place, frozenset(before), self._raise_error)
-            # Its pod may exist already if it replaces another one.
+            # The pod of a replaced worker may exist already.
             added.observe(self._states.values())
             self._workers.append(added)
         return added
@@ -400,7 +400,7 @@ class PodWatch:
                 self._show(others if change == "DELETED" else {**others, state.uid: state})
                 if self._stopped.is_set():
                     return
-            # Workers also notice what does not change for long.
+            # Workers also check how long a state has lasted.
             self._show(self._states)
 
     def _show(self, states: dict[str, PodState]) -> None:

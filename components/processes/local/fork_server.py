@@ -136,13 +136,13 @@ def _run_server(requests: socket.socket, run: int) -> NoReturn:
 
 def _release_run(requests: socket.socket) -> None:
     """Releases all of the run's resources except its memory."""
-    os.setsid()  # The terminal's Ctrl-C is for the run.
-    # What is garbage by now may hold numbers of files that are given up here.
+    os.setsid()  # Ctrl-C in the terminal then reaches only the run.
+    # The collection of garbage might close descriptors whose numbers are reused below.
     gc.freeze()
     faulthandler.disable()
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in map(int, os.listdir("/proc/self/fd")):
-        # Not closed, as Python's own objects would one day close the number of another file.
+        # Replaced, not closed, as Python's file objects would later close a reused number.
         if descriptor not in (null, requests.fileno()) and _is_open(descriptor):
             os.dup2(null, descriptor, inheritable=descriptor <= 2)
     os.close(null)
@@ -152,7 +152,7 @@ def _release_run(requests: socket.socket) -> None:
     loggers = [logging.root, *logging.root.manager.loggerDict.values()]
     for logger in loggers:
         if isinstance(logger, logging.Logger):
-            # As they are in a process that sets up its logging before it imports TensorFlow.
+            # Like in a process that sets up its logging before it imports TensorFlow.
             logger.handlers = [h for h in logger.handlers if isinstance(h, logging.NullHandler)]
     set_title(__name__)
 
@@ -197,7 +197,7 @@ def set_title(title: str) -> None:
     if len(places) < 4 or not all(places):
         return
     start, end, environment_start, environment_end = places
-    # Each variable gets memory of its own.
+    # Copies each variable to its own memory.
     variables = dict(os.environ)
     os.environ.clear()
     os.environ.update(variables)

@@ -89,7 +89,7 @@ class ForkedProcess:
         """Returns the result of `poll` once the process has ended, or after a timeout in
         seconds.
         """
-        with contextlib.suppress(ValueError):  # Another thread has read how it ended.
+        with contextlib.suppress(ValueError):  # Another thread has read the report and closed it.
             self._is_readable(timeout)
         return self.poll()
 
@@ -242,7 +242,7 @@ class Server:
                 _become(fork_request, descriptors, report)
                 module, _, function = fork_request.call.partition(":")
                 getattr(importlib.import_module(module), function)(fork_request.argument, server)
-            except KeyboardInterrupt:  # It had not begun.
+            except KeyboardInterrupt:  # The interrupt came before the function was called.
                 signal.signal(signal.SIGINT, signal.SIG_DFL)
                 os.kill(os.getpid(), signal.SIGINT)
             except BaseException:
@@ -271,7 +271,7 @@ def _become(fork_request: ForkRequest, descriptors: list[int], report: int) -> N
     if fork_request.is_session:
         os.setsid()
     else:
-        # What is sent to a process group does not reach the server.
+        # Signals to the group do not reach the server.
         os.setpgid(0, 0)
     above = max(*fork_request.descriptor_numbers, *descriptors, report) + 1
     report = _move(report, above)
@@ -284,10 +284,10 @@ def _become(fork_request: ForkRequest, descriptors: list[int], report: int) -> N
     os.chdir(fork_request.folder)
     importlib.invalidate_caches()
     tempfile.tempdir = None
-    # Python's own generator reseeds itself.
+    # Python reseeds its own generator after a fork.
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()
-    # From now on it can be ended by its group, and its errors are seen.
+    # From now on its group can be killed, and its errors are reported.
     os.write(report, _BEGUN + b"%d\n" % os.getpid())
     os.close(report)
 

@@ -156,7 +156,7 @@ class LocalWorker:
         self.began = time.monotonic()
         self._pump = threading.Thread(target=self._copy_output, args=[prefix.encode()], daemon=True)
         self._pump.start()
-        # Whoever dies before it has read everything is found by its exit status.
+        # `poll` reports a worker that dies before it has read the payload.
         with contextlib.suppress(BrokenPipeError):
             self._stdin.write(json.dumps(dict(spec.payload)).encode() + b"\n")
             self._stdin.flush()
@@ -185,7 +185,7 @@ class LocalWorker:
     def kill(self) -> None:
         """Kills the worker and all processes that it started, and returns when they have ended."""
         self._process.kill_group()
-        # The end of its input ends what is left of the group of a process that ended by itself.
+        # Closing the input ends the rest of the group of a process that had already ended.
         with contextlib.suppress(BrokenPipeError):
             self._stdin.close()
         self._process.wait()
