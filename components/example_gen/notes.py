@@ -56,7 +56,7 @@ class FileNotes:
         return notes
 
 
-def left_out(paths: Sequence[str], noun: str, why: str) -> list[str]:
+def note_left_out(paths: Sequence[str], noun: str, why: str) -> list[str]:
     """Returns a note on files or folders that are not read, if there are any."""
     shown = sorted(paths)[:_SHOWN_FILES]
     listed = f"{', '.join(shown)}{_more(len(paths), shown)}"

@@ -27,7 +27,7 @@ from tfx.types import artifact_utils
 from components.arrow_types import holds_bytes
 from components.column_types.choice import read_choices
 from components.column_types.facts import Counts
-from components.example_gen.columns.encoded import flat_columns, shown
+from components.example_gen.columns.encoded import excerpt, flat_columns
 from components.example_validator.dated_rows import SplitFinding, read_days, review_split
 from components.example_validator.leakage import Strength, Target, value_codes
 from components.example_validator.odd_rows import show_value
@@ -392,5 +392,5 @@ def _note(name: str, unreadable: Counter[bytes], texts: int, reader: TextReader)
     ((most, times),) = unreadable.most_common(1)
     return (
         f"column {name!r}: {unreadable.total():,} of {texts:,} texts cannot be read, and"
-        f" count as missing, such as {shown(most)!r} ({times:,}); right is {reader.right}"
+        f" count as missing, such as {excerpt(most)!r} ({times:,}); right is {reader.right}"
     )

@@ -89,7 +89,7 @@ class EndResult(NamedTuple):
 
     killed: list[psutil.Process]
     """The processes that were sent SIGKILL, as they had not ended before."""
-    left: list[psutil.Process]
+    remaining: list[psutil.Process]
     """The processes that still run."""
 
 

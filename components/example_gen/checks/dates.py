@@ -12,7 +12,7 @@ import pyarrow as pa
 from components.arrow_types import holds_bytes
 from components.column_types.dates import Dates, may_be_dates
 from components.example_gen.checks.values import matches, texts_of
-from components.example_gen.columns.encoded import Cell, shown, values_of
+from components.example_gen.columns.encoded import Cell, excerpt, values_of
 from components.example_gen.formats import ExampleGenSettings
 from trainer_module.errors import DataError
 from trainer_module.features.date_formats import WITH_TIME, Form, candidates
@@ -156,7 +156,7 @@ def _tally(column: pa.Array, first: Cell, known: str | None) -> Iterator[DateTal
     if not holds_bytes(values.type) or not len(values):
         return
     if known is None and not may_be_dates(_some(values, _GLANCE)):
-        yield DateTally(len(values), first.below(0, shown(values[0].as_py())), {})
+        yield DateTally(len(values), first.below(0, excerpt(values[0].as_py())), {})
         return
     texts, row_of = texts_of(column)
     if not len(texts):
@@ -170,7 +170,7 @@ def _tally(column: pa.Array, first: Cell, known: str | None) -> Iterator[DateTal
         forms[form.pattern] = form
 
     def cell(place: int) -> Cell:
-        return first.below(row_of[place], shown(texts[place].as_py()))
+        return first.below(row_of[place], excerpt(texts[place].as_py()))
 
     def try_form(form: Form, pattern: str) -> _Fit:
         is_date = matches(values, pattern)
@@ -180,7 +180,7 @@ def _tally(column: pa.Array, first: Cell, known: str | None) -> Iterator[DateTal
             matches(some, form.midnights).all() for some in (dates.slice(0, _LOOK), dates)
         )
         fits = is_date[places]
-        first_date = shown(texts[int(np.argmax(fits))].as_py()) if fits.any() else ""
+        first_date = excerpt(texts[int(np.argmax(fits))].as_py()) if fits.any() else ""
         odd = None if fits.all() else cell(int(np.argmin(fits)))
         return _Fit(int(fits.sum()), first_date, has_time, odd)
 
@@ -204,7 +204,7 @@ def _are_seasons(values: Sequence[str]) -> bool:
 
 
 def _some(values: pa.Array, count: int) -> list[str]:
-    return [shown(value.as_py()) for value in values.take(_spread(len(values), count))]
+    return [excerpt(value.as_py()) for value in values.take(_spread(len(values), count))]
 
 
 def _spread(length: int, count: int) -> pa.Array:

@@ -29,10 +29,10 @@ from components.example_gen.checks.values import (
 )
 from components.example_gen.columns.encoded import (
     Cell,
+    excerpt,
     find_infinite,
     label_lengths,
     show_names,
-    shown,
 )
 from components.example_gen.formats import ExampleGenSettings, Unlabelled
 from components.example_gen.notes import DataNotes, FileNotes
@@ -222,7 +222,7 @@ def _check_labels(
         usable = task.valid_labels(labels.to_numpy(zero_copy_only=False))
     if not usable.all():
         place = int(np.argmin(usable))
-        raise unusable_label(settings, first.below(row_of[place], shown(labels[place].as_py())))
+        raise unusable_label(settings, first.below(row_of[place], excerpt(labels[place].as_py())))
 
 
 def check_label_column(columns: Iterable[str], label: str, file: str = "the data") -> None:

@@ -15,11 +15,11 @@ import pyarrow.compute as pc
 from components.arrow_types import holds_bytes
 from components.example_gen.columns.encoded import (
     Cell,
+    excerpt,
     first_values,
     list_lengths,
     rows_of,
     show_names,
-    shown,
     values_of,
 )
 from components.example_gen.columns.type_inference import NUMBER, are_placeholders
@@ -90,7 +90,7 @@ def _notations_of(
     fits = dict(zip(names, are_matches, strict=True))
 
     def notations_at(place: int) -> Notations:
-        value = shown(texts[place].as_py())
+        value = excerpt(texts[place].as_py())
         forms = tuple(form for form, fit in fits.items() if fit[place])
         return Notations(forms, first.below(row_of[place], value))
 
@@ -180,7 +180,7 @@ def _not_number_error(name: str, column: pa.Array, values: pa.Array, first: Cell
     texts = pc.ascii_trim_whitespace(values.view(pa.string()))
     is_number = pc.match_substring_regex(texts, NUMBER).to_numpy(zero_copy_only=False)
     place = int(np.argmin(is_number))
-    cell = first.below(rows_of(column)[place], shown(values[place].as_py()))
+    cell = first.below(rows_of(column)[place], excerpt(values[place].as_py()))
     problem = "a number stored as text" if is_number[place] else "not a number"
     return DataError(
         f"Column {name!r} is {cell.value!r} in {cell}, which is {problem}, but features.{name}"
@@ -230,7 +230,7 @@ def check_weights(rows: pa.RecordBatch, first: Cell, name: str) -> np.ndarray:
     if usable.all():
         return numbers
     row = int(np.argmin(usable))
-    weight = ", ".join(map(shown, column[row].as_py() or [])) or "missing"
+    weight = ", ".join(map(excerpt, column[row].as_py() or [])) or "missing"
     raise DataError(
         f"Weight {name!r} is {weight} in {first.below(row)}: every row needs a number of 0 or more;"
         " a row with 0 does not count."
@@ -269,7 +269,7 @@ def read_order(rows: pa.RecordBatch, first: Cell, name: str) -> Order:
     except pa.ArrowInvalid as error:
         row, value = _first_without_time(values)
         raise DataError(
-            f"Column {name!r} is {shown(value)!r} in {first.below(row)}, but"
+            f"Column {name!r} is {excerpt(value)!r} in {first.below(row)}, but"
             " data.order_by needs numbers, or dates and times such as 2026-01-31 or"
             " 2026-01-31T18:30:00Z in every row."
         ) from error

@@ -58,7 +58,7 @@ class Cell:
         return Cell(self.file, self.row + int(rows), value)
 
 
-def shown(value: object) -> str:
+def excerpt(value: object) -> str:
     """Returns the beginning of a value, for a message."""
     if isinstance(value, bytes):
         # A value may be a whole picture, so only the bytes of the shown characters are decoded.

@@ -18,8 +18,8 @@ from components.example_gen.columns.encoded import (
     ARROW_TYPES,
     Cell,
     ColumnKind,
+    excerpt,
     no_values,
-    shown,
     single_values,
 )
 from trainer_module.features.date_formats import Form
@@ -158,7 +158,7 @@ def survey_text(
     non_numbers = trimmed.take(pa.array(texts))
     placeholders = _count_placeholders(non_numbers)
     place = int(texts[int(np.argmin(are_placeholders(non_numbers).to_numpy(zero_copy_only=False)))])
-    first_text = Cell(file, first_row + place, shown(values[place].as_py()))
+    first_text = Cell(file, first_row + place, excerpt(values[place].as_py()))
     if placeholders.total() == len(texts):
         numbers = survey_text(without_placeholders(values), file, first_row, known)
         return replace(numbers, texts=len(texts), first_text=first_text, placeholders=placeholders)

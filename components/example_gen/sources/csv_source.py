@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
-from components.example_gen.columns.encoded import Cell, ColumnKind, shown
+from components.example_gen.columns.encoded import Cell, ColumnKind, excerpt
 from components.example_gen.columns.type_inference import (
     ColumnSurvey,
     encode_text,
@@ -215,7 +215,7 @@ def _encode(
         )
         expected = "a whole number" if kind is ColumnKind.INT else "a number"
         raise DataError(
-            f"Column {name!r} holds {shown(cells[place].as_py())!r} in {first.below(place)},"
+            f"Column {name!r} holds {excerpt(cells[place].as_py())!r} in {first.below(place)},"
             f" expected {expected}, or an empty cell where it is missing."
         ) from None
 

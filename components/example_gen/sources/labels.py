@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 from components.example_gen.checks.report import unusable_label
 from components.example_gen.columns.encoded import (
     ColumnKind,
+    excerpt,
     first_values,
     label_lengths,
     no_values,
     show_names,
-    shown,
     single_values,
 )
 from components.example_gen.columns.type_inference import ColumnSurvey, sample_words
@@ -301,7 +301,7 @@ class ParsedLabelSource(RowsSource):
         for place, number in enumerate(numbers):  # The different texts, in the order of their rows.
             if number is not None and math.isnan(number):
                 row = pc.index(encoded.indices, place).as_py()
-                cell = batch.first.below(row, shown(texts[place]))
+                cell = batch.first.below(row, excerpt(texts[place]))
                 raise unusable_label(self._settings, cell)
         labels = pa.array(numbers, pa.float32()).take(encoded.indices)
         place = batch.rows.schema.get_field_index(name)

@@ -20,7 +20,7 @@ from PIL import ExifTags, Image, ImageOps
 from components.example_gen.columns.encoded import Cell, ColumnKind, single_values
 from components.example_gen.files import unreadable_error
 from components.example_gen.formats import IMAGE_FEATURE, ExampleGenSettings, OnBadFile
-from components.example_gen.notes import FileNotes, left_out
+from components.example_gen.notes import FileNotes, note_left_out
 from components.example_gen.picture_files import (
     broken_image_error,
     broken_picture_error,
@@ -161,9 +161,9 @@ class ImagesSource(Source):
         empty = [path for path in classes if path not in filled and fileio.isdir(path)]
         strays = sorted(set(ignored) - set(folders))
         return [
-            *left_out(strays, "file", "without a picture's extension"),
-            *left_out(folders, "folder", "within class folders, which are not read"),
-            *left_out(empty, "class folder", "without a picture"),
+            *note_left_out(strays, "file", "without a picture's extension"),
+            *note_left_out(folders, "folder", "within class folders, which are not read"),
+            *note_left_out(empty, "class folder", "without a picture"),
         ]
 
     def read(self, files: Files, kinds: dict[str, ColumnKind]) -> Iterator[Batch]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from components.example_gen.columns.encoded import shown
+from components.example_gen.columns.encoded import excerpt
 from components.example_gen.executor import ShardWriter, shard_name
 from components.example_gen.notes import read_notes
 from trainer_module.errors import DataError
@@ -222,4 +222,4 @@ def test_weights_are_numbers_of_which_some_count(tmp_path, refusal, generate):
     ],
 )
 def test_a_long_value_is_cut_between_characters(value: object, expected: str) -> None:
-    assert shown(value) == expected
+    assert excerpt(value) == expected
