@@ -10,16 +10,16 @@ from trainer_module.errors import DataError, DriftError
 if TYPE_CHECKING:
     from components.example_validator.anomalies import Anomaly
 
-ACCEPT = "local_runner.py schema accept --config FILE"
+SCHEMA_COMMAND = "scopeline schema accept --config FILE"
 """The command that changes the schema to accept the last run's data."""
 
 
-def accept_span(span: str) -> str:
+def span_command(span: str) -> str:
     """Returns the command that accepts a span that drifted."""
-    return f"local_runner.py spans accept {span} --reason TEXT --config FILE"
+    return f"scopeline spans accept {span} --reason TEXT --config FILE"
 
 
-ACCEPT_SPAN = accept_span("SPAN")
+SPAN_COMMAND = span_command("SPAN")
 
 
 def check_anomalies(anomalies: Sequence[Anomaly], stops: bool) -> None:
@@ -35,13 +35,13 @@ def check_anomalies(anomalies: Sequence[Anomaly], stops: bool) -> None:
     if severe and stops:
         problems.append(
             f"the data contradicts the schema: {_listed(severe)}{_new_columns(anomalies)}. Correct"
-            f" the data; or, if the data is right, change the schema by `{ACCEPT}`; or set"
+            f" the data; or, if the data is right, change the schema by `{SCHEMA_COMMAND}`; or set"
             " on_anomaly: warn, so that the run continues"
         )
     if drift:
         problems.append(
             f"the data drifted: {_listed(drift)}. Correct the data; or, if the data is right,"
-            f" accept it by `{ACCEPT_SPAN}`; or set drift.on_drift: warn, so that the run continues"
+            f" accept it by `{SPAN_COMMAND}`; or set drift.on_drift: warn, so that the run continues"
         )
     if problems:
         raise (DataError if severe and stops else DriftError)("; ".join(problems))

@@ -104,7 +104,7 @@ def command(verb: str, folder: Path) -> str:
     where = (
         "" if folder == Path("output") / FOLDER else f" --output {shlex.quote(str(folder.parent))}"
     )
-    return f"python local_runner.py cluster {verb}{where}"
+    return f"scopeline cluster {verb}{where}"
 
 
 def read_cluster(folder: Path) -> StandingCluster:

@@ -92,14 +92,14 @@ def test_no_cluster(tmp_path: Path) -> None:
         with pytest.raises(NoClusterError) as caught:
             what()
         assert str(caught.value) == (
-            f"there is no cluster in {folder}; `python local_runner.py cluster start --output "
+            f"there is no cluster in {folder}; `scopeline cluster start --output "
             f"{tmp_path}` starts one."
         )
     assert not folder.exists()
 
 
 def test_command_names_the_output_folder_where_it_has_to() -> None:
-    assert command("stop", Path("output/cluster")) == "python local_runner.py cluster stop"
+    assert command("stop", Path("output/cluster")) == "scopeline cluster stop"
     assert command("stop", Path("my runs/cluster")).endswith(" stop --output 'my runs'")
 
 
