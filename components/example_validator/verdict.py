@@ -41,7 +41,8 @@ def check_anomalies(anomalies: Sequence[Anomaly], stops: bool) -> None:
     if drift:
         problems.append(
             f"the data drifted: {_listed(drift)}. Correct the data; or, if the data is right,"
-            f" accept it by `{SPAN_COMMAND}`; or set drift.on_drift: warn, so that the run continues"
+            f" accept it by `{SPAN_COMMAND}`; or set drift.on_drift: warn, so that the run"
+            " continues"
         )
     if problems:
         raise (DataError if severe and stops else DriftError)("; ".join(problems))

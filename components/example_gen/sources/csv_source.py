@@ -183,10 +183,15 @@ class CsvSource(Source):
         table = self._look_at(files[0])
         names, row = table.header.names, table.header.first_row
         missing = list(missing_numbers(table.settings).values())
+        settings = dict.fromkeys(names, table.settings)
+        label = self._settings.label
+        if kinds.get(label) is ColumnKind.BYTES and not self._settings.task.is_classification:
+            # `ParsedLabelSource` parses the text, with its decimal commas.
+            settings[label] = table.settings.model_copy(update={"decimal": "."})
         for batch in _parse(table):
             first = Cell(table.file, row)
             columns = [
-                _encode(name, clean_cells(values, table.settings), kinds[name], missing, first)
+                _encode(name, clean_cells(values, settings[name]), kinds[name], missing, first)
                 for name, values in zip(names, batch.columns, strict=True)
             ]
             yield Batch(pa.record_batch(columns, names), first)

@@ -142,7 +142,10 @@ def test_numbers_in_text_are_labels(
 
 @pytest.mark.parametrize(
     ("texts", "numbers"),
-    [(["22.500 €", "1.900 €"], [22500.0, 1900.0]), (["22,500 kg", "1,9 kg"], [22.5, 1.9])],
+    [
+        (["22.500 €", "1.900 €"], [22500.0, 1900.0]),
+        (["22,500 kg", "1,234", "1.234"], [22.5, 1.234, 1234.0]),
+    ],
 )
 def test_the_decimal_separator_of_the_file_holds_for_labels_with_units(
     tmp_path: Path, generate, texts: list[str], numbers: list[float]
