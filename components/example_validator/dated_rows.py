@@ -34,8 +34,8 @@ measure on."""
 _FEWEST_SUMS = 16
 _MOST_CLASSES = 8
 """The number of most frequent classes that are tested; fewer if several columns hold dates."""
-_DEALS = 999
-_MOST_AS_LARGE = 1
+_PERMUTATIONS = 999
+_MOST_REACHING = 1
 """The most permutations that may reach the statistic; labels are then among the largest 2 of 1,000
 by chance."""
 _SMALLEST_SHARE = 0.02
@@ -85,18 +85,18 @@ def review_split(
     dates = {name: values for name, values in read.items() if values is not None}
     known = ~np.isnan(labels)
     encode = class_labels if task.is_classification else rank_labels
-    likeness = None
+    similarity = None
     if dates and known.any():
-        likeness = find_likeness({n: d[known] for n, d in dates.items()}, encode(labels[known]))
-    if not dates or (likeness is None and not group):
+        similarity = find_similarity({n: d[known] for n, d in dates.items()}, encode(labels[known]))
+    if not dates or (similarity is None and not group):
         return None
-    column = group if likeness is None else likeness.column
-    sentence = _describe(column, columns[column], likeness, is_split_by=bool(group))
-    return SplitFinding(sentence, likeness is not None)
+    column = group if similarity is None else similarity.column
+    sentence = _describe(column, columns[column], similarity, is_split_by=bool(group))
+    return SplitFinding(sentence, similarity is not None)
 
 
 def _describe(
-    column: str, values: pa.Array, likeness: Likeness | None, *, is_split_by: bool
+    column: str, values: pa.Array, similarity: Similarity | None, *, is_split_by: bool
 ) -> str:
     """Returns the effect of a random split of dated rows, and the settings for the alternatives."""
     name = json.dumps(column, ensure_ascii=False)
@@ -106,11 +106,11 @@ def _describe(
         dated = f"data.split_by assigns whole dates of column {name} to the splits at random"
         instead = " in place of split_by"
     alike = ""
-    if likeness is not None:
-        date_count = "one date" if likeness.dates == 1 else f"{likeness.dates} dates"
+    if similarity is not None:
+        date_count = "one date" if similarity.dates == 1 else f"{similarity.dates} dates"
         alike = (
             ", and labels of neighbouring dates are more alike than chance explains (correlation"
-            f" {likeness.correlation:.2f} of {date_count} with the next): with a random split the"
+            f" {similarity.correlation:.2f} of {date_count} with the next): with a random split the"
             " metrics do not show how well the model predicts newer rows than those of train"
         )
     notation = "" if _can_be_ordered(column, values) else ", with dates written as 2026-01-31"
@@ -187,7 +187,7 @@ def _words(texts: pa.Array) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Likeness:
+class Similarity:
     """The similarity of the labels of neighbouring dates."""
 
     column: str
@@ -200,7 +200,7 @@ class Likeness:
     """The share of a label's variance that rows of neighbouring dates have in common."""
 
 
-class _Dates:
+class _DatedRows:
     """The rows in the order of a column of dates."""
 
     def __init__(self, column: str, dates: np.ndarray) -> None:
@@ -212,7 +212,7 @@ class _Dates:
         self._rows = np.diff(np.append(self._starts, len(rows)))
         self.count = len(self._starts)
 
-    def likeness(self, labels: np.ndarray) -> tuple[float, Likeness]:
+    def similarity(self, labels: np.ndarray) -> tuple[float, Similarity]:
         """Returns the largest correlation divided by its standard error, and its description.
 
         Args:
@@ -223,24 +223,23 @@ class _Dates:
         sums -= rows * ordered.mean(axis=1, keepdims=True)
         correlations, dates = [(0.0, 0.0, 1)], 1
         while len(rows) >= _FEWEST_SUMS:
-            # Divided by their standard error, sums of any number of rows have the same
-            # distribution.
-            far = sums / np.sqrt(rows)
-            spread = float((far**2).sum())
+            # Sums divided by the root of their number of rows have the same variance.
+            scaled = sums / np.sqrt(rows)
+            spread = float((scaled**2).sum())
             if spread:
-                correlation = float((far[:, 1:] * far[:, :-1]).sum()) / spread
+                correlation = float((scaled[:, 1:] * scaled[:, :-1]).sum()) / spread
                 correlations.append((correlation * len(rows) ** 0.5, correlation, dates))
             pairs = len(rows) // 2 * 2
             sums, rows = sums[:, :pairs:2] + sums[:, 1:pairs:2], rows[:pairs:2] + rows[1:pairs:2]
             dates *= 2
-        errors, correlation, dates = max(correlations)
+        statistic, correlation, dates = max(correlations)
         # If all pairs of rows in a sum have the same correlation s: r = n s / (1 + (n - 1) s).
         per_sum = dates * len(self._order) / self.count
         share = correlation / (per_sum - (per_sum - 1) * correlation)
-        return errors, Likeness(self._column, correlation, dates, share)
+        return statistic, Similarity(self._column, correlation, dates, share)
 
 
-def find_likeness(dates: Mapping[str, np.ndarray], labels: np.ndarray) -> Likeness | None:
+def find_similarity(dates: Mapping[str, np.ndarray], labels: np.ndarray) -> Similarity | None:
     """Returns the similarity of labels of neighbouring dates; None if it is chance or negligible.
 
     Of tables with independent rows, 1 in 500 is reported by chance, however many columns it has.
@@ -249,25 +248,25 @@ def find_likeness(dates: Mapping[str, np.ndarray], labels: np.ndarray) -> Likene
       dates: the columns of dates, [rows] each, in any unit, NaN where a date is missing.
       labels: [values, rows], from `rank_labels` or `class_labels`.
     """
-    columns = [_Dates(name, values) for name, values in dates.items()]
+    columns = [_DatedRows(name, values) for name, values in dates.items()]
     columns = [column for column in columns if column.count >= _FEWEST_DATES]
     if not columns:
         return None
     # Limits the time of a permutation, which grows with the number of columns.
     labels = labels[: max(1, _MOST_CLASSES // len(columns))]
 
-    def largest(labels: np.ndarray) -> tuple[float, Likeness]:
-        return max((c.likeness(labels) for c in columns), key=lambda found: found[0])
+    def largest(labels: np.ndarray) -> tuple[float, Similarity]:
+        return max((c.similarity(labels) for c in columns), key=lambda result: result[0])
 
-    errors, likeness = largest(labels)
-    if likeness.share < _SMALLEST_SHARE:
+    statistic, similarity = largest(labels)
+    if similarity.share < _SMALLEST_SHARE:
         return None
-    random, as_large = np.random.default_rng(0), 0
-    for _ in range(_DEALS):
-        as_large += largest(labels[:, random.permutation(labels.shape[1])])[0] >= errors
-        if as_large > _MOST_AS_LARGE:
+    random, reaching = np.random.default_rng(0), 0
+    for _ in range(_PERMUTATIONS):
+        reaching += largest(labels[:, random.permutation(labels.shape[1])])[0] >= statistic
+        if reaching > _MOST_REACHING:
             return None
-    return likeness
+    return similarity
 
 
 def rank_labels(labels: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ import pytest
 from components.example_validator.dated_rows import (
     SplitFinding,
     class_labels,
-    find_likeness,
+    find_similarity,
     rank_labels,
     review_split,
 )
@@ -54,7 +54,7 @@ def drifting(random: np.random.Generator) -> np.ndarray:
 def test_a_slight_drift_of_very_many_rows_is_not_told() -> None:
     random = np.random.default_rng(0)
     labels = class_labels(random.random(20_000) < np.linspace(0.25, 0.35, 20_000))
-    assert find_likeness({"date": np.arange(20_000.0)}, labels) is None
+    assert find_similarity({"date": np.arange(20_000.0)}, labels) is None
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_labels_that_move_with_time_are_found(
     labels = make(random)
     # Those of train: four days of five.
     rows = np.flatnonzero(random.random(len(labels)) < 0.8)
-    found = find_likeness({"date": rows.astype(float)}, encode(labels[rows]))
+    found = find_similarity({"date": rows.astype(float)}, encode(labels[rows]))
     assert found is not None
     assert (found.column, 1 <= found.dates <= most, found.correlation > 0.1) == ("date", True, True)
 
@@ -98,8 +98,8 @@ def independent(random: np.random.Generator, shape: int) -> tuple[np.ndarray, np
 
 def test_labels_that_are_independent_are_found_in_one_table_of_two_hundred_at_most() -> None:
     tables = [independent(np.random.default_rng(seed), seed % 4) for seed in range(400)]
-    found = [find_likeness({"date": dates}, labels) for dates, labels in tables]
-    assert sum(likeness is not None for likeness in found) <= 2
+    found = [find_similarity({"date": dates}, labels) for dates, labels in tables]
+    assert sum(similarity is not None for similarity in found) <= 2
 
 
 def test_a_random_split_of_dated_rows_is_said_with_the_lines_that_decide() -> None:
