@@ -23,7 +23,7 @@ from components.example_validator.anomalies import (
     contradicted_columns,
     find_anomalies,
 )
-from components.example_validator.wording import _WORDS
+from components.example_validator.wording import _FINDINGS
 from components.schema_gen.inference import infer_schema
 from trainer_module.settings import Task
 
@@ -116,7 +116,7 @@ def test_a_column_that_older_schemas_let_be_empty_may_be_missing() -> None:
 
 
 def test_what_is_severe_is_told_in_words() -> None:
-    told = {kind for _, kinds in _WORDS for kind in kinds}
+    told = {kind for _, kinds in _FINDINGS for kind in kinds}
     rest = (UNREADABLE | OUT_OF_RANGE) - told
     names = {anomalies_pb2.AnomalyInfo.Type.Name(kind) for kind in rest}
     assert names == {"INVALID_SCHEMA_SPECIFICATION"}

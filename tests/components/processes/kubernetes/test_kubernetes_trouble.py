@@ -95,7 +95,7 @@ def test_process_outside_of_the_cluster_has_no_owner_to_name(
     launcher.allocate([Place("worker", 0)])
     (service,) = kube.bodies("Service")
     assert "ownerReferences" not in service["metadata"]
-    assert "should it be killed, what it made ends within 7 minutes" in caplog.text
+    assert "if it is killed, its Jobs end within 7 minutes" in caplog.text
     launcher.stop_all()
 
 
@@ -134,7 +134,7 @@ def test_next_attempt_deletes_what_the_last_one_left(
     launcher.allocate([Place("worker", 0), Place("worker", 1)])
     assert all(process and process.poll() is not None for process in processes)
     assert [name for name in kube.left if "worker" in name] == []
-    assert f"earlier attempt has left: {left['metadata']['name']}" in caplog.text
+    assert f"Jobs of an earlier attempt: {left['metadata']['name']}" in caplog.text
     launcher.stop_all()
 
 
