@@ -175,7 +175,7 @@ def test_server_that_does_not_listen_is_killed(tmp_path: Path) -> None:
         write(tmp_path, stubborn)
         said: list[str] = []
         stop_cluster(tmp_path, said.append)
-    assert said == [f"worker 0, process {stubborn.pid}: killed, as it did not stop"]
+    assert said == [f"worker 0, process {stubborn.pid}: killed, as it did not end in time"]
     assert stubborn.returncode == -signal.SIGKILL
 
 
