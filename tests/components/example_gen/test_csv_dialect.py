@@ -107,7 +107,7 @@ def test_latin_1_far_into_a_file_is_found_and_further_on_said(
     assert read_rows(tmp_path)[-1]["x"] == ["café".encode()]
     monkeypatch.setattr("components.example_gen.sources.csv_dialect._ENCODING_BLOCKS", 1)
     said = read_error(tmp_path)
-    assert "a.csv is read as utf-8, but line 3002 holds bytes that are none" in said
+    assert "a.csv is read as utf-8, but line 3002 holds bytes that are invalid in it" in said
     assert "data.csv: {encoding: cp1252}" in said
 
 

@@ -190,7 +190,7 @@ def test_start_is_refused_while_a_cluster_runs(tmp_path: Path, process: Process)
 def test_one_command_at_a_time(tmp_path: Path) -> None:
     with (
         FileLock(tmp_path / "lock"),
-        pytest.raises(ConfigError, match=r"^another `cluster` command is at work in "),
+        pytest.raises(ConfigError, match=r"^another `cluster` command runs in "),
     ):
         start_cluster(tmp_path, TASKS, None, print)
 
@@ -210,7 +210,7 @@ def test_stale_file_is_replaced_and_servers_that_fail_leave_nothing(
     with pytest.raises(InternalError) as caught:
         start_cluster(tmp_path, TASKS, "nowhere.build_model", said.append)
     assert said == [
-        "the servers of an earlier cluster are dead; its file is replaced",
+        "the servers of an earlier cluster have ended; replacing its file",
         "starting worker 0, parameter server 0",
     ]
     name, _, rest = str(caught.value).partition(" ended early, with exit status 1; ")

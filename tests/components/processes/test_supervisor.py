@@ -104,7 +104,7 @@ def test_killed_worker_restarts_the_gang(tmp_path: Path, caplog: pytest.LogCaptu
     assert first["payload"]["restarts"] == []
     assert second["payload"]["restarts"] == ["worker 0 was killed by SIGKILL"]
     assert not set(cluster_of(first)["worker"]) & set(cluster_of(second)["worker"])
-    assert "worker 0 was killed by SIGKILL (out of memory?); all tasks are started" in caplog.text
+    assert "worker 0 was killed by SIGKILL (out of memory?); all tasks restart" in caplog.text
 
 
 @pytest.mark.usefixtures("short_grace")

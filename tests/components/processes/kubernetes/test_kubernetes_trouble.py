@@ -147,8 +147,8 @@ def test_pod_that_finds_no_node_is_named(kube: KubeServer, monkeypatch: pytest.M
     named = f"not ready within 3 s: worker 1 (it does not run yet; pod {job}-1-"
     assert str(caught.value).startswith(named)
     assert str(caught.value).endswith(
-        ": Unschedulable: 0/3 nodes: insufficient nvidia.com/gpu.); make room for them, or ask for "
-        "less (smaller resources, fewer workers)."
+        ": Unschedulable: 0/3 nodes: insufficient nvidia.com/gpu.); free resources for them, or "
+        "request less (smaller resources, fewer workers)."
     )
     assert kube.left == []
 
