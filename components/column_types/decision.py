@@ -138,7 +138,7 @@ def _number_names(facts: Facts) -> Choice | None:
         return None
     if facts.known < ENOUGH_ROWS or facts.negative > _MOST_SENTINELS:
         return None
-    reason = f"{facts.distinct:,} numbers that identify things, by the column's name"
+    reason = f"{facts.distinct:,} different identifiers, by the column's name"
     return Choice({"type": "categorical"}, reason)
 
 

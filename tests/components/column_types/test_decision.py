@@ -112,8 +112,8 @@ CHOICES = {
     "area": (shuffled(range(20, 20 + 9 * ROWS, 9)), "numeric", "numbers from "),
     "rooms": (pick([1.0, 2.0, 3.0]), "numeric", "numbers from "),
     "weight": ([i + 0.5 for i in range(ROWS)], "numeric", "numbers from "),
-    "store_id": (pick([3.0, 4.0, 9.0]), "categorical", "3 numbers that identify things"),
-    "shop_id": (pick([-999.0, -1.0, 3.0, 9.0]), "categorical", "4 numbers that identify things"),
+    "store_id": (pick([3.0, 4.0, 9.0]), "categorical", "3 different identifiers"),
+    "shop_id": (pick([-999.0, -1.0, 3.0, 9.0]), "categorical", "4 different identifiers"),
     "x_id": (pick(list(map(float, range(-9, 9)))), "numeric", "numbers from -9 to 8"),
     "paid": (pick([3.0, 4.0, 9.0]), "numeric", "numbers from "),
     "account_id": (
