@@ -43,7 +43,7 @@ def test_api_that_does_not_answer_for_a_while_is_asked_again(
 
     with meanwhile(refuse):
         assert run(gang) == []
-    assert "The Kubernetes API does not answer" in caplog.text
+    assert "The Kubernetes API does not respond" in caplog.text
     assert kube.left == []
 
 
