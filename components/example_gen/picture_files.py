@@ -82,9 +82,8 @@ def open_picture(data: bytes, most_pixels: int) -> Iterator[Image.Image]:
             check_pixels(PictureHeader(str(image.format), *image.size, pixels), most_pixels)
             yield image
     except UnidentifiedImageError:
-        beginning = f"it begins with {data[:8]!r}" if data else "it is empty"
-        known = kind_of_file(data[:MAGIC_BYTES])
-        raise DataError(known or f"{beginning}, which no picture format does") from None
+        unknown = f"it begins with {data[:8]!r}, unlike any picture" if data else "it is empty"
+        raise DataError(kind_of_file(data[:MAGIC_BYTES]) or unknown) from None
     except DataError:
         raise
     except Exception as error:
