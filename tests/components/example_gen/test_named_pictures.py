@@ -75,7 +75,7 @@ def test_the_folder_of_paths_may_be_another(folder: Path, execute: Callable[...,
 
 
 BAD = {
-    "photos/77.png": r"names .*photos/77.png in row 4 of .*table.csv, and there is no such file",
+    "photos/77.png": r"names .*photos/77.png in row 4 of .*table.csv, which does not exist",
     "../other/x.png": r"'photo' is '../other/x.png' in row 4 of .*, which is outside of",
     "photos/../../x.png": "which is outside of",
     "/etc/hostname": "'/etc/hostname' in row 4 of .*, which is outside of",
@@ -112,7 +112,7 @@ def test_rows_of_broken_pictures_may_be_left_out(folder: Path, execute: Callable
     assert note.startswith("2 broken pictures are left out (data.on_bad_file: skip): ")
     assert "photos/5.png (it is empty" in note
     (folder / "photos" / "4.png").unlink()
-    with pytest.raises(DataError, match=r"4.png in row 6 of .*, and there is no such file"):
+    with pytest.raises(DataError, match=r"4.png in row 6 of .*, which does not exist"):
         execute(folder, **options)
 
 

@@ -30,8 +30,8 @@ DATE = {"when": DateFeature(type="date")}
 @pytest.mark.parametrize(
     ("settings", "odd", "words"),
     [
-        ({"type": "date"}, "soon", "which is no date: right is %d/%m/%Y, %d-%m-%Y or %Y-%m-%d or"),
-        ({"type": "date"}, "2024-02-30", "which is no date: right is"),
+        ({"type": "date"}, "soon", "which is not of the type date: right is %d/%m/%Y, %d-%m-%Y or %Y-%m-%d or"),
+        ({"type": "date"}, "2024-02-30", "which is not of the type date: right is"),
         (
             {"type": "date"},
             "28/02/2024",
@@ -41,12 +41,12 @@ DATE = {"when": DateFeature(type="date")}
         (
             {"type": "date", "format": "%d.%m.%Y"},
             "",
-            "in row 2 of {file}, which is no date: right is %d.%m.%Y.",
+            "in row 2 of {file}, which is not of the type date: right is %d.%m.%Y.",
         ),
         (
             {"type": "boolean"},
             "",
-            "which is no boolean: right is true or false, yes or no, 1 or 0.",
+            "which is not of the type boolean: right is true or false, yes or no, 1 or 0.",
         ),
     ],
 )  # fmt: skip
@@ -71,8 +71,8 @@ def test_what_can_be_read_stays_as_it_is(tmp_path, generate):
 @pytest.mark.parametrize(
     ("values", "place", "problem"),
     [
-        (["abc", "12", None], 0, "is 'abc' in row 1 of {file}, which is no number"),
-        ([None, "12", "x1"], 2, "is 'x1' in row 3 of {file}, which is no number"),
+        (["abc", "12", None], 0, "is 'abc' in row 1 of {file}, which is not a number"),
+        ([None, "12", "x1"], 2, "is 'x1' in row 3 of {file}, which is not a number"),
         (["1.5", "12"], 0, "is '1.5' in row 1 of {file}, which is a number stored as text"),
     ],
 )
