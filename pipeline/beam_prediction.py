@@ -19,7 +19,7 @@ from apache_beam.runners.runner import PipelineState
 from apache_beam.utils.shared import Shared
 from filelock import FileLock
 
-from components.disk import write_whole
+from components.disk import write_atomically
 from components.pusher.versions import SAVED_MODEL
 from components.serving.batch.job import PredictionResult
 from components.serving.batch.reading import Input
@@ -126,7 +126,7 @@ class OutputFolder:
                 "new folder. (A stopped command resumes only with the same input and model.)"
             )
         self._state.mkdir(parents=True)
-        write_whole(self._state / _IDENTITY, text)
+        write_atomically(self._state / _IDENTITY, text)
 
     def check(self) -> None:
         """Raises ConfigError if the output is a file, or its parent folder does not exist."""
@@ -167,7 +167,7 @@ class OutputFolder:
 
     def record(self, shard: Shard, outcome: ShardResult) -> None:
         """Stores the result of a shard."""
-        write_whole(self._note(shard), json.dumps(asdict(outcome)))
+        write_atomically(self._note(shard), json.dumps(asdict(outcome)))
 
     def _note(self, shard: Shard) -> Path:
         return self._state / f"{shard.name}.json"

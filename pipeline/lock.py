@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from components.disk import disk_full, says_full
+from components.disk import disk_full, is_disk_full
 from components.example_gen.paths import is_remote
 from pipeline.layout import Layout
 from trainer_module.errors import ConfigError, ScopelineError, TryLaterError
@@ -123,7 +123,7 @@ def only_scheduler(lock_file: Path) -> Iterator[None]:
             "this folder; stop it, name all pipelines in one command, or give another --output"
         ) from None
     except OSError as error:
-        if says_full(error):
+        if is_disk_full(error):
             raise disk_full(lock_file) from None
         raise ConfigError(
             f"{output}: cannot be written ({error.strerror or error}); give a folder that you may "
@@ -146,7 +146,7 @@ def make_root(layout: Layout) -> None:
 
 
 def _unwritable(layout: Layout, error: OSError) -> ScopelineError:
-    if says_full(error):
+    if is_disk_full(error):
         return disk_full(layout.root)
     return ConfigError(
         f"{layout.root}: cannot write the output here ({error.strerror or error}); "
@@ -163,7 +163,7 @@ def _check_serving(layout: Layout) -> None:
         # An unnamed file: an interruption leaves nothing behind.
         tempfile.TemporaryFile(dir=layout.serving).close()
     except OSError as error:
-        if says_full(error):
+        if is_disk_full(error):
             raise disk_full(Path(layout.serving)) from None
         raise ConfigError(
             f"push.directory: {layout.serving} cannot be written ({error.strerror or error})"

@@ -14,7 +14,7 @@ from PIL import Image
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
 from components.infra_validator.interfaces import certify
-from components.processes.worker import Channel, end_beyond
+from components.processes.worker import Channel, limit_memory
 from components.pusher.certificate import CertificateLimits, GoldenRow
 from components.serving.requests import join_rows
 from trainer_module.errors import TrainingError
@@ -241,7 +241,7 @@ def main(payload: dict[str, Any], channel: Channel) -> None:
         f"the model needs more than {limits.memory:g} GiB to predict the golden rows, as a server"
         " would; a larger certificate.memory allows more."
     )
-    end_beyond(limits.memory * 2**30, too_large, channel)
+    limit_memory(limits.memory * 2**30, too_large, channel)
     model = Path(payload["model"])
     rows = _choose_rows(payload, model)
     if "transform_graph" in payload:

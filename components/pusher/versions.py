@@ -17,7 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from components.disk import first_of_many, free_room, show_size, sizes_below
+from components.disk import first_error_of, free_space, show_size, sizes_below
 from components.example_gen.paths import is_remote
 from components.processes.stopping import commit_or_abort, deferred
 from components.pusher.certificate import (
@@ -293,12 +293,12 @@ def _discard(incoming: Path, lock: int) -> None:
 
 def _add_disk_space(error: OSError, model: Path, incoming: Path) -> OSError:
     """Returns the error of a failed copy, with the file and the needed and available disk space."""
-    why = first_of_many(error)
+    why = first_error_of(error)
     shutil.rmtree(incoming, ignore_errors=True)  # First, as the partial copy takes space.
     if why.filename is None or why.errno is None:
         return why
     needed = show_size(sum(sizes_below(model)))
-    room = f"the model needs {needed}, {free_room(incoming.parent)}"
+    room = f"the model needs {needed}, {free_space(incoming.parent)}"
     return OSError(why.errno, f"{why.strerror}; {room}", why.filename)
 
 

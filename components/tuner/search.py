@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from components.processes.ending import LOOKS_EVERY
+from components.processes.ending import POLL_SECONDS
 from components.processes.failures import Failure
 from components.processes.launcher import Launcher, Place, WorkerEvent, WorkerSpec
 from components.processes.stopping import deferred
@@ -136,7 +136,7 @@ class Search:
                     self._stop_all()
                     return
                 self._deadline = self._end
-            time.sleep(LOOKS_EVERY)
+            time.sleep(POLL_SECONDS)
 
     def _stop_all(self) -> None:
         with deferred():
@@ -190,7 +190,7 @@ class Search:
 
     def _poll(self) -> None:
         for member in list(self._members):
-            member.worker.look()
+            member.worker.poll()
             for event in member.events:
                 self._handle_event(member, event.kind, event.values)
             member.events.clear()

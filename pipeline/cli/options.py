@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from components.processes.stopping import leave, obey_signals
+from components.processes.stopping import exit_process, install_handlers
 from components.serving.settings import OnUnreadable
 from pipeline.cli.help import Group
 from pipeline.config.loading import load_config
@@ -110,14 +110,14 @@ def run_app(app: typer.Typer, is_server: bool = False) -> None:
       is_server: whether the command handles SIGTERM and Ctrl-C itself.
     """
     if not is_server:
-        obey_signals()
+        install_handlers()
     try:
         app()
     except SystemExit as end:
         # Typer's own codes are numbers; a text is an error message.
         if not isinstance(end.code, int):
             raise
-        leave(end.code)
+        exit_process(end.code)
     except ScopelineError as error:
         typer.echo(str(error), err=True)
         sys.exit(exit_code_of(error))

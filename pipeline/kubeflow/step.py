@@ -16,7 +16,7 @@ from contextlib import nullcontext
 from pydantic import ValidationError
 
 from components.processes.local.fork_server import serving
-from components.processes.stopping import attempt, leave, obey_signals
+from components.processes.stopping import attempt, exit_process, install_handlers
 from components.user_errors import is_drift
 from pipeline.component_ids import EVALUATING, SHARING, TRAINING, ComponentId
 from pipeline.config.settings import PipelineConfig
@@ -47,10 +47,10 @@ FORKING = (*TRAINING, *SHARING, ComponentId.INFRA_VALIDATOR)
 def main() -> None:
     """Runs the step that the arguments name."""
     # A pod that is deleted, or times out, then writes its report and deletes its workers.
-    obey_signals()
+    install_handlers()
     arguments = _parser().parse_args()
     commands = {"begin": _set_up_run, "run": _run_node, "conclude": _finalize_run}
-    leave(commands[arguments.command](arguments))
+    exit_process(commands[arguments.command](arguments))
 
 
 def _parser() -> argparse.ArgumentParser:

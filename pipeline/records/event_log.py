@@ -17,7 +17,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from components.disk import disk_full, says_full
+from components.disk import disk_full, is_disk_full
 from trainer_module.errors import ConfigError, TryLaterError
 
 SCHEMA_VERSION = 4
@@ -232,7 +232,7 @@ class EventLog:
                 with connection:
                     yield connection
         except sqlite3.OperationalError as error:
-            if says_full(error):
+            if is_disk_full(error):
                 raise disk_full(self._path) from None
             is_busy = error.sqlite_errorcode in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
             raise (TryLaterError if is_busy else ConfigError)(

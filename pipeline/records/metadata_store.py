@@ -13,7 +13,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from components.disk import disk_full, says_full
+from components.disk import disk_full, is_disk_full
 from pipeline.config.metadata_url import (
     EXAMPLE,
     MetadataServer,
@@ -200,7 +200,7 @@ def _check_file(layout: Layout) -> None:
                 f"{path}: another process has locked the metadata; {LEFT}: close what has it "
                 "open, such as a database browser or a backup, and run again"
             ) from None
-        if says_full(error):
+        if is_disk_full(error):
             raise disk_full(path) from None
         raise ConfigError(
             f"{path}: the metadata cannot be opened ({error}); {LEFT}: correct the cause, or move "
@@ -238,7 +238,7 @@ def _open_store(connection: Any, name: str) -> None:
     try:
         MetadataStore(connection)
     except Exception as error:
-        if says_full(error):
+        if is_disk_full(error):
             raise DiskFullError(f"{name}: the disk of the metadata is full; make room") from None
         versions = re.search(r"version (\d+) is (\w+) than library version (\d+)", str(error))
         if versions is None:

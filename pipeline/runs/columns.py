@@ -12,7 +12,7 @@ from tfx.dsl.io import fileio
 
 from components.column_types.choice import Choice, read_choices
 from components.column_types.decision import choose_types
-from components.column_types.facts import look_at, look_at_lists
+from components.column_types.facts import collect_facts, collect_list_facts
 from components.example_gen.first_look import FirstRows
 from components.example_gen.formats import FORMATS
 from components.example_validator.review import find_in_split
@@ -98,7 +98,7 @@ def plan_columns(context: RunContext) -> ColumnTypes | None:
     no_features = config.no_features
     columns = {name: v for name, v in look.columns.items() if name not in no_features}
     lists = {name: v for name, v in look.lists.items() if name not in no_features}
-    facts = [*look_at(columns, look.dates, look.total), *look_at_lists(lists)]
+    facts = [*collect_facts(columns, look.dates, look.total), *collect_list_facts(lists)]
     extent = "all" if look.is_all else "the first"
     vectors = {name: _vector(*found) for name, found in look.vectors.items()}
     return ColumnTypes(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from components.beam_workers.options import at_most
 from components.beam_workers.runner import note_cores
-from components.example_validator.verdict import ACCEPT
+from components.example_validator.verdict import SCHEMA_COMMAND
 from components.processes.stopping import attempt, received_signal
 from pipeline.component_ids import ComponentId
 from pipeline.exit_codes import EXIT_INTERRUPTED
@@ -127,7 +127,7 @@ def _hints(summary: RunSummary, layout: Layout, files: RunLayout) -> list[str]:
     """Returns hints for further details, such as paths of logs."""
     hints = [f"summary: {shown(files.summary)}"]
     if summary.anomalies:
-        hints.insert(0, f"if the data is right: {ACCEPT}")
+        hints.insert(0, f"if the data is correct: {SCHEMA_COMMAND}")
     if summary.error is not None:
         hints = [f"full output: {shown(files.log)}"]
         if any(c.state is not State.FAILED for c in summary.components):

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from components.example_validator.verdict import ACCEPT_SPAN, accept_span
+from components.example_validator.verdict import SPAN_COMMAND, span_command
 from components.pusher.versions import restore_version
 from components.user_errors import is_drift
 from pipeline.component_ids import ComponentId
@@ -171,7 +171,7 @@ class RunObserver:
             status, message = explain(error, own_sources(self._context.config.own_code.values()))
             if (window := self._context.window) is not None:
                 # Only the context has the names of spans.
-                message = message.replace(ACCEPT_SPAN, accept_span(window.newest.name))
+                message = message.replace(SPAN_COMMAND, span_command(window.newest.name))
             log = str(self._files.log)
             summary = ErrorSummary(component=self._current, message=message, log=log)
             self.settle(status, summary, is_drift(error))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
 
-from components.disk import write_whole
+from components.disk import write_atomically
 from components.example_gen.paths import is_remote
 from pipeline.config.user_code import files_fingerprint, own_sources
 from pipeline.data.ingestion import curated_schema, pictures_revision
@@ -147,7 +147,7 @@ class Reruns:
                 given=self._given,
                 left=left,
             )
-            write_whole(self._file, last.model_dump_json(indent=2) + "\n")
+            write_atomically(self._file, last.model_dump_json(indent=2) + "\n")
         except Exception:
             logger.exception("The outcome of the run could not be stored for the next run")
 

@@ -16,7 +16,7 @@ from components.example_gen.columns.encoded import ColumnKind
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.sources import make_source
 from components.example_validator.component import DRIFT_SPLIT
-from components.example_validator.drift import ColumnSkew, Drift, Older, measure_skew
+from components.example_validator.drift import ColumnSkew, Drift, OlderData, measure_skew
 from components.named_columns import check_named_columns
 from pipeline.config.sections.data import has_spans, span_kind
 from pipeline.config.settings import PipelineConfig
@@ -81,7 +81,7 @@ def _read(files: Sequence[File], columns: Sequence[str]) -> pa.RecordBatch:
     settings = ExampleGenSettings(format="parquet", label="", task="binary")
     source, batches, rows = make_source(settings), [], 0
     for file in reversed(files):
-        seen = source.glance((file.path,))
+        seen = source.peek((file.path,))
         named = {f"skew.columns.{name}": name for name in columns}
         check_named_columns(named, seen, f"file {file.path}")
         kinds = {name: kind for name, kind in seen.items() if name in columns}
@@ -101,7 +101,7 @@ class _Kinds(dict[str, ColumnKind]):
         return ColumnKind.UNKNOWN
 
 
-def training_statistics(config: PipelineConfig, layout: Layout, version: Version) -> Older:
+def training_statistics(config: PipelineConfig, layout: Layout, version: Version) -> OlderData:
     """Returns the statistics of the train split of the newest data that a version was trained on.
 
     Raises:
@@ -113,7 +113,7 @@ def training_statistics(config: PipelineConfig, layout: Layout, version: Version
         for span, uri in _examples_behind(connection, version):
             if found := reader.outputs_made_from(uri, _STATISTICS):
                 statistics = stats_artifact_utils.load_statistics(found[-1], DRIFT_SPLIT).proto()
-                return Older(statistics, _name(config, version, span))
+                return OlderData(statistics, _name(config, version, span))
     raise ConfigError(
         f"version {version.number}: the statistics of its training data have been deleted; the "
         "next run that pushes creates new ones"
@@ -134,7 +134,7 @@ def _examples_behind(connection: Any, version: Version) -> list[tuple[int, str]]
         waiting = [a.id for a in find_models(store, version.model or "", None)]
         seen, found = set(waiting), []
         while waiting:
-            taken = _taken_for(store, waiting) - seen
+            taken = _inputs_behind(store, waiting) - seen
             seen |= taken
             artifacts = store.get_artifacts_by_id(sorted(taken)) if taken else []
             artifacts = [a for a in artifacts if a.type not in CARRIED_OVER_TYPES]

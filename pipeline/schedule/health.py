@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from components.disk import write_whole
+from components.disk import write_atomically
 from pipeline.clock import is_future
 from pipeline.config.sections.notify import Occasion
 from pipeline.config.settings import PipelineConfig
@@ -98,7 +98,7 @@ class Health:
             silent = {name: found.silent_until for name, found in self._pipelines.items()}
             beat = {"process": os.getpid(), "beat": time.monotonic(), "silent_until": silent}
             heartbeat_file.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(heartbeat_file, json.dumps(beat))
+            write_atomically(heartbeat_file, json.dumps(beat))
             for name, found in self._pipelines.items():
                 _write_metrics(name, found)
 
@@ -146,7 +146,7 @@ def _write_metrics(name: str, found: _Pipeline) -> None:
         for metric, value in values.items()
     ]
     found.metrics_file.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(found.metrics_file, "".join(lines))
+    write_atomically(found.metrics_file, "".join(lines))
 
 
 _REASONS = (

@@ -11,7 +11,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from pydantic import TypeAdapter, ValidationError
 
-from components.disk import write_whole
+from components.disk import write_atomically
 from components.processes.stopping import deferred
 from pipeline.layout import Layout
 from pipeline.lock import make_root
@@ -132,7 +132,7 @@ def holding(layout: Layout, event_log: EventLog, reason: str) -> Iterator[Hold]:
             if before is None:
                 layout.hold.unlink(missing_ok=True)
             else:
-                write_whole(layout.hold, before)
+                write_atomically(layout.hold, before)
         raise
     _record(event_log, hold)
 
@@ -181,7 +181,7 @@ def pushing(layout: Layout) -> Iterator[None]:
 
 def _write(path: Path, hold: Hold) -> None:
     """Writes the file of a hold, replacing an earlier one."""
-    write_whole(path, _HOLD.dump_json(hold, indent=2).decode() + "\n")
+    write_atomically(path, _HOLD.dump_json(hold, indent=2).decode() + "\n")
 
 
 @contextmanager

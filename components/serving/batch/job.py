@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from components.disk import disk_full, says_full
+from components.disk import disk_full, is_disk_full
 from components.pusher.versions import SAVED_MODEL
 from components.serving.batch.reading import Block, Input, read_blocks
 from components.serving.batch.writing import Part, Parts, check_names, exclusive_output, to_columns
@@ -103,7 +103,7 @@ def _predict_alone(job: PredictionJob, on_progress: Callable[[int], None]) -> Pr
 
 def _add_kept_rows(error: ScopelineError | OSError, job: PredictionJob, parts: Parts) -> Exception:
     if isinstance(error, OSError):
-        if not says_full(error):
+        if not is_disk_full(error):
             return error
         error = disk_full(job.output)
     if not parts.rows:

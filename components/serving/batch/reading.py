@@ -19,7 +19,7 @@ from components.example_gen.columns.encoded import (
     list_lengths,
     lists,
 )
-from components.example_gen.columns.type_inference import SeenColumn
+from components.example_gen.columns.type_inference import ColumnSurvey
 from components.example_gen.files import is_gzip
 from components.example_gen.formats import (
     FORMATS,
@@ -33,7 +33,7 @@ from components.example_gen.paths import find_neighbours, is_hidden, no_file_err
 from components.example_gen.picture_files import check_encoded_pictures, is_picture
 from components.example_gen.sources import make_source
 from components.example_gen.sources.base import Source
-from components.example_gen.sources.surveys import ColumnKinds, find_label_writing
+from components.example_gen.sources.surveys import ColumnKinds, find_label_number_format
 from components.named_columns import check_named_columns
 from components.serving.batch.writing import text_column
 from components.serving.requests import EXAMPLES_INPUT, kind_of_column, measure_pictures
@@ -216,7 +216,7 @@ def _read_table(
     inputs: Input,
     interface: ModelInterface,
 ) -> Iterator[Block]:
-    inferred = source.glance((file,))
+    inferred = source.peek((file,))
     kinds = _Kinds({name: inferred[name] for name in inputs.copied if name in inferred})
     kinds |= {c.name: kind_of_column(c.dtype, c.is_whole) for c in interface.columns}
     spread = _split_lists(inferred, interface)
@@ -231,8 +231,8 @@ def _read_table(
     kinds |= {name: kind or inferred.get(name, kind) for name, kind in inputs.extra_columns.items()}
     _check_columns(file, inferred | {name: kinds[name] for name in spread}, inputs, interface)
     if interface.label in inputs.extra_columns:
-        label = source.survey((file,)).columns.get(interface.label, SeenColumn())
-        kinds.label_writing = find_label_writing(label, settings)
+        label = source.survey((file,)).columns.get(interface.label, ColumnSurvey())
+        kinds.label_number_format = find_label_number_format(label, settings)
     batches = source.read((file,), kinds)
     asked = list(
         dict.fromkeys([*(column.name for column in interface.columns), *inputs.extra_columns])

@@ -17,7 +17,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
-from components.disk import disk_full, says_full, write_whole
+from components.disk import disk_full, is_disk_full, write_atomically
 from trainer_module.errors import ConfigError, TryLaterError
 
 _CLASSES, _SCORES = "classes", "scores"
@@ -187,7 +187,7 @@ def exclusive_output(output: Path) -> Iterator[None]:
             " another file."
         ) from None
     except OSError as error:
-        if says_full(error):
+        if is_disk_full(error):
             raise disk_full(output) from None
         raise ConfigError(
             f"--output {output} cannot be written ({error.strerror or error}): name a file in a"
@@ -274,7 +274,9 @@ class Parts:
         self._scratch().rename(self._path(len(self.done)))
         self.done.append(Part(self._rows, self._checksum))
         parts = [asdict(part) for part in self.done]
-        write_whole(self._folder / _STATE, json.dumps({"identity": self._identity, "parts": parts}))
+        write_atomically(
+            self._folder / _STATE, json.dumps({"identity": self._identity, "parts": parts})
+        )
         self._writer, self._rows, self._checksum = None, 0, 0
 
     def join(self) -> None:

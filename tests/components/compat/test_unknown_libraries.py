@@ -23,7 +23,7 @@ NAMES = [change.function for change in speed.CHANGES]
 @pytest.fixture
 def applied(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """The functions that would have changed a library."""
-    speed._tell.cache_clear()
+    speed._warn.cache_clear()
     found: list[str] = []
     modules = {change.function.split(".")[0] for change in speed.CHANGES}
     for name in modules:
@@ -33,7 +33,7 @@ def applied(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
                 function = change.function.split(".")[1]
                 monkeypatch.setattr(module, function, lambda f=change.function: found.append(f))
     yield found
-    speed._tell.cache_clear()
+    speed._warn.cache_clear()
 
 
 def test_libraries_of_the_lock_file_are_known(applied: list[str]) -> None:
@@ -55,7 +55,7 @@ def test_each_inside_is_looked_at(
                     patch.setattr(speed, "CHANGES", (change,))
                     _take_away(patch, module, path, is_gone)
                     applied.clear()
-                    speed._tell.cache_clear()
+                    speed._warn.cache_clear()
                     with caplog.at_level(logging.WARNING):
                         speed.speed_up()
                         speed.speed_up()

@@ -157,7 +157,7 @@ def test_the_log_has_the_answers(log: Path, model: Model, rows: Rows) -> None:
 def test_a_later_config_reads_data_alone(log: Path) -> None:
     (file,) = written(log)
     source = make_source(ExampleGenSettings(format="parquet", label="tipped", task="binary"))
-    kinds = source.glance((str(file),))
+    kinds = source.peek((str(file),))
     assert kinds == {
         "fare": ColumnKind.FLOAT,
         "price (EUR)": ColumnKind.FLOAT,

@@ -105,7 +105,7 @@ def test_later_plans_go_by_the_kept_schema(trips: Project, screen: str) -> None:
     del screen
     first, *rest = columns_of(trips.scopeline("plan", *TRIPS).stdout)
     assert first.startswith("columns, from output/trips/schema.pbtxt: 10 numeric, 2 categorical")
-    assert rest[-1] == "nothing to do: a run would only confirm this"
+    assert rest[-1] == "nothing to do: a run would change nothing"
 
 
 def test_ignored_columns_may_become_whatever_they_like(trips: Project, screen: str) -> None:

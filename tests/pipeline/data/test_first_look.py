@@ -100,9 +100,7 @@ def test_splits_with_files_of_their_own_are_one_table(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(ROWS)
     (tmp_path / "b.csv").write_text(ROWS.replace("size", "length"))
     splits = {"train": "a.csv", "eval": "b.csv"}
-    assert "lacks size and has in addition length" in refused(
-        tmp_path, data={"splits": splits}, path=""
-    )
+    assert "lacks size and has also length" in refused(tmp_path, data={"splits": splits}, path="")
 
 
 def test_more_data_than_can_be_read_in_a_moment_is_left_to_example_gen(

@@ -365,8 +365,9 @@ class Old:
 def work(console):
     Old()
     time.sleep(60)
-step.obey_signals()
-step.leave(step._execute(step._read_config("Trainer", sys.argv[1]), "Trainer", sys.argv[2], work))
+step.install_handlers()
+config = step._read_config("Trainer", sys.argv[1])
+step.exit_process(step._execute(config, "Trainer", sys.argv[2], work))
 """
 
 

@@ -87,7 +87,7 @@ def test_text_without_spaces_is_told_where_the_config_wants_words(pipeline: Tiny
     )
     pipeline.write("review,label\n" + "\n".join(rows) + "\n")
     (found,) = lines(pipeline)[1:]
-    assert found.startswith("  review  text         sentences without spaces between words, taken")
+    assert found.startswith("  review  text         sentences without spaces between words, split")
     (told,) = lines(pipeline, features={"review": {"type": "text"}})[1:]
     assert told == (
         "  review  text         declared in the config; its words are not separated by spaces, "

@@ -215,4 +215,4 @@ def test_a_metric_is_nearly_perfect_by_what_a_constant_has(
 def test_the_note_on_a_perfect_metric_names_the_strongest_column() -> None:
     assert "label leakage" in describe_perfection("auc", 1.0, None)
     said = describe_perfection("auc", 1.0, Strength("boat", "AUC", 0.98, gives_away=False))
-    assert said.endswith('"boat" predicts the label best (AUC 0.9800 by itself)')
+    assert said.endswith('"boat" predicts the label best (AUC 0.9800)')

@@ -122,7 +122,7 @@ def test_a_store_that_is_fine_or_not_there_yet_is_no_problem(layout: Layout) -> 
 def test_full_disk_is_what_is_said(tmp_path: Path) -> None:
     script = (
         "from test_metadata_stores import DIGITS, fill\n"
-        "from components.disk import says_full\n"
+        "from components.disk import is_disk_full\n"
         "from pipeline.config.loading import load_config\n"
         "from pipeline.layout import Layout\n"
         "from pipeline.records.metadata_store import check_store, sqlite_connection\n"
@@ -141,7 +141,7 @@ def test_full_disk_is_what_is_said(tmp_path: Path) -> None:
         "    try:\n"
         "        while True: use()\n"
         "    except Exception as error:\n"
-        "        print(type(error).__name__, says_full(error), str(error).splitlines()[0])\n"
+        "        print(type(error).__name__, is_disk_full(error), str(error).splitlines()[0])\n"
         "said(lambda: check_store(config.metadata, layout))\n"
         "said(lambda: fill(sqlite_connection(layout.metadata)))\n"
         "said(lambda: EventLog(layout.event_log).record(EventKind.DUE, 'x' * 9999))\n"
