@@ -138,7 +138,9 @@ def _write_examples(
     also |= {interface.weight: ColumnKind.FLOAT} if interface.weight else {}
     also |= {label: kind_of_column(dtype, dtype == "int64")}
     also = {name: k for name, k in also.items() if interface.column(name) is None}
-    given = Input(files, data_format, chosen.csv, chosen.pictures, chosen.max_pixels, extra_columns=also)
+    given = Input(
+        files, data_format, chosen.csv, chosen.pictures, chosen.max_pixels, extra_columns=also
+    )
     with tf.io.TFRecordWriter(str(to), "GZIP") as writer:
         for block in read_blocks(given, interface):
             if block.rows is None:
