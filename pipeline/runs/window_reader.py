@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from ml_metadata.proto import metadata_store_pb2
 from tfx.orchestration import metadata
 
-from components.example_validator.verdict import ACCEPT_SPAN
+from components.example_validator.verdict import SPAN_COMMAND
 from components.schema_gen.files import schema_content
 from components.user_errors import is_drift
 from pipeline.config.sections.schedule import DriftSettings, MissingSpan, OnDrift
@@ -97,7 +97,7 @@ def left_out(window: Window, usable: Sequence[Span], event_log: EventLog) -> lis
 
 def _why(refusal: LoggedEvent | None) -> str:
     if refusal is not None and refusal.details.get("has_drifted"):
-        return f"it has drifted; if it is right, accept it by `{ACCEPT_SPAN}`"
+        return f"it has drifted; if it is right, accept it by `{SPAN_COMMAND}`"
     return "it could not be used; `scopeline spans list` shows the reason"
 
 

@@ -30,7 +30,11 @@ DATE = {"when": DateFeature(type="date")}
 @pytest.mark.parametrize(
     ("settings", "odd", "words"),
     [
-        ({"type": "date"}, "soon", "which is not of the type date: right is %d/%m/%Y, %d-%m-%Y or %Y-%m-%d or"),
+        (
+            {"type": "date"},
+            "soon",
+            "which is not of the type date: right is %d/%m/%Y, %d-%m-%Y or %Y-%m-%d or",
+        ),
         ({"type": "date"}, "2024-02-30", "which is not of the type date: right is"),
         (
             {"type": "date"},

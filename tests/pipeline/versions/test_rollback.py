@@ -113,7 +113,7 @@ def test_rollback_says_what_is_wrong(service: Service) -> None:
     assert f"--to 7: this version does not exist; there are {second}, {first}" in unknown.stderr
     remote = service.command("rollback", "--set", "push.directory=gs://bucket/models")
     assert remote.returncode == 2
-    assert "gs://bucket/models is no folder of this machine" in remote.stderr
+    assert "gs://bucket/models is not a folder of this machine" in remote.stderr
     with run_lock(service.layout):
         locked = service.command("rollback")
     assert locked.returncode == 75
